@@ -1,0 +1,204 @@
+//! The embedded store: locks of this process, with the semantics that every
+//! other store is measured by.
+//!
+//! It keeps tokio's clock, so a test with paused time drives its ttls, and it
+//! lets a test [inject faults](Faults): take a lease away, be unavailable,
+//! answer late.
+
+mod faults;
+mod store;
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::broadcast;
+use tokio::time::Instant;
+
+pub use faults::Faults;
+use faults::FaultState;
+use store::{Attempt, Store};
+
+use crate::backend::{
+    Backend, BackendError, Capabilities, Grant, LockInfo, Owner, Released, Renewed, Request,
+    TokenTier,
+};
+
+/// The `memory:` store.
+///
+/// Clones share their locks, so that several managers, each standing for a
+/// process, can contend in one test:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_runtime::LockError> {
+/// use dlock_runtime::backend::memory::Memory;
+/// use dlock_runtime::{Config, LockError, LockManager};
+///
+/// let memory = Memory::new();
+/// let here = LockManager::connect(Config::with_backend(memory.clone())).await?;
+/// let there = LockManager::connect(Config::with_backend(memory.clone())).await?;
+/// let guard = here.lock("nightly").try_acquire().await?;
+/// let refused = there.lock("nightly").try_acquire().await;
+/// assert!(matches!(refused, Err(LockError::Busy { .. })));
+///
+/// memory.faults().take_away("nightly");
+/// guard.lost().await;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Memory {
+    shared: Arc<Shared>,
+    /// Owners whose leases were taken away; each clone hears of all of them.
+    losses: tokio::sync::Mutex<broadcast::Receiver<Vec<Owner>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: Mutex<Store>,
+    faults: FaultState,
+    losses: broadcast::Sender<Vec<Owner>>,
+}
+
+impl Memory {
+    /// An empty store.
+    #[must_use]
+    pub fn new() -> Self {
+        let (losses, receiver) = broadcast::channel(1024);
+        Self {
+            shared: Arc::new(Shared {
+                store: Mutex::default(),
+                faults: FaultState::default(),
+                losses,
+            }),
+            losses: tokio::sync::Mutex::new(receiver),
+        }
+    }
+
+    /// What a test can make go wrong in this store and its clones.
+    #[must_use]
+    pub fn faults(&self) -> Faults {
+        Faults::new(Arc::clone(&self.shared))
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clone for Memory {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            losses: tokio::sync::Mutex::new(self.shared.losses.subscribe()),
+        }
+    }
+}
+
+impl Shared {
+    fn store(&self) -> MutexGuard<'_, Store> {
+        // No code of ours panics while it holds this.
+        self.store.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[async_trait]
+impl Backend for Memory {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::new("memory");
+        capabilities.fair = true;
+        capabilities.tokens = TokenTier::Strict;
+        capabilities.read_write = true;
+        capabilities.min_ttl = Duration::from_millis(10);
+        capabilities.local = true;
+        capabilities
+    }
+
+    async fn start(&self) -> Result<(), BackendError> {
+        self.shared.faults.pass().await
+    }
+
+    async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
+        self.shared.faults.pass().await?;
+        Ok(self.shared.store().try_acquire(request, Instant::now()))
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
+        self.shared.faults.pass().await?;
+        // Dropped from here on, the place or the grant is given back.
+        let mut place = Place { shared: &self.shared, request, given_up: true };
+        loop {
+            let attempt = self.shared.store().acquire(request, Instant::now());
+            let (mut granted, until) = match attempt {
+                Attempt::Granted(grant) => {
+                    place.given_up = false;
+                    return Ok(grant);
+                }
+                Attempt::Queued { granted, until } => (granted, until),
+            };
+            // Granted or not, the store is asked again: a grant may have
+            // expired before this task got to run, and the holder's lease may
+            // have been renewed.
+            tokio::select! {
+                _ = &mut granted => {}
+                () = tokio::time::sleep_until(until) => {}
+                () = self.shared.faults.outage() => {}
+            }
+            self.shared.faults.pass().await?;
+        }
+    }
+
+    async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        match self.shared.faults.pass().await {
+            Ok(()) => {
+                let mut store = self.shared.store();
+                let now = Instant::now();
+                requests.iter().map(|request| Ok(store.renew(request, now))).collect()
+            }
+            Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    async fn release(&self, request: &Request) -> Result<Released, BackendError> {
+        self.shared.faults.pass().await?;
+        Ok(self.shared.store().release(request, Instant::now()))
+    }
+
+    async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
+        self.shared.faults.pass().await?;
+        Ok(self.shared.store().inspect(key, Instant::now()))
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.shared.faults.pass().await?;
+        Ok(self.shared.store().list(prefix, Instant::now()))
+    }
+
+    async fn next_losses(&self) -> Vec<Owner> {
+        let mut losses = self.losses.lock().await;
+        loop {
+            match losses.recv().await {
+                Ok(owners) => return owners,
+                // What was missed shows at the next renewal.
+                Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    }
+}
+
+/// A place in the queue, or a grant that nobody has taken yet.
+struct Place<'a> {
+    shared: &'a Shared,
+    request: &'a Request,
+    given_up: bool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.given_up {
+            self.shared.store().release(self.request, Instant::now());
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The state of the `memory:` store: holders, queues and the token counter.
+//! Nothing here waits; every operation is one step at a given time.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::backend::{
+    Grant, HolderInfo, LockInfo, Mode, Owner, Released, Renewed, Request,
+};
+use crate::token::{FencingToken, TOKENS_PER_GRANT};
+
+/// Locks that expired without being released are swept when so many more have
+/// come.
+const SWEEP_STEP: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Store {
+    locks: HashMap<Arc<str>, Lock>,
+    next_token: u64,
+    sweep_at: usize,
+}
+
+#[derive(Debug, Default)]
+struct Lock {
+    /// One writer, or readers only.
+    holders: Vec<Holder>,
+    queue: VecDeque<Waiter>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    owner: Owner,
+    mode: Mode,
+    expires: Instant,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    request: Request,
+    granted: oneshot::Sender<()>,
+}
+
+/// The answer to an attempt that is ready to wait.
+pub(super) enum Attempt {
+    Granted(Grant),
+    Queued {
+        /// Told when the lock has become the waiter's.
+        granted: oneshot::Receiver<()>,
+        /// When the present holder's lease runs out: time to ask again.
+        until: Instant,
+    },
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { locks: HashMap::new(), next_token: TOKENS_PER_GRANT, sweep_at: SWEEP_STEP }
+    }
+}
+
+impl Store {
+    pub(super) fn try_acquire(&mut self, request: &Request, now: Instant) -> Option<Grant> {
+        let lock = self.lock(request, now);
+        if lock.admits(request.mode) && lock.queue.is_empty() {
+            lock.hold(request, now);
+            return Some(self.grant(now));
+        }
+        self.forget_if_free(&request.key);
+        None
+    }
+
+    /// Takes the lock, or the place at the end of the queue, or keeps the
+    /// place that the owner has.
+    pub(super) fn acquire(&mut self, request: &Request, now: Instant) -> Attempt {
+        let lock = self.lock(request, now);
+        if let Some(holder) = lock.holders.iter_mut().find(|held| held.owner == request.owner) {
+            // Granted while it waited; the lease begins when it knows.
+            holder.expires = now + request.ttl;
+            return Attempt::Granted(self.grant(now));
+        }
+        let place = lock.queue.iter().position(|waiter| waiter.request.owner == request.owner);
+        if place.is_none() && lock.queue.is_empty() && lock.admits(request.mode) {
+            lock.hold(request, now);
+            return Attempt::Granted(self.grant(now));
+        }
+        let (sender, granted) = oneshot::channel();
+        match place.and_then(|place| lock.queue.get_mut(place)) {
+            Some(waiter) => waiter.granted = sender,
+            None => lock.queue.push_back(Waiter { request: request.clone(), granted: sender }),
+        }
+        let until = lock.holders.iter().map(|holder| holder.expires).min();
+        Attempt::Queued { granted, until: until.unwrap_or(now) }
+    }
+
+    pub(super) fn renew(&mut self, request: &Request, now: Instant) -> Renewed {
+        let lock = self.lock(request, now);
+        let holder = lock.holders.iter_mut().find(|held| held.owner == request.owner);
+        let answer = match holder {
+            Some(holder) => {
+                holder.expires = now + request.ttl;
+                Renewed::Extended { sent_at: now }
+            }
+            None => Renewed::Gone,
+        };
+        self.forget_if_free(&request.key);
+        answer
+    }
+
+    /// Gives back the lock or the place in the queue, whichever the owner has.
+    pub(super) fn release(&mut self, request: &Request, now: Instant) -> Released {
+        let lock = self.lock(request, now);
+        let holders = lock.holders.len();
+        lock.holders.retain(|holder| holder.owner != request.owner);
+        let released = lock.holders.len() < holders;
+        lock.queue.retain(|waiter| waiter.request.owner != request.owner);
+        lock.admit_waiters(now);
+        self.forget_if_free(&request.key);
+        if released { Released::Released } else { Released::NotHeld }
+    }
+
+    /// Ends every lease on a key, and says whose they were.
+    pub(super) fn take_away(&mut self, key: &str, now: Instant) -> Vec<Owner> {
+        let Some(lock) = self.locks.get_mut(key) else { return Vec::new() };
+        let owners = lock.holders.drain(..).map(|holder| holder.owner).collect();
+        lock.admit_waiters(now);
+        self.forget_if_free(key);
+        owners
+    }
+
+    pub(super) fn inspect(&mut self, key: &str, now: Instant) -> Option<LockInfo> {
+        let lock = self.locks.get_mut(key)?;
+        lock.expire(now);
+        let info = lock.info(key, now);
+        self.forget_if_free(key);
+        info
+    }
+
+    pub(super) fn list(&mut self, prefix: &str, now: Instant) -> Vec<LockInfo> {
+        self.sweep(now);
+        let locks = self.locks.iter().filter(|(key, _)| key.starts_with(prefix));
+        locks.filter_map(|(key, lock)| lock.info(key, now)).collect()
+    }
+
+    /// The lock of a request, without what has expired.
+    fn lock(&mut self, request: &Request, now: Instant) -> &mut Lock {
+        if self.locks.len() >= self.sweep_at {
+            self.sweep(now);
+            self.sweep_at = self.locks.len() * 2 + SWEEP_STEP;
+        }
+        let lock = self.locks.entry(Arc::clone(&request.key)).or_default();
+        lock.expire(now);
+        lock
+    }
+
+    fn sweep(&mut self, now: Instant) {
+        self.locks.retain(|_, lock| {
+            lock.expire(now);
+            !lock.is_free()
+        });
+    }
+
+    fn forget_if_free(&mut self, key: &str) {
+        if self.locks.get(key).is_some_and(Lock::is_free) {
+            self.locks.remove(key);
+        }
+    }
+
+    fn grant(&mut self, now: Instant) -> Grant {
+        let token = FencingToken::from(self.next_token);
+        self.next_token += TOKENS_PER_GRANT;
+        Grant::new(token, now)
+    }
+}
+
+impl Lock {
+    fn is_free(&self) -> bool {
+        self.holders.is_empty() && self.queue.is_empty()
+    }
+
+    fn admits(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Write => self.holders.is_empty(),
+            Mode::Read => self.holders.iter().all(|holder| holder.mode == Mode::Read),
+        }
+    }
+
+    fn hold(&mut self, request: &Request, now: Instant) {
+        self.holders.push(Holder {
+            owner: request.owner,
+            mode: request.mode,
+            expires: now + request.ttl,
+        });
+    }
+
+    fn expire(&mut self, now: Instant) {
+        self.holders.retain(|holder| holder.expires > now);
+        self.admit_waiters(now);
+    }
+
+    /// Lets in whoever is next: one writer, or all readers up to the next writer.
+    fn admit_waiters(&mut self, now: Instant) {
+        while let Some(waiter) = self.queue.front() {
+            if !waiter.granted.is_closed() && !self.admits(waiter.request.mode) {
+                return;
+            }
+            let Some(waiter) = self.queue.pop_front() else { return };
+            // A waiter that has gone is skipped; one that goes just now gives
+            // the lock back by itself.
+            if waiter.granted.send(()).is_ok() {
+                self.hold(&waiter.request, now);
+            }
+        }
+    }
+
+    fn info(&self, key: &str, now: Instant) -> Option<LockInfo> {
+        let mode = self.holders.first()?.mode;
+        let holders = self.holders.iter().map(|holder| {
+            let left = holder.expires.saturating_duration_since(now);
+            HolderInfo::new(holder.owner.to_string(), Some(left))
+        });
+        Some(LockInfo::new(key.to_owned(), mode, holders.collect(), self.queue.len()))
+    }
+}

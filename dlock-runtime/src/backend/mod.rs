@@ -1,0 +1,368 @@
+//! The stores, and the one small trait that each of them implements.
+//!
+//! A backend is its store's protocol and nothing else. It knows nothing of
+//! tasks, reentrancy, policies or the timing of renewals: the layers above ask
+//! it for one lease at a time and say when to extend and when to give back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use crate::error::Source;
+use crate::key::MAX_KEY_BYTES;
+use crate::token::FencingToken;
+
+pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
+
+/// A store that keeps locks.
+///
+/// # Contract
+///
+/// - Every operation ends within a bounded time (the store's request timeout),
+///   except [`acquire`](Self::acquire), which waits until it is granted, and
+///   [`next_losses`](Self::next_losses).
+/// - Every operation may be dropped at any await. A dropped `try_acquire` or
+///   `acquire` leaves neither a lock nor a place in a queue behind: what was
+///   in flight is given back by the backend itself.
+/// - An owner is never used for two requests, so that a late or repeated
+///   command of one request cannot touch the lease of another.
+/// - The layers above send one request for a key's lease at a time per
+///   [`Owner`], but requests of different owners of one process come together.
+#[async_trait]
+pub trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// What this store can promise. Asked once, after [`start`](Self::start).
+    fn capabilities(&self) -> Capabilities;
+
+    /// Connects and checks. Runs once, before any other operation, on the
+    /// runtime of the manager's own thread (on the caller's runtime for a
+    /// [`local`](Capabilities::local) store): what the backend must do by
+    /// itself (heartbeats, wake-ups, late releases) is spawned from here.
+    async fn start(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Ends what [`start`](Self::start) began. No operation follows.
+    async fn stop(&self) {}
+
+    /// Takes the lock if it is free: `None` means that somebody holds it.
+    async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError>;
+
+    /// Takes the lock, waiting for it in the store's own queue if the store
+    /// has one. Waits without a limit while the store answers, and fails when
+    /// it has not answered for the request timeout.
+    async fn acquire(&self, request: &Request) -> Result<Grant, BackendError>;
+
+    /// Extends leases to their request's ttl from now, where the owner still
+    /// holds them: compare and extend, one answer for each request in order.
+    /// It never brings back a lease that has ended.
+    async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>>;
+
+    /// Gives a lease back if the owner still holds it, and lets the next
+    /// waiter in.
+    async fn release(&self, request: &Request) -> Result<Released, BackendError>;
+
+    /// What the store knows of a lock; `None` if nobody holds it.
+    async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError>;
+
+    /// The held locks whose key begins with `prefix`, in no special order.
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError>;
+
+    /// The next owners whose leases the store has ended by itself, for stores
+    /// that say so (a session that expired takes all of its leases with it).
+    /// Cancel-safe. The default never resolves: then a loss shows at the next
+    /// renewal.
+    async fn next_losses(&self) -> Vec<Owner> {
+        std::future::pending().await
+    }
+}
+
+/// What a store can promise; the layers above and the conformance suite go by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// A short name for messages: `redis`, `memory`.
+    pub name: &'static str,
+    /// Waiters of different processes are served in the order they came.
+    pub fair: bool,
+    /// What its fencing tokens are worth.
+    pub tokens: TokenTier,
+    /// Knows [`Mode::Read`].
+    pub read_write: bool,
+    /// The shortest lease it can keep.
+    pub min_ttl: Duration,
+    /// The longest key it takes, in bytes, with the namespace.
+    pub max_key_bytes: usize,
+    /// The store is this process's memory: it needs no thread, and keeps
+    /// tokio's clock, so that paused time drives it.
+    pub local: bool,
+}
+
+impl Capabilities {
+    /// A store that can do the least: no order, no tokens, no readers. Set the
+    /// fields that it does better.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            fair: false,
+            tokens: TokenTier::None,
+            read_write: false,
+            min_ttl: Duration::from_millis(10),
+            max_key_bytes: MAX_KEY_BYTES,
+            local: false,
+        }
+    }
+}
+
+/// What a store's fencing tokens are worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum TokenTier {
+    /// The store gives none; every token is [`FencingToken::NONE`].
+    None,
+    /// They rise unless the store loses what it confirmed (a failover, a
+    /// restart without its last writes).
+    BestEffort,
+    /// They rise, whatever happens to the store.
+    Strict,
+}
+
+/// Whether a lock is shared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Shared with other readers.
+    Read,
+    /// Exclusive.
+    #[default]
+    Write,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        })
+    }
+}
+
+/// Who asks: unique for each request of each process, and never used again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner {
+    process: u64,
+    sequence: u64,
+}
+
+impl Owner {
+    /// An owner that no other request has, here or in another process.
+    #[must_use]
+    pub fn unique() -> Self {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        static SEQUENCE: AtomicU64 = AtomicU64::new(1);
+        Self {
+            process: process_id(),
+            sequence: SEQUENCE.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// The process of this owner, a random number drawn when it started.
+    #[must_use]
+    pub fn process(self) -> u64 {
+        self.process
+    }
+
+    /// The number of the request within its process.
+    #[must_use]
+    pub fn sequence(self) -> u64 {
+        self.sequence
+    }
+}
+
+/// A random number for this process. A `fork` copies it, and the id of the
+/// process tells the copies apart.
+fn process_id() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    use std::sync::OnceLock;
+    static SEED: OnceLock<RandomState> = OnceLock::new();
+    // `RandomState` is seeded from the operating system.
+    SEED.get_or_init(RandomState::new).hash_one(std::process::id())
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}.{:x}", self.process, self.sequence)
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({self})")
+    }
+}
+
+/// One request for one lease.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Request {
+    /// The key, with its namespace.
+    pub key: Arc<str>,
+    /// Shared or exclusive.
+    pub mode: Mode,
+    /// How long the lease lasts unless it is renewed.
+    pub ttl: Duration,
+    /// Who asks.
+    pub owner: Owner,
+}
+
+impl Request {
+    /// A request with an owner of its own.
+    #[must_use]
+    pub fn new(key: impl Into<Arc<str>>, mode: Mode, ttl: Duration) -> Self {
+        Self {
+            key: key.into(),
+            mode,
+            ttl,
+            owner: Owner::unique(),
+        }
+    }
+}
+
+/// A lease as the store gave it.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Grant {
+    /// The first of the [`TOKENS_PER_GRANT`](crate::token::TOKENS_PER_GRANT)
+    /// numbers that this grant reserved: every later grant of the key has a
+    /// token above all of them. [`FencingToken::NONE`] without tokens.
+    pub token: FencingToken,
+    /// When the last request that the store confirmed was *sent*: the lease
+    /// lasts at least its ttl from here, by the local monotonic clock.
+    pub sent_at: Instant,
+}
+
+impl Grant {
+    /// A grant with this token, whose request was sent at `sent_at`.
+    #[must_use]
+    pub fn new(token: FencingToken, sent_at: Instant) -> Self {
+        Self { token, sent_at }
+    }
+}
+
+/// The answer to a renewal.
+#[derive(Clone, Copy, Debug)]
+pub enum Renewed {
+    /// The lease lasts its ttl from `sent_at`, when the request was sent.
+    Extended {
+        /// When the confirmed request was sent.
+        sent_at: Instant,
+    },
+    /// The owner does not hold the lock, and never will again.
+    Gone,
+}
+
+/// The answer to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// The owner held the lock and has given it back.
+    Released,
+    /// The owner did not hold the lock; nothing has changed.
+    NotHeld,
+}
+
+/// What a store knows of a held lock.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LockInfo {
+    /// The key: with its namespace from a backend, without it from
+    /// `LockManager::inspect`.
+    pub key: String,
+    /// Shared or exclusive.
+    pub mode: Mode,
+    /// Who holds it: one writer, or every reader.
+    pub holders: Vec<HolderInfo>,
+    /// How many requests wait in the store's queue. The tasks that wait inside
+    /// one process count as one request.
+    pub waiters: usize,
+}
+
+impl LockInfo {
+    /// What is known of a held lock.
+    #[must_use]
+    pub fn new(key: String, mode: Mode, holders: Vec<HolderInfo>, waiters: usize) -> Self {
+        Self { key, mode, holders, waiters }
+    }
+}
+
+/// One holder of a lock.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HolderInfo {
+    /// The owner as the store has it, for looking it up there.
+    pub owner: String,
+    /// How long the lease lasts unless it is renewed, if the store says so.
+    pub expires_in: Option<Duration>,
+}
+
+impl HolderInfo {
+    /// What is known of one holder.
+    #[must_use]
+    pub fn new(owner: String, expires_in: Option<Duration>) -> Self {
+        Self { owner, expires_in }
+    }
+}
+
+/// Why a store did not do what it was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct BackendError {
+    kind: BackendErrorKind,
+    message: String,
+    source: Option<Source>,
+}
+
+/// What a caller can do about a [`BackendError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BackendErrorKind {
+    /// The store was not reached, did not answer in time, or refused for now.
+    Unavailable,
+    /// The store was told something it will always refuse: a wrong password, a
+    /// setting that is out of its range.
+    Config,
+    /// The store cannot do this.
+    Unsupported,
+}
+
+impl BackendError {
+    /// The store was not reached or did not answer.
+    #[must_use]
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(BackendErrorKind::Unavailable, message)
+    }
+
+    /// An error of this kind. The message says the setting or key, what
+    /// happened and what to do, and never a password.
+    #[must_use]
+    pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    /// Keeps the cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// What can be done about it.
+    #[must_use]
+    pub fn kind(&self) -> BackendErrorKind {
+        self.kind
+    }
+}

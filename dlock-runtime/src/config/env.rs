@@ -1,0 +1,118 @@
+//! Configuration from environment variables.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use super::Config;
+use crate::error::LockError;
+
+pub(super) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Config, LockError> {
+    let text = |name: &str| match variable(name) {
+        None => Ok(None),
+        Some(value) => match value.into_string() {
+            Ok(value) if value.is_empty() => Ok(None),
+            Ok(value) => Ok(Some(value)),
+            Err(_) => Err(LockError::config(name, "not UTF-8")),
+        },
+    };
+    let duration = |name: &str| match text(name)? {
+        None => Ok(None),
+        Some(value) => parse_duration(&value)
+            .map(Some)
+            .map_err(|reason| LockError::config(name, reason)),
+    };
+    let Some(url) = text("DLOCK_URL")? else {
+        return Err(LockError::config(
+            "DLOCK_URL",
+            "not set; name the store, for example redis://127.0.0.1:6379, or memory: for locks \
+             of this process only",
+        ));
+    };
+    let mut config = Config::from_setting("DLOCK_URL", &url)?;
+    if let Some(namespace) = text("DLOCK_NAMESPACE")? {
+        config = config.namespace(namespace);
+    }
+    if let Some(ttl) = duration("DLOCK_TTL")? {
+        config = config.ttl(ttl);
+    }
+    if let Some(timeout) = duration("DLOCK_TIMEOUT")? {
+        config = config.timeout(timeout);
+    }
+    if let Some(timeout) = duration("DLOCK_REQUEST_TIMEOUT")? {
+        config = config.request_timeout(timeout);
+    }
+    Ok(config)
+}
+
+/// Reads the attribute's notation: `500ms`, `30s`, `5m`, `1h`, and sums such as
+/// `1m30s`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || {
+        format!("{text:?} is not a duration; write for example 500ms, 30s, 5m, 1h or 1m30s")
+    };
+    let too_long = || format!("{text:?} is too long");
+    let mut total = Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+        let (number, tail) = rest.split_at(digits);
+        let unit = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit);
+        let number: u64 = match number {
+            "" => return Err(wrong()),
+            number => number.parse().map_err(|_| too_long())?,
+        };
+        let millis = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return Err(wrong()),
+        };
+        let part = number.checked_mul(millis).map(Duration::from_millis).ok_or_else(too_long)?;
+        total = total.checked_add(part).ok_or_else(too_long)?;
+        rest = tail;
+    }
+    if total.is_zero() {
+        return Err(format!("{text:?} is zero; give a time above it"));
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(variables: &[(&str, &str)]) -> Result<Config, LockError> {
+        read(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn a_missing_url_is_an_error_that_names_it() {
+        for variables in [&[][..], &[("DLOCK_URL", "")]] {
+            let error = config(variables).expect_err("no URL").to_string();
+            assert!(error.contains("DLOCK_URL"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_an_error_that_names_its_variable() {
+        for name in ["DLOCK_TTL", "DLOCK_TIMEOUT", "DLOCK_REQUEST_TIMEOUT"] {
+            for value in ["soon", "10", "s", "0s", "10x", "99999999999999999999s", "-1s"] {
+                let error = config(&[("DLOCK_URL", "memory:"), (name, value)])
+                    .expect_err("a wrong duration")
+                    .to_string();
+                assert!(error.contains(name) && error.contains(value), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn durations_add_up() {
+        assert_eq!(parse_duration("1m30s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("1h2ms"), Ok(Duration::from_millis(3_600_002)));
+    }
+}

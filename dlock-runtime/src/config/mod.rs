@@ -1,0 +1,215 @@
+//! Which store, and what applies to every lock in it.
+
+mod env;
+mod url;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Backend;
+use crate::error::LockError;
+use crate::options::Patience;
+use crate::token::TOKENS_PER_GRANT;
+
+pub(crate) use url::StoreUrl;
+
+/// The lease of a lock whose ttl is not given.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+/// How long the store may take to answer.
+const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often in a row a lease is handed over inside the process.
+const DEFAULT_HANDOFF: u32 = 32;
+
+/// Which store to use, and the defaults for its locks.
+///
+/// `Config::default()` is the `memory:` store: locks of this process only.
+///
+/// ```
+/// use std::time::Duration;
+/// use dlock_runtime::Config;
+///
+/// # fn main() -> Result<(), dlock_runtime::LockError> {
+/// let config = Config::from_url("memory:")?
+///     .namespace("shop")
+///     .ttl(Duration::from_secs(10))
+///     .timeout(Duration::from_secs(2));
+/// # let _ = config; Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Config {
+    store: Store,
+    namespace: Arc<str>,
+    ttl: Duration,
+    patience: Patience,
+    handoff: u32,
+    request_timeout: Duration,
+    fenced: bool,
+}
+
+#[derive(Clone)]
+enum Store {
+    Url(StoreUrl),
+    Backend(Arc<dyn Backend>),
+}
+
+/// What a manager is made from.
+pub(crate) struct Settings {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) ttl: Duration,
+    pub(crate) patience: Patience,
+    pub(crate) handoff: u32,
+    pub(crate) fenced: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::with_store(Store::Url(StoreUrl::Memory))
+    }
+}
+
+impl Config {
+    fn with_store(store: Store) -> Self {
+        Self {
+            store,
+            namespace: Arc::from(""),
+            ttl: DEFAULT_TTL,
+            patience: Patience::Wait,
+            handoff: DEFAULT_HANDOFF,
+            request_timeout: DEFAULT_REQUEST_TIMEOUT,
+            fenced: false,
+        }
+    }
+
+    /// The store at this URL: `memory:`, `redis://host:port/db`, …
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Config`] if the URL is malformed, its scheme unknown, or
+    /// the feature for it is off. Nothing is connected yet.
+    pub fn from_url(url: &str) -> Result<Self, LockError> {
+        Self::from_setting("store URL", url)
+    }
+
+    fn from_setting(setting: &'static str, url: &str) -> Result<Self, LockError> {
+        StoreUrl::parse(setting, url).map(|url| Self::with_store(Store::Url(url)))
+    }
+
+    /// The store in `DLOCK_URL`, with `DLOCK_NAMESPACE`, `DLOCK_TTL`,
+    /// `DLOCK_TIMEOUT` and `DLOCK_REQUEST_TIMEOUT` (durations such as `30s` or
+    /// `1m30s`) where they are set.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Config`] names the variable that is wrong. A missing
+    /// `DLOCK_URL` is an error too: a service whose URL got lost must not fall
+    /// back to locks that hold nobody off.
+    pub fn from_env() -> Result<Self, LockError> {
+        env::read(|name| std::env::var_os(name))
+    }
+
+    /// A store of your own, or one that is set up in code.
+    pub fn with_backend(backend: impl Backend) -> Self {
+        Self::with_store(Store::Backend(Arc::new(backend)))
+    }
+
+    /// Prefixes every key, so that services share a store without sharing
+    /// locks. None by default.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// The lease of locks that do not say their own. 30 seconds by default.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long to wait for locks that do not say. For ever by default.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.patience = Patience::Within(timeout);
+        self
+    }
+
+    /// How many times in a row a lease goes from task to task inside this
+    /// process before the store decides again. 32 by default, at most 63; `0`
+    /// keeps strictly to the store's order.
+    #[must_use]
+    pub fn handoff(mut self, times: u32) -> Self {
+        self.handoff = times;
+        self
+    }
+
+    /// How long the store may take to answer before it counts as unavailable.
+    /// 5 seconds by default. A backend given to
+    /// [`with_backend`](Self::with_backend) has its own.
+    #[must_use]
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// Refuses to connect to a store whose fencing tokens are not strict.
+    #[must_use]
+    pub fn fenced(mut self, fenced: bool) -> Self {
+        self.fenced = fenced;
+        self
+    }
+
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(self.store, Store::Url(StoreUrl::Memory))
+    }
+
+    pub(crate) fn into_settings(self) -> Result<Settings, LockError> {
+        if u64::from(self.handoff) >= TOKENS_PER_GRANT {
+            return Err(LockError::config(
+                "handoff",
+                format!("{} is too many; at most {}", self.handoff, TOKENS_PER_GRANT - 1),
+            ));
+        }
+        if self.request_timeout.is_zero() {
+            return Err(LockError::config("request_timeout", "zero; give a time above it"));
+        }
+        if let Some(control) = self.namespace.chars().find(|c| c.is_control()) {
+            return Err(LockError::config(
+                "namespace",
+                format!("holds the control character {control:?}; leave it out"),
+            ));
+        }
+        let backend = match self.store {
+            Store::Backend(backend) => backend,
+            Store::Url(url) => url.backend(self.request_timeout),
+        };
+        Ok(Settings {
+            backend,
+            namespace: self.namespace,
+            ttl: self.ttl,
+            patience: self.patience,
+            handoff: self.handoff,
+            fenced: self.fenced,
+        })
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let store: &dyn fmt::Debug = match &self.store {
+            Store::Url(url) => url,
+            Store::Backend(backend) => backend,
+        };
+        f.debug_struct("Config")
+            .field("store", store)
+            .field("namespace", &self.namespace)
+            .field("ttl", &self.ttl)
+            .field("patience", &self.patience)
+            .field("handoff", &self.handoff)
+            .field("request_timeout", &self.request_timeout)
+            .field("fenced", &self.fenced)
+            .finish()
+    }
+}

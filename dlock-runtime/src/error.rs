@@ -1,0 +1,160 @@
+//! The one error of the public surface.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::key::LockKey;
+use crate::token::FencingToken;
+
+/// The cause behind an error, shared so that every waiter of one failed
+/// request can be told of it.
+pub type Source = Arc<dyn StdError + Send + Sync + 'static>;
+
+/// Why a lock was not had, or is no longer held.
+///
+/// Every variant says the key or setting, what happened and what to do. `Busy`
+/// and `Timeout` mean that somebody else has the lock; `Unavailable` that the
+/// store did not answer; `Lost` that the body began but its lease ended.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Somebody else holds the lock, and the caller asked not to wait.
+    #[error("lock `{key}` is held by somebody else; try again later, or wait with `timeout`")]
+    #[non_exhaustive]
+    Busy {
+        /// The key that is held.
+        key: LockKey,
+    },
+
+    /// The lock was not had within the caller's timeout.
+    #[error(
+        "lock `{key}` was not had within {waited:?}; raise the timeout, or look at what holds \
+         it with `LockManager::inspect`"
+    )]
+    #[non_exhaustive]
+    Timeout {
+        /// The key that was waited for.
+        key: LockKey,
+        /// The timeout that has passed.
+        waited: Duration,
+    },
+
+    /// The lease ended while the body ran, or was taken away: the work may
+    /// overlap with that of another holder.
+    #[error(
+        "the lease on lock `{key}` was lost (token {token}): {reason}; what it protected may \
+         have been taken over, so check before you repeat the work"
+    )]
+    #[non_exhaustive]
+    Lost {
+        /// The key whose lease ended.
+        key: LockKey,
+        /// The token under which the body ran.
+        token: FencingToken,
+        /// How the lease ended.
+        reason: LossReason,
+    },
+
+    /// The store could not be reached, did not answer in time or refused.
+    #[error("lock `{key}`: the store is unavailable: {source}; the lock was not had")]
+    #[non_exhaustive]
+    Unavailable {
+        /// The key that was asked for, or what else was being done.
+        key: String,
+        /// What the store or its client said.
+        source: Source,
+    },
+
+    /// Waiting could never end: the caller's own task holds the key for
+    /// reading and asks to write.
+    #[error(
+        "lock `{key}`: this task holds it for reading and asks to write, which would wait for \
+         itself; take it with mode \"write\" from the start"
+    )]
+    #[non_exhaustive]
+    WouldDeadlock {
+        /// The key that is held for reading.
+        key: LockKey,
+    },
+
+    /// The key cannot name a lock.
+    #[error("invalid lock key {key:?}: {reason}")]
+    #[non_exhaustive]
+    InvalidKey {
+        /// The key, shortened if it is long.
+        key: String,
+        /// What is wrong with it and what to do.
+        reason: String,
+    },
+
+    /// A setting is wrong: the store's URL, an environment variable, a ttl.
+    #[error("dlock configuration, {setting}: {reason}")]
+    #[non_exhaustive]
+    Config {
+        /// The setting or environment variable.
+        setting: String,
+        /// What is wrong with it and what to do.
+        reason: String,
+        /// What caused it, if something below did.
+        source: Option<Source>,
+    },
+
+    /// The store, or the place of the call, cannot do what was asked.
+    #[error("lock `{key}`: {reason}")]
+    #[non_exhaustive]
+    Unsupported {
+        /// The key that was asked for, or what else was being done.
+        key: String,
+        /// What is not supported and what to do.
+        reason: String,
+    },
+
+    /// A lock was asked for before `dlock::init`.
+    #[error(
+        "lock `{key}`: dlock is not initialised; call `dlock::init(config).await` at start-up, \
+         or run inside `LockManager::scope`"
+    )]
+    #[non_exhaustive]
+    NotInitialized {
+        /// The key that was asked for.
+        key: LockKey,
+    },
+
+    /// `dlock::init` was called a second time.
+    #[error(
+        "dlock is initialised already, and stays as it is; call `dlock::init` once at start-up, \
+         or use `LockManager::connect` for a second store"
+    )]
+    AlreadyInitialized,
+
+    /// A lock was asked for after `dlock::shutdown`.
+    #[error("lock `{key}`: dlock is shut down; take no lock after `dlock::shutdown`")]
+    #[non_exhaustive]
+    ShutDown {
+        /// The key that was asked for.
+        key: LockKey,
+    },
+}
+
+/// How a lease ended before its body did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The store says that somebody else holds the key, or nobody.
+    #[error("the store no longer knows this holder")]
+    Gone,
+    /// No renewal was confirmed in time.
+    #[error("its ttl passed without a confirmed renewal")]
+    Expired,
+}
+
+impl LockError {
+    pub(crate) fn config(setting: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Config {
+            setting: setting.into(),
+            reason: reason.into(),
+            source: None,
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The gate: tasks of this process that want the same key queue here, and one
+//! of them speaks to the store.
+//!
+//! There is a queue for each key and ttl, for writers only: readers do not
+//! exclude each other, so each of them asks the store by itself. Whoever finds
+//! no queue opens one and *leads* it: the right to speak to the store is its
+//! [`Baton`]. What the leader gets is a [`Turn`]: a lease together with the
+//! baton. After a body that ended normally the turn may go to the next task in
+//! the queue without the store being asked; otherwise the lease goes back and
+//! the baton passes on. Dropping either, at any moment, does the same.
+
+mod queue;
+mod turn;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use queue::{Delivery, Queue, Waiting};
+pub(crate) use turn::Turn;
+
+use crate::backend::{BackendError, Mode, Request};
+use crate::lease::{Leases, OwnedLease};
+
+/// A request that waits in the store's queue. It belongs to the gate and not
+/// to the task that polls it: when that task is dropped, the next one goes on
+/// polling, and the place is kept.
+type Place = Pin<Box<dyn Future<Output = Result<OwnedLease, BackendError>> + Send>>;
+
+/// The gate of one manager.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    leases: Arc<Leases>,
+    /// How many times in a row a lease may be handed over.
+    handoff: u32,
+    /// A queue is here while somebody leads it or has a turn.
+    queues: Mutex<HashMap<Name, Queue>>,
+}
+
+/// Leases of one length may be handed over to each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Name {
+    key: Arc<str>,
+    ttl: Duration,
+}
+
+/// How a task comes to the gate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Duration,
+    /// Does not wait, neither here nor in the store.
+    pub(crate) try_only: bool,
+    /// Needs a lease with its whole ttl ahead, since it will not be renewed.
+    pub(crate) fresh: bool,
+}
+
+/// Why there is no turn.
+#[derive(Clone, Debug)]
+pub(crate) enum Refusal {
+    Busy,
+    Store(BackendError),
+}
+
+impl From<BackendError> for Refusal {
+    fn from(error: BackendError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Gate {
+    pub(crate) fn new(leases: Arc<Leases>, handoff: u32) -> Self {
+        Self { leases, handoff, queues: Mutex::default() }
+    }
+
+    /// Waits for a turn on `key`. May be dropped at any await: the place in
+    /// the queue goes to the next task, and a turn that crosses with the drop
+    /// is passed on.
+    pub(crate) async fn enter(
+        self: &Arc<Self>,
+        key: Arc<str>,
+        entry: Entry,
+    ) -> Result<Turn, Refusal> {
+        if entry.mode != Mode::Write {
+            return self.enter_alone(key, entry).await;
+        }
+        let name = Name { key, ttl: entry.ttl };
+        let delivery = match self.lead_or_queue(name, entry) {
+            Ok(baton) => Delivery::Lead(baton),
+            Err(None) => return Err(Refusal::Busy),
+            Err(Some(waiting)) => waiting.await,
+        };
+        match delivery {
+            Delivery::Turn(turn) => Ok(turn),
+            Delivery::Failed(refusal) => Err(refusal),
+            Delivery::Lead(baton) => baton.lead(entry).await,
+        }
+    }
+
+    /// Readers ask the store one by one: each has a lease of its own.
+    async fn enter_alone(&self, key: Arc<str>, entry: Entry) -> Result<Turn, Refusal> {
+        let request = Request::new(key, entry.mode, entry.ttl);
+        let lease = if entry.try_only {
+            self.leases.try_acquire(request).await?.ok_or(Refusal::Busy)?
+        } else {
+            self.leases.acquire(request).await?
+        };
+        Ok(Turn::alone(lease))
+    }
+
+    /// Opens the queue, or joins it: `Err(None)` if the caller will not wait.
+    fn lead_or_queue(
+        self: &Arc<Self>,
+        name: Name,
+        entry: Entry,
+    ) -> Result<Baton, Option<Waiting>> {
+        let mut queues = self.queues();
+        match queues.get_mut(&name) {
+            None => {
+                queues.insert(name.clone(), Queue::default());
+                drop(queues);
+                Ok(Baton { gate: Arc::clone(self), name, place: None })
+            }
+            Some(_) if entry.try_only => Err(None),
+            Some(queue) => {
+                let ticket = queue.join(entry.fresh);
+                drop(queues);
+                Err(Some(Waiting::new(Arc::clone(self), name, ticket)))
+            }
+        }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, HashMap<Name, Queue>> {
+        // No code of ours panics while it holds this.
+        self.queues.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The right to speak to the store for one queue. Dropped, it goes to the next
+/// task in the queue, with the place in the store's queue if there is one; the
+/// last one closes the queue.
+struct Baton {
+    gate: Arc<Gate>,
+    name: Name,
+    place: Option<Place>,
+}
+
+impl Baton {
+    /// Asks the store until it grants or refuses.
+    async fn lead(mut self, entry: Entry) -> Result<Turn, Refusal> {
+        let answer = if entry.try_only {
+            self.gate.leases.try_acquire(self.request()).await
+        } else {
+            self.wait_in_store().await.map(Some)
+        };
+        match answer {
+            Ok(Some(lease)) => Ok(self.begin_turns(lease)),
+            Ok(None) => Err(Refusal::Busy),
+            Err(error) => {
+                let refusal = Refusal::from(error);
+                self.fail_all(&refusal);
+                Err(refusal)
+            }
+        }
+    }
+
+    async fn wait_in_store(&mut self) -> Result<OwnedLease, BackendError> {
+        let request = self.request();
+        let leases = &self.gate.leases;
+        let place = self.place.get_or_insert_with(|| {
+            let leases = Arc::clone(leases);
+            Box::pin(async move { leases.acquire(request).await })
+        });
+        let answer = place.await;
+        self.place = None;
+        answer
+    }
+
+    /// A fresh lease serves those who queue now, up to the limit: whoever
+    /// comes later queues behind the other processes that wait in the store.
+    fn begin_turns(self, lease: OwnedLease) -> Turn {
+        let waiting = self.gate.queues().get(&self.name).map_or(0, Queue::len);
+        let handovers = u32::try_from(waiting).unwrap_or(u32::MAX).min(self.gate.handoff);
+        Turn::first(lease, handovers, self)
+    }
+
+    /// An outage is everybody's: those behind would only wait for it again,
+    /// one after the other.
+    fn fail_all(&self, refusal: &Refusal) {
+        let waiters = self.gate.queues().get_mut(&self.name).map(Queue::take_all);
+        for waiter in waiters.into_iter().flatten() {
+            waiter.deliver(Delivery::Failed(refusal.clone()));
+        }
+    }
+
+    fn request(&self) -> Request {
+        Request::new(Arc::clone(&self.name.key), Mode::Write, self.name.ttl)
+    }
+}
+
+impl Drop for Baton {
+    fn drop(&mut self) {
+        let next = {
+            let mut queues = self.gate.queues();
+            let next = queues.get_mut(&self.name).and_then(Queue::pop);
+            if next.is_none() {
+                queues.remove(&self.name);
+            }
+            next
+        };
+        if let Some(waiter) = next {
+            // A waiter that was dropped just now drops what it is given, which
+            // brings it here again for the one after.
+            waiter.deliver(Delivery::Lead(Self {
+                gate: Arc::clone(&self.gate),
+                name: self.name.clone(),
+                place: self.place.take(),
+            }));
+        }
+    }
+}
+
+impl std::fmt::Debug for Baton {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Baton")
+            .field("name", &self.name)
+            .field("in_store_queue", &self.place.is_some())
+            .finish_non_exhaustive()
+    }
+}

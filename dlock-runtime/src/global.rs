@@ -1,0 +1,81 @@
+//! The manager that `dlock::init` installs for the whole process.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use once_cell::sync::OnceCell;
+
+use crate::config::Config;
+use crate::error::LockError;
+use crate::key::LockKey;
+use crate::manager::LockManager;
+use crate::scope::Scope;
+
+static MANAGER: OnceCell<LockManager> = OnceCell::new();
+static INITIALIZING: AtomicBool = AtomicBool::new(false);
+
+/// Connects to the store and makes it the one that annotated functions and
+/// [`lock`](crate::lock) use. Call it once, at start-up; it outlives the
+/// runtime it is called on.
+///
+/// # Errors
+///
+/// [`LockError::AlreadyInitialized`] at the second call, also while the first
+/// is still connecting; else what [`LockManager::connect`] says. After a
+/// failure, or if the future is dropped, it may be called again.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_runtime::LockError> {
+/// dlock_runtime::init(dlock_runtime::Config::default()).await?;
+/// # Ok(()) }
+/// ```
+pub async fn init(config: Config) -> Result<(), LockError> {
+    let Some(_initializing) = Initializing::begin() else {
+        return Err(LockError::AlreadyInitialized);
+    };
+    if MANAGER.get().is_some() {
+        return Err(LockError::AlreadyInitialized);
+    }
+    if config.is_memory() {
+        tracing::warn!(
+            target: "dlock",
+            "dlock uses the `memory:` store: its locks hold inside this process only"
+        );
+    }
+    let manager = LockManager::connect(config).await?;
+    MANAGER.set(manager).map_err(|_| LockError::AlreadyInitialized)
+}
+
+/// Refuses locks from now on and waits until every release under way is done;
+/// see [`LockManager::shutdown`]. Does nothing before [`init`].
+pub async fn shutdown() {
+    if let Some(manager) = MANAGER.get() {
+        manager.shutdown().await;
+    }
+}
+
+/// The manager for a call made within `scope`.
+pub(crate) fn manager_for(key: &LockKey, scope: &Scope) -> Result<LockManager, LockError> {
+    scope
+        .manager()
+        .or_else(|| MANAGER.get())
+        .cloned()
+        .ok_or_else(|| LockError::NotInitialized { key: key.clone() })
+}
+
+/// One `init` at a time; the next one may try when it has failed.
+struct Initializing;
+
+impl Initializing {
+    fn begin() -> Option<Self> {
+        let free = INITIALIZING
+            .compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
+        free.then_some(Self)
+    }
+}
+
+impl Drop for Initializing {
+    fn drop(&mut self) {
+        INITIALIZING.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,92 @@
+//! A lock that is held as a value.
+
+use std::sync::Arc;
+
+use crate::backend::{BackendErrorKind, Released};
+use crate::error::{LockError, LossReason};
+use crate::hold::{Hold, Stake};
+use crate::key::LockKey;
+use crate::token::FencingToken;
+
+/// A lock that is held until this is dropped or
+/// [released](LockGuard::release).
+///
+/// Dropping it gives the lock back in the background, from any thread, inside
+/// a runtime or not. Its lease is renewed meanwhile; whether it is still held
+/// is for the holder to ask, with [`is_held`](Self::is_held) or
+/// [`lost`](Self::lost): nothing is cancelled.
+#[derive(Debug)]
+#[must_use = "a lock is given back as soon as its guard is dropped"]
+pub struct LockGuard {
+    stake: Stake,
+}
+
+impl LockGuard {
+    pub(crate) fn new(stake: Stake) -> Self {
+        Self { stake }
+    }
+
+    /// The key as written.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        self.hold().key()
+    }
+
+    /// The fencing token; with several keys, that of the first as written.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.hold().token()
+    }
+
+    /// The tokens of all keys in the order written, duplicates folded.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<FencingToken> {
+        self.hold().locks().iter().map(|lock| lock.token).collect()
+    }
+
+    /// Whether the lease is still good by the local clock.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold().is_held()
+    }
+
+    /// Resolves when the lease is lost, at once if it has been. Cancel-safe.
+    pub async fn lost(&self) {
+        self.hold().lost().await;
+    }
+
+    /// Gives the lock back and waits until the store has taken it. Dropped
+    /// halfway, the release goes on in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Lost`] if the store says that the lock was no longer this
+    /// guard's: the work may have overlapped with another holder's.
+    /// [`LockError::Unavailable`] if the store did not answer: the release is
+    /// tried again in the background until the lease has run out.
+    pub async fn release(self) -> Result<(), LockError> {
+        let hold = Arc::clone(self.stake.hold());
+        if let Some(reason) = hold.loss() {
+            return Err(hold.lost_error(reason));
+        }
+        let Some(ending) = self.stake.leave() else { return Ok(()) };
+        match ending.finish().await {
+            Ok(Released::Released) => Ok(()),
+            Ok(Released::NotHeld) => Err(hold.lost_error(LossReason::Gone)),
+            Err(error) if error.kind() == BackendErrorKind::Unsupported => {
+                Err(LockError::Unsupported {
+                    key: hold.key().to_string(),
+                    reason: error.to_string(),
+                })
+            }
+            Err(error) => Err(LockError::Unavailable {
+                key: hold.key().to_string(),
+                source: Arc::new(error),
+            }),
+        }
+    }
+
+    fn hold(&self) -> &Hold {
+        self.stake.hold()
+    }
+}

@@ -1,0 +1,241 @@
+//! A hold: what one critical section has, from its first lease to the moment
+//! the last body inside it has ended.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{BackendError, Mode, Released};
+use crate::error::{LockError, LossReason};
+use crate::gate::Turn;
+use crate::key::LockKey;
+use crate::lease::Lease;
+use crate::manager::ManagerId;
+use crate::token::FencingToken;
+
+/// The locks of one critical section. Everybody inside has a [`Stake`] in it:
+/// the body that took it, and those that re-entered. The locks go back when
+/// the last stake is gone, so that no body inside ever runs unlocked.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    manager: ManagerId,
+    key: LockKey,
+    /// One for each name of the key, in the order written, duplicates folded.
+    locks: Vec<HeldLock>,
+    state: Mutex<State>,
+}
+
+/// One lock of a hold.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldLock {
+    pub(crate) name: Arc<str>,
+    pub(crate) mode: Mode,
+    pub(crate) token: FencingToken,
+    pub(crate) lease: Arc<Lease>,
+}
+
+/// What stands behind a lock of a hold.
+#[derive(Debug)]
+pub(crate) enum Tenure {
+    /// A turn of its own.
+    Own(Turn),
+    /// A stake in the hold that has the lock already.
+    Reentered(Stake),
+}
+
+#[derive(Debug)]
+struct State {
+    stakes: usize,
+    /// No body inside was cancelled, panicked or lost its lease.
+    clean: bool,
+    tenures: Vec<Tenure>,
+    /// The locks go back no sooner than this.
+    not_before: Option<Instant>,
+}
+
+impl Hold {
+    /// A hold on these locks, and the first stake in it.
+    pub(crate) fn begin(
+        manager: ManagerId,
+        key: LockKey,
+        locks: Vec<HeldLock>,
+        tenures: Vec<Tenure>,
+        not_before: Option<Instant>,
+    ) -> Stake {
+        let state = State { stakes: 1, clean: true, tenures, not_before };
+        let hold = Arc::new(Self { manager, key, locks, state: Mutex::new(state) });
+        Stake { hold: Some(hold) }
+    }
+
+    /// The lock of this name, if this hold has it and has not lost it.
+    pub(crate) fn find(&self, manager: ManagerId, name: &str) -> Option<&HeldLock> {
+        if self.manager != manager {
+            return None;
+        }
+        self.locks.iter().find(|lock| *lock.name == *name)
+    }
+
+    /// Another stake, unless the locks have gone back or were lost.
+    pub(crate) fn stake(self: &Arc<Self>) -> Option<Stake> {
+        if !self.is_held() {
+            return None;
+        }
+        let mut state = self.state();
+        if state.stakes == 0 {
+            return None;
+        }
+        state.stakes += 1;
+        drop(state);
+        Some(Stake { hold: Some(Arc::clone(self)) })
+    }
+
+    pub(crate) fn key(&self) -> &LockKey {
+        &self.key
+    }
+
+    pub(crate) fn locks(&self) -> &[HeldLock] {
+        &self.locks
+    }
+
+    /// Whether the locks have gone back.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state().stakes == 0
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.locks.iter().all(|lock| lock.lease.is_held()) && !self.is_over()
+    }
+
+    /// How a lease of this hold was lost, if one was.
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        self.locks.iter().find_map(|lock| lock.lease.loss())
+    }
+
+    /// The error of a body that lost this hold.
+    pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
+        LockError::Lost { key: self.key.clone(), token: self.token(), reason }
+    }
+
+    /// The token of the first lock as written.
+    pub(crate) fn token(&self) -> FencingToken {
+        self.locks.first().map_or(FencingToken::NONE, |lock| lock.token)
+    }
+
+    /// Each is cancelled when its lease is lost.
+    pub(crate) fn loss_tokens(&self) -> impl Iterator<Item = CancellationToken> {
+        self.locks.iter().map(|lock| lock.lease.loss_token())
+    }
+
+    /// Resolves when a lease of this hold is lost.
+    pub(crate) async fn lost(&self) {
+        let mut waits: Vec<_> = self
+            .loss_tokens()
+            .map(|token| Box::pin(token.cancelled_owned()))
+            .collect();
+        std::future::poll_fn(|cx| {
+            if waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready()) {
+                std::task::Poll::Ready(())
+            } else {
+                std::task::Poll::Pending
+            }
+        })
+        .await;
+    }
+
+    /// Takes a stake out. The last one gets what is left to end.
+    fn leave(&self, clean: bool) -> Option<Ending> {
+        let mut state = self.state();
+        state.clean &= clean;
+        state.stakes -= 1;
+        (state.stakes == 0).then(|| Ending {
+            tenures: std::mem::take(&mut state.tenures),
+            clean: state.clean,
+            not_before: state.not_before,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code of ours panics while it holds this.
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// A part in a [`Hold`]. Dropped, it counts as a body that did not end
+/// normally.
+pub(crate) struct Stake {
+    /// Present until it is given up.
+    hold: Option<Arc<Hold>>,
+}
+
+impl Stake {
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        // Only `leave` and `drop` take it out, and they end `self`.
+        self.hold.as_ref().unwrap_or_else(|| unreachable!("a stake is given up once"))
+    }
+
+    /// Gives the stake up after a body that ended normally. What is returned,
+    /// if this was the last stake, gives the locks back.
+    pub(crate) fn leave(mut self) -> Option<Ending> {
+        self.hold.take().and_then(|hold| hold.leave(true))
+    }
+}
+
+impl Drop for Stake {
+    fn drop(&mut self) {
+        if let Some(ending) = self.hold.take().and_then(|hold| hold.leave(false)) {
+            drop(ending);
+        }
+    }
+}
+
+impl fmt::Debug for Stake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stake").field(&self.hold.as_ref().map(|hold| &hold.key)).finish()
+    }
+}
+
+/// The end of a hold: its locks on their way back. Dropped, they go back in
+/// the background.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    tenures: Vec<Tenure>,
+    clean: bool,
+    not_before: Option<Instant>,
+}
+
+impl Ending {
+    /// Gives the locks back, the last one taken first. Every lock is tried;
+    /// the answer is the first that is not good.
+    pub(crate) async fn finish(mut self) -> Result<Released, BackendError> {
+        let mut answer = Ok(Released::Released);
+        if !self.clean {
+            return answer;
+        }
+        while let Some(tenure) = self.tenures.pop() {
+            let one = match tenure {
+                Tenure::Own(turn) => turn.end(self.not_before).await,
+                Tenure::Reentered(stake) => match stake.leave() {
+                    Some(ending) => Box::pin(ending.finish()).await,
+                    None => Ok(Released::Released),
+                },
+            };
+            if matches!(answer, Ok(Released::Released)) {
+                answer = one;
+            }
+        }
+        answer
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        while let Some(tenure) = self.tenures.pop() {
+            match tenure {
+                Tenure::Own(turn) => turn.abandon(self.not_before),
+                Tenure::Reentered(stake) => drop(stake),
+            }
+        }
+    }
+}

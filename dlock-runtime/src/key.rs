@@ -1,0 +1,300 @@
+//! What a lock is named: keys, their validation, and the escaping that keeps
+//! different arguments of a template from making the same key.
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use crate::error::LockError;
+
+/// The longest key, in bytes, its namespace included.
+pub const MAX_KEY_BYTES: usize = 512;
+
+/// The name of a lock, or of several locks that are taken as one.
+///
+/// Made from a string or from a list of strings. Nothing is checked until the
+/// key is used: an empty key, one over [`MAX_KEY_BYTES`] or one with a control
+/// character then ends in [`LockError::InvalidKey`].
+///
+/// ```
+/// use dlock_runtime::LockKey;
+///
+/// let one = LockKey::from("stock:42");
+/// let both = LockKey::from(["account:7", "account:3"]);
+/// assert_eq!(one.to_string(), "stock:42");
+/// assert_eq!(both.to_string(), "account:7 + account:3");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct LockKey {
+    first: Arc<str>,
+    rest: Vec<Arc<str>>,
+}
+
+impl LockKey {
+    /// The names as written, in the order in which they were written.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.first).chain(self.rest.iter().map(|name| &**name))
+    }
+
+    /// The first name as written.
+    #[must_use]
+    pub fn first(&self) -> &str {
+        &self.first
+    }
+
+    /// A key of several names. An empty list gives a key that
+    /// [`validate`](Self::validate) refuses.
+    fn from_names(names: impl IntoIterator<Item = Arc<str>>) -> Self {
+        let mut names = names.into_iter();
+        Self {
+            first: names.next().unwrap_or_else(|| Arc::from("")),
+            rest: names.collect(),
+        }
+    }
+
+    /// Whether the key names one lock only.
+    pub(crate) fn single(&self) -> Option<&Arc<str>> {
+        self.rest.is_empty().then_some(&self.first)
+    }
+
+    /// Refuses names that no store could keep apart or show.
+    pub(crate) fn validate(&self, namespace: &str, max_bytes: usize) -> Result<(), LockError> {
+        for name in self.names() {
+            let length = namespaced_length(namespace, name);
+            let reason = if name.is_empty() {
+                "it is empty; give the lock a name".to_owned()
+            } else if let Some(control) = name.chars().find(|c| c.is_control()) {
+                format!("it holds the control character {control:?}; leave it out or encode it")
+            } else if length > max_bytes.min(MAX_KEY_BYTES) {
+                format!(
+                    "it is {length} bytes long with its namespace, and at most {} are allowed; \
+                     use a shorter name or a hash of the long part",
+                    max_bytes.min(MAX_KEY_BYTES)
+                )
+            } else {
+                continue;
+            };
+            return Err(LockError::InvalidKey {
+                key: shorten(name),
+                reason,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The name that the store sees: the namespace, a colon, and the name.
+pub(crate) fn namespaced(namespace: &str, name: &Arc<str>) -> Arc<str> {
+    if namespace.is_empty() {
+        Arc::clone(name)
+    } else {
+        Arc::from(format!("{namespace}:{name}"))
+    }
+}
+
+fn namespaced_length(namespace: &str, name: &str) -> usize {
+    match namespace.len() {
+        0 => name.len(),
+        length => length + 1 + name.len(),
+    }
+}
+
+/// An error message need not repeat a megabyte of key.
+fn shorten(name: &str) -> String {
+    const SHOWN: usize = 64;
+    match name.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    }
+}
+
+impl fmt::Display for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, name) in self.names().enumerate() {
+            if index > 0 {
+                f.write_str(" + ")?;
+            }
+            f.write_str(name)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LockKey({self})")
+    }
+}
+
+impl From<&LockKey> for LockKey {
+    fn from(key: &LockKey) -> Self {
+        key.clone()
+    }
+}
+
+macro_rules! key_from_one {
+    ($($from:ty),*) => {$(
+        impl From<$from> for LockKey {
+            fn from(name: $from) -> Self {
+                Self { first: Arc::from(name), rest: Vec::new() }
+            }
+        }
+    )*};
+}
+key_from_one!(&str, String, Arc<str>, Box<str>);
+
+impl From<&String> for LockKey {
+    fn from(name: &String) -> Self {
+        Self::from(name.as_str())
+    }
+}
+
+impl From<std::borrow::Cow<'_, str>> for LockKey {
+    fn from(name: std::borrow::Cow<'_, str>) -> Self {
+        Self::from(&*name)
+    }
+}
+
+impl<K: Into<Arc<str>>> From<Vec<K>> for LockKey {
+    fn from(names: Vec<K>) -> Self {
+        Self::from_names(names.into_iter().map(Into::into))
+    }
+}
+
+impl<K: Into<Arc<str>>, const N: usize> From<[K; N]> for LockKey {
+    fn from(names: [K; N]) -> Self {
+        Self::from_names(names.into_iter().map(Into::into))
+    }
+}
+
+impl<K: Clone + Into<Arc<str>>> From<&[K]> for LockKey {
+    fn from(names: &[K]) -> Self {
+        Self::from_names(names.iter().cloned().map(Into::into))
+    }
+}
+
+/// Puts a key together from the literals and values of a template.
+///
+/// The result is injective: two different lists of values never make the same
+/// key. A value's `%` becomes `%25`, and so does, as its own code, the first
+/// character of the literal that ends it, so that a reader of the key knows
+/// where the value stops. `:` is always encoded, as the separator that people
+/// expect to be safe. Text that stands beside a value but has no such character (another value,
+/// or a literal `%`) is set apart by a `%` that no encoded value can hold.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct KeyTemplate {
+    key: String,
+}
+
+impl KeyTemplate {
+    /// Starts a key with the literal text in front of its first value.
+    #[must_use]
+    pub fn new(literal: &str) -> Self {
+        let mut key = String::with_capacity(literal.len() + 32);
+        key.push_str(literal);
+        Self { key }
+    }
+
+    /// Adds a value and the literal text behind it, up to the next value.
+    /// `last` says that no other value follows.
+    #[must_use]
+    pub fn value(mut self, value: &(impl fmt::Display + ?Sized), literal: &str, last: bool) -> Self {
+        let stop = literal.chars().next();
+        // A `Display` that fails leaves what it wrote so far, as `to_string`
+        // would panic; a panic is not ours to add.
+        let _ = write!(Escape { key: &mut self.key, stop }, "{value}");
+        match stop {
+            None if last => {}
+            None => self.key.push_str("%,"),
+            Some('%') => self.key.push('%'),
+            Some(_) => {}
+        }
+        self.key.push_str(literal);
+        self
+    }
+
+    /// The finished name.
+    #[must_use]
+    pub fn finish(self) -> String {
+        self.key
+    }
+}
+
+struct Escape<'a> {
+    key: &'a mut String,
+    stop: Option<char>,
+}
+
+impl fmt::Write for Escape<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            if character == '%' || character == ':' || Some(character) == self.stop {
+                let mut bytes = [0; 4];
+                for byte in character.encode_utf8(&mut bytes).bytes() {
+                    write!(self.key, "%{byte:02X}")?;
+                }
+            } else {
+                self.key.push(character);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// Every pair of short values over an alphabet of the troublesome
+    /// characters makes a key of its own, whatever stands between them.
+    #[test]
+    fn templates_are_injective() {
+        let alphabet = ["", "%", ":", "a", "2", "5", "é", ",", "-", "C"];
+        let mut values = Vec::new();
+        for a in alphabet {
+            for b in alphabet {
+                values.push(format!("{a}{b}"));
+            }
+        }
+        values.sort();
+        values.dedup();
+        for between in ["", ":", "%", "%2", "2", "a", "é", ",", "-b-", "C3"] {
+            let mut seen = HashMap::new();
+            for left in &values {
+                for right in &values {
+                    let key = KeyTemplate::new("k")
+                        .value(left, between, false)
+                        .value(right, "", true)
+                        .finish();
+                    if let Some(other) = seen.insert(key.clone(), (left, right)) {
+                        panic!("{other:?} and {:?} both make {key}", (left, right));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn plain_values_stay_readable() {
+        let key = KeyTemplate::new("stock:").value("blue-mug", ":eu", true).finish();
+        assert_eq!(key, "stock:blue-mug:eu");
+        let key = KeyTemplate::new("").value("a:b", ":", false).value("c", "", true).finish();
+        assert_eq!(key, "a%3Ab:c");
+    }
+
+    #[test]
+    fn bad_keys_say_what_to_do() {
+        let reason = |key: LockKey| match key.validate("", MAX_KEY_BYTES) {
+            Err(LockError::InvalidKey { reason, .. }) => reason,
+            other => panic!("expected InvalidKey, got {other:?}"),
+        };
+        assert!(reason("".into()).contains("empty"));
+        assert!(reason(Vec::<String>::new().into()).contains("empty"));
+        assert!(reason("a\nb".into()).contains("control"));
+        assert!(reason("x".repeat(513).into()).contains("513 bytes"));
+        assert!(LockKey::from("x".repeat(512)).validate("", MAX_KEY_BYTES).is_ok());
+        assert!(LockKey::from("x".repeat(512)).validate("ns", MAX_KEY_BYTES).is_err());
+    }
+}

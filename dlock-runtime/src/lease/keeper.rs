@@ -1,0 +1,260 @@
+//! The keeper: one task that renews all leases of a manager and sees the end
+//! of those it cannot renew.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::release::Leases;
+use super::{Lease, Phase};
+use crate::backend::{Backend, BackendError, Owner};
+use crate::clock::Clock;
+
+/// How often a failed renewal is tried again, as a part of the ttl.
+const RETRIES_PER_TTL: u32 = 20;
+
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    clock: Clock,
+    schedule: Mutex<Schedule>,
+    /// Told when something has to be done earlier than the task is set for.
+    earlier: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Schedule {
+    /// By the time of the next look, then by the number of the request.
+    leases: BTreeMap<(Instant, u64), Arc<Lease>>,
+    /// When the task will wake up by itself. A lease that is due later need
+    /// not wake it, so a short hold costs no more than a map entry.
+    armed: Option<Instant>,
+    closed: bool,
+}
+
+impl Keeper {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            schedule: Mutex::default(),
+            earlier: Notify::new(),
+        }
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Ends the task once it looks.
+    pub(super) fn close(&self) {
+        self.schedule().closed = true;
+        self.earlier.notify_one();
+    }
+
+    /// Puts a lease in the schedule, or moves it to where it belongs now.
+    pub(super) fn reschedule(&self, lease: &Arc<Lease>) {
+        let mut schedule = self.schedule();
+        let due = {
+            let mut state = lease.state();
+            if let Some(before) = state.scheduled.take() {
+                schedule.leases.remove(&(before, lease.request.owner.sequence()));
+            }
+            if state.phase != Phase::Held {
+                return;
+            }
+            let due = lease.next_look(&state);
+            state.scheduled = Some(due);
+            due
+        };
+        schedule
+            .leases
+            .insert((due, lease.request.owner.sequence()), Arc::clone(lease));
+        if schedule.armed.is_none_or(|armed| due < armed) {
+            schedule.armed = Some(due);
+            drop(schedule);
+            self.earlier.notify_one();
+        }
+    }
+
+    pub(super) fn unschedule(&self, lease: &Lease) {
+        let mut schedule = self.schedule();
+        if let Some(due) = lease.state().scheduled.take() {
+            schedule.leases.remove(&(due, lease.request.owner.sequence()));
+        }
+    }
+
+    /// Ends the leases that the store says are gone.
+    pub(super) fn taken_away(&self, owners: &HashSet<Owner>) {
+        let schedule = self.schedule();
+        for lease in schedule.leases.values() {
+            if owners.contains(&lease.request.owner) {
+                lease.taken_away();
+            }
+        }
+    }
+
+    /// The work of the keeper's task. Ends with the manager: it holds no
+    /// strong reference to it.
+    pub(super) async fn work(self: Arc<Self>, backend: Arc<dyn Backend>, leases: Weak<Leases>) {
+        let mut renewals = JoinSet::new();
+        loop {
+            let (due, next) = {
+                let mut schedule = self.schedule();
+                if schedule.closed {
+                    return;
+                }
+                self.take_due(&mut schedule)
+            };
+            if !due.is_empty() {
+                // In a task of its own: a store that does not answer must not
+                // keep the others from being renewed, or from being seen lost.
+                renewals.spawn(renew(Arc::clone(&self), Arc::clone(&backend), due));
+            }
+            tokio::select! {
+                () = sleep_until(next) => {}
+                () = self.earlier.notified() => {}
+                Some(_) = renewals.join_next() => {}
+                owners = backend.next_losses() => {
+                    let owners = owners.into_iter().collect();
+                    match leases.upgrade() {
+                        Some(leases) => leases.taken_away(&owners),
+                        None => return,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes out the leases to renew now, ends those whose deadline has
+    /// passed, and says when to look again.
+    fn take_due(&self, schedule: &mut Schedule) -> (Vec<Arc<Lease>>, Option<Instant>) {
+        let now = self.clock.now();
+        let mut due = Vec::new();
+        while let Some(entry) = schedule.leases.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            let lease = entry.remove();
+            // Looks at the deadline, and ends the lease that has passed it.
+            let lost = lease.loss().is_some();
+            let mut state = lease.state();
+            state.scheduled = None;
+            if lost || state.phase != Phase::Held {
+                continue;
+            }
+            if !state.renewal_in_flight && state.deadline > now && lease.renewable(&state, now) {
+                state.renewal_in_flight = true;
+                due.push(Arc::clone(&lease));
+            }
+            let next = lease.next_look(&state);
+            state.scheduled = Some(next);
+            drop(state);
+            schedule.leases.insert((next, lease.request.owner.sequence()), lease);
+        }
+        schedule.armed = schedule.leases.keys().next().map(|(next, _)| *next);
+        (due, schedule.armed)
+    }
+
+    fn schedule(&self) -> MutexGuard<'_, Schedule> {
+        // No code of ours panics while it holds this.
+        self.schedule.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+async fn sleep_until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Renews one batch, and again those that got no answer, up to their deadlines.
+async fn renew(keeper: Arc<Keeper>, backend: Arc<dyn Backend>, leases: Vec<Arc<Lease>>) {
+    let mut batch = InFlight(leases);
+    loop {
+        let requests: Vec<_> = batch.0.iter().map(|lease| lease.request.clone()).collect();
+        let mut answers = backend.renew(&requests).await.into_iter();
+        let mut failed: Option<BackendError> = None;
+        let unanswered = std::mem::take(&mut batch.0)
+            .into_iter()
+            .filter(|lease| match answers.next() {
+                Some(Ok(answer)) => {
+                    lease.renewed(&answer);
+                    settle(&keeper, lease);
+                    false
+                }
+                Some(Err(error)) => {
+                    failed = Some(error);
+                    true
+                }
+                None => true,
+            })
+            .collect();
+        batch.0 = unanswered;
+        batch.drop_ended();
+        let Some(shortest) = batch.0.iter().map(|lease| lease.request.ttl).min() else {
+            return;
+        };
+        tracing::warn!(
+            target: "dlock::lease",
+            leases = batch.0.len(),
+            error = failed.as_ref().map(tracing::field::display),
+            "renewal failed; trying again until the leases end"
+        );
+        let pause = (shortest / RETRIES_PER_TTL)
+            .clamp(Duration::from_millis(5), Duration::from_secs(1));
+        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        batch.drop_ended();
+        if batch.0.is_empty() {
+            return;
+        }
+    }
+}
+
+/// Leases whose renewal is in flight. Whatever becomes of the task that waits
+/// for the answer, a release that waits for the renewal to end is let go.
+struct InFlight(Vec<Arc<Lease>>);
+
+impl InFlight {
+    /// Lets go of leases that need no renewal any more: released or lost.
+    fn drop_ended(&mut self) {
+        self.0.retain(|lease| {
+            let going_on = lease.is_held();
+            if !going_on {
+                lease.end_renewal();
+            }
+            going_on
+        });
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        for lease in &self.0 {
+            lease.end_renewal();
+        }
+    }
+}
+
+fn settle(keeper: &Keeper, lease: &Arc<Lease>) {
+    lease.end_renewal();
+    keeper.reschedule(lease);
+}
+
+impl Lease {
+    fn renewable(&self, state: &super::State, now: Instant) -> bool {
+        match state.renewals {
+            super::Renewals::Always => true,
+            super::Renewals::Until(end) => now < end,
+            super::Renewals::Never => false,
+        }
+    }
+
+    fn end_renewal(&self) {
+        self.state().renewal_in_flight = false;
+        self.answered.notify_waiters();
+    }
+}

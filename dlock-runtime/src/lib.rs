@@ -1,0 +1,58 @@
+//! The runtime under the `dlock` crate, which is what users name.
+//!
+//! A call flows straight down, and each layer knows only the one under it:
+//!
+//! - scope: is the key held by the code that called us? Then re-enter.
+//! - gate: tasks of this process that want the same key queue here.
+//! - lease: renewal, local deadline, loss, and a release that always happens.
+//! - [`backend`]: the store's protocol and nothing else.
+
+mod acquire;
+pub mod backend;
+mod clock;
+mod config;
+mod error;
+mod executor;
+mod gate;
+mod global;
+mod guard;
+mod hold;
+mod key;
+mod lease;
+#[doc(hidden)]
+pub mod macro_support;
+mod manager;
+mod options;
+mod request;
+mod run;
+mod scope;
+mod token;
+
+pub use config::Config;
+pub use error::{LockError, LossReason, Source};
+pub use global::{init, shutdown};
+pub use guard::LockGuard;
+pub use key::{LockKey, MAX_KEY_BYTES};
+pub use manager::LockManager;
+pub use options::{OnLost, Patience};
+pub use request::{LockRequest, lock};
+pub use run::Run;
+pub use scope::{Held, InLockScope, LockScopeExt, current};
+pub use token::{FencingToken, TOKENS_PER_GRANT};
+
+/// What the attribute's expansion names.
+#[doc(hidden)]
+pub mod __private {
+    use std::future::Future;
+
+    pub use crate::backend::Mode;
+    pub use crate::key::{KeyTemplate, LockKey};
+    pub use crate::macro_support::*;
+    pub use crate::options::{OnLost, Options, Patience};
+    pub use crate::{LockError, Run};
+
+    /// Runs an annotated function's body under its lock.
+    pub fn run<F: Future>(key: impl Into<LockKey>, options: &Options, body: F) -> Run<F> {
+        Run::new(None, key.into(), *options, body)
+    }
+}

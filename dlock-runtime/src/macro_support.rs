@@ -1,0 +1,1 @@
+//! Helpers for the code that the attribute generates.

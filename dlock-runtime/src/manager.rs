@@ -1,0 +1,249 @@
+//! The manager: one connected store, and everything that is held in it.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::backend::{BackendError, BackendErrorKind, Capabilities, LockInfo, TokenTier};
+use crate::config::Config;
+use crate::error::LockError;
+use crate::executor::Executor;
+use crate::gate::Gate;
+use crate::key::{LockKey, namespaced};
+use crate::lease::Leases;
+use crate::options::Patience;
+use crate::request::LockRequest;
+use crate::scope::{InLockScope, Scope};
+
+/// Tells managers apart: what one holds is not re-entered through another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ManagerId(u64);
+
+/// A connection to a store, and the locks that are held through it.
+///
+/// `dlock::init` installs one for the whole process. Connect others for a
+/// second store, or for tests that run side by side:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_runtime::LockError> {
+/// use dlock_runtime::{Config, LockManager};
+///
+/// let manager = LockManager::connect(Config::default()).await?;
+/// let guard = manager.lock("stock:42").try_acquire().await?;
+/// assert!(manager.lock("stock:42").try_acquire().await.is_err());
+/// assert!(manager.inspect("stock:42").await?.is_some());
+/// guard.release().await
+/// # }
+/// ```
+///
+/// Clones are handles to the same manager. It ends with its last clone, guard
+/// and running body.
+#[derive(Clone)]
+pub struct LockManager {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    id: ManagerId,
+    capabilities: Capabilities,
+    namespace: Arc<str>,
+    ttl: Duration,
+    patience: Patience,
+    shut_down: AtomicBool,
+    leases: Arc<Leases>,
+    gate: Arc<Gate>,
+}
+
+impl LockManager {
+    /// Connects to the store of `config` and checks that it answers and can do
+    /// what the configuration asks.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Config`] names the setting that is wrong;
+    /// [`LockError::Unavailable`] if the store did not answer within the
+    /// request timeout; [`LockError::Unsupported`] outside a tokio runtime, or
+    /// if `config` asks for strict tokens and the store's are not.
+    pub async fn connect(config: Config) -> Result<Self, LockError> {
+        static IDS: AtomicU64 = AtomicU64::new(0);
+
+        crate::executor::current_runtime("connect")?;
+        let settings = config.into_settings()?;
+        let backend = settings.backend;
+        // Asked before the start for where to start it; what the store can
+        // promise may show only when it answers.
+        let local = backend.capabilities().local;
+        let name = backend.capabilities().name;
+        let executor = if local { Executor::ambient()? } else { Executor::thread(name)? };
+        let started = {
+            let backend = Arc::clone(&backend);
+            executor.run(async move { backend.start().await }).await
+        };
+        started
+            .unwrap_or_else(|| Err(BackendError::unavailable("its thread has ended")))
+            .map_err(|error| connect_error(name, error))?;
+        let capabilities = backend.capabilities();
+        crate::acquire::check_ttl(settings.ttl, capabilities.min_ttl, name)?;
+        if settings.fenced && capabilities.tokens != TokenTier::Strict {
+            return Err(LockError::Unsupported {
+                key: "connect".to_owned(),
+                reason: format!(
+                    "the configuration asks for fenced locks, and the tokens of this {name} \
+                     store are not strict; see the store's page for how to set it up"
+                ),
+            });
+        }
+        let leases = Arc::new(Leases::new(backend, executor));
+        Ok(Self {
+            inner: Arc::new(Inner {
+                id: ManagerId(IDS.fetch_add(1, Ordering::Relaxed)),
+                capabilities,
+                namespace: settings.namespace,
+                ttl: settings.ttl,
+                patience: settings.patience,
+                shut_down: AtomicBool::new(false),
+                gate: Arc::new(Gate::new(Arc::clone(&leases), settings.handoff)),
+                leases,
+            }),
+        })
+    }
+
+    /// Asks for a lock in this manager's store.
+    pub fn lock(&self, key: impl Into<LockKey>) -> LockRequest {
+        LockRequest::new(Some(self.clone()), key.into())
+    }
+
+    /// Makes this the manager of all annotated functions and `dlock::lock`
+    /// calls inside `future`, instead of the global one. A task that is
+    /// spawned inside takes it along with
+    /// [`in_lock_scope`](crate::LockScopeExt::in_lock_scope).
+    pub fn scope<F: Future>(&self, future: F) -> InLockScope<F> {
+        InLockScope::new(future, Scope::current().with_manager(self.clone()))
+    }
+
+    /// What the store knows of a lock; `None` if nobody holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidKey`] or [`LockError::Unavailable`].
+    pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<Option<LockInfo>, LockError> {
+        let key = key.into();
+        key.validate(self.namespace(), self.inner.capabilities.max_key_bytes)?;
+        let Some(name) = key.single() else {
+            return Err(LockError::InvalidKey {
+                key: key.to_string(),
+                reason: "it names several locks; inspect them one by one".to_owned(),
+            });
+        };
+        let full = namespaced(self.namespace(), name);
+        let info = self.inner.leases.backend().inspect(&full).await;
+        info.map(|info| info.map(|info| self.without_namespace(info)))
+            .map_err(|error| store_error(name, error))
+    }
+
+    /// The held locks of this manager's namespace whose key begins with
+    /// `prefix`; all of them for `""`. Meant for people and dashboards: its
+    /// cost grows with the number of locks in the store.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Unavailable`] if the store does not answer.
+    pub async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, LockError> {
+        let full = namespaced(self.namespace(), &Arc::from(prefix));
+        let infos = self.inner.leases.backend().list(&full).await;
+        infos
+            .map(|infos| infos.into_iter().map(|info| self.without_namespace(info)).collect())
+            .map_err(|error| store_error(prefix, error))
+    }
+
+    /// What the store can promise.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities
+    }
+
+    /// Refuses locks from now on, and waits until every release under way has
+    /// reached the store or its lease has run out. A lock that `min_hold` keeps
+    /// is left to the store to expire at its time. Bodies that still run are
+    /// not waited for.
+    pub async fn shutdown(&self) {
+        self.inner.shut_down.store(true, Ordering::Release);
+        self.inner.leases.shutdown().await;
+    }
+
+    pub(crate) fn id(&self) -> ManagerId {
+        self.inner.id
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.inner.namespace
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        self.inner.ttl
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        self.inner.patience
+    }
+
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.inner.gate
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.inner.leases.now()
+    }
+
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.inner.shut_down.load(Ordering::Acquire)
+    }
+
+    fn without_namespace(&self, mut info: LockInfo) -> LockInfo {
+        let namespace = self.namespace();
+        if !namespace.is_empty() && info.key.len() > namespace.len() {
+            info.key.drain(..=namespace.len());
+        }
+        info
+    }
+}
+
+fn connect_error(store: &str, error: BackendError) -> LockError {
+    match error.kind() {
+        BackendErrorKind::Config => LockError::Config {
+            setting: format!("{store} store"),
+            reason: error.to_string(),
+            source: Some(Arc::new(error)),
+        },
+        BackendErrorKind::Unavailable | BackendErrorKind::Unsupported => {
+            store_error("connect", error)
+        }
+    }
+}
+
+fn store_error(key: &str, error: BackendError) -> LockError {
+    match error.kind() {
+        BackendErrorKind::Unsupported => LockError::Unsupported {
+            key: key.to_owned(),
+            reason: error.to_string(),
+        },
+        BackendErrorKind::Unavailable | BackendErrorKind::Config => LockError::Unavailable {
+            key: key.to_owned(),
+            source: Arc::new(error),
+        },
+    }
+}
+
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockManager")
+            .field("store", &self.inner.capabilities.name)
+            .field("namespace", &self.inner.namespace)
+            .field("ttl", &self.inner.ttl)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,163 @@
+//! Asking for a lock without the attribute.
+
+use std::future::Future;
+use std::time::Duration;
+
+use crate::acquire::acquire;
+use crate::backend::Mode;
+use crate::error::LockError;
+use crate::global;
+use crate::guard::LockGuard;
+use crate::key::LockKey;
+use crate::manager::LockManager;
+use crate::options::{OnLost, Options, Patience};
+use crate::run::Run;
+use crate::scope::Scope;
+
+/// Asks for a lock on a key, with the manager that surrounds the call: the one
+/// of [`LockManager::scope`], else the global one of `dlock::init`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+///
+/// dlock_runtime::init(dlock_runtime::Config::default()).await?;
+///
+/// let guard = dlock_runtime::lock("report:2026-11")
+///     .ttl(Duration::from_secs(10))
+///     .acquire_within(Duration::from_secs(2))
+///     .await?;
+/// println!("writing under token {}", guard.token());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "a request does nothing until it is acquired or run"]
+pub fn lock(key: impl Into<LockKey>) -> LockRequest {
+    LockRequest::new(None, key.into())
+}
+
+/// A lock that is being asked for: set how, then
+/// [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire),
+/// [`acquire_within`](Self::acquire_within) or [`run`](Self::run).
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is acquired or run"]
+pub struct LockRequest {
+    manager: Option<LockManager>,
+    key: LockKey,
+    options: Options,
+}
+
+impl LockRequest {
+    pub(crate) fn new(manager: Option<LockManager>, key: LockKey) -> Self {
+        Self { manager, key, options: Options::new() }
+    }
+
+    /// How long the lease lasts unless it is renewed, and thus how soon others
+    /// get the lock when this process dies.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options.ttl = Some(ttl);
+        self
+    }
+
+    /// Shares the lock with other readers.
+    pub fn read(mut self) -> Self {
+        self.options.mode = Mode::Read;
+        self
+    }
+
+    /// `false` asks for a fixed lease: the work must end within the ttl.
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.options.renew = renew;
+        self
+    }
+
+    /// Stops renewing this long after the grant: work that hangs cannot hold
+    /// the lock for ever.
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.options.max_hold = Some(limit);
+        self
+    }
+
+    /// Gives the lock back no sooner than this after the grant, however early
+    /// the work ends.
+    pub fn min_hold(mut self, least: Duration) -> Self {
+        self.options.min_hold = Some(least);
+        self
+    }
+
+    /// What becomes of a body given to [`run`](Self::run) when the lease is lost.
+    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
+        self.options.on_lost = on_lost;
+        self
+    }
+
+    /// Refuses a store whose tokens are not strict.
+    pub fn fenced(mut self) -> Self {
+        self.options.fenced = true;
+        self
+    }
+
+    /// How long [`run`](Self::run) waits for the lock.
+    pub fn patience(mut self, patience: Patience) -> Self {
+        self.options.patience = patience;
+        self
+    }
+
+    /// Waits for the lock, as long as the manager's configuration allows.
+    ///
+    /// Inside a body that holds the key this re-enters: the guard then keeps
+    /// the lock from being released until it is dropped. The guard itself
+    /// opens no scope; code that is to re-enter belongs in [`run`](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// Every [`LockError`] but `Lost`. Dropping the future leaves the queue,
+    /// and gives back a grant that crosses with the drop.
+    pub async fn acquire(self) -> Result<LockGuard, LockError> {
+        self.guard(Patience::Configured).await
+    }
+
+    /// Takes the lock if it is free.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Busy`] if somebody holds it; else as
+    /// [`acquire`](Self::acquire).
+    pub async fn try_acquire(self) -> Result<LockGuard, LockError> {
+        self.guard(Patience::Try).await
+    }
+
+    /// Waits for the lock for at most `limit`, an outage of the store included.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Timeout`] when the limit has passed; else as
+    /// [`acquire`](Self::acquire).
+    pub async fn acquire_within(self, limit: Duration) -> Result<LockGuard, LockError> {
+        self.guard(Patience::Within(limit)).await
+    }
+
+    /// Runs a future under the lock as the attribute does: takes the lock,
+    /// polls `body`, drops it, gives the lock back. Inside, calls that ask for
+    /// the same key re-enter.
+    ///
+    /// The result is the body's own output, or why it did not run or did not
+    /// go on. Dropping the future drops the body, then releases in the
+    /// background.
+    pub fn run<F: Future>(self, body: F) -> Run<F> {
+        Run::new(self.manager, self.key, self.options, body)
+    }
+
+    async fn guard(mut self, patience: Patience) -> Result<LockGuard, LockError> {
+        if self.options.patience == Patience::Configured || patience != Patience::Configured {
+            self.options.patience = patience;
+        }
+        let scope = Scope::current();
+        let manager = match self.manager {
+            Some(manager) => manager,
+            None => global::manager_for(&self.key, &scope)?,
+        };
+        let stake = Box::pin(acquire(manager, self.key, self.options, scope)).await?;
+        Ok(LockGuard::new(stake))
+    }
+}

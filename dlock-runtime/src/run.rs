@@ -1,0 +1,224 @@
+//! Running a body under a lock: what the attribute and `LockRequest::run` do.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+
+use crate::acquire::{acquire, reenter};
+use crate::error::LockError;
+use crate::global;
+use crate::hold::{Ending, Hold, Stake};
+use crate::key::LockKey;
+use crate::manager::LockManager;
+use crate::options::{OnLost, Options};
+use crate::scope::Scope;
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+pin_project! {
+    /// A body that runs under a lock: takes it, runs, and gives it back.
+    ///
+    /// The future is little larger than the body: what waits for the store is
+    /// boxed. Dropped at any await, it drops the body first and then gives the
+    /// lock back in the background.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Run<F: Future> {
+        // Declared first: dropped before the lock goes back.
+        #[pin]
+        body: Option<F>,
+        output: Option<F::Output>,
+        state: State,
+    }
+}
+
+enum State {
+    New(Box<New>),
+    Acquiring(Boxed<Result<Stake, LockError>>, Scope, OnLost),
+    Running(Running),
+    Ending(Boxed<()>),
+    Done,
+}
+
+struct New {
+    manager: Option<LockManager>,
+    key: LockKey,
+    options: Options,
+}
+
+struct Running {
+    stake: Stake,
+    scope: Scope,
+    on_lost: OnLost,
+    /// Wakes this task when the hold is lost. Made at the first wait.
+    lost: Option<Boxed<()>>,
+}
+
+impl<F: Future> Run<F> {
+    pub(crate) fn new(
+        manager: Option<LockManager>,
+        key: LockKey,
+        options: Options,
+        body: F,
+    ) -> Self {
+        Self {
+            body: Some(body),
+            output: None,
+            state: State::New(Box::new(New { manager, key, options })),
+        }
+    }
+}
+
+impl<F: Future> Future for Run<F> {
+    type Output = Result<F::Output, LockError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            match this.state {
+                State::New(_) => {
+                    let State::New(new) = std::mem::replace(this.state, State::Done) else {
+                        continue;
+                    };
+                    match new.start() {
+                        Ok(state) => *this.state = state,
+                        Err(error) => {
+                            this.body.set(None);
+                            return Poll::Ready(Err(error));
+                        }
+                    }
+                }
+                State::Acquiring(acquiring, scope, on_lost) => {
+                    let answer = ready!(acquiring.as_mut().poll(cx));
+                    let (scope, on_lost) = (std::mem::take(scope), *on_lost);
+                    *this.state = State::Done;
+                    match answer {
+                        Ok(stake) => {
+                            *this.state = State::Running(Running::begin(stake, scope, on_lost));
+                        }
+                        Err(error) => {
+                            this.body.set(None);
+                            return Poll::Ready(Err(error));
+                        }
+                    }
+                }
+                State::Running(running) => {
+                    if let Some(error) = running.cancelled() {
+                        this.body.set(None);
+                        *this.state = State::Done;
+                        return Poll::Ready(Err(error));
+                    }
+                    let Some(body) = this.body.as_mut().as_pin_mut() else {
+                        unreachable!("a running body is there")
+                    };
+                    match running.scope.enter(|| body.poll(cx)) {
+                        Poll::Ready(output) => {
+                            // What the body borrowed or owned goes before the lock does.
+                            this.body.set(None);
+                            let State::Running(running) =
+                                std::mem::replace(this.state, State::Done)
+                            else {
+                                unreachable!("the body was running")
+                            };
+                            match running.stake.leave() {
+                                None => return Poll::Ready(Ok(output)),
+                                Some(ending) => {
+                                    *this.output = Some(output);
+                                    *this.state = State::Ending(give_back(ending));
+                                }
+                            }
+                        }
+                        Poll::Pending => {
+                            ready!(running.poll_lost(cx));
+                        }
+                    }
+                }
+                State::Ending(ending) => {
+                    ready!(ending.as_mut().poll(cx));
+                    *this.state = State::Done;
+                    let Some(output) = this.output.take() else {
+                        unreachable!("the output of an ended body is there")
+                    };
+                    return Poll::Ready(Ok(output));
+                }
+                State::Done => panic!("`Run` was polled after it had completed"),
+            }
+        }
+    }
+}
+
+/// A release that fails is not the body's failure: it is tried again in the
+/// background, and its result never replaces the body's.
+fn give_back(ending: Ending) -> Boxed<()> {
+    Box::pin(async move {
+        if let Err(error) = ending.finish().await {
+            tracing::warn!(
+                target: "dlock::lease", %error,
+                "the store did not take the lock back yet; trying again in the background"
+            );
+        }
+    })
+}
+
+impl New {
+    fn start(self: Box<Self>) -> Result<State, LockError> {
+        let Self { manager, key, options } = *self;
+        let scope = Scope::current();
+        let manager = match manager {
+            Some(manager) => manager,
+            None => global::manager_for(&key, &scope)?,
+        };
+        if let Some(stake) = reenter(&manager, &key, options.mode, &scope)? {
+            return Ok(State::Running(Running::begin(stake, scope, options.on_lost)));
+        }
+        let outer = scope.clone();
+        let acquiring = Box::pin(acquire(manager, key, options, scope));
+        Ok(State::Acquiring(acquiring, outer, options.on_lost))
+    }
+}
+
+impl Running {
+    fn begin(stake: Stake, outer: Scope, on_lost: OnLost) -> Self {
+        let scope = outer.inside(stake.hold().clone());
+        Self { stake, scope, on_lost, lost: None }
+    }
+
+    fn hold(&self) -> &Hold {
+        self.stake.hold()
+    }
+
+    /// Why the body must not go on, if it must not.
+    fn cancelled(&self) -> Option<LockError> {
+        match self.on_lost {
+            OnLost::Continue => None,
+            OnLost::Cancel => self.hold().loss().map(|reason| self.hold().lost_error(reason)),
+        }
+    }
+
+    /// Ready when the hold is lost and the body has to go.
+    fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.on_lost == OnLost::Continue {
+            return Poll::Pending;
+        }
+        let lost = self.lost.get_or_insert_with(|| {
+            let hold = self.stake.hold().clone();
+            Box::pin(async move { hold.lost().await })
+        });
+        lost.as_mut().poll(cx)
+    }
+}
+
+impl<F: Future> fmt::Debug for Run<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.state {
+            State::New(_) => "new",
+            State::Acquiring(..) => "acquiring",
+            State::Running(_) => "running",
+            State::Ending(_) => "ending",
+            State::Done => "done",
+        };
+        f.debug_struct("Run").field("state", &state).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,220 @@
+//! The scope: which locks the code that called us is inside of.
+//!
+//! A persistent list in a task-local that is set around the body's future, so
+//! that reentrancy follows the chain of awaits and not a task or thread id: a
+//! function awaited inside the body finds the body's locks; a sibling in
+//! `join!`, polled by the same task but not inside the body, does not.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use crate::backend::Mode;
+use crate::hold::{HeldLock, Hold, Stake};
+use crate::manager::{LockManager, ManagerId};
+use crate::token::FencingToken;
+use crate::{LockError, LockKey};
+
+tokio::task_local! {
+    static SCOPE: Scope;
+}
+
+/// What surrounds the current code.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scope {
+    /// Used instead of the global manager.
+    manager: Option<LockManager>,
+    innermost: Option<Arc<Node>>,
+}
+
+#[derive(Debug)]
+struct Node {
+    hold: Arc<Hold>,
+    outer: Option<Arc<Node>>,
+}
+
+impl Drop for Node {
+    /// Without recursion: nesting may be deep.
+    fn drop(&mut self) {
+        let mut outer = self.outer.take();
+        while let Some(mut node) = outer.and_then(Arc::into_inner) {
+            outer = node.outer.take();
+        }
+    }
+}
+
+impl Scope {
+    /// The scope of the code that calls this.
+    pub(crate) fn current() -> Self {
+        SCOPE.try_with(Clone::clone).unwrap_or_default()
+    }
+
+    pub(crate) fn manager(&self) -> Option<&LockManager> {
+        self.manager.as_ref()
+    }
+
+    pub(crate) fn with_manager(mut self, manager: LockManager) -> Self {
+        self.manager = Some(manager);
+        self
+    }
+
+    /// This scope with a hold inside of it.
+    pub(crate) fn inside(mut self, hold: Arc<Hold>) -> Self {
+        self.innermost = Some(Arc::new(Node { hold, outer: self.innermost.take() }));
+        self
+    }
+
+    /// Polls a future within this scope.
+    pub(crate) fn enter<R>(&self, poll: impl FnOnce() -> R) -> R {
+        SCOPE.sync_scope(self.clone(), poll)
+    }
+
+    /// The way into a lock that this scope is inside of: `None` if it is not,
+    /// or no longer.
+    pub(crate) fn reenter(
+        &self,
+        manager: ManagerId,
+        name: &str,
+        mode: Mode,
+    ) -> Result<Option<(Stake, HeldLock)>, LockError> {
+        let mut reads = false;
+        for hold in self.holds() {
+            let Some(lock) = hold.find(manager, name) else { continue };
+            if mode == Mode::Write && lock.mode == Mode::Read {
+                reads |= hold.is_held();
+                continue;
+            }
+            if let Some(stake) = hold.stake() {
+                return Ok(Some((stake, lock.clone())));
+            }
+        }
+        if reads {
+            return Err(LockError::WouldDeadlock { key: LockKey::from(name) });
+        }
+        Ok(None)
+    }
+
+    fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
+        std::iter::successors(self.innermost.as_ref(), |node| node.outer.as_ref())
+            .map(|node| &node.hold)
+    }
+}
+
+/// The innermost lock that the calling code is inside of, if any.
+///
+/// Inside a body under `on_lost = "continue"` this is how the loss shows; the
+/// token is what guarded writes are sent along with.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_runtime::LockError> {
+/// use dlock_runtime::{Config, LockManager, current};
+///
+/// let manager = LockManager::connect(Config::default()).await?;
+/// let token = manager.lock("report").run(async { current().map(|held| held.token()) }).await?;
+/// assert!(token.is_some());
+/// assert!(current().is_none());
+/// # Ok(()) }
+/// ```
+#[must_use]
+pub fn current() -> Option<Held> {
+    let scope = Scope::current();
+    let hold = scope.holds().find(|hold| !hold.is_over())?;
+    Some(Held { hold: Arc::clone(hold) })
+}
+
+/// A lock that the calling code is inside of; see [`current`].
+#[derive(Clone, Debug)]
+pub struct Held {
+    hold: Arc<Hold>,
+}
+
+impl Held {
+    /// The key as written.
+    #[must_use]
+    pub fn key(&self) -> &LockKey {
+        self.hold.key()
+    }
+
+    /// The fencing token; with several keys, that of the first as written.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.hold.token()
+    }
+
+    /// The tokens of all keys in the order written, duplicates folded.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<FencingToken> {
+        self.hold.locks().iter().map(|lock| lock.token).collect()
+    }
+
+    /// Whether the lock is still held: false once it is lost or released.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.hold.is_held()
+    }
+
+    /// Resolves when the lease is lost, at once if it has been; never if the
+    /// lock is released first. Cancel-safe.
+    pub async fn lost(&self) {
+        self.hold.lost().await;
+    }
+}
+
+/// Lets a future that is spawned re-enter what its parent holds.
+pub trait LockScopeExt: Future + Sized {
+    /// Keeps the calling code's locks and manager around this future, wherever
+    /// it is polled.
+    ///
+    /// A spawned task queues for a lock like anyone. With this it re-enters,
+    /// as long as the lock is held; once its parent has released, it queues
+    /// again. A body that has re-entered keeps the lock from being released
+    /// until it ends.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use dlock_runtime::{Config, LockManager, LockScopeExt, lock};
+    ///
+    /// let manager = LockManager::connect(Config::default()).await?;
+    /// let body = async {
+    ///     let child = async { lock("import").run(async { "inside" }).await };
+    ///     tokio::spawn(child.in_lock_scope()).await
+    /// };
+    /// assert_eq!(manager.scope(lock("import").run(body)).await???, "inside");
+    /// # Ok(()) }
+    /// ```
+    fn in_lock_scope(self) -> InLockScope<Self> {
+        InLockScope { future: self, scope: Scope::current() }
+    }
+}
+
+impl<F: Future> LockScopeExt for F {}
+
+pin_project! {
+    /// The future of [`LockScopeExt::in_lock_scope`] and `LockManager::scope`.
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless polled"]
+    pub struct InLockScope<F> {
+        #[pin]
+        future: F,
+        scope: Scope,
+    }
+}
+
+impl<F> InLockScope<F> {
+    pub(crate) fn new(future: F, scope: Scope) -> Self {
+        Self { future, scope }
+    }
+}
+
+impl<F: Future> Future for InLockScope<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let (scope, future) = (this.scope, this.future);
+        scope.enter(|| future.poll(cx))
+    }
+}

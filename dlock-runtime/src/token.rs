@@ -1,0 +1,63 @@
+//! Fencing tokens: the number that tells a late writer from the present holder.
+
+use std::fmt;
+
+/// How many token numbers one grant of a store reserves.
+///
+/// A grant may be handed from task to task inside the process without the
+/// store being asked, and each hand-over needs a greater token than the one
+/// before it: the grant's own token is the first of these numbers.
+pub const TOKENS_PER_GRANT: u64 = 64;
+
+/// A number that rises with every grant of a key.
+///
+/// Send it along with each write that the lock protects, and let the resource
+/// refuse a token lower than the highest it has seen: then a holder that was
+/// paused past its ttl cannot overwrite the work of its successor.
+///
+/// ```
+/// use dlock_runtime::FencingToken;
+///
+/// let (older, newer) = (FencingToken::from(64), FencingToken::from(128));
+/// assert!(older < newer);
+/// assert_eq!(u64::from(newer), 128);
+/// assert_eq!(newer.to_string(), "128");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(u64);
+
+impl FencingToken {
+    /// What a store without tokens gives: lower than every real token, so that
+    /// a resource that has seen one refuses it.
+    pub const NONE: Self = Self(0);
+
+    /// The token of the `index`th hand-over after the grant.
+    pub(crate) fn handed_over(self, index: u64) -> Self {
+        debug_assert!(index < TOKENS_PER_GRANT);
+        if self == Self::NONE { self } else { Self(self.0 + index) }
+    }
+}
+
+impl From<u64> for FencingToken {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Debug for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FencingToken({})", self.0)
+    }
+}
