@@ -37,7 +37,7 @@ pub use manager::LockManager;
 pub use options::{OnLost, Patience};
 pub use request::{LockRequest, lock};
 pub use run::Run;
-pub use scope::{Held, InLockScope, LockScopeExt, current};
+pub use scope::{Held, InLockScope, LockScopeExt, ManagerScope, current};
 pub use token::{FencingToken, TOKENS_PER_GRANT};
 
 /// What the attribute's expansion names.

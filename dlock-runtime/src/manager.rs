@@ -17,7 +17,7 @@ use crate::key::{LockKey, namespaced};
 use crate::lease::Leases;
 use crate::options::Patience;
 use crate::request::LockRequest;
-use crate::scope::{InLockScope, Scope};
+use crate::scope::ManagerScope;
 
 /// Tells managers apart: what one holds is not re-entered through another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,8 +121,8 @@ impl LockManager {
     /// calls inside `future`, instead of the global one. A task that is
     /// spawned inside takes it along with
     /// [`in_lock_scope`](crate::LockScopeExt::in_lock_scope).
-    pub fn scope<F: Future>(&self, future: F) -> InLockScope<F> {
-        InLockScope::new(future, Scope::current().with_manager(self.clone()))
+    pub fn scope<F: Future>(&self, future: F) -> ManagerScope<F> {
+        ManagerScope::new(future, self.clone())
     }
 
     /// What the store knows of a lock; `None` if nobody holds it.

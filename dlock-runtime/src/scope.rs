@@ -56,11 +56,6 @@ impl Scope {
         self.manager.as_ref()
     }
 
-    pub(crate) fn with_manager(mut self, manager: LockManager) -> Self {
-        self.manager = Some(manager);
-        self
-    }
-
     /// This scope with a hold inside of it.
     pub(crate) fn inside(mut self, hold: Arc<Hold>) -> Self {
         self.innermost = Some(Arc::new(Node { hold, outer: self.innermost.take() }));
@@ -193,7 +188,7 @@ pub trait LockScopeExt: Future + Sized {
 impl<F: Future> LockScopeExt for F {}
 
 pin_project! {
-    /// The future of [`LockScopeExt::in_lock_scope`] and `LockManager::scope`.
+    /// The future of [`LockScopeExt::in_lock_scope`].
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct InLockScope<F> {
@@ -203,18 +198,42 @@ pin_project! {
     }
 }
 
-impl<F> InLockScope<F> {
-    pub(crate) fn new(future: F, scope: Scope) -> Self {
-        Self { future, scope }
-    }
-}
-
 impl<F: Future> Future for InLockScope<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let (scope, future) = (this.scope, this.future);
+        scope.enter(|| future.poll(cx))
+    }
+}
+
+pin_project! {
+    /// The future of [`LockManager::scope`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ManagerScope<F> {
+        #[pin]
+        future: F,
+        manager: LockManager,
+    }
+}
+
+impl<F> ManagerScope<F> {
+    pub(crate) fn new(future: F, manager: LockManager) -> Self {
+        Self { future, manager }
+    }
+}
+
+impl<F: Future> Future for ManagerScope<F> {
+    type Output = F::Output;
+
+    /// Of the surrounding scope, only the manager is replaced. What it holds is
+    /// that of the code that polls: a future that is spawned leaves it behind.
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let scope = Scope { manager: Some(this.manager.clone()), ..Scope::current() };
+        let future = this.future;
         scope.enter(|| future.poll(cx))
     }
 }

@@ -1,0 +1,45 @@
+//! The layers of the runtime over the `memory:` store, with paused time: what
+//! a user would see of scope, gate and lease.
+
+mod gate;
+mod lease;
+mod run;
+mod scope;
+
+use std::future::Future;
+use std::time::Duration;
+
+use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::{Config, LockManager};
+
+/// A store, and a manager of it.
+async fn manager() -> (Memory, LockManager) {
+    let memory = Memory::new();
+    let manager = connect(&memory).await;
+    (memory, manager)
+}
+
+/// Another manager of the store: as good as another process.
+async fn connect(memory: &Memory) -> LockManager {
+    LockManager::connect(Config::with_backend(memory.clone())).await.expect("memory connects")
+}
+
+/// Lets every other task run until all of them wait.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Whether a future is still waiting after everything else had its turn.
+async fn waits(future: &mut (impl Future + Unpin)) -> bool {
+    tokio::select! {
+        biased;
+        _ = future => false,
+        () = settle() => true,
+    }
+}
+
+fn seconds(number: u64) -> Duration {
+    Duration::from_secs(number)
+}
