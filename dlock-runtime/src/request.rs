@@ -97,13 +97,14 @@ impl LockRequest {
         self
     }
 
-    /// How long [`run`](Self::run) waits for the lock.
+    /// How long to wait for the lock.
     pub fn patience(mut self, patience: Patience) -> Self {
         self.options.patience = patience;
         self
     }
 
-    /// Waits for the lock, as long as the manager's configuration allows.
+    /// Waits for the lock, as long as [`patience`](Self::patience) or else the
+    /// manager's configuration allows.
     ///
     /// Inside a body that holds the key this re-enters: the guard then keeps
     /// the lock from being released until it is dropped. The guard itself
@@ -114,7 +115,7 @@ impl LockRequest {
     /// Every [`LockError`] but `Lost`. Dropping the future leaves the queue,
     /// and gives back a grant that crosses with the drop.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
-        self.guard(Patience::Configured).await
+        self.guard().await
     }
 
     /// Takes the lock if it is free.
@@ -124,7 +125,7 @@ impl LockRequest {
     /// [`LockError::Busy`] if somebody holds it; else as
     /// [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<LockGuard, LockError> {
-        self.guard(Patience::Try).await
+        self.patience(Patience::Try).guard().await
     }
 
     /// Waits for the lock for at most `limit`, an outage of the store included.
@@ -134,7 +135,7 @@ impl LockRequest {
     /// [`LockError::Timeout`] when the limit has passed; else as
     /// [`acquire`](Self::acquire).
     pub async fn acquire_within(self, limit: Duration) -> Result<LockGuard, LockError> {
-        self.guard(Patience::Within(limit)).await
+        self.patience(Patience::Within(limit)).guard().await
     }
 
     /// Runs a future under the lock as the attribute does: takes the lock,
@@ -148,10 +149,7 @@ impl LockRequest {
         Run::new(self.manager, self.key, self.options, body)
     }
 
-    async fn guard(mut self, patience: Patience) -> Result<LockGuard, LockError> {
-        if self.options.patience == Patience::Configured || patience != Patience::Configured {
-            self.options.patience = patience;
-        }
+    async fn guard(self) -> Result<LockGuard, LockError> {
         let scope = Scope::current();
         let manager = match self.manager {
             Some(manager) => manager,

@@ -61,14 +61,14 @@ impl Turn {
     }
 
     /// Ends the turn after a body that ended normally: hands the lease over,
-    /// or gives it back and waits until the store has answered. With `not_before`, that
-    /// happens in the background at that time.
+    /// or gives it back and waits until the store has answered. If
+    /// `not_before` is still ahead, that happens in the background at that time.
     pub(crate) async fn end(
         mut self,
         not_before: Option<Instant>,
     ) -> Result<Released, BackendError> {
         let Some(parts) = self.parts.take() else { return Ok(Released::NotHeld) };
-        if let Some(instant) = not_before {
+        if let Some(instant) = not_before.filter(|instant| *instant > parts.lease.now()) {
             parts.end_at(instant);
             return Ok(Released::Released);
         }

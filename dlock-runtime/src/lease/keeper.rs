@@ -10,9 +10,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::release::Leases;
-use super::{Lease, Phase};
+use super::{Lease, Phase, Renewals};
 use crate::backend::{Backend, BackendError, Owner};
 use crate::clock::Clock;
+use crate::error::LossReason;
 
 /// How often a failed renewal is tried again, as a part of the ttl.
 const RETRIES_PER_TTL: u32 = 20;
@@ -33,6 +34,15 @@ struct Schedule {
     /// not wake it, so a short hold costs no more than a map entry.
     armed: Option<Instant>,
     closed: bool,
+}
+
+/// What a look at the schedule found.
+#[derive(Default)]
+struct Due {
+    renewals: Vec<Arc<Lease>>,
+    /// Leases whose deadline has passed.
+    ended: Vec<Arc<Lease>>,
+    next: Option<Instant>,
 }
 
 impl Keeper {
@@ -88,11 +98,13 @@ impl Keeper {
 
     /// Ends the leases that the store says are gone.
     pub(super) fn taken_away(&self, owners: &HashSet<Owner>) {
-        let schedule = self.schedule();
-        for lease in schedule.leases.values() {
-            if owners.contains(&lease.request.owner) {
-                lease.taken_away();
-            }
+        let leases: Vec<_> = {
+            let schedule = self.schedule();
+            let taken = |lease: &&Arc<Lease>| owners.contains(&lease.request.owner);
+            schedule.leases.values().filter(taken).cloned().collect()
+        };
+        for lease in leases {
+            lease.lose(LossReason::Gone);
         }
     }
 
@@ -101,13 +113,16 @@ impl Keeper {
     pub(super) async fn work(self: Arc<Self>, backend: Arc<dyn Backend>, leases: Weak<Leases>) {
         let mut renewals = JoinSet::new();
         loop {
-            let (due, next) = {
+            let Due { renewals: due, ended, next } = {
                 let mut schedule = self.schedule();
                 if schedule.closed {
                     return;
                 }
                 self.take_due(&mut schedule)
             };
+            for lease in ended {
+                lease.lose(LossReason::Expired);
+            }
             if !due.is_empty() {
                 // In a task of its own: a store that does not answer must not
                 // keep the others from being renewed, or from being seen lost.
@@ -128,26 +143,28 @@ impl Keeper {
         }
     }
 
-    /// Takes out the leases to renew now, ends those whose deadline has
-    /// passed, and says when to look again.
-    fn take_due(&self, schedule: &mut Schedule) -> (Vec<Arc<Lease>>, Option<Instant>) {
+    /// Takes out what is to be done now, and says when to look again.
+    fn take_due(&self, schedule: &mut Schedule) -> Due {
         let now = self.clock.now();
-        let mut due = Vec::new();
+        let mut due = Due::default();
         while let Some(entry) = schedule.leases.first_entry() {
             if entry.key().0 > now {
                 break;
             }
             let lease = entry.remove();
-            // Looks at the deadline, and ends the lease that has passed it.
-            let lost = lease.loss().is_some();
             let mut state = lease.state();
             state.scheduled = None;
-            if lost || state.phase != Phase::Held {
+            if state.phase != Phase::Held {
                 continue;
             }
-            if !state.renewal_in_flight && state.deadline > now && lease.renewable(&state, now) {
+            if now >= state.deadline {
+                drop(state);
+                due.ended.push(lease);
+                continue;
+            }
+            if !state.renewal_in_flight && state.renewals.go_on(now) {
                 state.renewal_in_flight = true;
-                due.push(Arc::clone(&lease));
+                due.renewals.push(Arc::clone(&lease));
             }
             let next = lease.next_look(&state);
             state.scheduled = Some(next);
@@ -155,7 +172,8 @@ impl Keeper {
             schedule.leases.insert((next, lease.request.owner.sequence()), lease);
         }
         schedule.armed = schedule.leases.keys().next().map(|(next, _)| *next);
-        (due, schedule.armed)
+        due.next = schedule.armed;
+        due
     }
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
@@ -244,15 +262,17 @@ fn settle(keeper: &Keeper, lease: &Arc<Lease>) {
     keeper.reschedule(lease);
 }
 
-impl Lease {
-    fn renewable(&self, state: &super::State, now: Instant) -> bool {
-        match state.renewals {
-            super::Renewals::Always => true,
-            super::Renewals::Until(end) => now < end,
-            super::Renewals::Never => false,
+impl Renewals {
+    pub(super) fn go_on(self, now: Instant) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Until(end) => now < end,
+            Self::Never => false,
         }
     }
+}
 
+impl Lease {
     fn end_renewal(&self) {
         self.state().renewal_in_flight = false;
         self.answered.notify_waiters();

@@ -103,14 +103,46 @@ impl Lease {
     /// body that blocked its runtime past the deadline learns of it before
     /// anything else runs.
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        let mut state = self.state();
-        match state.phase {
-            Phase::Lost(reason) => Some(reason),
-            Phase::Held if self.keeper.clock().now() >= state.deadline => {
-                Some(state.lose(LossReason::Expired, &self.request))
+        let now = self.keeper.clock().now();
+        let expired = {
+            let state = self.state();
+            match state.phase {
+                Phase::Lost(reason) => return Some(reason),
+                Phase::Held => now >= state.deadline,
+                Phase::Released => false,
             }
-            Phase::Held | Phase::Released => None,
+        };
+        if expired { self.lose(LossReason::Expired) } else { None }
+    }
+
+    /// Ends a lease that is held, and tells everybody who listens.
+    fn lose(&self, reason: LossReason) -> Option<LossReason> {
+        let listeners = {
+            let mut state = self.state();
+            match state.phase {
+                Phase::Held if reason == LossReason::Expired => {
+                    // A renewal may have been confirmed meanwhile.
+                    if self.keeper.clock().now() < state.deadline {
+                        return None;
+                    }
+                }
+                Phase::Held => {}
+                Phase::Lost(before) => return Some(before),
+                Phase::Released => return None,
+            }
+            state.phase = Phase::Lost(reason);
+            state.loss.clone()
+        };
+        // Outside of the lock: a subscriber's code is not ours.
+        tracing::warn!(
+            target: "dlock::lease",
+            key = %self.request.key, owner = %self.request.owner, %reason,
+            "lease lost"
+        );
+        if let Some(listeners) = listeners {
+            listeners.cancel();
         }
+        Some(reason)
     }
 
     /// Whether the lease is held and its local deadline has not passed.
@@ -158,12 +190,7 @@ impl Lease {
     fn next_look(&self, state: &State) -> Instant {
         let ttl = self.request.ttl;
         let renew_at = state.deadline - (ttl * 2 / 3).saturating_sub(drift_margin(ttl));
-        let renewable = match state.renewals {
-            Renewals::Always => true,
-            Renewals::Until(end) => renew_at < end,
-            Renewals::Never => false,
-        };
-        if !renewable || state.renewal_in_flight {
+        if !state.renewals.go_on(renew_at) || state.renewal_in_flight {
             return state.deadline;
         }
         // Leases that were taken together must not be renewed together for ever.
@@ -173,27 +200,16 @@ impl Lease {
 
     /// The store answered a renewal.
     fn renewed(&self, answer: &Renewed) {
-        let mut state = self.state();
-        if state.phase != Phase::Held {
-            return;
-        }
         match *answer {
-            // A late answer never shortens the lease.
             Renewed::Extended { sent_at } => {
-                let deadline = local_deadline(sent_at, self.request.ttl);
-                state.deadline = state.deadline.max(deadline);
+                let mut state = self.state();
+                // A late answer brings nothing back, and never shortens the lease.
+                if state.phase == Phase::Held {
+                    let deadline = local_deadline(sent_at, self.request.ttl);
+                    state.deadline = state.deadline.max(deadline);
+                }
             }
-            Renewed::Gone => {
-                state.lose(LossReason::Gone, &self.request);
-            }
-        }
-    }
-
-    /// The store says by itself that the lease has ended.
-    fn taken_away(&self) {
-        let mut state = self.state();
-        if state.phase == Phase::Held {
-            state.lose(LossReason::Gone, &self.request);
+            Renewed::Gone => drop(self.lose(LossReason::Gone)),
         }
     }
 
@@ -221,20 +237,5 @@ impl Lease {
     fn state(&self) -> MutexGuard<'_, State> {
         // No code of ours panics while it holds this.
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-impl State {
-    fn lose(&mut self, reason: LossReason, request: &Request) -> LossReason {
-        self.phase = Phase::Lost(reason);
-        tracing::warn!(
-            target: "dlock::lease",
-            key = %request.key, owner = %request.owner, %reason,
-            "lease lost"
-        );
-        if let Some(token) = &self.loss {
-            token.cancel();
-        }
-        reason
     }
 }

@@ -189,6 +189,10 @@ impl OwnedLease {
         self.lease.as_ref().unwrap_or_else(|| unreachable!("a lease is given back once"))
     }
 
+    pub(crate) fn now(&self) -> Instant {
+        self.leases.now()
+    }
+
     fn keep(&self) {
         let lease = self.lease();
         lease.keeper.reschedule(lease);

@@ -23,7 +23,7 @@ async fn a_fixed_lease_ends_with_its_ttl() {
         matches!(lost, Err(LockError::Lost { reason: LossReason::Expired, .. })),
         "{lost:?}"
     );
-    manager.lock("k").try_acquire().await.expect("free again");
+    drop(manager.lock("k").try_acquire().await.expect("free again"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,7 +57,7 @@ async fn a_shutdown_leaves_min_hold_to_the_store() {
     here.lock("k").ttl(seconds(3)).min_hold(seconds(60)).run(async {}).await.expect("free");
     here.shutdown().await;
     assert!(start.elapsed() < seconds(1), "a shutdown does not wait for it");
-    there.lock("k").acquire().await.expect("expires in the end");
+    drop(there.lock("k").acquire().await.expect("expires in the end"));
     let held = start.elapsed();
     assert!(held >= seconds(59) && held < seconds(62), "{held:?}");
     let refused = here.lock("k").try_acquire().await;
