@@ -1,0 +1,171 @@
+//! Guarantee 8: a waiter that is dropped, at whatever await, leaves neither a
+//! lock nor a place in a queue.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use dlock::{LockError, LockKey, LockManager};
+
+use super::{Store, nothing_left, process, queued, waiters};
+use crate::support::polls::{Polled, drop_at_poll};
+use crate::support::wait::{HANG, until, within};
+
+/// More polls than a request ever takes.
+const MOST_POLLS: usize = 200;
+
+/// How long a waiter for a held lock is left to its wait.
+const WAIT: Duration = Duration::from_millis(40);
+
+/// A request whose body awaits as well, so that it is dropped there too.
+async fn lock_and_yield(manager: &LockManager, key: impl Into<LockKey>) -> Result<(), LockError> {
+    manager.lock(key).run(tokio::task::yield_now()).await
+}
+
+/// A manager that has just connected, whose first request connects its
+/// runtime too, and one that has done so before.
+async fn new_or_kept<S: Store>(store: &S, kept: Option<&LockManager>) -> LockManager {
+    match kept {
+        Some(kept) => kept.clone(),
+        None => process(store).await,
+    }
+}
+
+pub(crate) async fn dropped_at_every_poll_of_a_free_lock<S: Store>(store: &mut S) {
+    let other = process(store).await;
+    for kept in [None, Some(&other)] {
+        let mut polls = 0;
+        loop {
+            polls += 1;
+            assert!(polls < MOST_POLLS, "a request that takes {polls} polls");
+            let manager = new_or_kept(store, kept).await;
+            let ended = drop_at_poll(lock_and_yield(&manager, "key"), polls, HANG).await;
+            // The dropped request does not hold up the next one.
+            let next = within(HANG, lock_and_yield(&other, "key")).await;
+            next.unwrap_or_else(|error| panic!("dropped at poll {polls}: {error}"));
+            nothing_left(&other).await;
+            match ended {
+                Polled::Done(answer) => break answer.expect("a free lock"),
+                Polled::Dropped => {}
+                Polled::Waiting => panic!("a free lock was waited for"),
+            }
+        }
+    }
+}
+
+pub(crate) async fn dropped_at_every_poll_of_a_held_lock<S: Store>(store: &mut S) {
+    let (holder, other) = (process(store).await, process(store).await);
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    for kept in [None, Some(&other)] {
+        let mut polls = 0;
+        loop {
+            polls += 1;
+            assert!(polls < MOST_POLLS, "a wait that takes {polls} polls");
+            let manager = new_or_kept(store, kept).await;
+            match drop_at_poll(lock_and_yield(&manager, "key"), polls, WAIT).await {
+                Polled::Done(answer) => panic!("a held lock was had: {answer:?}"),
+                Polled::Dropped => queued(&holder, "key", 0).await,
+                Polled::Waiting => {
+                    queued(&holder, "key", 0).await;
+                    break;
+                }
+            }
+        }
+    }
+    assert!(guard.is_held());
+    guard.release().await.expect("the release");
+    assert!(
+        holder.list("").await.expect("list").is_empty(),
+        "a waiter that is gone was let in"
+    );
+}
+
+/// The grant crosses with the drop.
+pub(crate) async fn dropped_at_every_poll_as_the_lock_comes_free<S: Store>(store: &mut S) {
+    let (holder, other) = (process(store).await, process(store).await);
+    for kept in [None, Some(&other), Some(&holder)] {
+        let mut polls = 0;
+        loop {
+            polls += 1;
+            assert!(polls < MOST_POLLS, "a wait that takes {polls} polls");
+            let guard = within(HANG, holder.lock("key").acquire())
+                .await
+                .expect("the lock");
+            let manager = new_or_kept(store, kept).await;
+            let is_over = Cell::new(false);
+            let waiter = async {
+                let ended = drop_at_poll(lock_and_yield(&manager, "key"), polls, HANG).await;
+                is_over.set(true);
+                ended
+            };
+            let release = async {
+                // A waiter of the holder's own process waits in that process.
+                if kept.is_none_or(|kept| !std::ptr::eq(kept, &holder)) {
+                    let there = async || is_over.get() || waiters(&holder, "key").await == 1;
+                    until("the waiter waits", there, |&there| there).await;
+                }
+                guard.release().await.expect("the release");
+            };
+            let (ended, ()) = tokio::join!(waiter, release);
+            let next = within(HANG, lock_and_yield(&holder, "key")).await;
+            next.unwrap_or_else(|error| panic!("dropped at poll {polls}: {error}"));
+            nothing_left(&holder).await;
+            match ended {
+                Polled::Done(answer) => break answer.expect("the lock"),
+                Polled::Dropped => {}
+                Polled::Waiting => panic!("a free lock was waited for"),
+            }
+        }
+    }
+}
+
+pub(crate) async fn a_dropped_waiter_does_not_hold_up_the_next<S: Store>(store: &mut S) {
+    let holder = process(store).await;
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let mut waiting = Vec::new();
+    for number in 0..6 {
+        let manager = process(store).await;
+        waiting.push(tokio::spawn(async move {
+            lock_and_yield(&manager, "key").await
+        }));
+        queued(&holder, "key", number + 1).await;
+    }
+    // The first, one in the middle, and the last.
+    for number in [5, 2, 0] {
+        waiting.remove(number).abort();
+    }
+    queued(&holder, "key", 3).await;
+    guard.release().await.expect("the release");
+    for waiter in waiting {
+        within(HANG, waiter)
+            .await
+            .expect("no panic")
+            .expect("the lock");
+    }
+    nothing_left(&holder).await;
+}
+
+pub(crate) async fn dropped_at_every_poll_of_several_keys<S: Store>(store: &mut S) {
+    let (holder, other) = (process(store).await, process(store).await);
+    let guard = holder.lock("b").acquire().await.expect("the lock");
+    let mut polls = 0;
+    loop {
+        polls += 1;
+        assert!(polls < MOST_POLLS, "a wait that takes {polls} polls");
+        let all = lock_and_yield(&other, ["a", "b", "c"]);
+        let ended = drop_at_poll(all, polls, WAIT).await;
+        // `a` was had, `b` is held by somebody else, `c` was never reached.
+        queued(&holder, "b", 0).await;
+        for key in ["a", "c"] {
+            within(HANG, lock_and_yield(&holder, key))
+                .await
+                .expect("the lock");
+        }
+        match ended {
+            Polled::Done(answer) => panic!("a held lock was had: {answer:?}"),
+            Polled::Dropped => {}
+            Polled::Waiting => break,
+        }
+    }
+    guard.release().await.expect("the release");
+    nothing_left(&holder).await;
+}

@@ -1,0 +1,189 @@
+//! Guarantees 1 and 2: no body without the lock, no two bodies together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::LockError;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::critical::Section;
+use super::{Store, free, process, queued};
+use crate::support::wait::{HANG, within};
+
+pub(crate) async fn bodies_of_one_key_do_not_overlap<S: Store>(store: &mut S) {
+    let section = Arc::new(Section::default());
+    let mut contenders = JoinSet::new();
+    for _ in 0..3 {
+        let manager = process(store).await;
+        for _ in 0..4 {
+            let (manager, section) = (manager.clone(), Arc::clone(&section));
+            contenders.spawn(async move {
+                for _ in 0..10 {
+                    manager.lock("key").run(section.visit()).await?;
+                }
+                Ok::<_, LockError>(())
+            });
+        }
+    }
+    while let Some(contender) = contenders.join_next().await {
+        contender.expect("no panic").expect("the lock");
+    }
+    assert_eq!(section.entries(), 3 * 4 * 10);
+    assert_eq!(section.most(), 1);
+}
+
+pub(crate) async fn readers_share_and_a_writer_is_alone<S: Store>(store: &mut S) {
+    let managers = [process(store).await, process(store).await];
+    if !managers[0].capabilities().read_write {
+        return;
+    }
+    // Readers of two processes are inside together: none of them passes the
+    // barrier before all are there.
+    let all_inside = Arc::new(Barrier::new(4));
+    let mut readers = JoinSet::new();
+    for manager in managers.iter().cycle().take(4) {
+        let (manager, all_inside) = (manager.clone(), Arc::clone(&all_inside));
+        readers.spawn(async move {
+            manager
+                .lock("key")
+                .read()
+                .run(all_inside.wait())
+                .await
+                .map(|_| ())
+        });
+    }
+    let all = within(HANG, readers.join_all()).await;
+    all.into_iter()
+        .collect::<Result<Vec<_>, _>>()
+        .expect("four read locks");
+
+    // Writers and readers at once: a reader never sees half of a write.
+    let section = Arc::new(Section::default());
+    let halves = Arc::new(tokio::sync::RwLock::new(()));
+    let mut contenders = JoinSet::new();
+    for number in 0..12 {
+        let manager = managers[number % 2].clone();
+        let (section, halves) = (Arc::clone(&section), Arc::clone(&halves));
+        contenders.spawn(async move {
+            for _ in 0..5 {
+                if number % 3 == 0 {
+                    let write = async {
+                        // Nobody else has it if the distributed lock works.
+                        let _alone = halves.try_write().expect("the writer is alone");
+                        section.visit().await;
+                    };
+                    manager.lock("key").run(write).await?;
+                } else {
+                    let read = async {
+                        let _shared = halves.try_read().expect("no writer is inside");
+                        tokio::task::yield_now().await;
+                    };
+                    manager.lock("key").read().run(read).await?;
+                }
+            }
+            Ok::<_, LockError>(())
+        });
+    }
+    while let Some(contender) = contenders.join_next().await {
+        contender.expect("no overlap").expect("the lock");
+    }
+    assert_eq!(section.most(), 1);
+    assert_eq!(section.entries(), 4 * 5);
+}
+
+pub(crate) async fn a_reader_waits_for_the_writer_that_holds<S: Store>(store: &mut S) {
+    let (writer, reader) = (process(store).await, process(store).await);
+    if !writer.capabilities().read_write {
+        return;
+    }
+    let guard = writer.lock("key").acquire().await.expect("the write lock");
+    let busy = reader.lock("key").read().try_acquire().await;
+    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+
+    let waiting = tokio::spawn({
+        let reader = reader.clone();
+        async move { reader.lock("key").read().acquire().await }
+    });
+    queued(&writer, "key", 1).await;
+    guard.release().await.expect("the release");
+    let answer = within(HANG, waiting).await.expect("no panic");
+    drop(answer.expect("the read lock"));
+}
+
+pub(crate) async fn a_writer_waits_for_every_reader<S: Store>(store: &mut S) {
+    let managers = [
+        process(store).await,
+        process(store).await,
+        process(store).await,
+    ];
+    if !managers[0].capabilities().read_write {
+        return;
+    }
+    let first = managers[0]
+        .lock("key")
+        .read()
+        .acquire()
+        .await
+        .expect("a read lock");
+    let second = managers[1]
+        .lock("key")
+        .read()
+        .acquire()
+        .await
+        .expect("a read lock");
+    let writer = managers[2].clone();
+    let waiting = tokio::spawn(async move { writer.lock("key").acquire().await });
+    queued(&managers[0], "key", 1).await;
+
+    first.release().await.expect("the release");
+    // One reader is still inside.
+    let shown = managers[0]
+        .inspect("key")
+        .await
+        .expect("inspect")
+        .expect("a holder");
+    assert_eq!((shown.holders.len(), shown.waiters), (1, 1), "{shown:?}");
+    let busy = managers[0].lock("key").try_acquire().await;
+    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    assert!(!waiting.is_finished());
+
+    second.release().await.expect("the release");
+    let guard = within(HANG, waiting)
+        .await
+        .expect("no panic")
+        .expect("the write lock");
+    guard.release().await.expect("the release");
+    free(&managers[0], "key").await;
+}
+
+/// A writer that waits is let in although readers keep coming.
+pub(crate) async fn readers_do_not_starve_a_writer<S: Store>(store: &mut S) {
+    let (readers, writer) = (process(store).await, process(store).await);
+    let capabilities = readers.capabilities();
+    if !capabilities.read_write || !capabilities.fair {
+        return;
+    }
+    let mut reading = JoinSet::new();
+    for number in 0..4 {
+        let readers = readers.clone();
+        // They overlap, so that without a queue the key would never be free.
+        let pause = Duration::from_millis(10 + 3 * number);
+        reading.spawn(async move {
+            loop {
+                readers
+                    .lock("key")
+                    .read()
+                    .run(sleep(pause))
+                    .await
+                    .expect("the read lock");
+            }
+        });
+    }
+    for _ in 0..5 {
+        let write = writer.lock("key").run(tokio::task::yield_now());
+        within(HANG, write).await.expect("the write lock");
+    }
+    reading.shutdown().await;
+}

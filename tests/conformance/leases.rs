@@ -1,0 +1,249 @@
+//! Leases: renewed, fixed, limited, lost, and kept by a body that blocks.
+//! (Guarantee 10, and the part of 1 that is about loss.)
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Instant;
+
+use dlock::{LockError, current, distributed_lock};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::{Store, free, is_had, process};
+use crate::support::wait::{HANG, within};
+
+pub(crate) async fn a_lease_is_renewed<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let ttl = store.short_ttl();
+    let guard = manager
+        .lock("guard")
+        .ttl(ttl)
+        .acquire()
+        .await
+        .expect("the lock");
+    let body = async {
+        let start = Instant::now();
+        while start.elapsed() < 3 * ttl {
+            for key in ["body", "guard"] {
+                let busy = other.lock(key).try_acquire().await;
+                assert!(
+                    matches!(busy, Err(LockError::Busy { .. })),
+                    "{key}: {busy:?}"
+                );
+            }
+            assert!(current().expect("inside the lock").is_held());
+            sleep(ttl / 20).await;
+        }
+    };
+    manager
+        .lock("body")
+        .ttl(ttl)
+        .run(body)
+        .await
+        .expect("a lease that is renewed");
+    assert!(guard.is_held());
+    guard.release().await.expect("a lease that was renewed");
+}
+
+pub(crate) async fn a_fixed_lease_ends<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let ttl = store.short_ttl();
+    let fixed = || manager.lock("key").ttl(ttl).renew(false);
+    fixed()
+        .run(async {})
+        .await
+        .expect("a body that ends in time");
+
+    let start = Instant::now();
+    let went_on = AtomicBool::new(false);
+    let body = async {
+        sleep(HANG).await;
+        went_on.store(true, Relaxed);
+    };
+    let error = within(HANG, fixed().run(body))
+        .await
+        .expect_err("a body that overran");
+    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    assert!(start.elapsed() < HANG && !went_on.load(Relaxed));
+    is_had(&other, "key").await;
+}
+
+pub(crate) async fn max_hold_ends_a_hung_body<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let ttl = store.short_ttl();
+    let limit = 2 * ttl;
+    let start = Instant::now();
+    let hung = manager
+        .lock("key")
+        .ttl(ttl)
+        .max_hold(limit)
+        .run(std::future::pending::<()>());
+    let error = within(HANG, hung).await.expect_err("a hung body");
+    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    assert!(
+        start.elapsed() >= ttl,
+        "lost after {:?} of {limit:?}",
+        start.elapsed()
+    );
+    is_had(&other, "key").await;
+
+    // A body that ends in time does not notice.
+    let short = manager
+        .lock("key")
+        .ttl(ttl)
+        .max_hold(limit)
+        .run(async { 7 });
+    assert_eq!(within(HANG, short).await.expect("the lock"), 7);
+}
+
+pub(crate) async fn a_lease_taken_away_ends_the_body<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    let ttl = store.short_ttl();
+    let dropped = AtomicBool::new(false);
+    let went_on = AtomicBool::new(false);
+    let body = async {
+        let _on_drop = OnDrop(|| dropped.store(true, Relaxed));
+        store.take_away("key").await;
+        sleep(2 * HANG).await;
+        went_on.store(true, Relaxed);
+    };
+    let lost = manager.lock("key").ttl(ttl).run(body);
+    let error = within(HANG, lost).await.expect_err("a lost lease");
+    let LockError::Lost { key, token, .. } = &error else {
+        panic!("{error:?}")
+    };
+    assert_eq!(key.to_string(), "key");
+    assert!(error.to_string().contains(&token.to_string()), "{error}");
+    assert!(dropped.load(Relaxed) && !went_on.load(Relaxed));
+}
+
+pub(crate) async fn a_lease_taken_away_shows_in_the_guard<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    let guard = manager
+        .lock("key")
+        .ttl(store.short_ttl())
+        .acquire()
+        .await
+        .expect("the lock");
+    assert!(guard.is_held());
+    store.take_away("key").await;
+    within(HANG, guard.lost()).await;
+    // Resolved once, resolved for good.
+    within(HANG, guard.lost()).await;
+    assert!(!guard.is_held());
+    let error = guard.release().await.expect_err("nothing to give back");
+    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    free(&manager, "key").await;
+}
+
+#[distributed_lock(key = "key", ttl = "1s", on_lost = "continue")]
+async fn carry_on(lost: oneshot::Receiver<()>) -> Result<bool, LockError> {
+    let held = current().expect("inside the lock");
+    assert!(held.is_held());
+    lost.await.expect("the test says when");
+    within(HANG, held.lost()).await;
+    // Another await, which would end a body that is cancelled.
+    tokio::task::yield_now().await;
+    Ok(held.is_held() || current().is_some_and(|held| held.is_held()))
+}
+
+pub(crate) async fn on_lost_continue_lets_the_body_go_on<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    let (tell, told) = oneshot::channel();
+    let body = tokio::spawn({
+        let manager = manager.clone();
+        async move { manager.scope(carry_on(told)).await }
+    });
+    let held = async || manager.inspect("key").await.expect("inspect");
+    crate::support::wait::until("the body runs", held, Option::is_some).await;
+    store.take_away("key").await;
+    tell.send(()).expect("the body runs");
+    let still_held = within(HANG, body)
+        .await
+        .expect("no panic")
+        .expect("the body's value");
+    assert!(!still_held);
+}
+
+/// Runs `body` on a current-thread runtime of its own.
+async fn on_one_thread<T: Send + 'static>(body: impl Future<Output = T> + Send + 'static) -> T {
+    let thread = tokio::task::spawn_blocking(|| {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime")
+            .block_on(body)
+    });
+    thread.await.expect("the thread")
+}
+
+/// The manager was connected elsewhere: its keeper, or for a store in memory
+/// the runtime that connected it, is not blocked.
+pub(crate) async fn a_body_that_blocks_its_runtime_keeps_its_lease<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let ttl = store.short_ttl();
+    let (inside, is_inside) = oneshot::channel();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let blocked = tokio::spawn(on_one_thread({
+        let is_over = Arc::clone(&is_over);
+        async move {
+            let body = async {
+                inside.send(()).expect("the test waits");
+                std::thread::sleep(3 * ttl);
+                tokio::task::yield_now().await;
+                let held = current().expect("inside the lock").is_held();
+                is_over.store(true, SeqCst);
+                held
+            };
+            manager.lock("key").ttl(ttl).run(body).await
+        }
+    }));
+    is_inside.await.expect("the body runs");
+    while !is_over.load(SeqCst) {
+        match other.lock("key").try_acquire().await {
+            Err(LockError::Busy { .. }) => sleep(ttl / 20).await,
+            Ok(_) => assert!(is_over.load(SeqCst), "had while the body was inside"),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    let held = within(HANG, blocked)
+        .await
+        .expect("no panic")
+        .expect("a lease that was kept");
+    assert!(held);
+}
+
+pub(crate) async fn a_fixed_lease_is_lost_after_a_block<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    let ttl = store.short_ttl();
+    let went_on = Arc::new(AtomicBool::new(false));
+    let blocked = on_one_thread({
+        let went_on = Arc::clone(&went_on);
+        async move {
+            let body = async {
+                std::thread::sleep(ttl * 3 / 2);
+                tokio::task::yield_now().await;
+                went_on.store(true, Relaxed);
+            };
+            manager.lock("key").ttl(ttl).renew(false).run(body).await
+        }
+    });
+    let error = within(HANG, blocked)
+        .await
+        .expect_err("a body that overran");
+    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    assert!(
+        !went_on.load(Relaxed),
+        "the body went on after its lease had ended"
+    );
+}
+
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}

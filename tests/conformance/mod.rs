@@ -1,0 +1,240 @@
+//! What every store promises, as tests over the public surface. Each store
+//! runs all of it, unchanged, on the real server: `conformance!(ItsStore)`.
+//!
+//! [`Store`] says how a test gets at a store and breaks it; what the store
+//! does not claim in its `Capabilities` is not asked of it.
+
+mod critical;
+pub(crate) mod drops;
+pub(crate) mod exclusion;
+pub(crate) mod leases;
+pub(crate) mod load;
+pub(crate) mod outages;
+pub(crate) mod policies;
+pub(crate) mod queues;
+pub(crate) mod reentry;
+pub(crate) mod release;
+pub(crate) mod several;
+pub(crate) mod tokens;
+
+use std::time::Duration;
+
+use dlock::{Config, LockManager};
+
+use crate::support::wait::{HANG, until, within};
+
+/// A store of one test's own.
+pub(crate) trait Store: Sized {
+    /// Starts it, empty.
+    async fn start() -> Self;
+
+    /// Leads to it. Each manager that connects stands for a process.
+    fn config(&self) -> Config;
+
+    /// A lease that is short for a test, and that this store renews in time on
+    /// a busy machine.
+    fn short_ttl(&self) -> Duration {
+        Duration::from_millis(900)
+    }
+
+    /// Ends every lease on `key` behind the holder's back, as an operator
+    /// could.
+    async fn take_away(&self, key: &str);
+
+    /// From now on the store cannot be reached; `false` ends the outage.
+    async fn set_outage(&self, outage: bool);
+
+    /// Stops and starts the store, which keeps what it has confirmed. `false`
+    /// if this store has no such thing.
+    async fn restart(&mut self) -> bool;
+
+    /// How many records the store keeps, for stores that can count them.
+    async fn records(&self) -> Option<usize>;
+}
+
+/// Runs one case against a store of its own, with a limit against hanging.
+pub(crate) async fn run<S: Store>(case: impl AsyncFnOnce(&mut S)) {
+    let mut store = S::start().await;
+    within(2 * HANG, case(&mut store)).await;
+}
+
+/// With leases that outlast every test: a lock that comes free in time was
+/// given back, and did not just run out.
+pub(crate) fn config<S: Store>(store: &S) -> Config {
+    store.config().ttl(20 * HANG)
+}
+
+/// One more process, as far as the store can tell.
+pub(crate) async fn process<S: Store>(store: &S) -> LockManager {
+    connect(config(store)).await
+}
+
+pub(crate) async fn connect(config: Config) -> LockManager {
+    LockManager::connect(config)
+        .await
+        .expect("a connection to the test's own store")
+}
+
+/// How many requests wait in the store's queue for `key`.
+async fn waiters(manager: &LockManager, key: &str) -> usize {
+    manager
+        .inspect(key)
+        .await
+        .expect("inspect")
+        .map_or(0, |lock| lock.waiters)
+}
+
+/// Waits until `count` requests wait in the store's queue for `key`.
+async fn queued(manager: &LockManager, key: &str, count: usize) {
+    let what = format!("{count} requests wait for `{key}`");
+    until(
+        &what,
+        async || waiters(manager, key).await,
+        |&waiting| waiting == count,
+    )
+    .await;
+}
+
+/// Waits for the lock on `key`, and gives it back.
+async fn is_had(manager: &LockManager, key: &str) {
+    let guard = within(HANG, manager.lock(key).acquire())
+        .await
+        .expect("the lock");
+    guard.release().await.expect("the release");
+}
+
+/// Waits until the store knows of no lock on `key`.
+async fn free(manager: &LockManager, key: &str) {
+    let inspect = async || manager.inspect(key).await.expect("inspect");
+    until(&format!("`{key}` is free"), inspect, Option::is_none).await;
+}
+
+/// Waits until the store knows of no lock at all.
+async fn nothing_left(manager: &LockManager) {
+    let list = async || manager.list("").await.expect("list");
+    until("no lock is left", list, Vec::is_empty).await;
+}
+
+/// Makes a test of each case, for one store: a type that implements [`Store`].
+macro_rules! conformance {
+    ($store:ty) => {
+        $crate::conformance::conformance! { @cases $store;
+            policies {
+                a_free_lock_is_had_at_once
+                a_held_lock_is_busy_for_who_does_not_wait
+                a_wait_ends_at_its_timeout
+                the_configured_timeout_applies
+                keys_do_not_wait_for_each_other
+                namespaces_keep_the_same_key_apart
+                any_text_can_be_a_key
+                what_cannot_be_a_key_is_refused
+                a_ttl_that_the_store_cannot_keep_is_refused
+                inspect_and_list_show_what_is_held
+                the_attribute_runs_its_body_under_the_lock
+                the_attribute_gives_up_as_it_is_told
+                on_error_makes_the_value
+                fenced_is_refused_where_tokens_may_go_back
+            }
+            exclusion {
+                bodies_of_one_key_do_not_overlap
+                readers_share_and_a_writer_is_alone
+                a_reader_waits_for_the_writer_that_holds
+                a_writer_waits_for_every_reader
+                readers_do_not_starve_a_writer
+            }
+            several {
+                several_keys_are_had_together
+                all_or_none
+                order_does_not_matter
+                tokens_come_in_the_order_written
+            }
+            tokens {
+                tokens_rise_from_grant_to_grant
+                tokens_rise_through_hand_overs
+                tokens_rise_after_a_lease_ran_out
+                tokens_rise_over_keys_that_were_idle
+                tokens_rise_across_a_restart
+            }
+            release {
+                a_value_releases
+                an_error_releases
+                a_panic_releases
+                a_dropped_body_releases
+                a_dropped_guard_releases
+                a_holder_that_died_frees_it_within_its_ttl
+                a_late_release_changes_nothing
+                a_foreign_lease_is_not_touched
+                min_hold_keeps_it
+                shutdown_finishes_what_is_under_way
+                nothing_is_left_behind
+            }
+            leases {
+                a_lease_is_renewed
+                a_fixed_lease_ends
+                max_hold_ends_a_hung_body
+                a_lease_taken_away_ends_the_body
+                a_lease_taken_away_shows_in_the_guard
+                on_lost_continue_lets_the_body_go_on
+                a_body_that_blocks_its_runtime_keeps_its_lease
+                a_fixed_lease_is_lost_after_a_block
+            }
+            queues {
+                a_released_lock_wakes_its_waiter
+                processes_are_served_in_order
+                tasks_of_one_process_are_served_in_order
+                a_handing_over_process_lets_others_in
+                strict_order_hands_nothing_over
+            }
+            drops {
+                dropped_at_every_poll_of_a_free_lock
+                dropped_at_every_poll_of_a_held_lock
+                dropped_at_every_poll_as_the_lock_comes_free
+                a_dropped_waiter_does_not_hold_up_the_next
+                dropped_at_every_poll_of_several_keys
+            }
+            outages {
+                an_outage_is_its_own_error
+                a_timeout_bounds_an_outage
+                a_store_that_comes_back_serves_again
+                a_lease_outlives_a_short_outage
+                a_lease_does_not_outlive_a_long_outage
+                a_waiter_does_not_hang_in_an_outage
+                a_release_is_made_up_for_after_an_outage
+            }
+            reentry {
+                a_nested_call_returns_at_once_with_the_same_token
+                a_nested_attribute_reenters
+                re_entry_asks_nothing_of_the_store
+                halves_of_a_join_exclude_each_other
+                a_spawned_task_waits
+                a_spawned_task_in_the_lock_scope_reenters
+                the_lock_scope_ends_with_the_lock
+                a_task_inside_keeps_the_lock
+                writing_inside_ones_own_read_is_refused
+                reading_inside_ones_own_write_is_re_entry
+                current_shows_the_innermost_lock
+            }
+            load {
+                ten_contenders_add_up
+                two_hundred_contenders_add_up
+                tasks_over_keys_drawn_at_random_add_up
+                contenders_that_renew_add_up
+                several_processes_add_up
+            }
+        }
+    };
+    (@cases $store:ty; $($theme:ident { $($case:ident)* })*) => {$(
+        mod $theme {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    $crate::conformance::run(async |store: &mut $store| {
+                        $crate::conformance::$theme::$case(store).await;
+                    })
+                    .await;
+                }
+            )*
+        }
+    )*};
+}
+pub(crate) use conformance;

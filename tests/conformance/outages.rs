@@ -1,0 +1,216 @@
+//! Guarantee 9: nothing waits without a limit, an outage says so, and it heals
+//! by itself.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use dlock::{Config, LockError, LockManager};
+use tokio::time::sleep;
+
+use super::{Store, connect, free, is_had, nothing_left, process, queued};
+use crate::support::wait::{HANG, eventually, within};
+
+/// What the store may take to answer before it counts as gone.
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
+
+fn impatient<S: Store>(store: &S) -> Config {
+    super::config(store).request_timeout(REQUEST_TIMEOUT)
+}
+
+fn is_unavailable(error: &LockError) -> bool {
+    matches!(error, LockError::Unavailable { .. })
+}
+
+pub(crate) async fn an_outage_is_its_own_error<S: Store>(store: &mut S) {
+    let manager = connect(impatient(store)).await;
+    // With a connection that was used, and with none.
+    for key in ["used", "new"] {
+        store.set_outage(true).await;
+        let ran = AtomicBool::new(false);
+        let body = async { ran.store(true, Relaxed) };
+        for error in [
+            within(HANG, manager.lock(key).acquire()).await.map(drop),
+            within(HANG, manager.lock(key).try_acquire())
+                .await
+                .map(drop),
+            within(HANG, manager.lock(key).run(body)).await,
+            within(HANG, manager.inspect(key)).await.map(drop),
+            within(HANG, manager.list("")).await.map(drop),
+        ] {
+            let error = error.expect_err("an outage");
+            assert!(is_unavailable(&error), "{error:?}");
+            assert!(!error.to_string().is_empty());
+        }
+        assert!(!ran.load(Relaxed), "the body ran without the lock");
+        store.set_outage(false).await;
+        healed(&manager).await;
+    }
+}
+
+pub(crate) async fn a_timeout_bounds_an_outage<S: Store>(store: &mut S) {
+    // The request timeout alone would let it wait for longer than any test.
+    let patient = connect(super::config(store).request_timeout(10 * HANG)).await;
+    store.set_outage(true).await;
+    let error = within(HANG, patient.lock("key").acquire_within(REQUEST_TIMEOUT))
+        .await
+        .expect_err("an outage");
+    // Which of the two comes first depends on how the outage shows.
+    assert!(
+        is_unavailable(&error) || matches!(error, LockError::Timeout { .. }),
+        "{error:?}"
+    );
+    store.set_outage(false).await;
+}
+
+/// Asks until the store serves the manager again.
+async fn healed(manager: &LockManager) {
+    eventually("the manager serves again", async || {
+        match manager.lock("healed").run(async {}).await {
+            Ok(()) => Some(()),
+            Err(error) if is_unavailable(&error) => None,
+            Err(error) => panic!("{error:?}"),
+        }
+    })
+    .await;
+}
+
+pub(crate) async fn a_store_that_comes_back_serves_again<S: Store>(store: &mut S) {
+    let (manager, other) = (
+        connect(impatient(store)).await,
+        connect(impatient(store)).await,
+    );
+    for _ in 0..3 {
+        manager.lock("key").run(async {}).await.expect("the lock");
+        store.set_outage(true).await;
+        let error = within(HANG, manager.lock("key").acquire())
+            .await
+            .expect_err("an outage");
+        assert!(is_unavailable(&error), "{error:?}");
+        store.set_outage(false).await;
+        healed(&manager).await;
+        healed(&other).await;
+        // What hears of releases works again as well.
+        let guard = manager.lock("key").acquire().await.expect("the lock");
+        let waiting = tokio::spawn({
+            let other = other.clone();
+            async move { other.lock("key").run(async {}).await }
+        });
+        queued(&manager, "key", 1).await;
+        guard.release().await.expect("the release");
+        within(HANG, waiting)
+            .await
+            .expect("no panic")
+            .expect("the lock");
+    }
+    nothing_left(&manager).await;
+}
+
+pub(crate) async fn a_lease_outlives_a_short_outage<S: Store>(store: &mut S) {
+    let (manager, other) = (connect(impatient(store)).await, process(store).await);
+    // Long enough for renewals to fail and to be tried again.
+    let ttl = 5 * store.short_ttl();
+    let guard = manager
+        .lock("key")
+        .ttl(ttl)
+        .acquire()
+        .await
+        .expect("the lock");
+    let start = Instant::now();
+    store.set_outage(true).await;
+    sleep(ttl / 2).await;
+    store.set_outage(false).await;
+    // Past the ttl it had when the outage began, which only a renewal since
+    // then has carried it over.
+    sleep((ttl * 3 / 2).saturating_sub(start.elapsed())).await;
+    assert!(guard.is_held());
+    healed(&other).await;
+    let busy = other.lock("key").try_acquire().await;
+    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    guard.release().await.expect("the release");
+}
+
+pub(crate) async fn a_lease_does_not_outlive_a_long_outage<S: Store>(store: &mut S) {
+    let (manager, other) = (
+        connect(impatient(store)).await,
+        connect(impatient(store)).await,
+    );
+    let ttl = store.short_ttl();
+    let guard = manager
+        .lock("guard")
+        .ttl(ttl)
+        .acquire()
+        .await
+        .expect("the lock");
+    let went_on = AtomicBool::new(false);
+    let body = async {
+        store.set_outage(true).await;
+        sleep(2 * HANG).await;
+        went_on.store(true, Relaxed);
+    };
+    let run = manager.lock("body").ttl(ttl).run(body);
+    let error = within(HANG, run).await.expect_err("a long outage");
+    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    within(HANG, guard.lost()).await;
+    assert!(!guard.is_held() && !went_on.load(Relaxed));
+    store.set_outage(false).await;
+    healed(&other).await;
+    for key in ["guard", "body"] {
+        free(&other, key).await;
+    }
+}
+
+/// It hears of the outage, or waits on and is let in afterwards.
+pub(crate) async fn a_waiter_does_not_hang_in_an_outage<S: Store>(store: &mut S) {
+    let (holder, other) = (
+        connect(impatient(store)).await,
+        connect(impatient(store)).await,
+    );
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let waiting = tokio::spawn({
+        let other = other.clone();
+        async move { other.lock("key").run(async {}).await }
+    });
+    queued(&holder, "key", 1).await;
+    store.set_outage(true).await;
+    sleep(2 * REQUEST_TIMEOUT).await;
+    store.set_outage(false).await;
+    healed(&holder).await;
+    let _ = guard.release().await;
+    match within(HANG, waiting).await.expect("no panic") {
+        Ok(()) => {}
+        Err(error) => assert!(is_unavailable(&error), "{error:?}"),
+    }
+    healed(&other).await;
+    is_had(&other, "key").await;
+    nothing_left(&other).await;
+}
+
+/// What was released while the store was away is free once it is back, long
+/// before the lease would have run out.
+pub(crate) async fn a_release_is_made_up_for_after_an_outage<S: Store>(store: &mut S) {
+    let (manager, other) = (
+        connect(impatient(store)).await,
+        connect(impatient(store)).await,
+    );
+    let dropped = manager.lock("dropped").acquire().await.expect("the lock");
+    let released = manager.lock("released").acquire().await.expect("the lock");
+    let body = async {
+        store.set_outage(true).await;
+        "value"
+    };
+    // A release that fails does not take the body's result.
+    let value = within(HANG, manager.lock("ran").run(body))
+        .await
+        .expect("the body's value");
+    assert_eq!(value, "value");
+    drop(dropped);
+    let error = within(HANG, released.release())
+        .await
+        .expect_err("an outage");
+    assert!(is_unavailable(&error), "{error:?}");
+    store.set_outage(false).await;
+    healed(&other).await;
+    for key in ["dropped", "released", "ran"] {
+        free(&other, key).await;
+    }
+}

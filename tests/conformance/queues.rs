@@ -1,0 +1,149 @@
+//! Guarantees 6 and 7: a free lock is never slept on, and waiters are served
+//! in order.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dlock::{LockError, LockManager};
+use tokio::task::JoinSet;
+
+use super::critical::Section;
+use super::{Store, connect, is_had, nothing_left, process, queued};
+use crate::support::polls::{drive_until, join_all, poll_once};
+use crate::support::wait::{HANG, within};
+
+/// Two processes hand the lock to each other, over and over. A store that
+/// missed wake-ups, or looked only now and then, would not be done in time.
+pub(crate) async fn a_released_lock_wakes_its_waiter<S: Store>(store: &mut S) {
+    const ROUNDS: usize = 300;
+    let section = Arc::new(Section::default());
+    let mut players = JoinSet::new();
+    for _ in 0..2 {
+        let manager = process(store).await;
+        let section = Arc::clone(&section);
+        players.spawn(async move {
+            for _ in 0..ROUNDS {
+                manager.lock("ball").run(section.visit()).await?;
+            }
+            Ok::<_, LockError>(())
+        });
+    }
+    let all = within(HANG, players.join_all()).await;
+    all.into_iter()
+        .collect::<Result<(), _>>()
+        .expect("the lock");
+    assert_eq!((section.entries(), section.most()), (2 * ROUNDS, 1));
+}
+
+pub(crate) async fn processes_are_served_in_order<S: Store>(store: &mut S) {
+    let holder = process(store).await;
+    if !holder.capabilities().fair {
+        return;
+    }
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let mut waiters = JoinSet::new();
+    for number in 0..6 {
+        let manager = process(store).await;
+        let served = Arc::clone(&served);
+        waiters.spawn(async move {
+            let body = async { served.lock().expect("the order").push(number) };
+            manager.lock("key").run(body).await
+        });
+        // The next one comes when this one stands in the queue.
+        queued(&holder, "key", number + 1).await;
+    }
+    guard.release().await.expect("the release");
+    let all = within(HANG, waiters.join_all()).await;
+    all.into_iter()
+        .collect::<Result<(), _>>()
+        .expect("the lock");
+    assert_eq!(*served.lock().expect("the order"), [0, 1, 2, 3, 4, 5]);
+}
+
+pub(crate) async fn tasks_of_one_process_are_served_in_order<S: Store>(store: &mut S) {
+    let (manager, holder) = (process(store).await, process(store).await);
+    let served = Mutex::new(Vec::new());
+    let mut waiting = Vec::new();
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    for number in 0..5 {
+        let served = &served;
+        let body = async move {
+            served.lock().expect("the order").push(number);
+            tokio::task::yield_now().await;
+        };
+        let mut task = Box::pin(manager.lock("key").run(body));
+        // A task has its place once it was polled.
+        poll_once(&mut task).await;
+        waiting.push(task);
+    }
+    let serve = async {
+        // The last one is polled first: it is the place that counts.
+        let answers = join_all(waiting.into_iter().rev()).await;
+        answers
+            .into_iter()
+            .collect::<Result<(), _>>()
+            .expect("the lock");
+    };
+    let release = async {
+        queued(&holder, "key", 1).await;
+        guard.release().await.expect("the release");
+    };
+    within(HANG, async { tokio::join!(serve, release) }).await;
+    assert_eq!(*served.lock().expect("the order"), [0, 1, 2, 3, 4]);
+}
+
+/// A process whose tasks never stop wanting the lock lets another one in.
+pub(crate) async fn a_handing_over_process_lets_others_in<S: Store>(store: &mut S) {
+    let (greedy, other) = (process(store).await, process(store).await);
+    if !greedy.capabilities().fair {
+        return;
+    }
+    let mut tasks = JoinSet::new();
+    for _ in 0..8 {
+        let greedy = greedy.clone();
+        tasks.spawn(async move {
+            loop {
+                let body = tokio::time::sleep(Duration::from_millis(1));
+                greedy.lock("key").run(body).await.expect("the lock");
+            }
+        });
+    }
+    for _ in 0..5 {
+        is_had(&other, "key").await;
+    }
+    tasks.shutdown().await;
+    nothing_left(&other).await;
+}
+
+/// With `handoff(0)` the store alone decides: a process that waits in its
+/// queue comes before the second task of the process in front of it.
+pub(crate) async fn strict_order_hands_nothing_over<S: Store>(store: &mut S) {
+    let holder = process(store).await;
+    if !holder.capabilities().fair {
+        return;
+    }
+    let here = connect(super::config(store).handoff(0)).await;
+    let there = connect(super::config(store).handoff(0)).await;
+    let served = Mutex::new(Vec::new());
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let wait = |manager: &LockManager, name: &'static str| {
+        let served = &served;
+        let body = async move { served.lock().expect("the order").push(name) };
+        Box::pin(manager.lock("key").run(body))
+    };
+    let mut first = wait(&here, "first here");
+    drive_until(&mut first, queued(&holder, "key", 1)).await;
+    let mut second = wait(&there, "there");
+    drive_until(&mut second, queued(&holder, "key", 2)).await;
+    let mut third = wait(&here, "second here");
+    poll_once(&mut third).await;
+
+    guard.release().await.expect("the release");
+    let all = within(HANG, async { tokio::join!(third, second, first) }).await;
+    assert!(matches!(all, (Ok(()), Ok(()), Ok(()))), "{all:?}");
+    assert_eq!(
+        *served.lock().expect("the order"),
+        ["first here", "there", "second here"]
+    );
+}

@@ -1,0 +1,266 @@
+//! Reentrancy follows the chain of awaits: what the body awaits re-enters,
+//! what runs beside it queues.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::{FencingToken, LockError, LockScopeExt, current, distributed_lock};
+use tokio::sync::oneshot;
+
+use super::critical::Section;
+use super::{Store, is_had, process};
+use crate::support::wait::{HANG, within};
+
+fn token() -> FencingToken {
+    current().expect("inside the lock").token()
+}
+
+pub(crate) async fn a_nested_call_returns_at_once_with_the_same_token<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let body = async {
+        let outer = token();
+        let inner = manager
+            .lock("key")
+            .run(async { token() })
+            .await
+            .expect("re-entry");
+        let tried = manager.lock("key").try_acquire().await.expect("re-entry");
+        let within_no_time = manager
+            .lock("key")
+            .acquire_within(Duration::ZERO)
+            .await
+            .expect("re-entry");
+        assert_eq!([inner, tried.token(), within_no_time.token()], [outer; 3]);
+        drop((tried, within_no_time));
+        // What re-entered has ended; the lock is still the body's.
+        assert!(current().expect("inside the lock").is_held());
+        let busy = other.lock("key").try_acquire().await;
+        assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    };
+    within(HANG, manager.lock("key").run(body))
+        .await
+        .expect("the lock");
+    is_had(&other, "key").await;
+}
+
+#[distributed_lock(key = "order:<id>")]
+async fn outer(id: u32) -> Result<(FencingToken, FencingToken), LockError> {
+    Ok((token(), inner(id).await?))
+}
+
+#[distributed_lock(key = "order:<id>")]
+async fn inner(id: u32) -> Result<FencingToken, LockError> {
+    Ok(token())
+}
+
+pub(crate) async fn a_nested_attribute_reenters<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    let nested = within(HANG, manager.scope(outer(7))).await;
+    let (outside, inside) = nested.expect("the lock");
+    assert_eq!(outside, inside);
+}
+
+pub(crate) async fn re_entry_asks_nothing_of_the_store<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    let body = async {
+        store.set_outage(true).await;
+        let mut inside = Ok(());
+        for _ in 0..100 {
+            inside = inside.and(manager.lock("key").run(async {}).await);
+        }
+        store.set_outage(false).await;
+        inside
+    };
+    let inside = within(HANG, manager.lock("key").run(body))
+        .await
+        .expect("the lock");
+    inside.expect("re-entry during an outage");
+}
+
+/// Both halves share a task, and neither is inside the other's body.
+pub(crate) async fn halves_of_a_join_exclude_each_other<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    let section = Section::default();
+    let halves = async {
+        tokio::join!(
+            manager.lock("key").run(section.visit()),
+            manager.lock("key").run(section.visit()),
+        )
+    };
+    let (one, two) = within(HANG, halves).await;
+    one.and(two).expect("the lock");
+    assert_eq!((section.entries(), section.most()), (2, 1));
+
+    // Inside a body that has the lock, both re-enter, and may overlap as any
+    // two calls do that are awaited together.
+    let body = async {
+        tokio::join!(
+            manager.lock("key").run(async { token() }),
+            manager.lock("key").run(async { token() }),
+        )
+    };
+    let (one, two) = within(HANG, manager.lock("key").run(body))
+        .await
+        .expect("the lock");
+    assert_eq!(one.expect("re-entry"), two.expect("re-entry"));
+}
+
+pub(crate) async fn a_spawned_task_waits<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    let spawned = {
+        let manager = manager.clone();
+        move || {
+            let manager = manager.clone();
+            tokio::spawn(async move { manager.lock("key").run(async { token() }).await })
+        }
+    };
+    let body = async {
+        let tried = {
+            let manager = manager.clone();
+            tokio::spawn(async move { manager.lock("key").try_acquire().await.map(drop) })
+        };
+        let busy = tried.await.expect("no panic");
+        assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+        (token(), spawned())
+    };
+    let (outside, waiting) = within(HANG, manager.lock("key").run(body))
+        .await
+        .expect("the lock");
+    let inside = within(HANG, waiting)
+        .await
+        .expect("no panic")
+        .expect("the lock");
+    assert!(
+        inside > outside || inside == FencingToken::NONE,
+        "a grant of its own"
+    );
+}
+
+pub(crate) async fn a_spawned_task_in_the_lock_scope_reenters<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    let body = async {
+        let spawned = async { dlock::lock("key").run(async { token() }).await };
+        let inside = tokio::spawn(spawned.in_lock_scope())
+            .await
+            .expect("no panic");
+        (token(), inside)
+    };
+    // `dlock::lock` finds the manager of the scope, in the spawned task too.
+    let run = manager.scope(manager.lock("key").run(body));
+    let (outside, inside) = within(HANG, run).await.expect("the lock");
+    assert_eq!(inside.expect("re-entry"), outside);
+}
+
+pub(crate) async fn the_lock_scope_ends_with_the_lock<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let (tell, told) = oneshot::channel::<()>();
+    let body = async {
+        let manager = manager.clone();
+        let late = async move {
+            told.await.expect("the test says when");
+            assert!(current().is_none(), "inside a lock that was released");
+            manager.lock("key").try_acquire().await.map(drop)
+        };
+        tokio::spawn(late.in_lock_scope())
+    };
+    let late = manager.lock("key").run(body).await.expect("the lock");
+    let _guard = within(HANG, other.lock("key").acquire())
+        .await
+        .expect("the lock");
+    tell.send(()).expect("the task waits");
+    let busy = within(HANG, late).await.expect("no panic");
+    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+}
+
+/// A task that re-entered keeps the lock until it has ended, so that no body
+/// runs unlocked.
+pub(crate) async fn a_task_inside_keeps_the_lock<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let section = Arc::new(Section::default());
+    let (enter, entered) = oneshot::channel();
+    let (tell, told) = oneshot::channel::<()>();
+    let inside = {
+        let (manager, section) = (manager.clone(), Arc::clone(&section));
+        async move {
+            let body = section.during(async {
+                enter.send(()).expect("the parent waits");
+                told.await.expect("the test says when");
+            });
+            manager.lock("key").run(body).await
+        }
+    };
+    let body = async {
+        let spawned = tokio::spawn(inside.in_lock_scope());
+        entered.await.expect("the task re-enters");
+        spawned
+    };
+    let spawned = within(HANG, manager.lock("key").run(body))
+        .await
+        .expect("the lock");
+    let busy = other.lock("key").try_acquire().await;
+    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    tell.send(()).expect("the task waits");
+    within(HANG, spawned)
+        .await
+        .expect("no panic")
+        .expect("re-entry");
+    within(HANG, other.lock("key").run(section.visit()))
+        .await
+        .expect("the lock");
+    assert_eq!((section.entries(), section.most()), (2, 1));
+}
+
+pub(crate) async fn writing_inside_ones_own_read_is_refused<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    if !manager.capabilities().read_write {
+        return;
+    }
+    let body = async {
+        let inside = manager.lock("key").read().run(async {}).await;
+        inside.expect("reading inside a read");
+        within(HANG, manager.lock("key").acquire()).await.map(drop)
+    };
+    let error = manager
+        .lock("key")
+        .read()
+        .run(body)
+        .await
+        .expect("the lock");
+    let error = error.expect_err("writing inside a read");
+    assert!(
+        matches!(error, LockError::WouldDeadlock { .. }),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("`key`"), "{error}");
+}
+
+pub(crate) async fn reading_inside_ones_own_write_is_re_entry<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    if !manager.capabilities().read_write {
+        return;
+    }
+    let body = async {
+        let inside = manager.lock("key").read().run(async { token() });
+        (token(), within(HANG, inside).await)
+    };
+    let (outside, inside) = manager.lock("key").run(body).await.expect("the lock");
+    assert_eq!(inside.expect("re-entry"), outside);
+}
+
+pub(crate) async fn current_shows_the_innermost_lock<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    let shown = || current().map(|held| (held.key().to_string(), held.is_held()));
+    assert_eq!(shown(), None);
+    let outer = async {
+        assert_eq!(shown(), Some(("outer".to_owned(), true)));
+        let inner = async { assert_eq!(shown(), Some(("inner".to_owned(), true))) };
+        manager.lock("inner").run(inner).await.expect("the lock");
+        assert_eq!(shown(), Some(("outer".to_owned(), true)));
+        // A guard opens no scope.
+        let guard = manager.lock("guard").acquire().await.expect("the lock");
+        assert_eq!(shown(), Some(("outer".to_owned(), true)));
+        guard.release().await.expect("the release");
+    };
+    manager.lock("outer").run(outer).await.expect("the lock");
+    assert_eq!(shown(), None);
+}

@@ -1,0 +1,273 @@
+//! Guarantees 4, 5 and 11: whatever ends the body, the lock goes back, by its
+//! owner's hand only, and leaves nothing behind.
+
+use std::time::{Duration, Instant};
+
+use dlock::{LockError, LockManager, distributed_lock};
+use tokio::sync::oneshot;
+
+use super::{Store, free, is_had, nothing_left, process};
+use crate::support::wait::{HANG, until, within};
+
+#[distributed_lock(key = "key")]
+async fn fail(why: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    Err(why)?;
+    unreachable!()
+}
+
+pub(crate) async fn a_value_releases<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let value = manager
+        .lock("key")
+        .run(async { "value" })
+        .await
+        .expect("the lock");
+    assert_eq!(value, "value");
+    // At once, not just some time later.
+    assert!(other.inspect("key").await.expect("inspect").is_none());
+}
+
+pub(crate) async fn an_error_releases<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let error = manager
+        .scope(fail("the body's own"))
+        .await
+        .expect_err("the body's error");
+    assert_eq!(error.to_string(), "the body's own");
+    assert!(other.inspect("key").await.expect("inspect").is_none());
+}
+
+pub(crate) async fn a_panic_releases<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let panicked = tokio::spawn({
+        let manager = manager.clone();
+        async move {
+            manager
+                .lock("key")
+                .run(async { panic!("the body's own") })
+                .await
+        }
+    });
+    let ended: Result<Result<(), LockError>, _> = panicked.await;
+    assert!(ended.expect_err("the body's panic").is_panic());
+    free(&other, "key").await;
+    // The manager is none the worse for it.
+    is_had(&manager, "key").await;
+}
+
+pub(crate) async fn a_dropped_body_releases<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let (inside, is_inside) = oneshot::channel();
+    let body = tokio::spawn(async move {
+        let hang = async {
+            inside.send(()).expect("the test waits");
+            std::future::pending::<()>().await;
+        };
+        manager.lock("key").run(hang).await
+    });
+    is_inside.await.expect("the body runs");
+    let busy = other.lock("key").try_acquire().await;
+    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    body.abort();
+    is_had(&other, "key").await;
+}
+
+pub(crate) async fn a_dropped_guard_releases<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    drop(manager.lock("key").acquire().await.expect("the lock"));
+    is_had(&other, "key").await;
+}
+
+/// Not before its ttl, and not much later.
+pub(crate) async fn a_holder_that_died_frees_it_within_its_ttl<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let ttl = store.short_ttl();
+    let start = Instant::now();
+    let guard = manager
+        .lock("key")
+        .ttl(ttl)
+        .renew(false)
+        .acquire()
+        .await
+        .expect("the lock");
+    // Nothing is given back.
+    std::mem::forget(guard);
+    let guard = within(HANG, other.lock("key").acquire())
+        .await
+        .expect("the lock");
+    // Clocks may run at rates that differ by 1%.
+    assert!(
+        start.elapsed() >= ttl.mul_f64(0.98),
+        "had after {:?} of {ttl:?}",
+        start.elapsed()
+    );
+    assert!(guard.is_held());
+}
+
+pub(crate) async fn a_late_release_changes_nothing<S: Store>(store: &mut S) {
+    let (late, other) = (process(store).await, process(store).await);
+    let guard = late
+        .lock("key")
+        .ttl(store.short_ttl())
+        .renew(false)
+        .acquire()
+        .await
+        .expect("the lock");
+    let mut next = within(HANG, other.lock("key").acquire())
+        .await
+        .expect("the lock");
+    for _ in 0..2 {
+        assert!(!guard.is_held());
+    }
+    let owner = owner(&other).await;
+    let error = guard.release().await.expect_err("a release that came late");
+    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    assert!(error.to_string().contains("`key`"), "{error}");
+    assert_eq!(self::owner(&other).await, owner);
+    let busy = late.lock("key").try_acquire().await;
+    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    assert!(next.is_held());
+    next.release().await.expect("the release");
+    // Dropping a guard whose lease has ended is a late release as well.
+    let guard = late
+        .lock("key")
+        .ttl(store.short_ttl())
+        .renew(false)
+        .acquire()
+        .await
+        .expect("the lock");
+    next = within(HANG, other.lock("key").acquire())
+        .await
+        .expect("the lock");
+    drop(guard);
+    late.shutdown().await;
+    assert!(next.is_held());
+    next.release().await.expect("the release");
+}
+
+async fn owner(manager: &LockManager) -> String {
+    let shown = manager
+        .inspect("key")
+        .await
+        .expect("inspect")
+        .expect("a holder");
+    let [holder] = shown.holders.as_slice() else {
+        panic!("one holder, not {shown:?}")
+    };
+    holder.owner.clone()
+}
+
+/// A renewal does not bring back what was taken away, nor touch the lease of
+/// who has it now.
+pub(crate) async fn a_foreign_lease_is_not_touched<S: Store>(store: &mut S) {
+    let (loser, other) = (process(store).await, process(store).await);
+    let ttl = store.short_ttl();
+    let guard = loser
+        .lock("key")
+        .ttl(ttl)
+        .acquire()
+        .await
+        .expect("the lock");
+    store.take_away("key").await;
+    let next = within(HANG, other.lock("key").acquire())
+        .await
+        .expect("the lock");
+    let owner = owner(&other).await;
+    within(HANG, guard.lost()).await;
+    assert!(!guard.is_held());
+    let _ = guard.release().await;
+    assert_eq!(self::owner(&other).await, owner);
+    assert!(next.is_held());
+    next.release().await.expect("its own lease");
+    nothing_left(&other).await;
+}
+
+pub(crate) async fn min_hold_keeps_it<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let least = Duration::from_millis(700);
+    let start = Instant::now();
+    manager
+        .lock("key")
+        .min_hold(least)
+        .run(async {})
+        .await
+        .expect("the lock");
+    let early = other.lock("key").try_acquire().await;
+    if start.elapsed() < least {
+        assert!(matches!(early, Err(LockError::Busy { .. })), "{early:?}");
+    }
+    drop(early);
+    is_had(&other, "key").await;
+    assert!(
+        start.elapsed() >= least,
+        "had after {:?} of {least:?}",
+        start.elapsed()
+    );
+}
+
+pub(crate) async fn shutdown_finishes_what_is_under_way<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    for number in 0..20 {
+        drop(
+            manager
+                .lock(format!("key:{number}"))
+                .acquire()
+                .await
+                .expect("the lock"),
+        );
+    }
+    within(HANG, manager.shutdown()).await;
+    // No waiting here: they are back.
+    assert!(other.list("").await.expect("list").is_empty());
+    let error = manager
+        .lock("key")
+        .acquire()
+        .await
+        .expect_err("after the shutdown");
+    assert!(matches!(error, LockError::ShutDown { .. }), "{error:?}");
+}
+
+/// Guarantee 11: the store keeps nothing of a lock for longer than its ttl.
+pub(crate) async fn nothing_is_left_behind<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let ttl = store.short_ttl();
+    // What the store keeps once for all locks is there from the first.
+    for manager in [&manager, &other] {
+        manager
+            .lock("first")
+            .ttl(ttl)
+            .run(async {})
+            .await
+            .expect("the lock");
+    }
+    let Some(before) = store.records().await else {
+        return;
+    };
+
+    for number in 0..100 {
+        let key = format!("released:{number}");
+        manager
+            .lock(&key)
+            .ttl(ttl)
+            .run(async {})
+            .await
+            .expect("the lock");
+    }
+    for number in 0..20 {
+        // Waited for, given up, and held by nobody who would release it.
+        let key = format!("abandoned:{number}");
+        let request = manager.lock(&key).ttl(ttl).renew(false);
+        std::mem::forget(request.acquire().await.expect("the lock"));
+        let waited = other
+            .lock(&key)
+            .ttl(ttl)
+            .acquire_within(Duration::from_millis(5))
+            .await;
+        assert!(
+            matches!(waited, Err(LockError::Timeout { .. })),
+            "{waited:?}"
+        );
+    }
+    let records = async || store.records().await.expect("a store that counts");
+    until("the records are gone", records, |&left| left <= before).await;
+}

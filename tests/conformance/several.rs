@@ -1,0 +1,127 @@
+//! Several keys as one.
+
+use std::sync::Arc;
+
+use dlock::{LockError, LockManager, distributed_lock};
+use tokio::task::JoinSet;
+
+use super::critical::PlainCounter;
+use super::{Store, free, nothing_left, process, queued};
+use crate::support::wait::{HANG, within};
+
+pub(crate) async fn several_keys_are_had_together<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    // `b` twice: it must not wait for itself.
+    let request = manager.lock(["b", "a", "b"]);
+    let guard = within(HANG, request.acquire()).await.expect("the locks");
+    for key in ["a", "b"] {
+        let busy = other.lock(key).try_acquire().await;
+        assert!(
+            matches!(busy, Err(LockError::Busy { .. })),
+            "{key}: {busy:?}"
+        );
+    }
+    guard.release().await.expect("the release");
+    for key in ["a", "b"] {
+        drop(other.lock(key).try_acquire().await.expect("a free lock"));
+    }
+}
+
+pub(crate) async fn all_or_none<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    for held in ["a", "b", "c"] {
+        let guard = other.lock(held).acquire().await.expect("the lock");
+        let busy = manager
+            .lock(["c", "a", "b"])
+            .try_acquire()
+            .await
+            .expect_err("one is held");
+        assert!(matches!(busy, LockError::Busy { .. }), "{busy:?}");
+        for key in ["a", "b", "c"].into_iter().filter(|key| *key != held) {
+            free(&other, key).await;
+        }
+        guard.release().await.expect("the release");
+    }
+    // A wait for one of them that is given up gives the others back.
+    let guard = other.lock("b").acquire().await.expect("the lock");
+    let waiting = tokio::spawn({
+        let manager = manager.clone();
+        async move { manager.lock(["a", "b"]).acquire().await }
+    });
+    queued(&other, "b", 1).await;
+    waiting.abort();
+    free(&other, "a").await;
+    queued(&other, "b", 0).await;
+    guard.release().await.expect("the release");
+    nothing_left(&other).await;
+}
+
+#[distributed_lock(key = ["account:<from>", "account:<to>"])]
+async fn transfer(from: usize, to: usize, moves: &[PlainCounter; 3]) -> Result<(), LockError> {
+    moves[from].add_one().await;
+    if from != to {
+        moves[to].add_one().await;
+    }
+    Ok(())
+}
+
+/// Transfers in every direction at once neither block each other for ever nor
+/// lose anything.
+pub(crate) async fn order_does_not_matter<S: Store>(store: &mut S) {
+    let managers = [process(store).await, process(store).await];
+    let moves: Arc<[PlainCounter; 3]> = Arc::default();
+    let mut transfers = JoinSet::new();
+    let mut expected = [0; 3];
+    for round in 0..6 {
+        for (from, to) in [(0, 1), (1, 0), (1, 2), (2, 0), (2, 1), (2, 2)] {
+            expected[from] += 1;
+            expected[to] += u64::from(from != to);
+            let (manager, moves): (LockManager, _) =
+                (managers[round % 2].clone(), Arc::clone(&moves));
+            transfers.spawn(async move { manager.scope(transfer(from, to, &moves)).await });
+        }
+    }
+    let all = within(HANG, transfers.join_all()).await;
+    all.into_iter()
+        .collect::<Result<(), _>>()
+        .expect("the locks");
+    assert_eq!([0, 1, 2].map(|account| moves[account].value()), expected);
+    nothing_left(&managers[0]).await;
+}
+
+pub(crate) async fn tokens_come_in_the_order_written<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    // Makes the tokens of the keys differ.
+    for _ in 0..3 {
+        manager
+            .lock("b")
+            .acquire()
+            .await
+            .expect("the lock")
+            .release()
+            .await
+            .expect("the release");
+    }
+    let alone = async |key: &str| {
+        let guard = manager.lock(key).acquire().await.expect("the lock");
+        let token = guard.token();
+        guard.release().await.expect("the release");
+        token
+    };
+    let before = [alone("b").await, alone("a").await];
+    let guard = manager
+        .lock(["b", "a", "b"])
+        .acquire()
+        .await
+        .expect("the locks");
+    let tokens = guard.tokens();
+    assert_eq!(tokens.len(), 2, "duplicates are folded: {tokens:?}");
+    assert_eq!(guard.token(), tokens[0]);
+    guard.release().await.expect("the release");
+    let after = [alone("b").await, alone("a").await];
+    if manager.capabilities().tokens > dlock::backend::TokenTier::None {
+        for (index, token) in tokens.into_iter().enumerate() {
+            assert!(before[index] < token && token < after[index]);
+        }
+    }
+}

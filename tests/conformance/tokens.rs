@@ -1,0 +1,126 @@
+//! Guarantee 3: the tokens of one key rise from grant to grant.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::backend::TokenTier;
+use dlock::{FencingToken, LockManager};
+use tokio::task::JoinSet;
+
+use super::critical::Tokens;
+use super::{Store, connect, free, process};
+use crate::support::wait::{HANG, within};
+
+/// The token of one more grant.
+async fn next(manager: &LockManager, key: &str) -> FencingToken {
+    let guard = within(HANG, manager.lock(key).acquire())
+        .await
+        .expect("the lock");
+    let token = guard.token();
+    guard.release().await.expect("the release");
+    token
+}
+
+fn gives_none(manager: &LockManager) -> bool {
+    manager.capabilities().tokens == TokenTier::None
+}
+
+pub(crate) async fn tokens_rise_from_grant_to_grant<S: Store>(store: &mut S) {
+    let managers = [process(store).await, process(store).await];
+    if gives_none(&managers[0]) {
+        assert_eq!(next(&managers[0], "key").await, FencingToken::NONE);
+        return;
+    }
+    let tokens = Tokens::default();
+    for round in 0..40 {
+        // In no regular order.
+        tokens.note(next(&managers[(round / 3) % 2], "key").await);
+    }
+    tokens.check(40);
+}
+
+/// Bodies of two processes, most of them let in by a hand-over, and more of
+/// them than a grant has token numbers.
+pub(crate) async fn tokens_rise_through_hand_overs<S: Store>(store: &mut S) {
+    for handoff in [0, 32, 63] {
+        let managers = [
+            connect(super::config(store).handoff(handoff)).await,
+            connect(super::config(store).handoff(handoff)).await,
+        ];
+        if gives_none(&managers[0]) {
+            return;
+        }
+        let tokens = Arc::new(Tokens::default());
+        let mut contenders = JoinSet::new();
+        for number in 0..300 {
+            let (manager, tokens) = (managers[number % 2].clone(), Arc::clone(&tokens));
+            contenders.spawn(async move {
+                let body = async {
+                    tokens.note(dlock::current().expect("inside the lock").token());
+                    tokio::task::yield_now().await;
+                };
+                manager.lock(format!("key:{handoff}")).run(body).await
+            });
+        }
+        let all = within(HANG, contenders.join_all()).await;
+        all.into_iter()
+            .collect::<Result<(), _>>()
+            .expect("the lock");
+        tokens.check(300);
+    }
+}
+
+pub(crate) async fn tokens_rise_after_a_lease_ran_out<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    if gives_none(&manager) {
+        return;
+    }
+    let guard = manager
+        .lock("key")
+        .ttl(store.short_ttl())
+        .renew(false)
+        .acquire()
+        .await
+        .expect("the lock");
+    within(HANG, guard.lost()).await;
+    assert!(next(&manager, "key").await > guard.token());
+}
+
+/// A key of which the store keeps nothing any more still gets greater tokens.
+pub(crate) async fn tokens_rise_over_keys_that_were_idle<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    if gives_none(&manager) {
+        return;
+    }
+    let ttl = store.short_ttl();
+    let before = next(&manager, "key").await;
+    // All that the store kept for the key may go once its ttl has passed; the
+    // expiry of another lock shows that it has.
+    let guard = manager
+        .lock("clock")
+        .ttl(ttl)
+        .renew(false)
+        .acquire()
+        .await
+        .expect("the lock");
+    within(HANG, guard.lost()).await;
+    free(&manager, "clock").await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let other = process(store).await;
+    assert!(next(&other, "key").await > before);
+}
+
+pub(crate) async fn tokens_rise_across_a_restart<S: Store>(store: &mut S) {
+    let before = {
+        let manager = process(store).await;
+        if gives_none(&manager) {
+            return;
+        }
+        next(&manager, "key").await
+    };
+    if !store.restart().await {
+        return;
+    }
+    let manager = process(store).await;
+    assert!(next(&manager, "key").await > before);
+}

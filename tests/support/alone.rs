@@ -1,0 +1,44 @@
+//! Tests of what a process has once, such as the manager that `dlock::init`
+//! installs: each runs in a process of its own.
+
+use std::process::Command;
+
+use super::wait::HANG;
+
+const ALONE: &str = "DLOCK_TEST_ALONE";
+
+/// Runs `body` in a new process of this test binary, in which only the test
+/// called `name` (with its modules) runs, and fails as it fails.
+///
+/// `environment` is set for that process.
+pub(crate) fn alone(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
+    if std::env::var(ALONE).is_ok_and(|running| running == name) {
+        return body();
+    }
+    let test_binary = std::env::current_exe().expect("the path of this test binary");
+    // A test that hangs fails in the parent too, and takes the child along.
+    let limit = (2 * HANG).as_secs().to_string();
+    let output = Command::new("timeout")
+        .args(["--signal=KILL", &limit])
+        .arg(test_binary)
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env_remove("DLOCK_URL")
+        .env(ALONE, name)
+        .envs(environment.iter().copied())
+        .output()
+        .expect("a process for the test");
+    let (printed, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        output.status.success(),
+        "{name}, alone: {}\n{printed}\n{errors}",
+        output.status
+    );
+    // A misspelt name runs no test at all, which must not pass.
+    assert!(
+        printed.contains("1 passed"),
+        "no test is called {name}:\n{printed}"
+    );
+}

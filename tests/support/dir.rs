@@ -1,0 +1,35 @@
+//! A directory that goes away with its value.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A new, empty directory, removed with all it holds on drop.
+#[derive(Debug)]
+pub(crate) struct TempDir(PathBuf);
+
+impl TempDir {
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!(
+            "dlock-test-{}-{number}-{:08x}",
+            std::process::id(),
+            fastrand::u32(..)
+        );
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path)
+            .unwrap_or_else(|error| panic!("cannot create {}: {error}", path.display()));
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // A leftover in the system's temporary directory is no reason to fail.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

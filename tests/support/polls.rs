@@ -1,0 +1,86 @@
+//! Futures that are polled by hand, and dropped at a chosen poll.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+/// How a future that was polled a limited number of times has ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Polled<T> {
+    /// It was done before the limit.
+    Done(T),
+    /// It was dropped right after the last poll it was allowed.
+    Dropped,
+    /// It was dropped since it was still waiting when the time was over.
+    Waiting,
+}
+
+/// Polls `future` whenever it is woken, at most `polls` times, and drops it in
+/// the same breath as the last poll, or after `patience`.
+pub(crate) async fn drop_at_poll<F: Future>(
+    future: F,
+    polls: usize,
+    patience: Duration,
+) -> Polled<F::Output> {
+    let mut future = Box::pin(future);
+    let mut left = polls;
+    let limited = poll_fn(|context| {
+        if let Poll::Ready(value) = future.as_mut().poll(context) {
+            return Poll::Ready(Polled::Done(value));
+        }
+        left = left.saturating_sub(1);
+        if left == 0 {
+            Poll::Ready(Polled::Dropped)
+        } else {
+            Poll::Pending
+        }
+    });
+    // No await between the end of `limited` and the end of this function, which
+    // drops the future.
+    timeout(patience, limited).await.unwrap_or(Polled::Waiting)
+}
+
+/// Polls `future` a single time, before it is done.
+pub(crate) async fn poll_once<F: Future + Unpin>(future: &mut F) {
+    let polled = poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context))).await;
+    assert!(polled.is_pending(), "done at its first poll");
+}
+
+/// Runs `future` until `condition` holds, before it is done.
+pub(crate) async fn drive_until<F: Future + Unpin>(
+    future: &mut F,
+    condition: impl Future<Output = ()>,
+) {
+    tokio::select! {
+        biased;
+        () = condition => {}
+        _ = future => panic!("done before the condition held"),
+    }
+}
+
+/// Awaits all of them on the calling task, in no special order.
+pub(crate) async fn join_all<F: Future + Unpin>(
+    futures: impl IntoIterator<Item = F>,
+) -> Vec<F::Output> {
+    let mut running: Vec<F> = futures.into_iter().collect();
+    let mut done = Vec::new();
+    poll_fn(|context| {
+        running.retain_mut(|future| match Pin::new(future).poll(context) {
+            Poll::Ready(output) => {
+                done.push(output);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if running.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+    done
+}

@@ -1,0 +1,122 @@
+//! Processes that cannot outlive the test, and the signals sent to them.
+
+use std::ffi::OsStr;
+use std::io;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::LazyLock;
+use std::sync::mpsc::{Sender, channel};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+
+use super::wait::eventually_blocking;
+
+/// A child process: killed and reaped on drop.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts what [`command`] made.
+    pub(crate) fn spawn(command: Command) -> io::Result<Self> {
+        Ok(Self {
+            child: spawn_from_lasting_thread(command)?,
+            ended: None,
+        })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.id()).expect("a process id"))
+    }
+
+    /// How it ended, or `None` while it runs.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().expect("the state of a child process");
+        }
+        self.ended
+    }
+
+    /// `SIGKILL`, and returns once it is dead.
+    pub(crate) fn kill(&mut self) {
+        if self.ended().is_none() {
+            self.signal(Signal::SIGKILL);
+            self.ended = Some(self.child.wait().expect("the end of a child process"));
+        }
+    }
+
+    /// `SIGSTOP`, and returns once it has stopped: it does nothing from then on
+    /// until [`resume`](Self::resume).
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+        eventually_blocking("the process has stopped", || {
+            let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+            match waitid(Id::Pid(self.pid()), flags).expect("the state of a child process") {
+                WaitStatus::Stopped(..) => Some(()),
+                _ => None,
+            }
+        });
+    }
+
+    /// `SIGCONT`.
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap_or_else(|error| panic!("cannot send {signal}: {error}"));
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A command whose process the kernel kills when we die, as no `Drop` runs when
+/// a test run itself is killed. Where the tool for it is missing, `Drop` alone
+/// must do.
+pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    static SETPRIV: LazyLock<bool> = LazyLock::new(|| {
+        Command::new("setpriv")
+            .arg("--version")
+            .output()
+            .is_ok_and(|output| output.status.success())
+    });
+    if !*SETPRIV {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
+/// Spawns from a thread that lives as long as this process: to the kernel, the
+/// parent that dies is the thread, and each test has one of its own.
+fn spawn_from_lasting_thread(command: Command) -> io::Result<Child> {
+    type Order = (Command, Sender<io::Result<Child>>);
+    static SPAWNER: LazyLock<Sender<Order>> = LazyLock::new(|| {
+        let (orders, inbox) = channel::<Order>();
+        std::thread::spawn(move || {
+            for (mut command, reply) in inbox {
+                // The test that asked may have failed meanwhile.
+                let _ = reply.send(command.spawn());
+            }
+        });
+        orders
+    });
+    let (reply, answer) = channel();
+    SPAWNER.send((command, reply)).expect("the spawning thread");
+    answer.recv().expect("the spawning thread")
+}

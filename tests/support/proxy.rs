@@ -1,0 +1,173 @@
+//! A TCP proxy that can spoil what passes through it.
+
+use std::net::Ipv4Addr;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+/// What happens to the connections at the moment.
+#[derive(Clone, Debug, Default)]
+struct Faults {
+    /// Rises with each cut: connections from before it are closed.
+    cuts: u64,
+    refuse: bool,
+    stall: bool,
+    swallow: bool,
+    delay: Option<Duration>,
+    closed: bool,
+}
+
+/// Forwards a port of its own to a server, on a thread of its own, so that a
+/// test that blocks its runtime does not block the network.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    port: u16,
+    faults: watch::Sender<Faults>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Proxy {
+    pub(crate) fn to(target: u16) -> Self {
+        let (faults, state) = watch::channel(Faults::default());
+        let (listening, port) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(async move {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+                    .await
+                    .expect("a free port");
+                listening
+                    .send(listener.local_addr().expect("the port").port())
+                    .expect("the thread that makes the proxy");
+                accept_all(listener, target, state).await;
+            });
+        });
+        let port = port.recv().expect("the proxy listens");
+        Self {
+            port,
+            faults,
+            thread: Some(thread),
+        }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Closes every connection there is.
+    pub(crate) fn cut(&self) {
+        self.faults.send_modify(|faults| faults.cuts += 1);
+    }
+
+    /// Closes every connection, and each new one as soon as it is made, until
+    /// this is called with `false`.
+    pub(crate) fn refuse(&self, refuse: bool) {
+        self.faults.send_modify(|faults| {
+            faults.refuse = refuse;
+            faults.cuts += u64::from(refuse);
+        });
+    }
+
+    /// Leaves every connection open and carries nothing: to the client, the
+    /// server is there and silent. What was sent meanwhile arrives afterwards.
+    pub(crate) fn stall(&self, stall: bool) {
+        self.faults.send_modify(|faults| faults.stall = stall);
+    }
+
+    /// Carries requests and drops the replies. Ending it closes every
+    /// connection, as no stream goes on after a gap.
+    pub(crate) fn swallow_replies(&self, swallow: bool) {
+        self.faults.send_modify(|faults| {
+            faults.swallow = swallow;
+            faults.cuts += u64::from(!swallow);
+        });
+    }
+
+    /// Holds each piece of each direction back for so long.
+    pub(crate) fn delay(&self, delay: Option<Duration>) {
+        self.faults.send_modify(|faults| faults.delay = delay);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.faults.send_modify(|faults| faults.closed = true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept_all(listener: TcpListener, target: u16, mut state: watch::Receiver<Faults>) {
+    let for_connections = state.clone();
+    let accept = async {
+        loop {
+            match listener.accept().await {
+                Ok((client, _)) => {
+                    tokio::spawn(carry(client, target, for_connections.clone()));
+                }
+                // One connection lost, as on any network.
+                Err(_) => sleep(Duration::from_millis(10)).await,
+            }
+        }
+    };
+    tokio::select! {
+        () = accept => {}
+        _ = state.wait_for(|faults| faults.closed) => {}
+    }
+}
+
+/// One connection, until either side or a cut ends it.
+async fn carry(client: TcpStream, target: u16, mut state: watch::Receiver<Faults>) {
+    let born = state.borrow().cuts;
+    if state.borrow().refuse {
+        return;
+    }
+    let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else {
+        return;
+    };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (from_client, to_client) = client.into_split();
+    let (from_server, to_server) = server.into_split();
+    tokio::select! {
+        () = pump(from_client, to_server, state.clone(), |_| false) => {}
+        () = pump(from_server, to_client, state.clone(), |faults| faults.swallow) => {}
+        _ = state.wait_for(|faults| faults.cuts != born) => {}
+    }
+}
+
+async fn pump(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut state: watch::Receiver<Faults>,
+    drops: fn(&Faults) -> bool,
+) {
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        let Ok(length @ 1..) = from.read(&mut buffer).await else {
+            return;
+        };
+        let Ok(faults) = state
+            .wait_for(|faults| !faults.stall)
+            .await
+            .map(|faults| faults.clone())
+        else {
+            return;
+        };
+        if let Some(delay) = faults.delay {
+            sleep(delay).await;
+        }
+        if !drops(&faults) && to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}

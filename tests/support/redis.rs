@@ -1,0 +1,276 @@
+//! A real `redis-server` of the test's own.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, RedisResult};
+
+use super::dir::TempDir;
+use super::port::free_port;
+use super::process::{Process, command};
+use super::tls::Certificates;
+use super::wait::{HANG, eventually};
+
+/// How the server is set up, the same again at each restart.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Setup {
+    append_only: bool,
+    password: Option<String>,
+    tls: bool,
+}
+
+impl Setup {
+    /// Writes each command to disk before it answers, so that a restart loses
+    /// nothing.
+    pub(crate) fn append_only(mut self) -> Self {
+        self.append_only = true;
+        self
+    }
+
+    pub(crate) fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Listens for TLS as well, on a port of its own.
+    pub(crate) fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    pub(crate) async fn start(self) -> RedisServer {
+        let dir = TempDir::new();
+        let tls = self.tls.then(|| Certificates::create_in(dir.path()));
+        let mut server = RedisServer {
+            port: 0,
+            tls_port: 0,
+            setup: self,
+            tls,
+            process: None,
+            dir,
+        };
+        // Somebody may take a free port before our server does.
+        for _ in 0..5 {
+            server.port = free_port();
+            server.tls_port = if server.setup.tls { free_port() } else { 0 };
+            if server.launch().await {
+                return server;
+            }
+        }
+        panic!(
+            "redis-server did not start on any of five free ports:\n{}",
+            server.log()
+        );
+    }
+}
+
+/// A running server, killed on drop.
+#[derive(Debug)]
+pub(crate) struct RedisServer {
+    port: u16,
+    tls_port: u16,
+    setup: Setup,
+    tls: Option<Certificates>,
+    process: Option<Process>,
+    dir: TempDir,
+}
+
+impl RedisServer {
+    /// A plain server that keeps nothing on disk.
+    pub(crate) async fn start() -> Self {
+        Setup::default().start().await
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where clients find it, password included.
+    pub(crate) fn url(&self) -> String {
+        self.url_through(self.port)
+    }
+
+    /// The same, by way of a proxy on `port`.
+    pub(crate) fn url_through(&self, port: u16) -> String {
+        match &self.setup.password {
+            Some(password) => format!("redis://:{}@127.0.0.1:{port}/", percent_encoded(password)),
+            None => format!("redis://127.0.0.1:{port}/"),
+        }
+    }
+
+    /// The encrypted port, and what a client must trust to use it.
+    pub(crate) fn tls(&self) -> (u16, &Certificates) {
+        (
+            self.tls_port,
+            self.tls
+                .as_ref()
+                .expect("a server that was set up with TLS"),
+        )
+    }
+
+    /// A connection of the test's own, past every proxy.
+    pub(crate) async fn connection(&self) -> MultiplexedConnection {
+        self.connect()
+            .await
+            .expect("a connection to our own redis-server")
+    }
+
+    async fn connect(&self) -> RedisResult<MultiplexedConnection> {
+        let config = redis::AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(HANG))
+            .set_response_timeout(Some(HANG));
+        redis::Client::open(self.url())?
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+    }
+
+    /// Sends one command, as an operator would with `redis-cli`.
+    pub(crate) async fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = redis::Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        command
+            .query_async(&mut self.connection().await)
+            .await
+            .unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    /// Every key in the server.
+    pub(crate) async fn keys(&self) -> Vec<String> {
+        self.command(&["KEYS", "*"]).await
+    }
+
+    /// `SIGKILL`: connections break, and what was not on disk is lost.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// `SHUTDOWN`, as when an operator stops the service.
+    pub(crate) async fn shut_down(&mut self) {
+        // It ends without an answer.
+        let _: RedisResult<()> = redis::cmd("SHUTDOWN")
+            .query_async(&mut self.connection().await)
+            .await;
+        let mut process = self.process.take().expect("a running server");
+        eventually("redis-server has shut down", async || process.ended()).await;
+    }
+
+    /// Starts it again, on the same port and with what it kept on disk.
+    pub(crate) async fn restart(&mut self) {
+        self.kill();
+        // The port is ours but for the moment in which the server was down.
+        for _ in 0..20 {
+            if self.launch().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!(
+            "redis-server did not come back on its port:\n{}",
+            self.log()
+        );
+    }
+
+    /// `SIGSTOP`: connections stay open and nothing is answered.
+    pub(crate) fn pause(&self) {
+        self.running().pause();
+    }
+
+    /// `SIGCONT`.
+    pub(crate) fn resume(&self) {
+        self.running().resume();
+    }
+
+    fn running(&self) -> &Process {
+        self.process.as_ref().expect("a running server")
+    }
+
+    /// Whether it came up: a server that finds its port taken ends at once.
+    async fn launch(&mut self) -> bool {
+        let mut process = Process::spawn(self.command_line())
+            .expect("`redis-server` is needed: apt-get install redis-server");
+        let up = eventually(
+            "redis-server answers or has ended",
+            async || match process.ended() {
+                Some(_) => Some(false),
+                // Whoever answers may be another server that took the port.
+                None => (self.answering_process().await == Some(process.id())).then_some(true),
+            },
+        )
+        .await;
+        self.process = up.then_some(process);
+        up
+    }
+
+    async fn answering_process(&self) -> Option<u32> {
+        let mut connection = self.connect().await.ok()?;
+        let info: String = redis::cmd("INFO")
+            .arg("server")
+            .query_async(&mut connection)
+            .await
+            .ok()?;
+        info.lines()
+            .find_map(|line| line.strip_prefix("process_id:"))?
+            .trim()
+            .parse()
+            .ok()
+    }
+
+    fn command_line(&self) -> Command {
+        let mut server = command("redis-server");
+        server
+            .args([
+                "--port",
+                &self.port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+            ])
+            .args(["--logfile", LOG, "--dir"])
+            .arg(self.dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        if self.setup.append_only {
+            server.args(["--appendonly", "yes", "--appendfsync", "always"]);
+        }
+        if let Some(password) = &self.setup.password {
+            server.args(["--requirepass", password]);
+        }
+        if let Some(tls) = &self.tls {
+            server
+                .args([
+                    "--tls-port",
+                    &self.tls_port.to_string(),
+                    "--tls-auth-clients",
+                    "no",
+                ])
+                .arg("--tls-ca-cert-file")
+                .arg(&tls.authority)
+                .arg("--tls-cert-file")
+                .arg(&tls.certificate)
+                .arg("--tls-key-file")
+                .arg(&tls.key);
+        }
+        server
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join(LOG)).unwrap_or_default()
+    }
+}
+
+/// The server's log, in its own directory.
+const LOG: &str = "redis.log";
+
+/// For the password in a URL.
+fn percent_encoded(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}

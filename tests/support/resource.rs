@@ -1,0 +1,155 @@
+//! What the locks of the multi-process tests protect: a counter behind TCP that
+//! trusts nobody. It refuses whoever comes with an older token than somebody
+//! before, and keeps the history that shows whether the lock did its work.
+
+mod client;
+mod history;
+
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+pub(crate) use client::{Section, report};
+pub(crate) use history::{Event, History};
+
+/// The server, in the process of the test that checks.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    history: History,
+    /// The workers whose reads are answered only later.
+    held_back: HashSet<String>,
+}
+
+impl Resource {
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("the port");
+        let shared = Arc::<Shared>::default();
+        let for_thread = Arc::clone(&shared);
+        let acceptor = std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if for_thread.closed.load(Ordering::Acquire) {
+                    return;
+                }
+                let shared = Arc::clone(&for_thread);
+                std::thread::spawn(move || shared.serve(&stream));
+            }
+        });
+        Self {
+            address,
+            shared,
+            acceptor: Some(acceptor),
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Lets `worker` wait for the answer to its next read, inside its critical
+    /// section, until [`answer`](Self::answer).
+    pub(crate) fn hold_back(&self, worker: &str) {
+        self.shared.lock().held_back.insert(worker.to_owned());
+    }
+
+    pub(crate) fn answer(&self, worker: &str) {
+        self.shared.lock().held_back.remove(worker);
+        self.shared.changed.notify_all();
+    }
+
+    /// From now on, until [`resumed`](Self::resumed), `worker` does nothing: it
+    /// is stopped or dead, and others may come in although it never left.
+    pub(crate) fn suspended(&self, worker: &str) {
+        self.shared.lock().history.suspended(worker);
+    }
+
+    pub(crate) fn resumed(&self, worker: &str) {
+        self.shared.lock().history.resumed(worker);
+    }
+
+    /// A look at the history so far.
+    pub(crate) fn history(&self) -> History {
+        self.shared.lock().history.clone()
+    }
+}
+
+impl Drop for Resource {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Release);
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(self.address);
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+        self.shared.lock().held_back.clear();
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("the resource's state")
+    }
+
+    /// One client, until it goes away. Its thread ends with it.
+    fn serve(&self, stream: &TcpStream) {
+        let mut writer = stream;
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            let answer = self.answer_to(&line);
+            if writeln!(writer, "{answer}").is_err() {
+                return;
+            }
+        }
+    }
+
+    /// A request is `worker token word [rest]`.
+    fn answer_to(&self, line: &str) -> String {
+        let mut words = line.splitn(4, ' ');
+        let mut word = || words.next().unwrap_or_default();
+        let (worker, token, verb, rest) = (word(), word(), word(), word());
+        let token = token.parse().expect("a token");
+
+        let mut state = self.lock();
+        let answer = match verb {
+            "enter" => state.history.enter(worker, token),
+            "read" => {
+                // The answer is of the moment of the request, however late.
+                let answer = state.history.read(worker, token);
+                while state.held_back.contains(worker) {
+                    state = self.changed.wait(state).expect("the resource's state");
+                }
+                answer
+            }
+            "write" => state
+                .history
+                .write(worker, token, rest.parse().expect("a number")),
+            "leave" => state.history.leave(worker, token),
+            "report" => {
+                state.history.report(worker, rest);
+                Ok(0)
+            }
+            _ => panic!("unknown request {line:?}"),
+        };
+        match answer {
+            Ok(value) => format!("ok {value}"),
+            Err(newest) => format!("refused {newest}"),
+        }
+    }
+}

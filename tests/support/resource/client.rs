@@ -1,0 +1,80 @@
+//! The resource as a worker sees it.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream};
+use tokio::net::TcpStream;
+
+/// One critical section at the resource, over a connection of its own.
+#[derive(Debug)]
+pub(crate) struct Section {
+    stream: BufStream<TcpStream>,
+    worker: String,
+    token: u64,
+}
+
+/// What the resource says: a value, or that the token is too old.
+pub(crate) type Answer = Result<u64, Outdated>;
+
+/// The resource has seen this newer token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outdated(pub(crate) u64);
+
+impl Section {
+    /// Says that `worker` is inside now, with what its lock gave it.
+    pub(crate) async fn enter(
+        resource: SocketAddr,
+        worker: &str,
+        token: u64,
+    ) -> io::Result<Result<Self, Outdated>> {
+        let stream = BufStream::new(TcpStream::connect(resource).await?);
+        let mut section = Self {
+            stream,
+            worker: worker.to_owned(),
+            token,
+        };
+        Ok(section.ask("enter").await?.map(|_| section))
+    }
+
+    pub(crate) async fn read(&mut self) -> io::Result<Answer> {
+        self.ask("read").await
+    }
+
+    pub(crate) async fn write(&mut self, value: u64) -> io::Result<Answer> {
+        self.ask(&format!("write {value}")).await
+    }
+
+    pub(crate) async fn leave(mut self) -> io::Result<Answer> {
+        self.ask("leave").await
+    }
+
+    async fn ask(&mut self, request: &str) -> io::Result<Answer> {
+        let line = format!("{} {} {request}\n", self.worker, self.token);
+        self.stream.write_all(line.as_bytes()).await?;
+        self.stream.flush().await?;
+        let mut answer = String::new();
+        self.stream.read_line(&mut answer).await?;
+        let number = |text: &str| {
+            text.trim()
+                .parse()
+                .map_err(|_| io::Error::other(format!("the resource said {answer:?}")))
+        };
+        match answer.split_once(' ') {
+            Some(("ok", value)) => Ok(Ok(number(value)?)),
+            Some(("refused", newest)) => Ok(Err(Outdated(number(newest)?))),
+            _ => Err(io::Error::other(format!("the resource said {answer:?}"))),
+        }
+    }
+}
+
+/// Tells the test something, outside any critical section.
+pub(crate) async fn report(resource: SocketAddr, worker: &str, text: &str) -> io::Result<()> {
+    let stream = BufStream::new(TcpStream::connect(resource).await?);
+    let mut section = Section {
+        stream,
+        worker: worker.to_owned(),
+        token: 0,
+    };
+    section.ask(&format!("report {text}")).await.map(|_| ())
+}

@@ -1,0 +1,236 @@
+//! What happened at the resource, in order, and whether a lock explains it.
+
+use std::collections::HashSet;
+
+/// One thing that happened, with the worker and its token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Entered {
+        worker: String,
+        token: u64,
+    },
+    Wrote {
+        worker: String,
+        token: u64,
+        value: u64,
+    },
+    Left {
+        worker: String,
+        token: u64,
+    },
+    /// It came with an older token than somebody before it.
+    Refused {
+        worker: String,
+        token: u64,
+        request: &'static str,
+    },
+    Reported {
+        worker: String,
+        text: String,
+    },
+    /// Something that no lock allows.
+    Violation(String),
+}
+
+/// A critical section that was entered and not left.
+#[derive(Clone, Debug)]
+struct Open {
+    worker: String,
+    token: u64,
+    /// The worker was stopped or killed while it was inside.
+    suspended: bool,
+}
+
+/// The events, and what is needed to judge the next one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    events: Vec<Event>,
+    value: u64,
+    newest: u64,
+    open: Vec<Open>,
+    /// The workers that are stopped or dead now.
+    suspended: HashSet<String>,
+    /// Those that ever were: they may come late.
+    suspects: HashSet<String>,
+}
+
+/// A value, or the newest token that somebody else has shown.
+type Answer = Result<u64, u64>;
+
+impl History {
+    pub(super) fn suspended(&mut self, worker: &str) {
+        self.suspended.insert(worker.to_owned());
+        self.suspects.insert(worker.to_owned());
+        for open in self.open.iter_mut().filter(|open| open.worker == worker) {
+            open.suspended = true;
+        }
+    }
+
+    pub(super) fn resumed(&mut self, worker: &str) {
+        self.suspended.remove(worker);
+    }
+
+    pub(super) fn report(&mut self, worker: &str, text: &str) {
+        self.events.push(Event::Reported {
+            worker: worker.to_owned(),
+            text: text.to_owned(),
+        });
+    }
+
+    pub(super) fn enter(&mut self, worker: &str, token: u64) -> Answer {
+        // Each grant has a token of its own, so not even an equal one will do.
+        if token <= self.newest {
+            return self.refuse(worker, token, "enter");
+        }
+        let overlaps = self.open.iter().filter(|open| !open.suspended);
+        for open in overlaps.cloned().collect::<Vec<_>>() {
+            self.violation(format!(
+                "{worker} (token {token}) came in while {} (token {}) was inside",
+                open.worker, open.token
+            ));
+        }
+        self.open.clear();
+        self.newest = token;
+        // Bytes that a process sent before it was stopped may arrive after.
+        let suspended = self.suspended.contains(worker);
+        self.open.push(Open {
+            worker: worker.to_owned(),
+            token,
+            suspended,
+        });
+        self.events.push(Event::Entered {
+            worker: worker.to_owned(),
+            token,
+        });
+        Ok(self.value)
+    }
+
+    pub(super) fn read(&mut self, worker: &str, token: u64) -> Answer {
+        if token < self.newest {
+            return self.refuse(worker, token, "read");
+        }
+        Ok(self.value)
+    }
+
+    pub(super) fn write(&mut self, worker: &str, token: u64, value: u64) -> Answer {
+        if token < self.newest {
+            return self.refuse(worker, token, "write");
+        }
+        if value != self.value + 1 {
+            let was = self.value;
+            self.violation(format!("{worker} (token {token}) wrote {value} over {was}"));
+        }
+        self.value = value;
+        self.events.push(Event::Wrote {
+            worker: worker.to_owned(),
+            token,
+            value,
+        });
+        Ok(value)
+    }
+
+    pub(super) fn leave(&mut self, worker: &str, token: u64) -> Answer {
+        if token < self.newest {
+            return self.refuse(worker, token, "leave");
+        }
+        self.open.retain(|open| open.token != token);
+        self.events.push(Event::Left {
+            worker: worker.to_owned(),
+            token,
+        });
+        Ok(self.value)
+    }
+
+    fn refuse(&mut self, worker: &str, token: u64, request: &'static str) -> Answer {
+        let suspect = self.suspects.contains(worker);
+        if !suspect {
+            let newest = self.newest;
+            self.violation(format!(
+                "{worker}, which was never stopped, came to {request} with token {token} after \
+                 token {newest}"
+            ));
+        }
+        let worker = worker.to_owned();
+        self.events.push(Event::Refused {
+            worker,
+            token,
+            request,
+        });
+        Err(self.newest)
+    }
+
+    fn violation(&mut self, what: String) {
+        self.events.push(Event::Violation(what));
+    }
+
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The counter's value.
+    pub(crate) fn value(&self) -> u64 {
+        self.value
+    }
+
+    /// Fails, with all that happened, unless a lock that works explains it: no
+    /// overlap, tokens that rise, no lost update, and nobody refused but those
+    /// that were stopped.
+    pub(crate) fn check(&self) {
+        let violations: Vec<_> = self
+            .events
+            .iter()
+            .filter(|event| matches!(event, Event::Violation(_)))
+            .collect();
+        assert!(
+            violations.is_empty(),
+            "{violations:#?}\nin\n{}",
+            self.shown()
+        );
+        let writes = self
+            .events
+            .iter()
+            .filter(|event| matches!(event, Event::Wrote { .. }));
+        assert_eq!(
+            writes.count() as u64,
+            self.value,
+            "a write was lost in\n{}",
+            self.shown()
+        );
+    }
+
+    /// How many writes of `worker` were accepted.
+    pub(crate) fn writes_of(&self, worker: &str) -> usize {
+        self.events
+            .iter()
+            .filter(
+                |event| matches!(event, Event::Wrote { worker: writer, .. } if writer == worker),
+            )
+            .count()
+    }
+
+    /// Whether `worker` is inside its critical section.
+    pub(crate) fn is_inside(&self, worker: &str) -> bool {
+        self.open.iter().any(|open| open.worker == worker)
+    }
+
+    /// What `worker` has reported.
+    pub(crate) fn reports_of(&self, worker: &str) -> Vec<&str> {
+        self.events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Reported {
+                    worker: reporter,
+                    text,
+                } if reporter == worker => Some(text.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn shown(&self) -> String {
+        self.events
+            .iter()
+            .map(|event| format!("{event:?}\n"))
+            .collect()
+    }
+}

@@ -1,0 +1,74 @@
+//! Contenders in processes of their own: the test binary runs itself again, as
+//! the one test that plays the role named in its environment.
+
+use std::process::{ExitStatus, Stdio};
+
+use super::process::{Process, command};
+use super::wait::eventually;
+
+const ROLE: &str = "DLOCK_TEST_ROLE";
+const SETTING: &str = "DLOCK_TEST_SETTING_";
+
+/// The test of each binary that plays the roles. In a normal run it does
+/// nothing.
+const STAGE: &str = "plays_a_role";
+
+/// A child process, killed on drop.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    process: Process,
+}
+
+impl Worker {
+    /// Starts a process that plays `role` with these settings.
+    pub(crate) fn start(role: &str, settings: &[(&str, &str)]) -> Self {
+        let mut command = command(std::env::current_exe().expect("the path of this test binary"));
+        command
+            .args([
+                STAGE,
+                "--exact",
+                "--nocapture",
+                "--test-threads=1",
+                "--quiet",
+            ])
+            .env(ROLE, role)
+            .envs(
+                settings
+                    .iter()
+                    .map(|(name, value)| (format!("{SETTING}{name}"), value)),
+            )
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        Self {
+            process: Process::spawn(command).expect("a process for the worker"),
+        }
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.process.kill();
+    }
+
+    pub(crate) fn pause(&self) {
+        self.process.pause();
+    }
+
+    pub(crate) fn resume(&self) {
+        self.process.resume();
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) async fn end(&mut self) -> ExitStatus {
+        eventually("the worker has ended", async || self.process.ended()).await
+    }
+}
+
+/// The role that this process plays, if it is a worker.
+pub(crate) fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// A setting that the test gave to this worker.
+pub(crate) fn setting(name: &str) -> String {
+    std::env::var(format!("{SETTING}{name}"))
+        .unwrap_or_else(|_| panic!("the worker needs the setting {name}"))
+}
