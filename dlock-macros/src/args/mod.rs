@@ -1,0 +1,181 @@
+//! The attribute's arguments: from tokens ([`syntax`]) to what they mean.
+
+mod syntax;
+
+use std::time::Duration;
+
+use proc_macro2::{Span, TokenStream};
+use syn::parse::Parser as _;
+use syn::punctuated::Punctuated;
+use syn::{Expr, Lit, LitStr, Path, Token};
+
+use self::syntax::Argument;
+use crate::duration;
+use crate::key::{Key, ungrouped};
+use crate::krate::Crate;
+use crate::options::{Options, Patience, Variant};
+
+/// The arguments, checked.
+pub(crate) struct Args {
+    pub(crate) key: Key,
+    pub(crate) options: Options,
+    /// What makes the return value out of an error.
+    pub(crate) on_error: Option<Expr>,
+    /// Where `dlock` is.
+    pub(crate) krate: Crate,
+}
+
+impl Args {
+    pub(crate) fn parse(tokens: TokenStream) -> syn::Result<Self> {
+        let arguments = Punctuated::<Argument, Token![,]>::parse_terminated.parse2(tokens)?;
+        let mut draft = Draft::default();
+        for argument in &arguments {
+            draft.set(argument)?;
+        }
+        draft.finish()
+    }
+}
+
+/// The arguments while they are read.
+#[derive(Default)]
+struct Draft<'a> {
+    given: Vec<&'a Argument>,
+    key: Option<Key>,
+    options: Options,
+    on_error: Option<Expr>,
+    krate: Option<Path>,
+}
+
+impl<'a> Draft<'a> {
+    fn set(&mut self, argument: &'a Argument) -> syn::Result<()> {
+        if self.given.iter().any(|given| given.name == argument.name) {
+            return Err(argument.error(format!("`{}` is given twice", argument.name)));
+        }
+        let options = &mut self.options;
+        match argument.name.to_string().as_str() {
+            "key" => self.key = Some(Key::new(argument.value("\"stock:<sku>\"")?.clone())?),
+            "ttl" => options.ttl = Some(duration(argument)?),
+            "wait" => self.set_patience(argument, Patience::Wait)?,
+            "try" => self.set_patience(argument, Patience::Try)?,
+            "timeout" => self.set_patience(argument, Patience::Within(duration(argument)?))?,
+            "mode" => {
+                options.mode = Some(choice(argument, [("read", "Read"), ("write", "Write")])?)
+            }
+            "renew" => options.renew = Some(boolean(argument)?),
+            "max_hold" => options.max_hold = Some(duration(argument)?),
+            "min_hold" => options.min_hold = Some(duration(argument)?),
+            "on_error" => self.on_error = Some(argument.value("|error| …")?.clone()),
+            "on_lost" => {
+                let choices = [("cancel", "Cancel"), ("continue", "Continue")];
+                options.on_lost = Some(choice(argument, choices)?);
+            }
+            "fenced" => {
+                argument.flag()?;
+                options.fenced = true;
+            }
+            "crate" => self.krate = Some(path(argument)?),
+            _ => return Err(argument.unknown()),
+        }
+        self.given.push(argument);
+        Ok(())
+    }
+
+    fn set_patience(&mut self, argument: &Argument, patience: Patience) -> syn::Result<()> {
+        if !matches!(patience, Patience::Within(_)) {
+            argument.flag()?;
+        }
+        let other = |given: &&&Argument| ["wait", "try", "timeout"].iter().any(|n| given.name == n);
+        if let Some(other) = self.given.iter().find(other) {
+            return Err(argument.error(format!(
+                "`{}` and `{}` exclude each other; keep one",
+                other.name, argument.name
+            )));
+        }
+        self.options.patience = Some(patience);
+        Ok(())
+    }
+
+    fn finish(self) -> syn::Result<Args> {
+        let Some(key) = self.key else {
+            return Err(syn::Error::new(
+                Span::call_site(),
+                "no key is given: name the lock, as in \
+                 `#[distributed_lock(key = \"stock:<sku>\")]`",
+            ));
+        };
+        let krate = Crate(self.krate);
+        Ok(Args {
+            key,
+            options: self.options,
+            on_error: self.on_error,
+            krate,
+        })
+    }
+}
+
+fn duration(argument: &Argument) -> syn::Result<Duration> {
+    let example = "\"30s\"";
+    let value = argument.value(example)?;
+    let Some(text) = string(value) else {
+        return Err(syn::Error::new_spanned(
+            value,
+            format!(
+                "`{}` is a duration in quotes, with its unit: `{example}`",
+                argument.name
+            ),
+        ));
+    };
+    duration::parse(&text.value()).map_err(|message| syn::Error::new(text.span(), message))
+}
+
+/// One of two words, each with the variant that it stands for.
+fn choice(argument: &Argument, choices: [(&str, Variant); 2]) -> syn::Result<Variant> {
+    let [(first, _), (second, _)] = choices;
+    let value = argument.value(&format!("\"{first}\""))?;
+    let text = string(value).map(LitStr::value);
+    let chosen = choices
+        .iter()
+        .find(|(word, _)| text.as_deref() == Some(word));
+    chosen.map(|(_, variant)| *variant).ok_or_else(|| {
+        let name = &argument.name;
+        syn::Error::new_spanned(
+            value,
+            format!("`{name}` is `\"{first}\"` or `\"{second}\"`"),
+        )
+    })
+}
+
+fn boolean(argument: &Argument) -> syn::Result<bool> {
+    let value = argument.value("false")?;
+    match ungrouped(value) {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Bool(boolean) => Some(boolean.value),
+            _ => None,
+        },
+        _ => None,
+    }
+    .ok_or_else(|| {
+        syn::Error::new_spanned(value, format!("`{}` is `true` or `false`", argument.name))
+    })
+}
+
+fn path(argument: &Argument) -> syn::Result<Path> {
+    let value = argument.value("::dlock")?;
+    match ungrouped(value) {
+        Expr::Path(path) if path.qself.is_none() => Ok(path.path.clone()),
+        _ => Err(syn::Error::new_spanned(
+            value,
+            "`crate` is the path of the crate `dlock`, without quotes: `crate = ::my_dlock`",
+        )),
+    }
+}
+
+fn string(value: &Expr) -> Option<&LitStr> {
+    match ungrouped(value) {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Str(text) => Some(text),
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,120 @@
+//! The names that the arguments bind, and how they get into the body.
+//!
+//! The body is an async block of its own, and takes of the arguments only what
+//! it mentions: the rest would be dropped after the lock is given back. So each
+//! name is bound again inside, where it also earns the warnings (`unused_mut`
+//! and its like) that the user's code deserves.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+use syn::ext::IdentExt as _;
+use syn::visit_mut::{self, VisitMut};
+use syn::{
+    Attribute, FnArg, Pat, PatIdent, PatType, Receiver, ReceiverKind, Signature, Type,
+    parse_quote_spanned,
+};
+
+use crate::mentions::Mentions;
+
+/// What else than the body uses the arguments.
+pub(crate) struct Uses {
+    /// What the key and `on_error` mention.
+    pub(crate) elsewhere: Mentions,
+    /// What the key may consume before the body gets it.
+    pub(crate) by_key: Mentions,
+    pub(crate) by_body: Mentions,
+}
+
+/// Writes the statements that move the arguments into the body, and takes from
+/// the signature what belongs to the names inside only.
+pub(crate) fn move_in(signature: &mut Signature, uses: &Uses, unnamed: bool) -> TokenStream {
+    let mut statements = TokenStream::new();
+    for (index, argument) in signature.inputs.iter_mut().enumerate() {
+        match argument {
+            FnArg::Receiver(receiver) => statements.extend(move_receiver(receiver)),
+            FnArg::Typed(argument) => {
+                if unnamed && matches!(*argument.pat, Pat::Wild(_)) {
+                    let name = format_ident!("__argument_{index}", span = Span::mixed_site());
+                    *argument.pat = parse_quote_spanned!(Span::mixed_site()=> #name);
+                }
+                statements.extend(move_bindings(argument, uses));
+            }
+        }
+    }
+    statements
+}
+
+/// `self` cannot be bound again, but any use of it as a whole takes it along.
+fn move_receiver(receiver: &Receiver) -> Option<TokenStream> {
+    let owned = match &receiver.kind {
+        ReceiverKind::Value => true,
+        ReceiverKind::Typed(_, ty) => !matches!(**ty, Type::Reference(_)),
+        _ => false,
+    };
+    let this = &receiver.self_token;
+    owned.then(|| quote_spanned!(Span::mixed_site()=> let _ = &#this;))
+}
+
+fn move_bindings(argument: &mut PatType, uses: &Uses) -> TokenStream {
+    let mut statements = TokenStream::new();
+    let attributes: Vec<_> = argument
+        .attrs
+        .iter()
+        .filter(|a| concerns_name(a))
+        .cloned()
+        .collect();
+    visit(&mut argument.pat, |binding| {
+        let name = &binding.ident;
+        let plain = name.unraw().to_string();
+        // Once the key has consumed it, there is nothing left to move; whether
+        // it does, tokens do not tell.
+        if uses.by_key.contains(&plain) && !uses.by_body.contains(&plain) {
+            return;
+        }
+        // The `mut` of a `ref mut` is of the reference, not of the name.
+        let mutability = if binding.by_ref.is_none() {
+            binding.mutability.take()
+        } else {
+            None
+        };
+        let used = uses
+            .elsewhere
+            .contains(&plain)
+            .then(|| quote!(#[allow(unused_variables)]));
+        statements.extend(quote_spanned! {Span::mixed_site()=>
+            #(#attributes)*
+            #used
+            let #mutability #name = #name;
+        });
+    });
+    if !statements.is_empty() {
+        // What is expected happens inside only.
+        argument
+            .attrs
+            .retain(|attribute| !attribute.path().is_ident("expect"));
+    }
+    statements
+}
+
+/// Attributes that say whether a name is there and which warnings it gets.
+fn concerns_name(attribute: &Attribute) -> bool {
+    [
+        "cfg", "cfg_attr", "allow", "expect", "warn", "deny", "forbid",
+    ]
+    .iter()
+    .any(|name| attribute.path().is_ident(name))
+}
+
+/// Calls `with` on every name in the pattern, in order.
+pub(crate) fn visit(pattern: &mut Pat, with: impl FnMut(&mut PatIdent)) {
+    struct Names<F>(F);
+
+    impl<F: FnMut(&mut PatIdent)> VisitMut for Names<F> {
+        fn visit_pat_ident_mut(&mut self, pattern: &mut PatIdent) {
+            (self.0)(pattern);
+            visit_mut::visit_pat_ident_mut(self, pattern);
+        }
+    }
+
+    Names(with).visit_pat_mut(pattern);
+}

@@ -1,0 +1,161 @@
+//! Puts the pieces together.
+//!
+//! ```text
+//! async fn deduct(sku: &str) -> Result<u32, ShopError> { <body> }
+//! ```
+//!
+//! becomes
+//!
+//! ```text
+//! async fn deduct(sku: &str) -> Result<u32, ShopError> {
+//!     let key = lock_key(KeyTemplate::new("stock:").value(&sku, "", true).finish());
+//!     let body = async move {
+//!         let sku = sku;
+//!         if false { return declared::<Result<u32, ShopError>>(); }
+//!         match () { () => { <body> } }
+//!     };
+//!     let outcome = run(key, const { &Options { .. } }, body).await;
+//!     or_else(outcome, refusal::<Result<u32, ShopError>>())
+//! }
+//! ```
+//!
+//! The `return` that is never taken tells the compiler what the block returns
+//! before it reads the user's code, so that `?` and `into()` know their target
+//! and a mismatch is shown where it is. The `match` ends what the last
+//! expression borrows before the arguments are dropped, as in any function; a
+//! mere block would not in the 2021 edition, and would be linted as superfluous.
+
+use proc_macro2::{Group, Span, TokenStream};
+use quote::{ToTokens as _, quote, quote_spanned};
+use syn::Attribute;
+
+use crate::args::Args;
+use crate::bindings::{self, Uses};
+use crate::function::{Boxed, Form, Function};
+use crate::mentions::Mentions;
+use crate::returns::{self, Returned};
+
+/// The item under its lock. Or, on an error of the user's, the item as it was,
+/// so that nothing else fails for the lack of it, and the error.
+pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
+    try_expand(args, item.clone()).unwrap_or_else(|error| {
+        let error = error.into_compile_error();
+        quote!(#error #item)
+    })
+}
+
+fn try_expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
+    let args = Args::parse(args)?;
+    let function = Function::parse(item)?;
+    args.key.refuse_lookalikes(&function.argument_names())?;
+    if args.on_error.is_none() && matches!(function.form, Form::Async(_)) {
+        returns::refuse_unfit(&function.signature)?;
+    }
+    Ok(locked(&args, function))
+}
+
+fn locked(args: &Args, function: Function) -> TokenStream {
+    let Function {
+        attributes,
+        visibility,
+        mut signature,
+        inner_attributes,
+        form,
+    } = function;
+    let body = match form {
+        Form::Async(block) => {
+            let returned = Returned::of(&signature);
+            let uses = uses(args, &block);
+            let moves = bindings::move_in(&mut signature, &uses, attributes.iter().all(is_inert));
+            let opening = quote_spanned!(Span::mixed_site()=> async move);
+            section(args, &returned, &opening, &moves, &block)
+        }
+        Form::Boxed(Boxed {
+            pin,
+            opening,
+            block,
+            output,
+        }) => {
+            // What has made this form moves the arguments.
+            let moves = TokenStream::new();
+            let section = section(args, &Returned::new(output), &opening, &moves, &block);
+            quote_spanned!(Span::mixed_site()=> #pin(#opening { #section }))
+        }
+    };
+    quote! {
+        #(#attributes)*
+        #visibility #signature {
+            #(#inner_attributes)*
+            #body
+        }
+    }
+}
+
+/// The statements that take the lock, run the block and give the lock back.
+fn section(
+    args: &Args,
+    returned: &Returned,
+    opening: &TokenStream,
+    moves: &TokenStream,
+    block: &Group,
+) -> TokenStream {
+    let Args {
+        key,
+        options,
+        on_error,
+        krate,
+    } = args;
+    let span = Span::mixed_site();
+    let private = krate.private(span);
+    let options = options.tokens(krate, &key.written());
+    let key = key.tokens(krate);
+    let never_taken = returned.never_taken(krate);
+    let on_error = match on_error {
+        Some(on_error) => on_error.to_token_stream(),
+        None => returned.refusal(krate),
+    };
+    quote_spanned! {span=>
+        let key = #key;
+        let body = #opening {
+            #moves
+            #never_taken
+            match () {
+                () => #block
+            }
+        };
+        let outcome = #private::run(key, #options, body).await;
+        #private::or_else(outcome, #on_error)
+    }
+}
+
+fn uses(args: &Args, block: &Group) -> Uses {
+    let mut elsewhere = args.key.mentions();
+    if let Some(on_error) = &args.on_error {
+        elsewhere.add(on_error.to_token_stream());
+    }
+    Uses {
+        elsewhere,
+        by_key: args.key.consumable(),
+        by_body: Mentions::of(block.stream()),
+    }
+}
+
+/// Whether the attribute leaves the function as it is. Another macro might do
+/// something with an argument's name, so one without is left without.
+fn is_inert(attribute: &Attribute) -> bool {
+    const INERT: [&str; 12] = [
+        "doc",
+        "allow",
+        "expect",
+        "warn",
+        "deny",
+        "forbid",
+        "cfg",
+        "cfg_attr",
+        "must_use",
+        "deprecated",
+        "inline",
+        "cold",
+    ];
+    INERT.iter().any(|name| attribute.path().is_ident(name))
+}

@@ -1,0 +1,152 @@
+//! The item under the attribute: an `async fn`, or what `#[async_trait]` has
+//! made of one.
+
+mod boxed;
+
+use proc_macro2::{Delimiter, Group, TokenStream};
+use quote::quote;
+use syn::ext::IdentExt as _;
+use syn::parse::{ParseStream, Parser as _};
+use syn::{Abi, Attribute, FnArg, Signature, Token, Visibility};
+
+pub(crate) use self::boxed::Boxed;
+use crate::bindings;
+
+/// A function whose body can run under a lock.
+pub(crate) struct Function {
+    pub(crate) attributes: Vec<Attribute>,
+    pub(crate) visibility: Visibility,
+    pub(crate) signature: Signature,
+    /// The attributes inside the body's braces.
+    pub(crate) inner_attributes: Vec<Attribute>,
+    pub(crate) form: Form,
+}
+
+/// How the function is asynchronous.
+pub(crate) enum Form {
+    /// By itself; the block is its body, unparsed.
+    Async(Group),
+    /// By the future it returns.
+    Boxed(Boxed),
+}
+
+impl Function {
+    pub(crate) fn parse(item: TokenStream) -> syn::Result<Self> {
+        Self::read.parse2(item)
+    }
+
+    /// The names that the arguments bind, `self` included.
+    pub(crate) fn argument_names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for argument in &self.signature.inputs {
+            match argument {
+                FnArg::Receiver(_) => names.push("self".to_owned()),
+                FnArg::Typed(argument) => {
+                    let mut pattern = (*argument.pat).clone();
+                    bindings::visit(&mut pattern, |binding| {
+                        names.push(binding.ident.unraw().to_string());
+                    });
+                }
+            }
+        }
+        names
+    }
+
+    fn read(input: ParseStream<'_>) -> syn::Result<Self> {
+        let attributes = input.call(Attribute::parse_outer)?;
+        let visibility = input.parse()?;
+        if !begins_function(input) {
+            return Err(not_a_function(input));
+        }
+        let signature: Signature = input.parse()?;
+        if input.peek(Token![;]) || input.is_empty() {
+            return Err(syn::Error::new(
+                signature.ident.span(),
+                "this method has no body to lock; put `#[distributed_lock]` on the methods that \
+                 implement it",
+            ));
+        }
+        let (inner_attributes, block) = split_inner_attributes(input.parse()?)?;
+        let form = if signature.asyncness.is_some() {
+            Form::Async(block)
+        } else if let Some(output) = boxed::output(&signature.output) {
+            Form::Boxed(Boxed::parse(output, &block)?)
+        } else {
+            return Err(not_async(&signature, &attributes));
+        };
+        Ok(Self {
+            attributes,
+            visibility,
+            signature,
+            inner_attributes,
+            form,
+        })
+    }
+}
+
+/// Whether a function's `fn` is next, behind what may stand before it.
+fn begins_function(input: ParseStream<'_>) -> bool {
+    let qualifiers = |input: ParseStream<'_>| {
+        input.parse::<Option<Token![const]>>()?;
+        input.parse::<Option<Token![async]>>()?;
+        input.parse::<Option<Token![unsafe]>>()?;
+        input.parse::<Option<Abi>>()?;
+        input.parse::<Token![fn]>()
+    };
+    qualifiers(&input.fork()).is_ok()
+}
+
+fn not_a_function(input: ParseStream<'_>) -> syn::Error {
+    let is_impl = input.peek(Token![impl])
+        || input.peek(Token![unsafe]) && input.peek2(Token![impl])
+        || input.peek(Token![trait]);
+    input.error(if is_impl {
+        "`#[distributed_lock]` goes on one `async fn`: put it on each method that needs the lock, \
+         as each needs a key of its own"
+    } else {
+        "`#[distributed_lock]` goes on an `async fn`"
+    })
+}
+
+fn not_async(signature: &Signature, attributes: &[Attribute]) -> syn::Error {
+    let name = &signature.ident;
+    let is_test = attributes.iter().any(|attribute| {
+        attribute
+            .path()
+            .segments
+            .last()
+            .is_some_and(|segment| segment.ident == "test")
+    });
+    let message = if is_test {
+        format!(
+            "`{name}` is not async any more: an attribute above, such as `#[tokio::test]`, has \
+             taken the `async` away; put `#[distributed_lock]` above that one"
+        )
+    } else {
+        format!(
+            "`{name}` is not async: make it an `async fn`; if it is one, an attribute above, such \
+             as `#[tokio::main]`, has taken the `async` away: put `#[distributed_lock]` above that \
+             one"
+        )
+    };
+    let fn_token = &signature.fn_token;
+    syn::Error::new_spanned(quote!(#fn_token #name), message)
+}
+
+/// Takes the attributes that stand first in a block out of it, and leaves the
+/// rest unparsed: an error in it is the compiler's to report.
+fn split_inner_attributes(block: Group) -> syn::Result<(Vec<Attribute>, Group)> {
+    let split = |input: ParseStream<'_>| {
+        Ok((
+            input.call(Attribute::parse_inner)?,
+            input.parse::<TokenStream>()?,
+        ))
+    };
+    let (attributes, rest) = split.parse2(block.stream())?;
+    if attributes.is_empty() {
+        return Ok((attributes, block));
+    }
+    let mut rest = Group::new(Delimiter::Brace, rest);
+    rest.set_span(block.span());
+    Ok((attributes, rest))
+}

@@ -1,0 +1,117 @@
+//! A function that returns a boxed future, as `#[async_trait]` makes them.
+
+use proc_macro2::{Delimiter, Group, TokenStream};
+use quote::{ToTokens as _, quote};
+use syn::parse::{ParseStream, Parser as _};
+use syn::{
+    Attribute, GenericArgument, Path, PathArguments, PathSegment, ReturnType, Token, Type,
+    TypeParamBound,
+};
+
+/// ```text
+/// fn f(…) -> Pin<Box<dyn Future<Output = R> + …>> { Box::pin(async move { … }) }
+/// ```
+pub(crate) struct Boxed {
+    /// The path of `Box::pin`.
+    pub(crate) pin: Path,
+    /// `async move`, with its attributes.
+    pub(crate) opening: TokenStream,
+    /// The block behind it, unparsed.
+    pub(crate) block: Group,
+    /// `R`.
+    pub(crate) output: Type,
+}
+
+impl Boxed {
+    /// Takes the body apart. All of it has to be the future: what ran before
+    /// the future is made would run without the lock.
+    pub(super) fn parse(output: Type, body: &Group) -> syn::Result<Self> {
+        let read = |input: ParseStream<'_>| {
+            let pin = input.call(Path::parse_mod_style)?;
+            let inside = input.parse::<Group>()?;
+            if !input.is_empty() || inside.delimiter() != Delimiter::Parenthesis {
+                return Err(input.error("expected `Box::pin(…)`"));
+            }
+            Ok((pin, inside.stream()))
+        };
+        let read_inside = |input: ParseStream<'_>| {
+            let attributes = input.call(Attribute::parse_outer)?;
+            let asyncness = input.parse::<Token![async]>()?;
+            let movement = input.parse::<Option<Token![move]>>()?;
+            let block = input.parse::<Group>()?;
+            input.parse::<Option<Token![,]>>()?;
+            Ok((quote!(#(#attributes)* #asyncness #movement), block))
+        };
+        read.parse2(body.stream())
+            .and_then(|(pin, inside)| {
+                let (opening, block) = read_inside.parse2(inside)?;
+                Ok(Self {
+                    pin,
+                    opening,
+                    block,
+                    output: output.clone(),
+                })
+            })
+            .map_err(|_| {
+                syn::Error::new_spanned(
+                    output.to_token_stream(),
+                    "a function that returns a boxed future must be one \
+                     `Box::pin(async move { … })`, so that all of it runs under the lock; or \
+                     make it an `async fn`",
+                )
+            })
+    }
+}
+
+/// The `R` of a `Pin<Box<dyn Future<Output = R> + …>>`.
+pub(super) fn output(returned: &ReturnType) -> Option<Type> {
+    let ReturnType::Type(_, returned) = returned else {
+        return None;
+    };
+    let boxed = only_argument(returned, "Pin")?;
+    let Type::TraitObject(object) = ungrouped(only_argument(boxed, "Box")?) else {
+        return None;
+    };
+    object.bounds.iter().find_map(|bound| match bound {
+        TypeParamBound::Trait(bound) => {
+            arguments(bound.path.segments.last()?, "Future")?.find_map(|argument| match argument {
+                GenericArgument::AssocType(assoc) if assoc.ident == "Output" => {
+                    Some(assoc.ty.clone())
+                }
+                _ => None,
+            })
+        }
+        _ => None,
+    })
+}
+
+/// The `T` of a `Name<T>`.
+fn only_argument<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
+    let Type::Path(path) = ungrouped(ty) else {
+        return None;
+    };
+    match arguments(path.path.segments.last()?, name)?.next()? {
+        GenericArgument::Type(argument) => Some(argument),
+        _ => None,
+    }
+}
+
+fn arguments<'a>(
+    segment: &'a PathSegment,
+    name: &str,
+) -> Option<impl Iterator<Item = &'a GenericArgument>> {
+    match &segment.arguments {
+        PathArguments::AngleBracketed(arguments) if segment.ident == name => {
+            Some(arguments.args.iter())
+        }
+        _ => None,
+    }
+}
+
+fn ungrouped(ty: &Type) -> &Type {
+    match ty {
+        Type::Group(group) => ungrouped(&group.elem),
+        Type::Paren(paren) => ungrouped(&paren.elem),
+        other => other,
+    }
+}

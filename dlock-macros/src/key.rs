@@ -1,0 +1,205 @@
+//! The `key` argument: a template, an expression, or an array of them.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens as _, quote, quote_spanned};
+use syn::spanned::Spanned as _;
+use syn::{Expr, ExprArray, Lit};
+
+use crate::krate::{Crate, ours};
+use crate::mentions::Mentions;
+use crate::template::Template;
+
+/// What names the lock, or the locks.
+pub(crate) enum Key {
+    One(Part),
+    Many(Vec<Part>),
+}
+
+/// One name.
+pub(crate) enum Part {
+    Template(Template),
+    Expression(Expr),
+}
+
+impl Key {
+    pub(crate) fn new(value: Expr) -> syn::Result<Self> {
+        let array = match ungrouped(&value) {
+            Expr::Array(array) => array,
+            _ => return Part::new(value).map(Self::One),
+        };
+        if array.elems.is_empty() {
+            return Err(syn::Error::new_spanned(
+                array,
+                "no key is given; name at least one lock",
+            ));
+        }
+        let parts = parts(array)?;
+        if parts.iter().any(|part| matches!(part, Part::Template(_))) {
+            return Ok(Self::Many(parts));
+        }
+        // An array of expressions is a key as it stands, of whatever type.
+        Ok(Self::One(Part::Expression(value)))
+    }
+
+    /// The names as written, where all of them are templates: of use for spans
+    /// and metrics, as there are few of them.
+    pub(crate) fn written(&self) -> String {
+        let written: Option<Vec<_>> = self.parts().iter().map(Part::written).collect();
+        written.unwrap_or_default().join(" + ")
+    }
+
+    /// Refuses a key that looks as if it held an argument, but does not: it
+    /// would lock one name whatever the argument.
+    pub(crate) fn refuse_lookalikes(&self, arguments: &[String]) -> syn::Result<()> {
+        self.parts()
+            .iter()
+            .try_for_each(|part| part.refuse_lookalikes(arguments))
+    }
+
+    /// What the expressions of the key mention, those in templates included.
+    pub(crate) fn mentions(&self) -> Mentions {
+        let mut mentions = self.consumable();
+        for part in self.parts() {
+            if let Part::Template(template) = part {
+                for (value, _) in &template.values {
+                    mentions.add(value.to_token_stream());
+                }
+            }
+        }
+        mentions
+    }
+
+    /// What the key may consume: a template borrows, an expression need not.
+    pub(crate) fn consumable(&self) -> Mentions {
+        let mut mentions = Mentions::default();
+        for part in self.parts() {
+            if let Part::Expression(expression) = part {
+                mentions.add(expression.to_token_stream());
+            }
+        }
+        mentions
+    }
+
+    /// An expression that makes the key.
+    pub(crate) fn tokens(&self, krate: &Crate) -> TokenStream {
+        match self {
+            Self::One(part) => part.tokens(krate, "lock_key"),
+            Self::Many(parts) => {
+                let span = Span::mixed_site();
+                let private = krate.private(span);
+                let names = parts.iter().map(|part| part.tokens(krate, "lock_name"));
+                quote_spanned!(span=> #private::lock_key([#(#names),*]))
+            }
+        }
+    }
+
+    fn parts(&self) -> &[Part] {
+        match self {
+            Self::One(part) => std::slice::from_ref(part),
+            Self::Many(parts) => parts,
+        }
+    }
+}
+
+impl Part {
+    fn new(value: Expr) -> syn::Result<Self> {
+        match ungrouped(&value) {
+            Expr::Lit(literal) => match &literal.lit {
+                Lit::Str(text) => Template::parse(text).map(Self::Template),
+                other => Err(syn::Error::new(
+                    other.span(),
+                    "a key is a string template, such as `\"stock:<sku>\"`, or an expression",
+                )),
+            },
+            _ => Ok(Self::Expression(value)),
+        }
+    }
+
+    /// The name, put through one of the runtime's conversions.
+    fn tokens(&self, krate: &Crate, conversion: &str) -> TokenStream {
+        let (span, value) = match self {
+            Self::Template(template) => (template.literal.span(), template_tokens(template, krate)),
+            Self::Expression(expression) => (expression.span(), expression.to_token_stream()),
+        };
+        let span = ours(span);
+        let private = krate.private(span);
+        let conversion = Ident::new(conversion, span);
+        quote_spanned!(span=> #private::#conversion(#value))
+    }
+
+    fn written(&self) -> Option<String> {
+        match self {
+            Self::Template(template) => Some(template.literal.value()),
+            Self::Expression(_) => None,
+        }
+    }
+
+    fn refuse_lookalikes(&self, arguments: &[String]) -> syn::Result<()> {
+        let expression = match self {
+            Self::Template(template) => {
+                return template.refuse_braces(|name| arguments.iter().any(|known| known == name));
+            }
+            Self::Expression(expression) => expression,
+        };
+        let mentions = Mentions::of(expression.to_token_stream());
+        for name in arguments.iter().filter(|name| !mentions.contains(name)) {
+            if let Some(text) = mentions.lookalike(name) {
+                return Err(syn::Error::new(
+                    text.span(),
+                    format!(
+                        "this is plain text, as the key is an expression: it would name the same \
+                         lock for every `{name}`; write the key as one literal, \
+                         `key = \"…<{name}>…\"`, or use `format!(\"…{{{name}}}…\")`"
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parts(array: &ExprArray) -> syn::Result<Vec<Part>> {
+    array.elems.iter().cloned().map(Part::new).collect()
+}
+
+/// An expression that makes a string.
+fn template_tokens(template: &Template, krate: &Crate) -> TokenStream {
+    let head = &template.head;
+    let Some(last) = template.values.len().checked_sub(1) else {
+        return quote!(#head);
+    };
+    let span = ours(template.literal.span());
+    let private = krate.private(span);
+    let values = template
+        .values
+        .iter()
+        .enumerate()
+        .map(|(index, (value, after))| {
+            let is_last = index == last;
+            // A block would move the value, and parentheses are a lint's business.
+            let value = if binds_tighter_than_a_reference(value) {
+                quote!(#value)
+            } else {
+                quote_spanned!(span=> (#value))
+            };
+            quote_spanned!(span=> .value(&#value, #after, #is_last))
+        });
+    quote_spanned!(span=> #private::KeyTemplate::new(#head)#(#values)*.finish())
+}
+
+fn binds_tighter_than_a_reference(value: &Expr) -> bool {
+    matches!(
+        value,
+        Expr::Path(_) | Expr::Field(_) | Expr::MethodCall(_) | Expr::Call(_) | Expr::Index(_)
+    )
+}
+
+/// The expression without parentheses and without the invisible brackets that
+/// `macro_rules!` puts around what it was given.
+pub(crate) fn ungrouped(expression: &Expr) -> &Expr {
+    match expression {
+        Expr::Group(group) => ungrouped(&group.expr),
+        Expr::Paren(paren) => ungrouped(&paren.expr),
+        other => other,
+    }
+}

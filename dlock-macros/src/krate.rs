@@ -1,0 +1,24 @@
+//! Where the generated code finds the runtime.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::Path;
+
+/// The `crate` argument, or its default.
+pub(crate) struct Crate(pub(crate) Option<Path>);
+
+impl Crate {
+    /// The path of what generated code calls, as tokens at `span`.
+    pub(crate) fn private(&self, span: Span) -> TokenStream {
+        match &self.0 {
+            Some(path) => quote!(#path::__private),
+            None => quote_spanned!(ours(span)=> ::dlock::__private),
+        }
+    }
+}
+
+/// The place of `span`, for tokens of ours: names that the user's code does not
+/// see, and of which no lint speaks.
+pub(crate) fn ours(span: Span) -> Span {
+    Span::mixed_site().located_at(span)
+}

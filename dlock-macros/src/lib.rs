@@ -1,0 +1,87 @@
+//! The attribute of `dlock`. Use it through that crate, which re-exports it
+//! and holds what the generated code calls.
+//!
+//! A call goes straight through: [`args`] reads what the user wrote in the
+//! parentheses, [`function`] reads the item under it, and [`expand`] writes one
+//! call into the runtime around the body. The body itself is never parsed.
+
+mod args;
+mod bindings;
+mod duration;
+mod expand;
+mod function;
+mod key;
+mod krate;
+mod mentions;
+mod options;
+mod returns;
+mod template;
+
+use proc_macro::TokenStream;
+
+/// Makes an async function a distributed critical section.
+///
+/// The function's future first takes the lock that `key` names, then runs the
+/// body, then gives the lock back, whatever ended the body: a value, `?`, a
+/// panic, or the future being dropped. While the body runs, the lease is
+/// renewed.
+///
+/// With `#[distributed_lock(key = "stock:<sku>", ttl = "30s", timeout = "2s")]`
+/// above `async fn deduct(sku: &str, quantity: u32) -> Result<u32, ShopError>`,
+/// no two calls for one `sku` overlap, in this process or any other that uses
+/// the same store.
+///
+/// # Arguments
+///
+/// | argument | meaning | default |
+/// |---|---|---|
+/// | `key = "a:<expr>:b"` | a template: each `<…>` holds a Rust expression over the arguments (`<sku>`, `<self.shop>`, `<order.lines[0].id>`, `<id.as_str()>`), shown with `Display`; `<<` is a literal `<`; braces are plain text | required |
+/// | `key = expr` | any expression that makes a key (`impl Into<LockKey>`) | |
+/// | `key = ["a:<from>", "a:<to>"]` | several keys as one: sorted, duplicates folded, all or nothing | |
+/// | `ttl = "30s"` | the lease (`ms`, `s`, `m`, `h`, and sums such as `1m30s`) | the configuration's |
+/// | `wait`, `try` or `timeout = "5s"` | wait for the lock; give up at once; give up after that time | the configuration's, else `wait` |
+/// | `mode = "read"` or `"write"` | shared or exclusive | `"write"` |
+/// | `renew = false` | a fixed lease: the body must end within `ttl` | renewed |
+/// | `max_hold = "10m"` | renewal stops here: a hung body cannot hold a lock for ever | none |
+/// | `min_hold = "5s"` | released no sooner than this after the grant | none |
+/// | `on_error = expr` | `\|error: LockError\| …` makes the return value when the lock was not had or was lost | return `Err(error.into())` |
+/// | `on_lost = "cancel"` or `"continue"` | a lost lease drops the body at its next await, or only shows in `dlock::current()` | `"cancel"` |
+/// | `fenced` | an error unless the store's fencing tokens are strict | off |
+/// | `crate = path` | where `dlock` is, when renamed | `::dlock` |
+///
+/// # The key
+///
+/// Values put into a template are escaped, so that different arguments never
+/// make the same key. A template is one string literal; anything else is an
+/// expression, and a string inside it is only text. In a template, the first
+/// `>` outside brackets, quotes and `::<…>` ends an expression; a comparison
+/// needs parentheses. The key is made when the future is first polled, before
+/// the arguments are moved into the body: the body may consume what the key
+/// mentions. What a key *expression* consumes, the body no longer has.
+///
+/// # The return type
+///
+/// Without `on_error` the function returns a `Result<T, E>`, or an alias of
+/// one, with `E: From<LockError>`. With `on_error` it returns what it likes.
+///
+/// # The body
+///
+/// It behaves as it would without the attribute. Arguments are dropped at its
+/// end, before the lock is given back, those that it does not mention included.
+/// One exception: the part of an argument that its pattern leaves unnamed, as
+/// in `(name, _): (String, Guard)`, goes with the function's future.
+///
+/// # With other attributes
+///
+/// Rust expands attributes from the top. `#[tokio::test]` and `#[tokio::main]`
+/// take the `async` away, so they belong *below* this one. `#[instrument]`
+/// works on either side: below, its span covers the body and the wait for the
+/// lock; above, the body only. Methods under `#[async_trait]` are understood as it leaves
+/// them; there, a destructured argument cannot be named in a key.
+///
+/// Of two locks on one function, the lower is taken first. To take several
+/// keys, `key = [a, b]` is better: it cannot deadlock.
+#[proc_macro_attribute]
+pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
+    expand::expand(args.into(), item.into()).into()
+}

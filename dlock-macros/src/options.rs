@@ -1,0 +1,101 @@
+//! How the lock is taken: all that is known when compiling, except the key.
+
+use std::time::Duration;
+
+use proc_macro2::{Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+
+use crate::krate::Crate;
+
+/// What the arguments say; `None` and `false` leave the runtime's default.
+#[derive(Default)]
+pub(crate) struct Options {
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) patience: Option<Patience>,
+    pub(crate) mode: Option<Variant>,
+    pub(crate) renew: Option<bool>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) on_lost: Option<Variant>,
+    pub(crate) fenced: bool,
+}
+
+/// How long to wait.
+#[derive(Clone, Copy)]
+pub(crate) enum Patience {
+    Wait,
+    Try,
+    Within(Duration),
+}
+
+/// The name of a variant of one of the runtime's enums.
+pub(crate) type Variant = &'static str;
+
+impl Options {
+    /// A constant of the runtime's `Options`.
+    pub(crate) fn tokens(&self, krate: &Crate, template: &str) -> TokenStream {
+        let span = Span::mixed_site();
+        let private = krate.private(span);
+        let mut fields = Vec::new();
+        let mut set = |name: &str, value: TokenStream| {
+            let name = format_ident!("{name}", span = span);
+            fields.push(quote_spanned!(span=> #name: #value));
+        };
+        if !template.is_empty() {
+            set("template", quote!(#template));
+        }
+        for (name, duration) in [
+            ("ttl", self.ttl),
+            ("max_hold", self.max_hold),
+            ("min_hold", self.min_hold),
+        ] {
+            if let Some(duration) = duration {
+                let duration = duration_tokens(duration);
+                set(
+                    name,
+                    quote_spanned!(span=> ::core::option::Option::Some(#duration)),
+                );
+            }
+        }
+        if let Some(patience) = self.patience {
+            let variant = match patience {
+                Patience::Wait => quote_spanned!(span=> Wait),
+                Patience::Try => quote_spanned!(span=> Try),
+                Patience::Within(duration) => {
+                    let duration = duration_tokens(duration);
+                    quote_spanned!(span=> Within(#duration))
+                }
+            };
+            set(
+                "patience",
+                quote_spanned!(span=> #private::Patience::#variant),
+            );
+        }
+        for (name, kind, variant) in [
+            ("mode", "Mode", self.mode),
+            ("on_lost", "OnLost", self.on_lost),
+        ] {
+            if let Some(variant) = variant {
+                let kind = format_ident!("{kind}", span = span);
+                let variant = format_ident!("{variant}", span = span);
+                set(name, quote_spanned!(span=> #private::#kind::#variant));
+            }
+        }
+        if let Some(renew) = self.renew {
+            set("renew", quote!(#renew));
+        }
+        if self.fenced {
+            set("fenced", quote!(true));
+        }
+        // A `const` block and not an item: an item would be seen by the body.
+        quote_spanned! {span=>
+            const { &#private::Options { #(#fields,)* ..#private::Options::new() } }
+        }
+    }
+}
+
+fn duration_tokens(duration: Duration) -> TokenStream {
+    let seconds = duration.as_secs();
+    let nanos = duration.subsec_nanos();
+    quote_spanned!(Span::mixed_site()=> ::core::time::Duration::new(#seconds, #nanos))
+}

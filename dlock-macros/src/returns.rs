@@ -1,0 +1,94 @@
+//! The declared return type, as the body may mention it.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens as _, quote_spanned};
+use syn::spanned::Spanned as _;
+use syn::visit_mut::{self, VisitMut};
+use syn::{ReturnType, Signature, Token, Type, TypeInfer};
+
+use crate::krate::{Crate, ours};
+
+/// The type that a function returns or a future resolves to.
+pub(crate) struct Returned {
+    /// The type as an expression may name it: with `_` for what it may not.
+    tokens: TokenStream,
+    /// Where the user wrote it.
+    span: Span,
+}
+
+impl Returned {
+    pub(crate) fn of(signature: &Signature) -> Self {
+        match &signature.output {
+            ReturnType::Default => {
+                let span = signature.ident.span();
+                Self {
+                    tokens: quote_spanned!(ours(span)=> ()),
+                    span,
+                }
+            }
+            ReturnType::Type(_, ty) => Self::new((**ty).clone()),
+        }
+    }
+
+    pub(crate) fn new(mut ty: Type) -> Self {
+        let span = ty.span();
+        Infer.visit_type_mut(&mut ty);
+        Self {
+            tokens: ty.into_token_stream(),
+            span,
+        }
+    }
+
+    /// A `return` that is never taken. It tells the compiler what the block
+    /// around it returns before it reads the user's code.
+    pub(crate) fn never_taken(&self, krate: &Crate) -> TokenStream {
+        let span = ours(self.span);
+        let private = krate.private(span);
+        let ty = &self.tokens;
+        quote_spanned!(span=> if false { return #private::declared::<#ty>(); })
+    }
+
+    /// What makes the return value of an error, if the type can hold one.
+    pub(crate) fn refusal(&self, krate: &Crate) -> TokenStream {
+        let span = ours(self.span);
+        let private = krate.private(span);
+        let ty = &self.tokens;
+        quote_spanned!(span=> #private::refusal::<#ty>())
+    }
+}
+
+/// Puts `_` where a type cannot be named.
+struct Infer;
+
+impl VisitMut for Infer {
+    fn visit_type_mut(&mut self, ty: &mut Type) {
+        let span = match ty {
+            Type::ImplTrait(opaque) => opaque.impl_token.span,
+            Type::Never(never) => never.bang_token.span,
+            _ => return visit_mut::visit_type_mut(self, ty),
+        };
+        let underscore_token = Token![_](span);
+        *ty = Type::Infer(TypeInfer {
+            attrs: Vec::new(),
+            underscore_token,
+        });
+    }
+}
+
+/// Refuses a return type that is no `Result` at first sight. All others are
+/// for the compiler to judge, as only it sees through an alias.
+pub(crate) fn refuse_unfit(signature: &Signature) -> syn::Result<()> {
+    let name = &signature.ident;
+    match &signature.output {
+        ReturnType::Default => {}
+        ReturnType::Type(_, ty) if matches!(**ty, Type::Never(_)) => {}
+        ReturnType::Type(..) => return Ok(()),
+    }
+    Err(syn::Error::new(
+        name.span(),
+        format!(
+            "`{name}` has no way to say that the lock was not had: return a `Result<_, E>` with \
+             `E: From<dlock::LockError>`, or give `on_error = |error| …`"
+        ),
+    ))
+}
