@@ -74,14 +74,9 @@ async fn take_all(
     options: &Options,
     scope: &Scope,
 ) -> Result<Stake, LockError> {
-    let mut written: Vec<Arc<str>> = Vec::new();
-    for name in key.names() {
-        if !written.iter().any(|seen| **seen == *name) {
-            written.push(Arc::from(name));
-        }
-    }
+    let written = key.distinct();
     let mut sorted = written.clone();
-    sorted.sort();
+    sorted.sort_unstable();
     // Dropped on the way, they give back what was taken so far.
     let mut tenures = Vec::with_capacity(sorted.len());
     let mut locks = Vec::with_capacity(sorted.len());

@@ -51,6 +51,18 @@ impl LockKey {
         }
     }
 
+    /// The names in the order written, each once.
+    pub(crate) fn distinct(&self) -> Vec<Arc<str>> {
+        let mut distinct = Vec::with_capacity(1 + self.rest.len());
+        distinct.push(Arc::clone(&self.first));
+        for name in &self.rest {
+            if !distinct.contains(name) {
+                distinct.push(Arc::clone(name));
+            }
+        }
+        distinct
+    }
+
     /// Whether the key names one lock only.
     pub(crate) fn single(&self) -> Option<&Arc<str>> {
         self.rest.is_empty().then_some(&self.first)
