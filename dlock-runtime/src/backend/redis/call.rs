@@ -1,0 +1,277 @@
+//! One operation: its deadline, its connection, and what is done when no
+//! answer comes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::{Cmd, Pipeline, ServerError, Value};
+
+use super::clock::{Backoff, Deadline};
+use super::commands;
+use super::connections::Lane;
+use super::connector::{Connection, Connector, Lost};
+use super::errors::{Remedy, remedy};
+use super::scripts::Form;
+use crate::backend::BackendError;
+
+/// Sends the commands of one operation, until there is an answer or its time
+/// has passed.
+pub(super) struct Call<'a> {
+    connector: &'a Connector,
+    lane: Arc<Lane>,
+    deadline: Deadline,
+    backoff: Backoff,
+    started: Instant,
+    /// Why the last attempt came to nothing.
+    failure: Option<BackendError>,
+}
+
+/// What came of one attempt.
+pub(super) enum Attempt {
+    Answered(Vec<Value>),
+    /// The commands may have been run, or may be run yet.
+    Lost,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(connector: &'a Connector, lane: Arc<Lane>) -> Self {
+        let started = Instant::now();
+        Self {
+            connector,
+            lane,
+            deadline: Deadline::from(started, connector.settings.request_timeout),
+            backoff: Backoff::new(Duration::from_millis(10), Duration::from_millis(250)),
+            started,
+            failure: None,
+        }
+    }
+
+    /// Begins anew, with another deadline.
+    pub(super) fn restart(&mut self, deadline: Deadline) {
+        *self = Self {
+            deadline,
+            ..Self::new(self.connector, Arc::clone(&self.lane))
+        };
+    }
+
+    /// The connection for the next attempt; an error if the call's time has
+    /// passed or there cannot be one.
+    pub(super) async fn connection(&mut self) -> Result<Connection, BackendError> {
+        if self.failure.is_some() && self.deadline.has_passed() {
+            return Err(self.give_up());
+        }
+        self.lane.connection(self.deadline).await
+    }
+
+    /// Sends commands once. A connection on which nothing is heard for half of
+    /// the timeout is replaced, so that there is time to ask over a new one.
+    pub(super) async fn attempt(
+        &mut self,
+        connection: &Connection,
+        commands: &Pipeline,
+    ) -> Attempt {
+        match connection.run(commands, self.patience()).await {
+            Ok(answers) => Attempt::Answered(answers),
+            Err(lost) => {
+                self.lost(connection, lost);
+                Attempt::Lost
+            }
+        }
+    }
+
+    fn patience(&self) -> Deadline {
+        self.deadline
+            .within(self.connector.settings.request_timeout / 2)
+    }
+
+    fn lost(&mut self, connection: &Connection, lost: Lost) {
+        self.lane.discard(connection);
+        self.failure = Some(match lost {
+            Lost::Broken(error) => self.connector.place.unreachable(error),
+            Lost::TimedOut => self.connector.place.silent(self.started.elapsed()),
+        });
+    }
+
+    /// An error answer: `Ok` to try once more, after whatever pause that needs.
+    pub(super) async fn refused(
+        &mut self,
+        connection: &Connection,
+        key: &str,
+        error: &ServerError,
+    ) -> Result<(), BackendError> {
+        match remedy(error) {
+            Remedy::SendScript => return Ok(()),
+            Remedy::Retry => {}
+            Remedy::Reconnect => self.lane.discard(connection),
+            Remedy::Foreign => return Err(self.foreign(key).await),
+            Remedy::GiveUp => return Err(self.connector.place.refused(error)),
+        }
+        self.failure = Some(self.connector.place.refused(error));
+        self.pause().await
+    }
+
+    /// Waits a little before the next attempt, or fails if there is no time.
+    pub(super) async fn pause(&mut self) -> Result<(), BackendError> {
+        let pause = self.backoff.pause();
+        if self.deadline.remaining() <= pause {
+            return Err(self.give_up());
+        }
+        self.connector.clock.sleep(Deadline::after(pause)).await;
+        Ok(())
+    }
+
+    /// Sends one command until it is answered. It must do no harm when it is
+    /// run twice. `build` makes it in the form that the server can run.
+    pub(super) async fn ask(
+        &mut self,
+        key: &str,
+        build: impl Fn(Form) -> Cmd,
+    ) -> Result<Answer, BackendError> {
+        let mut form = Form::Digest;
+        let mut repeated = false;
+        loop {
+            let connection = self.connection().await?;
+            let sent_at = Instant::now();
+            match connection.run_one(&build(form), self.patience()).await {
+                Err(lost) => {
+                    self.lost(&connection, lost);
+                    repeated = true;
+                    self.pause().await?;
+                }
+                Ok(Value::ServerError(error)) => {
+                    if remedy(&error) == Remedy::SendScript {
+                        form = Form::Source;
+                    }
+                    self.refused(&connection, key, &error).await?;
+                }
+                Ok(value) => {
+                    return Ok(Answer {
+                        value,
+                        sent_at,
+                        repeated,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Sends `count` commands together, and those again that were not answered.
+    /// An answer for each, in order.
+    pub(super) async fn ask_all<'k>(
+        &mut self,
+        count: usize,
+        key: impl Fn(usize) -> &'k str,
+        build: impl Fn(usize, Form) -> Cmd,
+    ) -> Vec<Result<Answer, BackendError>> {
+        let mut answers: Vec<Option<Result<Answer, BackendError>>> = Vec::new();
+        answers.resize_with(count, || None);
+        let mut form = Form::Digest;
+        let mut repeated = false;
+        let failure = loop {
+            let open: Vec<_> = (0..count)
+                .filter(|&index| answers[index].is_none())
+                .collect();
+            if open.is_empty() {
+                break None;
+            }
+            let connection = match self.connection().await {
+                Ok(connection) => connection,
+                Err(error) => break Some(error),
+            };
+            let sent_at = Instant::now();
+            let commands = commands::pipeline(open.iter().map(|&index| build(index, form)));
+            let paused = match self.attempt(&connection, &commands).await {
+                Attempt::Lost => {
+                    repeated = true;
+                    self.pause().await
+                }
+                Attempt::Answered(values) => {
+                    let mut again = None;
+                    for (index, value) in open.into_iter().zip(values) {
+                        let Value::ServerError(error) = value else {
+                            answers[index] = Some(Ok(Answer {
+                                value,
+                                sent_at,
+                                repeated,
+                            }));
+                            continue;
+                        };
+                        match remedy(&error) {
+                            Remedy::SendScript | Remedy::Retry | Remedy::Reconnect => {
+                                again = Some(error);
+                            }
+                            Remedy::Foreign => {
+                                answers[index] = Some(Err(self.foreign(key(index)).await));
+                            }
+                            Remedy::GiveUp => {
+                                answers[index] = Some(Err(self.connector.place.refused(&error)));
+                            }
+                        }
+                    }
+                    match again {
+                        None => Ok(()),
+                        Some(error) => {
+                            if remedy(&error) == Remedy::SendScript {
+                                form = Form::Source;
+                            }
+                            self.refused(&connection, "", &error).await
+                        }
+                    }
+                }
+            };
+            if let Err(error) = paused {
+                break Some(error);
+            }
+        };
+        answers
+            .into_iter()
+            .map(|answer| {
+                answer.unwrap_or_else(|| {
+                    Err(failure
+                        .clone()
+                        .unwrap_or_else(|| self.connector.place.nonsense()))
+                })
+            })
+            .collect()
+    }
+
+    pub(super) fn nonsense(&self) -> BackendError {
+        self.connector.place.nonsense()
+    }
+
+    /// Why there is no answer.
+    pub(super) fn give_up(&mut self) -> BackendError {
+        self.failure
+            .take()
+            .unwrap_or_else(|| self.connector.place.silent(self.started.elapsed()))
+    }
+
+    /// Says which of the keys is not dlock's.
+    pub(super) async fn foreign(&mut self, key: &str) -> BackendError {
+        let connection = match self.connection().await {
+            Ok(connection) => connection,
+            Err(error) => return error,
+        };
+        let Attempt::Answered(types) = self.attempt(&connection, &commands::types(key)).await
+        else {
+            return self.give_up();
+        };
+        let types: Vec<_> = types
+            .into_iter()
+            .map(|name| match name {
+                Value::SimpleString(name) => name,
+                _ => "value".to_owned(),
+            })
+            .collect();
+        self.connector.place.one_is_foreign(key, &types)
+    }
+}
+
+/// An answer to [`Call::ask`].
+pub(super) struct Answer {
+    pub(super) value: Value,
+    /// When the command was sent that was answered.
+    pub(super) sent_at: Instant,
+    /// The command was sent before, and that answer was lost.
+    pub(super) repeated: bool,
+}

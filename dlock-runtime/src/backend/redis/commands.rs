@@ -1,0 +1,236 @@
+//! Every command that dlock sends, and nothing else.
+
+use std::time::Duration;
+
+use redis::{Cmd, Pipeline};
+
+use super::names::{LockValue, Name, Process, QueueEntry, Shown, TOKEN, mode_arg};
+use super::scripts::{
+    ACQUIRE, ALIVE, FLOOR, Form, INSPECT, RELEASE, RELEASE_READ, RENEW, RENEW_READ,
+};
+use crate::backend::{Mode, Request};
+use crate::token::TOKENS_PER_GRANT;
+
+/// Whether one who does not get the lock stays in its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    Try,
+    Queue,
+}
+
+/// Takes a free lock, and draws a token behind it. Two plain commands: a
+/// script that does both is dearer for the server than the two together.
+/// Nobody else can be granted the key between them, unless the server stalls
+/// for longer than the ttl, and then the lease has ended for its owner too.
+pub(super) fn take(request: &Request) -> Pipeline {
+    let Request { key, owner, .. } = request;
+    let mut set = Cmd::with_capacity(6, 64 + key.len());
+    set.arg("SET")
+        .arg(Name::lock(key))
+        .arg(Shown(LockValue {
+            mode: Mode::Write,
+            owner: *owner,
+        }))
+        .arg("NX")
+        .arg("PX")
+        .arg(ttl_ms(request));
+    pipeline([set, draw_token()])
+}
+
+pub(super) fn draw_token() -> Cmd {
+    let mut draw = Cmd::with_capacity(3, 20);
+    draw.arg("INCRBY").arg(TOKEN).arg(TOKENS_PER_GRANT);
+    draw
+}
+
+/// Lifts the token counter to the server's clock, and to `lowest`.
+pub(super) fn lift_tokens(lowest: u64) -> Cmd {
+    let mut lift = FLOOR.command(Form::Source, 1, 1);
+    lift.arg(TOKEN).arg(lowest);
+    lift
+}
+
+pub(super) fn acquire(form: Form, request: &Request, process: Process, patience: Patience) -> Cmd {
+    let mut acquire = ACQUIRE.command(form, 4, 6);
+    three_keys(&mut acquire, &request.key);
+    acquire
+        .arg(TOKEN)
+        .arg(mode_arg(request.mode))
+        .arg(Shown(request.owner))
+        .arg(ttl_ms(request))
+        .arg(Shown(process))
+        .arg(u8::from(patience == Patience::Queue))
+        .arg(TOKENS_PER_GRANT);
+    acquire
+}
+
+pub(super) fn renew(form: Form, request: &Request) -> Cmd {
+    let Request { key, owner, .. } = request;
+    match request.mode {
+        Mode::Write => {
+            let mut renew = RENEW.command(form, 2, 2);
+            renew
+                .arg(Name::lock(key))
+                .arg(Name::queue(key))
+                .arg(Shown(LockValue {
+                    mode: Mode::Write,
+                    owner: *owner,
+                }))
+                .arg(ttl_ms(request));
+            renew
+        }
+        Mode::Read => {
+            let mut renew = RENEW_READ.command(form, 3, 2);
+            three_keys(&mut renew, key);
+            renew.arg(Shown(owner)).arg(ttl_ms(request));
+            renew
+        }
+    }
+}
+
+/// Gives a lease back. With `queued_by`, the owner may be in the queue of that
+/// process instead, or as well.
+pub(super) fn release(form: Form, request: &Request, queued_by: Option<Process>) -> Cmd {
+    let Request {
+        key, mode, owner, ..
+    } = request;
+    let mut release = match mode {
+        Mode::Write => {
+            let mut release = RELEASE.command(form, 3, 2);
+            three_keys(&mut release, key);
+            release.arg(Shown(LockValue {
+                mode: *mode,
+                owner: *owner,
+            }));
+            release
+        }
+        Mode::Read => {
+            let mut release = RELEASE_READ.command(form, 3, 2);
+            three_keys(&mut release, key);
+            release.arg(Shown(owner));
+            release
+        }
+    };
+    if let Some(process) = queued_by {
+        release.arg(Shown(QueueEntry {
+            mode: *mode,
+            owner: *owner,
+            ttl_ms: ttl_ms(request),
+            process,
+        }));
+    }
+    release
+}
+
+pub(super) fn inspect(form: Form, key: &str) -> Cmd {
+    let mut inspect = INSPECT.command(form, 3, 0);
+    three_keys(&mut inspect, key);
+    inspect
+}
+
+/// One step through the names of all keys.
+pub(super) fn scan(cursor: u64, pattern: &str) -> Cmd {
+    let mut scan = redis::cmd("SCAN");
+    scan.arg(cursor)
+        .arg("MATCH")
+        .arg(pattern)
+        .arg("COUNT")
+        .arg(1000);
+    scan
+}
+
+/// What these locks hold.
+pub(super) fn values<'a>(keys: impl Iterator<Item = &'a str>) -> Cmd {
+    let mut get = redis::cmd("MGET");
+    for key in keys {
+        get.arg(Name::lock(key));
+    }
+    get
+}
+
+/// The waiters of this process are alive.
+pub(super) fn heartbeat(process: Process) -> Cmd {
+    let mut set = redis::cmd("SET");
+    set.arg(process.alive_key())
+        .arg(1)
+        .arg("PX")
+        .arg(whole_ms(ALIVE));
+    set
+}
+
+/// This process has no more waiters.
+pub(super) fn farewell(process: Process) -> Cmd {
+    let mut delete = redis::cmd("DEL");
+    delete.arg(process.alive_key());
+    delete
+}
+
+/// What stands where the keys of a lock belong: for an error message.
+pub(super) fn types(key: &str) -> Pipeline {
+    let type_of = |name: &dyn std::fmt::Display| {
+        let mut command = redis::cmd("TYPE");
+        command.arg(Shown(name));
+        command
+    };
+    pipeline([
+        type_of(&Name::lock(key)),
+        type_of(&Name::queue(key)),
+        type_of(&Name::readers(key)),
+        type_of(&TOKEN),
+    ])
+}
+
+pub(super) fn setting(name: &str) -> Cmd {
+    let mut get = redis::cmd("CONFIG");
+    get.arg("GET").arg(name);
+    get
+}
+
+/// A message to nobody in particular, to see whether messages may be sent.
+pub(super) fn test_message(process: Process) -> Cmd {
+    let mut publish = redis::cmd("PUBLISH");
+    publish.arg(process.wake_channel()).arg("");
+    publish
+}
+
+pub(super) fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> Pipeline {
+    let commands = commands.into_iter();
+    let mut pipeline = Pipeline::with_capacity(commands.size_hint().0);
+    for command in commands {
+        pipeline.add_command(command);
+    }
+    pipeline
+}
+
+fn three_keys(command: &mut Cmd, key: &str) {
+    command
+        .arg(Name::lock(key))
+        .arg(Name::queue(key))
+        .arg(Name::readers(key));
+}
+
+fn ttl_ms(request: &Request) -> u64 {
+    whole_ms(request.ttl)
+}
+
+/// Redis counts in milliseconds; a lease must not end before its ttl. A
+/// century is as good as any longer one, and the server refuses those that
+/// overflow its clock.
+fn whole_ms(duration: Duration) -> u64 {
+    const CENTURY: u128 = 100 * 365 * 24 * 3600 * 1000;
+    let ms = duration.as_nanos().div_ceil(1_000_000).clamp(1, CENTURY);
+    u64::try_from(ms).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_not_shortened_by_rounding() {
+        assert_eq!(whole_ms(Duration::from_millis(250)), 250);
+        assert_eq!(whole_ms(Duration::from_nanos(1_000_001)), 2);
+        assert_eq!(whole_ms(Duration::ZERO), 1);
+        assert_eq!(whole_ms(Duration::MAX), 3_153_600_000_000);
+    }
+}

@@ -1,0 +1,262 @@
+//! One connection for each runtime that calls.
+//!
+//! A connection's socket belongs to the runtime that made it: it is not read
+//! while that runtime does not run, and is gone with it. A hop to a runtime of
+//! dlock's own costs a lone caller nearly half of its speed, so each runtime
+//! gets a connection when it first asks. The client's own `ConnectionManager`
+//! is no help: it sends a command again whose answer was lost, and it knows
+//! nothing of runtimes that end.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use tokio::runtime::{Handle, Id};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+use super::clock::{Backoff, Deadline};
+use super::connector::{Connection, Connector, Listener, Opened};
+use super::errors;
+use crate::backend::{BackendError, BackendErrorKind};
+
+/// The lanes of a backend. Dropping them closes every connection.
+pub(super) struct Connections {
+    connector: Arc<Connector>,
+    lanes: RwLock<HashMap<Id, Arc<Lane>>>,
+}
+
+/// The connection of one runtime, made anew whenever it is needed and there is
+/// none.
+///
+/// A task of that runtime keeps it. It, not a caller, makes the connection:
+/// a caller's future may be dropped or left unpolled at any await, and the
+/// others would wait for it.
+pub(super) struct Lane {
+    connector: Arc<Connector>,
+    state: watch::Sender<State>,
+    demand: Notify,
+    keeper: OnceLock<AbortHandle>,
+}
+
+#[derive(Clone)]
+enum State {
+    /// There is no connection, or not yet.
+    Idle,
+    Ready(Connection),
+    /// The last attempt failed.
+    Failed(BackendError),
+    /// The runtime has ended.
+    Gone,
+}
+
+impl Connections {
+    pub(super) fn new(connector: Arc<Connector>) -> Arc<Self> {
+        Arc::new(Self {
+            connector,
+            lanes: RwLock::default(),
+        })
+    }
+
+    /// The lane of the runtime that this is called on.
+    pub(super) fn here(self: &Arc<Self>) -> Result<Arc<Lane>, BackendError> {
+        let runtime = Handle::try_current().map_err(|_| errors::outside_runtime())?;
+        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lane) = lanes.get(&runtime.id()) {
+            return Ok(Arc::clone(lane));
+        }
+        drop(lanes);
+        Ok(self.open(&runtime, None))
+    }
+
+    /// The lane of the manager's own runtime, over which messages come too.
+    pub(super) fn with_messages(
+        self: &Arc<Self>,
+        listener: Listener,
+    ) -> Result<Arc<Lane>, BackendError> {
+        let runtime = Handle::try_current().map_err(|_| errors::outside_runtime())?;
+        Ok(self.open(&runtime, Some(listener)))
+    }
+
+    fn open(self: &Arc<Self>, runtime: &Handle, listener: Option<Listener>) -> Arc<Lane> {
+        let id = runtime.id();
+        let lane = Arc::new(Lane {
+            connector: Arc::clone(&self.connector),
+            state: watch::Sender::new(State::Idle),
+            demand: Notify::new(),
+            keeper: OnceLock::new(),
+        });
+        {
+            let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
+            match lanes.entry(id) {
+                Entry::Occupied(open) => return Arc::clone(open.get()),
+                Entry::Vacant(vacant) => vacant.insert(Arc::clone(&lane)),
+            };
+        }
+        let keeper = Keeper {
+            lane: Arc::clone(&lane),
+            connections: Arc::downgrade(self),
+            runtime: id,
+            listener,
+        };
+        // Its owner is the entry, which ends it. A runtime that is shutting
+        // down drops the task here and now, and with it the entry.
+        let task = runtime.spawn(keeper.keep());
+        let _ = lane.keeper.set(task.abort_handle());
+        lane
+    }
+
+    /// Closes every connection. What is asked of them from now on fails.
+    pub(super) fn close(&self) {
+        let lanes =
+            std::mem::take(&mut *self.lanes.write().unwrap_or_else(PoisonError::into_inner));
+        for lane in lanes.values() {
+            if let Some(keeper) = lane.keeper.get() {
+                keeper.abort();
+            }
+        }
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Lane {
+    /// The connection, made if there is none.
+    pub(super) async fn connection(&self, deadline: Deadline) -> Result<Connection, BackendError> {
+        if let State::Ready(connection) = &*self.state.borrow() {
+            return Ok(connection.clone());
+        }
+        self.next_connection(deadline).await
+    }
+
+    async fn next_connection(&self, deadline: Deadline) -> Result<Connection, BackendError> {
+        let start = std::time::Instant::now();
+        let mut state = self.state.subscribe();
+        let mut last = match &*state.borrow_and_update() {
+            State::Ready(connection) => return Ok(connection.clone()),
+            State::Gone => return Err(errors::runtime_gone()),
+            // A failure from before says nothing of now.
+            State::Failed(_) | State::Idle => None,
+        };
+        // By the manager's timers: until there is a connection it is not known
+        // whether this runtime has any.
+        let timeout = self.connector.clock.sleep(deadline);
+        tokio::pin!(timeout);
+        loop {
+            self.demand.notify_one();
+            tokio::select! {
+                biased;
+                changed = state.changed() => {
+                    if changed.is_err() {
+                        return Err(errors::runtime_gone());
+                    }
+                }
+                () = &mut timeout => {
+                    return Err(last.unwrap_or_else(|| {
+                        self.connector.place.silent(start.elapsed())
+                    }));
+                }
+            }
+            match &*state.borrow_and_update() {
+                State::Ready(connection) => return Ok(connection.clone()),
+                State::Gone => return Err(errors::runtime_gone()),
+                State::Failed(error) if error.kind() != BackendErrorKind::Unavailable => {
+                    return Err(error.clone());
+                }
+                State::Failed(error) => last = Some(error.clone()),
+                State::Idle => {}
+            }
+        }
+    }
+
+    /// Replaces a connection that does not answer or leads to the wrong server.
+    pub(super) fn discard(&self, connection: &Connection) {
+        self.state.send_if_modified(|state| {
+            let current = matches!(state, State::Ready(ready) if ready.id() == connection.id());
+            if current {
+                *state = State::Idle;
+            }
+            current
+        });
+        connection.discard();
+    }
+}
+
+/// The task of a lane.
+struct Keeper {
+    lane: Arc<Lane>,
+    connections: Weak<Connections>,
+    runtime: Id,
+    listener: Option<Listener>,
+}
+
+impl Keeper {
+    async fn keep(self) {
+        let mut backoff = new_backoff();
+        loop {
+            self.lane.demand.notified().await;
+            let connector = &self.lane.connector;
+            // Time for a second attempt within the timeout of a call.
+            let deadline = Deadline::after(connector.settings.request_timeout / 2);
+            match connector.open(self.listener.as_ref(), deadline).await {
+                Ok(opened) => {
+                    backoff = new_backoff();
+                    self.drive(opened).await;
+                }
+                Err(error) => {
+                    self.lane.state.send_replace(State::Failed(error));
+                    tokio::time::sleep(backoff.pause()).await;
+                }
+            }
+        }
+    }
+
+    /// Serves a connection until it breaks or is discarded.
+    async fn drive(&self, opened: Opened) {
+        let Opened {
+            connection,
+            mut driver,
+        } = opened;
+        self.lane
+            .state
+            .send_replace(State::Ready(connection.clone()));
+        if let Some(listener) = &self.listener {
+            // Messages were missed while there was no connection.
+            listener.waiters.wake_all();
+        }
+        tokio::select! {
+            biased;
+            () = &mut driver => {}
+            () = connection.discarded() => {}
+        }
+        // Whoever still waits for an answer learns that none will come.
+        drop(driver);
+        self.lane.discard(&connection);
+        if let Some(listener) = &self.listener {
+            listener.waiters.wake_all();
+        }
+    }
+}
+
+impl Drop for Keeper {
+    /// A runtime that ends drops its tasks, and this with them.
+    fn drop(&mut self) {
+        self.lane.state.send_replace(State::Gone);
+        if let Some(connections) = self.connections.upgrade() {
+            let mut lanes = connections
+                .lanes
+                .write()
+                .unwrap_or_else(PoisonError::into_inner);
+            lanes.remove(&self.runtime);
+        }
+    }
+}
+
+fn new_backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(20), Duration::from_millis(500))
+}

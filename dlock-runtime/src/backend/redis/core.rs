@@ -1,0 +1,128 @@
+//! A backend that has been started: what its operations share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use redis::Value;
+
+use super::call::Call;
+use super::clock::{Clock, Deadline};
+use super::commands;
+use super::connections::{Connections, Lane};
+use super::connector::{Connector, Listener};
+use super::errors;
+use super::hub::Hub;
+use super::names::Process;
+use super::settings::Settings;
+use super::suspects::Suspects;
+use super::waiters::Waiters;
+use crate::backend::{BackendError, TokenTier};
+
+/// A backend between its start and its stop.
+pub(super) struct Core {
+    pub(super) shared: Arc<Shared>,
+    pub(super) connections: Arc<Connections>,
+    pub(super) hub: Hub,
+    pub(super) suspects: Suspects,
+    pub(super) tokens: TokenTier,
+}
+
+/// What the operations have in common with the tasks of the backend.
+pub(super) struct Shared {
+    pub(super) connector: Arc<Connector>,
+    pub(super) process: Process,
+    pub(super) waiters: Arc<Waiters>,
+    /// The connection of the manager's own runtime, with the messages.
+    pub(super) lane: Arc<Lane>,
+}
+
+impl Core {
+    /// Connects, checks what the server promises, and starts the tasks, all on
+    /// the current runtime.
+    pub(super) async fn start(settings: Settings) -> Result<Self, BackendError> {
+        let clock = Clock::of_this_runtime().ok_or_else(errors::outside_runtime)?;
+        let place = settings.place();
+        let connector = Arc::new(Connector {
+            settings,
+            place,
+            clock,
+        });
+        let connections = Connections::new(Arc::clone(&connector));
+        let process = Process::unique();
+        let waiters = Waiters::new();
+        let listener = Listener {
+            process,
+            waiters: Arc::clone(&waiters),
+        };
+        let lane = connections.with_messages(listener)?;
+        let shared = Arc::new(Shared {
+            connector,
+            process,
+            waiters,
+            lane,
+        });
+        let tokens = shared.check_server().await?;
+        Ok(Self {
+            hub: Hub::start(&shared),
+            shared,
+            connections,
+            suspects: Suspects::default(),
+            tokens,
+        })
+    }
+
+    /// An operation on the runtime of its caller.
+    pub(super) fn call(&self) -> Result<Call<'_>, BackendError> {
+        Ok(Call::new(&self.shared.connector, self.connections.here()?))
+    }
+
+    pub(super) async fn stop(&self) {
+        let limit = self.shared.connector.settings.request_timeout;
+        self.hub.stop(&self.shared, limit).await;
+        self.connections.close();
+    }
+}
+
+impl Shared {
+    /// Whether the server can be worked with, and what its tokens are worth.
+    async fn check_server(&self) -> Result<TokenTier, BackendError> {
+        let Connector {
+            settings, place, ..
+        } = &*self.connector;
+        let deadline = Deadline::after(settings.request_timeout);
+        let connection = self.lane.connection(deadline).await?;
+        let names = ["appendonly", "appendfsync", "maxmemory", "maxmemory-policy"];
+        let commands = commands::pipeline(
+            std::iter::once(commands::test_message(self.process))
+                .chain(names.map(commands::setting)),
+        );
+        let mut answers = connection
+            .run(&commands, deadline)
+            .await
+            .map_err(|_| place.silent(settings.request_timeout))?
+            .into_iter();
+        if let Some(Value::ServerError(error)) = answers.next() {
+            return Err(place.refused(&error));
+        }
+        // Servers that are rented out refuse `CONFIG`.
+        let found: HashMap<String, String> = answers
+            .filter_map(|answer| redis::from_redis_value::<HashMap<_, _>>(answer).ok())
+            .flatten()
+            .collect();
+        let is = |name: &str, value: &str| found.get(name).is_some_and(|found| found == value);
+        if let Some(policy) = found.get("maxmemory-policy")
+            && policy != "noeviction"
+            && !is("maxmemory", "0")
+        {
+            tracing::warn!(
+                "{place} has maxmemory-policy {policy}: when its memory is full it drops locks \
+                 that are held; set noeviction, or use a server of its own for locks"
+            );
+        }
+        Ok(if is("appendonly", "yes") && is("appendfsync", "always") {
+            TokenTier::Strict
+        } else {
+            TokenTier::BestEffort
+        })
+    }
+}

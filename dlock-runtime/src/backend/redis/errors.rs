@@ -1,0 +1,300 @@
+//! What Redis and its client say, in the words of a [`BackendError`]: what
+//! happened, where, and what to do about it.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, ServerError};
+
+use super::names::{Name, TOKEN, wake_prefix};
+use crate::backend::{BackendError, BackendErrorKind};
+
+/// The server as it is named in messages, and the secret that they must not
+/// contain.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) address: String,
+    pub(super) secret: Option<String>,
+}
+
+/// What can be done about an error that the server answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Remedy {
+    /// Run the script in full.
+    SendScript,
+    /// The server cannot now but may be able to in a moment.
+    Retry,
+    /// Another connection may reach a server that can: after a failover, the
+    /// name of the old master may lead to the new one.
+    Reconnect,
+    /// What is at the key was not written by dlock.
+    Foreign,
+    /// Nothing that dlock could do.
+    GiveUp,
+}
+
+/// What to do when the server answers with this error.
+pub(super) fn remedy(error: &ServerError) -> Remedy {
+    match error.code() {
+        "NOSCRIPT" => Remedy::SendScript,
+        "LOADING" | "BUSY" | "TRYAGAIN" => Remedy::Retry,
+        "READONLY" | "MASTERDOWN" | "NOAUTH" => Remedy::Reconnect,
+        "DLOCKFOREIGN" | "WRONGTYPE" => Remedy::Foreign,
+        // `INCRBY` of something that is not a number.
+        "ERR"
+            if error
+                .details()
+                .is_some_and(|text| text.contains("not an integer")) =>
+        {
+            Remedy::Foreign
+        }
+        _ => Remedy::GiveUp,
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "redis at {}", self.address)
+    }
+}
+
+impl Place {
+    /// The server answered a command with an error.
+    pub(super) fn refused(&self, error: &ServerError) -> BackendError {
+        use BackendErrorKind::{Config, Unavailable};
+        let (kind, advice) = match error.code() {
+            "WRONGPASS" => (Config, "check the user and password in the URL"),
+            "NOAUTH" => (
+                Config,
+                "it wants a password; write redis://:password@host or \
+                                  redis://user:password@host",
+            ),
+            "NOPERM" => (
+                Config,
+                concat!(
+                    "allow it to this user: keys `~dlock:*`, channels `&",
+                    wake_prefix!(),
+                    "*`, and the commands set, get, mget, del, incrby, eval, evalsha, subscribe, \
+                 publish, scan and those of the scripts (@string, @list, @sortedset, @keyspace)"
+                ),
+            ),
+            "READONLY" | "MASTERDOWN" => {
+                (Unavailable, "it is a replica; name the master in the URL")
+            }
+            "LOADING" => (Unavailable, "it is still loading its data; try again"),
+            "BUSY" => (
+                Unavailable,
+                "somebody's script blocks it; end that with SCRIPT KILL",
+            ),
+            "OOM" => (Unavailable, "raise its maxmemory, or remove other data"),
+            "MISCONF" => (
+                Unavailable,
+                "it cannot save to disk; make room or see its log",
+            ),
+            "NOREPLICAS" => (Unavailable, "its min-replicas-to-write is not met"),
+            "DENIED" => (
+                Config,
+                "it is in protected mode; set a password, or bind an address",
+            ),
+            "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" => (
+                Config,
+                "it is a node of a cluster, which redis:// does not speak to",
+            ),
+            "ERR" => match error.details().unwrap_or_default() {
+                text if text.contains("DB index") => {
+                    (Config, "the URL names a database that it does not have")
+                }
+                text if text.contains("nknown command")
+                    || text.contains("nknown Redis command") =>
+                {
+                    (
+                        Config,
+                        "dlock needs Redis 6.2 or later, with no command renamed",
+                    )
+                }
+                text if text.contains("max number of clients") => {
+                    (Unavailable, "raise its maxclients")
+                }
+                _ => (Unavailable, "see its log"),
+            },
+            _ => (Unavailable, "see its log"),
+        };
+        let said = self.without_secret(&format!(
+            "{} {}",
+            error.code(),
+            error.details().unwrap_or_default()
+        ));
+        let message = format!("{self} answered: {}; {advice}", said.trim_end());
+        self.with_source(BackendError::new(kind, message), error.clone().into())
+    }
+
+    /// The connection could not be made or broke.
+    pub(super) fn unreachable(&self, error: RedisError) -> BackendError {
+        if let Ok(answer) = ServerError::try_from(error.clone()) {
+            return self.refused(&answer);
+        }
+        let (kind, advice) = match error.kind() {
+            ErrorKind::RESP3NotSupported => {
+                (BackendErrorKind::Config, "dlock needs Redis 6.2 or later")
+            }
+            ErrorKind::AuthenticationFailed => (
+                BackendErrorKind::Config,
+                "check the user and password in the URL",
+            ),
+            // What `redis` makes of a refused SELECT.
+            ErrorKind::Server(_) => (
+                BackendErrorKind::Config,
+                "check the database number in the URL",
+            ),
+            _ => (
+                BackendErrorKind::Unavailable,
+                "check that the server runs and that the URL names its host and port",
+            ),
+        };
+        let said = self.without_secret(&error.to_string());
+        self.with_source(
+            BackendError::new(kind, format!("{self}: {said}; {advice}")),
+            error,
+        )
+    }
+
+    /// The TLS handshake failed, or the TCP connection.
+    pub(super) fn no_connection(&self, error: io::Error) -> BackendError {
+        // rustls refuses a certificate with this kind.
+        let advice = if error.kind() == io::ErrorKind::InvalidData {
+            "check that the server speaks TLS (else write redis://) and that its certificate is \
+             valid for the host in the URL; name a private CA with `?ca=<path>`"
+        } else {
+            "check that the server runs and that the URL names its host and port"
+        };
+        BackendError::unavailable(format!("{self}: {error}; {advice}")).with_source(error)
+    }
+
+    /// Nothing was heard in time.
+    pub(super) fn silent(&self, after: Duration) -> BackendError {
+        BackendError::unavailable(format!(
+            "{self} did not answer within {after:?}; check the network, or raise the request \
+             timeout"
+        ))
+    }
+
+    /// An answer that the protocol does not know.
+    pub(super) fn nonsense(&self) -> BackendError {
+        BackendError::unavailable(format!(
+            "{self} gave an answer that Redis does not give; is there something else behind the \
+             URL?"
+        ))
+    }
+
+    /// Something that dlock did not write stands where one of its keys belongs.
+    pub(super) fn foreign(&self, name: &dyn fmt::Display, found: &str) -> BackendError {
+        BackendError::new(
+            BackendErrorKind::Config,
+            format!(
+                "{self}: the key `{name}` holds a {found} that dlock did not write; remove it, or \
+                 keep dlock's keys apart with another namespace or database"
+            ),
+        )
+    }
+
+    /// The same, where it is one of the keys of a lock or the token counter.
+    /// `types` are the answers to [`types`](super::commands::types).
+    pub(super) fn one_is_foreign(&self, key: &str, types: &[String]) -> BackendError {
+        let [lock, queue, readers] = [Name::lock(key), Name::queue(key), Name::readers(key)];
+        let expected: [(&dyn fmt::Display, &str); 4] = [
+            (&lock, "string"),
+            (&queue, "list"),
+            (&readers, "zset"),
+            (&TOKEN, "string"),
+        ];
+        let wrong = expected
+            .into_iter()
+            .zip(types)
+            .find(|((_, wanted), found)| found != wanted && *found != "none");
+        match wrong {
+            Some(((name, _), found)) => self.foreign(name, found),
+            // The types are as they should be, so it is the value.
+            None => self.foreign(&lock, "string"),
+        }
+    }
+
+    /// Servers repeat arguments in some messages, and a `HELLO` that was
+    /// renamed away has the password among them.
+    fn without_secret(&self, text: &str) -> String {
+        match &self.secret {
+            Some(secret) if !secret.is_empty() => text.replace(secret.as_str(), "***"),
+            _ => text.to_owned(),
+        }
+    }
+
+    fn with_source(&self, error: BackendError, source: RedisError) -> BackendError {
+        let shown = source.to_string();
+        if self.without_secret(&shown) == shown {
+            error.with_source(source)
+        } else {
+            error
+        }
+    }
+}
+
+/// A future has no runtime to run on.
+pub(super) fn outside_runtime() -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unsupported,
+        "called outside a tokio runtime; call it from a task of one, for example under \
+         `#[tokio::main]`",
+    )
+}
+
+/// The runtime ended under a call, or cannot do network I/O.
+pub(super) fn runtime_gone() -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unsupported,
+        "the tokio runtime of this call is shutting down, or was built without `enable_all()`",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place() -> Place {
+        Place {
+            address: "db:6379".into(),
+            secret: Some("hunter2".into()),
+        }
+    }
+
+    fn answer(code: &str, detail: &str) -> ServerError {
+        redis::make_extension_error(code.into(), Some(detail.into()))
+            .try_into()
+            .expect("a server error")
+    }
+
+    #[test]
+    fn a_password_in_an_answer_is_not_shown() {
+        let error = place().refused(&answer(
+            "ERR",
+            "unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'hunter2'",
+        ));
+        let mut shown = format!("{error} {error:?}");
+        let mut cause = std::error::Error::source(&error);
+        while let Some(source) = cause {
+            shown.push_str(&format!("{source} {source:?}"));
+            cause = source.source();
+        }
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains("6.2"), "{shown}");
+    }
+
+    #[test]
+    fn what_is_foreign_is_named() {
+        let types = |types: [&str; 4]| types.map(str::to_owned);
+        let shown = |found| place().one_is_foreign("a", &types(found)).to_string();
+        assert!(shown(["string", "none", "none", "string"]).contains("`dlock:{a}` holds a string"));
+        assert!(shown(["hash", "none", "none", "string"]).contains("`dlock:{a}` holds a hash"));
+        assert!(shown(["string", "set", "none", "none"]).contains("`dlock:{a}:queue` holds a set"));
+        assert!(shown(["none", "none", "none", "list"]).contains("`dlock:token` holds a list"));
+    }
+}

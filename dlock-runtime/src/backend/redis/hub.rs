@@ -1,0 +1,97 @@
+//! What a backend does by itself, on the manager's own runtime: it looks after
+//! the waiters, and gives back what callers have left behind.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::clock::Deadline;
+use super::core::Shared;
+use super::give_back::GiveBack;
+use super::watch;
+
+/// The tasks of a backend. They end with this.
+pub(super) struct Hub {
+    left_behind: mpsc::UnboundedSender<GiveBack>,
+    stopping: CancellationToken,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Hub {
+    /// Starts the tasks on the current runtime.
+    pub(super) fn start(shared: &Arc<Shared>) -> Self {
+        let (left_behind, inbox) = mpsc::unbounded_channel();
+        let stopping = CancellationToken::new();
+        let tasks = vec![
+            tokio::spawn(watch::keep_watch(Arc::clone(shared), stopping.clone())),
+            tokio::spawn(give_back_all(Arc::clone(shared), inbox, stopping.clone())),
+        ];
+        Self {
+            left_behind,
+            stopping,
+            tasks: Mutex::new(tasks),
+        }
+    }
+
+    /// Works from a `Drop`, and outside a runtime.
+    pub(super) fn give_back(&self, what: GiveBack) {
+        // If the backend has stopped, the lease ends by its ttl.
+        let _ = self.left_behind.send(what);
+    }
+
+    /// Lets the tasks finish what they have begun, but no longer than `limit`.
+    pub(super) async fn stop(&self, shared: &Shared, limit: Duration) {
+        self.stopping.cancel();
+        let tasks = std::mem::take(&mut *self.tasks());
+        let deadline = Deadline::after(limit);
+        for mut task in tasks {
+            if shared
+                .connector
+                .clock
+                .bound(deadline, &mut task)
+                .await
+                .is_err()
+            {
+                task.abort();
+            }
+        }
+    }
+
+    fn tasks(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        for task in self.tasks().drain(..) {
+            task.abort();
+        }
+    }
+}
+
+/// Gives back whatever is sent to it, side by side: one that has to be repeated
+/// for a whole ttl must not hold up the others.
+async fn give_back_all(
+    shared: Arc<Shared>,
+    mut inbox: mpsc::UnboundedReceiver<GiveBack>,
+    stopping: CancellationToken,
+) {
+    let mut under_way = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = under_way.join_next() => {}
+            left = inbox.recv() => match left {
+                Some(left) => {
+                    under_way.spawn(left.run(Arc::clone(&shared), stopping.clone()));
+                }
+                None => break,
+            },
+            () = stopping.cancelled(), if !inbox.is_closed() => inbox.close(),
+        }
+    }
+    while under_way.join_next().await.is_some() {}
+}

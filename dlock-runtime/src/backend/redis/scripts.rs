@@ -1,0 +1,80 @@
+//! The Lua scripts: one file for each operation, each atomic at the server.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::Cmd;
+
+use super::names::{alive_prefix, wake_prefix};
+
+// Literals, because the scripts are put together when dlock is compiled.
+macro_rules! alive_ms {
+    () => {
+        8000
+    };
+}
+macro_rules! claim_ms {
+    () => {
+        3000
+    };
+}
+
+/// How long a process counts as alive after it was last heard of.
+pub(super) const ALIVE: Duration = Duration::from_millis(alive_ms!());
+
+/// A script, with the digest by which the server knows it.
+pub(super) struct Script {
+    source: &'static str,
+    sha: LazyLock<String>,
+}
+
+/// How a script is named in a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// By its digest: the server has it from an earlier call.
+    Digest,
+    /// In full: the server has just said `NOSCRIPT`, because it was restarted
+    /// or its scripts were flushed. Running it this way loads it too.
+    Source,
+}
+
+impl Script {
+    /// A command that runs the script; the keys and arguments are added to it.
+    pub(super) fn command(&self, form: Form, keys: usize, args: usize) -> Cmd {
+        let mut command = Cmd::with_capacity(3 + keys + args, 64 + 48 * (keys + args));
+        match form {
+            Form::Digest => command.arg("EVALSHA").arg(self.sha.as_str()),
+            Form::Source => command.arg("EVAL").arg(self.source),
+        };
+        command.arg(keys);
+        command
+    }
+}
+
+macro_rules! script {
+    ($($file:literal),+) => {
+        Script {
+            source: SOURCE!($($file),+),
+            sha: LazyLock::new(|| {
+                redis::Script::new(SOURCE!($($file),+)).get_hash().to_owned()
+            }),
+        }
+    };
+}
+macro_rules! SOURCE {
+    ($($file:literal),+) => {
+        concat!(
+            "local ALIVE, ALIVE_MS = '", alive_prefix!(), "', ", alive_ms!(), "\n",
+            "local WAKE, CLAIM_MS = '", wake_prefix!(), "', ", claim_ms!(), "\n",
+            $(include_str!(concat!("scripts/", $file, ".lua"))),+
+        )
+    };
+}
+
+pub(super) static ACQUIRE: Script = script!("prelude", "acquire");
+pub(super) static RENEW: Script = script!("renew");
+pub(super) static RENEW_READ: Script = script!("prelude", "renew_read");
+pub(super) static RELEASE: Script = script!("release_head", "prelude", "release");
+pub(super) static RELEASE_READ: Script = script!("prelude", "release_read");
+pub(super) static FLOOR: Script = script!("floor");
+pub(super) static INSPECT: Script = script!("inspect");

@@ -1,0 +1,79 @@
+-- Takes the lock, or a place in its queue. The one question of a waiter, asked
+-- as often as it likes: who holds the lock already has its lease extended, and
+-- who is in the queue keeps its place.
+--
+--   KEYS[1] lock  KEYS[2] queue  KEYS[3] readers  KEYS[4] token counter
+--   ARGV[1] mode: w or r   ARGV[2] owner   ARGV[3] ttl in ms
+--   ARGV[4] the process    ARGV[5] 1 to queue, 0 only to try
+--   ARGV[6] how many token numbers a grant reserves
+--
+-- Returns the last of the reserved token numbers, or 0 if the lock was not had.
+
+local mode, owner, ttl, process = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local waits = ARGV[5] == '1'
+local entry = mode .. ':' .. owner .. ':' .. ARGV[3] .. ':' .. process
+
+local held, value = state()
+if held == 'foreign' then
+  return redis.error_reply('DLOCKFOREIGN the value was not written by dlock')
+end
+
+-- Drawn after the lock was taken, so before any later grant.
+local function granted()
+  return redis.call('INCRBY', KEYS[4], ARGV[6])
+end
+
+-- Held already: a grant that this answers, or a repetition.
+if value == 'w:' .. owner then
+  redis.call('PEXPIRE', lock, ARGV[3])
+  keep_queue(ttl, ttl)
+  return granted()
+end
+if held == 'read' and mode == 'r' and redis.call('ZSCORE', readers, owner) then
+  keep_queue(let_in(owner, ttl, false), ttl)
+  return granted()
+end
+
+local function take()
+  if mode == 'w' then
+    redis.call('SET', lock, 'w:' .. owner, 'PX', ARGV[3])
+  else
+    let_in(owner, ttl, held == 'free')
+  end
+  return granted()
+end
+
+local function enqueue()
+  if not redis.call('LPOS', queue, entry) then
+    redis.call('RPUSH', queue, entry)
+  end
+  redis.call('SET', ALIVE .. process, '1', 'PX', ALIVE_MS)
+  keep_queue(math.max(redis.call('PTTL', lock), 0), ttl)
+end
+
+if held == 'free' or (held == 'read' and mode == 'r') then
+  if redis.call('EXISTS', queue) == 0 then
+    return take()
+  end
+  -- Nobody overtakes those who came before.
+  if waits then
+    enqueue()
+  end
+  local given, mine = advance(held == 'read', entry)
+  if mine then
+    return granted()
+  elseif waits or given == 'w' or redis.call('EXISTS', queue) == 1 then
+    return 0
+  elseif given == 'r' and mode == 'w' then
+    return 0
+  elseif given == 'r' then
+    held = 'read'
+  end
+  -- Who was queued is dead, or is a reader and has been let in.
+  return take()
+end
+
+if waits then
+  enqueue()
+end
+return 0

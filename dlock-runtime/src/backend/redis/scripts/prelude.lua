@@ -1,0 +1,146 @@
+-- Shared by the scripts that hand a lock on. They all get
+--   KEYS[1] the lock   KEYS[2] the list of its waiters   KEYS[3] its readers
+-- and, put in front of this file by scripts.rs, the constants
+--   ALIVE, WAKE          the prefixes of a process's keys
+--   ALIVE_MS, CLAIM_MS   how long a heartbeat counts, and a grant waits
+--
+-- What the keys hold:
+--   lock     "w:<owner>": one writer. "r:<owner>": readers, listed in KEYS[3];
+--            the owner is the reader who was let in last by the queue, so that
+--            the value changes whenever waiting readers got in.
+--   queue    "<mode>:<owner>:<ttl ms>:<process>", first come first
+--   readers  a sorted set: owner, with the end of its lease in unix ms
+
+local lock, queue, readers = KEYS[1], KEYS[2], KEYS[3]
+
+-- Redis would write a large number with an exponent, or round it.
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- The queue outlives the lock a little: if the holder dies, the waiters keep
+-- their places until one of them notices.
+local function keep_queue(lock_ms, ttl)
+  redis.call('PEXPIRE', queue, text(lock_ms + math.max(ttl, CLAIM_MS)))
+end
+
+-- The lock lasts as long as the last of its readers. Returns how long.
+local function keep_readers(time)
+  local last = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]
+  redis.call('PEXPIREAT', lock, last)
+  redis.call('PEXPIREAT', readers, last)
+  return last - time
+end
+
+-- Who holds the lock: 'free', 'write', 'read', or 'foreign' if what is there
+-- was not written by dlock; and the value. Readers whose lease has ended go.
+local function state()
+  local value = redis.call('GET', lock)
+  if not value then
+    return 'free'
+  end
+  local mode = string.match(value, '^([rw]):%x+%.%x+$')
+  if mode == 'w' then
+    return 'write', value
+  elseif mode ~= 'r' then
+    return 'foreign'
+  end
+  redis.call('ZREMRANGEBYSCORE', readers, '-inf', text(now()))
+  if redis.call('EXISTS', readers) == 0 then
+    redis.call('DEL', lock)
+    return 'free'
+  end
+  return 'read', value
+end
+
+-- Lets a reader in, beside the readers who are in already if there are any.
+local function let_in(owner, ms, opens)
+  local time = now()
+  redis.call('ZADD', readers, text(time + ms), owner)
+  if opens then
+    redis.call('SET', lock, 'r:' .. owner)
+  end
+  return keep_readers(time)
+end
+
+-- Gives the lock to the waiter at the head of the queue, and if that is a
+-- reader, to the readers right behind it. With `shared`, readers hold the lock
+-- and only readers can be let in. `here` is the entry of the caller, who is
+-- alive for certain and needs no message. Returns the mode that was given, if
+-- any, and whether the caller is among them.
+--
+-- A waiter whose process has not been heard of for ALIVE_MS is dropped. One
+-- whose process is alive but does not listen just now keeps its place, and the
+-- lock goes to the next who listens: a process that was killed is passed over
+-- at once, because its connection is closed. If nobody listens the lock goes
+-- to the first who is alive, whose process looks for itself every second.
+local function advance(shared, here)
+  local given, mine = nil, false
+  local deaf, alive, listens = {}, {}, {}
+
+  local function is_alive(process)
+    if alive[process] == nil then
+      alive[process] = redis.call('EXISTS', ALIVE .. process) == 1
+    end
+    return alive[process]
+  end
+
+  local function told(process, entry)
+    if listens[process] == false then
+      return false
+    end
+    local heard = redis.call('PUBLISH', WAKE .. process, entry .. ' ' .. lock)
+    listens[process] = heard > 0
+    return listens[process]
+  end
+
+  local function give(mode, owner, ttl, caller)
+    -- A waiter gets a short lease, which it turns into a whole one by its
+    -- answer: should it have died, the others need not wait for its ttl.
+    local ms = caller and ttl or math.min(ttl, CLAIM_MS)
+    if mode == 'w' then
+      redis.call('SET', lock, 'w:' .. owner, 'PX', text(ms))
+    else
+      ms = let_in(owner, ms, true)
+      shared = true
+    end
+    given, mine = mode, mine or caller
+    keep_queue(ms, ttl)
+  end
+
+  while given ~= 'w' do
+    local entry = redis.call('LPOP', queue)
+    if not entry then
+      break
+    end
+    local mode, owner, ttl, process =
+      string.match(entry, '^([rw]):(%x+%.%x+):(%d+):(.+)$')
+    local caller = entry == here
+    if mode and (caller or is_alive(process)) then
+      if mode == 'w' and shared then
+        redis.call('LPUSH', queue, entry)
+        break
+      elseif caller or told(process, entry) then
+        give(mode, owner, tonumber(ttl), caller)
+      else
+        deaf[#deaf + 1] = entry
+      end
+    end
+  end
+
+  local first = 1
+  if deaf[1] and not given and not shared then
+    local mode, owner, ttl = string.match(deaf[1], '^([rw]):(%x+%.%x+):(%d+):')
+    give(mode, owner, tonumber(ttl), false)
+    first = 2
+  end
+  for index = #deaf, first, -1 do
+    redis.call('LPUSH', queue, deaf[index])
+  end
+  return given, mine
+end

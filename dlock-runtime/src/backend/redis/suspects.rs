@@ -1,0 +1,52 @@
+//! Holders of whom an earlier command may still be under way.
+//!
+//! A request that got its lock after an answer was lost holds it like any
+//! other. But the lost command may be run yet; after the release it would lock
+//! the key again, for nobody. So such a release is repeated for a while.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::clock::Deadline;
+use crate::backend::{Owner, Request};
+
+#[derive(Default)]
+pub(super) struct Suspects {
+    /// Spares every release a lock in the usual case.
+    any: AtomicBool,
+    table: Mutex<HashMap<Owner, Suspect>>,
+}
+
+struct Suspect {
+    sent_at: Instant,
+    /// What was sent then locks nothing any more.
+    until: Deadline,
+}
+
+impl Suspects {
+    /// A command of this request, sent at this time, was never answered.
+    pub(super) fn add(&self, request: &Request, sent_at: Instant) {
+        let until = Deadline::from(sent_at, request.ttl);
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those whose lease was lost are never taken out.
+        table.retain(|_, suspect| !suspect.until.has_passed());
+        table.insert(request.owner, Suspect { sent_at, until });
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Takes an owner out: when its unanswered command was sent, if that is
+    /// still of any concern.
+    pub(super) fn take(&self, owner: Owner) -> Option<Instant> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let suspect = table.remove(&owner);
+        self.any.store(!table.is_empty(), Ordering::Release);
+        suspect
+            .filter(|suspect| !suspect.until.has_passed())
+            .map(|suspect| suspect.sent_at)
+    }
+}

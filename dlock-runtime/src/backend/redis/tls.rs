@@ -1,0 +1,79 @@
+//! Encrypted connections (`rediss://`).
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::settings::invalid;
+use crate::backend::{BackendError, BackendErrorKind};
+
+/// Whom to trust.
+#[derive(Clone)]
+pub(super) struct Tls(Arc<ClientConfig>);
+
+impl Tls {
+    /// Trusts the authority in the file, or else the system's and Mozilla's: a
+    /// container often has none of its own.
+    pub(super) fn new(ca: Option<&str>) -> Result<Self, BackendError> {
+        let mut roots = RootCertStore::empty();
+        match ca {
+            Some(path) => trust_file(&mut roots, path)?,
+            None => {
+                // One unreadable certificate among the system's is no reason
+                // to trust none of the others.
+                let found = rustls_native_certs::load_native_certs();
+                roots.add_parsable_certificates(found.certs);
+                roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+            }
+        }
+        // A provider of our own choice leaves the process-wide default to the
+        // application.
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| {
+                BackendError::new(BackendErrorKind::Config, "TLS could not be set up")
+                    .with_source(error)
+            })?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// Encrypts a connection, and checks that the server is `host`.
+    pub(super) async fn encrypt(
+        &self,
+        host: &str,
+        stream: TcpStream,
+    ) -> io::Result<TlsStream<TcpStream>> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        TlsConnector::from(Arc::clone(&self.0))
+            .connect(name, stream)
+            .await
+    }
+}
+
+fn trust_file(roots: &mut RootCertStore, path: &str) -> Result<(), BackendError> {
+    let unreadable = |error: &dyn fmt::Display| {
+        invalid(format!(
+            "the certificates in `ca={path}` cannot be used: {error}"
+        ))
+    };
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?;
+    for certificate in certificates {
+        let certificate = certificate.map_err(|error| unreadable(&error))?;
+        roots.add(certificate).map_err(|error| unreadable(&error))?;
+    }
+    if roots.is_empty() {
+        return Err(unreadable(&"the file holds none; it must be in PEM form"));
+    }
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! The Redis backend against a real server, which each test starts and stops
+//! for itself. No sleep stands in for a condition: what a test waits for it
+//! asks for, with a limit that only a hang reaches.
+
+mod support;
+
+mod basics;
+mod waiting;
