@@ -1,0 +1,94 @@
+//! The command line.
+
+use std::error::Error;
+
+use dlock::{Config, LockError};
+use lexopt::prelude::*;
+
+pub(crate) const USAGE: &str = "\
+Usage: cargo run --example flash_sale -- [options]
+  --orders N        how many want to buy (5000)
+  --tasks N         how many orders each process serves at once (32)
+  --processes N     how many processes share the sale (1; on Redis 4)
+  --store URL       memory: or redis://host:port (else $DLOCK_URL, else memory:)
+  --without-lock    see what happens";
+
+pub(crate) struct Arguments {
+    pub(crate) orders: u64,
+    pub(crate) tasks: usize,
+    pub(crate) processes: usize,
+    pub(crate) store: Store,
+    pub(crate) locked: bool,
+    /// Names the sale, so that two of them share a store without meeting.
+    pub(crate) sale: String,
+    /// Which of several processes this is. They are started by the first one.
+    pub(crate) process: Option<usize>,
+}
+
+/// Where both the stock and the locks are.
+pub(crate) enum Store {
+    Memory,
+    #[cfg(feature = "redis")]
+    Redis(String),
+}
+
+impl Arguments {
+    pub(crate) fn parse() -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let mut arguments = Self {
+            orders: 5_000,
+            tasks: 32,
+            processes: 0,
+            store: Store::Memory,
+            locked: true,
+            sale: format!("flash-sale-{:08x}", fastrand::u32(..)),
+            process: None,
+        };
+        let mut url = std::env::var("DLOCK_URL").ok();
+        let mut parser = lexopt::Parser::from_env();
+        while let Some(argument) = parser.next()? {
+            match argument {
+                Long("orders") => arguments.orders = parser.value()?.parse()?,
+                Long("tasks") => arguments.tasks = parser.value()?.parse()?,
+                Long("processes") => arguments.processes = parser.value()?.parse()?,
+                Long("store") => url = Some(parser.value()?.parse()?),
+                Long("without-lock") => arguments.locked = false,
+                // What the first process tells the others.
+                Long("sale") => arguments.sale = parser.value()?.parse()?,
+                Long("process") => arguments.process = Some(parser.value()?.parse()?),
+                other => return Err(other.unexpected().into()),
+            }
+        }
+        arguments.store = match url.filter(|url| !url.is_empty()) {
+            None => Store::Memory,
+            Some(url) => store(url)?,
+        };
+        if arguments.processes == 0 {
+            arguments.processes = if matches!(arguments.store, Store::Memory) {
+                1
+            } else {
+                4
+            };
+        }
+        if arguments.processes > 1 && matches!(arguments.store, Store::Memory) {
+            return Err(
+                "`memory:` is one process's own; for several, add --store redis://…".into(),
+            );
+        }
+        if arguments.orders == 0 || arguments.tasks == 0 {
+            return Err("--orders and --tasks must be at least 1".into());
+        }
+        Ok(arguments)
+    }
+}
+
+fn store(url: String) -> Result<Store, LockError> {
+    // dlock says what is wrong with a URL.
+    Config::from_url(&url)?;
+    match url.as_str() {
+        "memory:" => Ok(Store::Memory),
+        #[cfg(feature = "redis")]
+        _ => Ok(Store::Redis(url)),
+        #[cfg(not(feature = "redis"))]
+        _ => unreachable!("without the feature, dlock knows `memory:` alone"),
+    }
+}

@@ -1,0 +1,98 @@
+//! The shop: a stock that can be read and written, and no more, and a book of
+//! what became of each order.
+//!
+//! It refuses a fencing token that is older than one it has seen. That is for
+//! the process that was paused in the middle of a sale: when it goes on,
+//! somebody else has had the lock.
+
+mod memory;
+#[cfg(feature = "redis")]
+mod redis;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use dlock::FencingToken;
+
+use crate::arguments::{Arguments, Store};
+use crate::report::Receipt;
+
+/// How many articles there are.
+pub(crate) const ARTICLES: usize = 8;
+
+/// The article that an order is for: the same in every process and run.
+pub(crate) fn sku_of(order: u64) -> usize {
+    fastrand::Rng::with_seed(order).usize(..ARTICLES)
+}
+
+/// Pieces of each article: enough for about three of five orders.
+pub(crate) fn stock_for(orders: u64) -> u64 {
+    (orders * 3 / 5 / ARTICLES as u64).max(1)
+}
+
+#[async_trait]
+pub(crate) trait Shop: Send + Sync {
+    /// How many pieces of an article are left.
+    async fn stock(&self, sku: usize, token: Option<FencingToken>) -> Result<u64, ShopError>;
+
+    /// Writes what is left, and books the sale along with it.
+    async fn set_stock(
+        &self,
+        left: u64,
+        token: Option<FencingToken>,
+        sale: &Receipt,
+    ) -> Result<(), ShopError>;
+
+    /// The number of the next order, from 0.
+    async fn next_order(&self) -> Result<u64, ShopError>;
+
+    /// Books what became of an order, unless it is in the book already.
+    async fn book(&self, receipt: &Receipt) -> Result<(), ShopError>;
+
+    /// How many orders are in the book.
+    async fn booked(&self) -> Result<u64, ShopError>;
+
+    /// The book. Leaves nothing of the sale behind.
+    async fn close(&self) -> Result<Vec<Receipt>, ShopError>;
+}
+
+/// Opens a new sale with all of its stock; joins the one that is going on if
+/// this is one of several processes.
+pub(crate) async fn open(arguments: &Arguments) -> Result<Arc<dyn Shop>, ShopError> {
+    let stock = stock_for(arguments.orders);
+    match &arguments.store {
+        Store::Memory => Ok(Arc::new(memory::Shop::new(stock))),
+        #[cfg(feature = "redis")]
+        Store::Redis(url) => {
+            let shop = redis::Shop::connect(url, &arguments.sale).await?;
+            if arguments.process.is_none() {
+                shop.fill(stock).await?;
+            }
+            Ok(Arc::new(shop))
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum ShopError {
+    /// The token is older than one that the shop has seen.
+    Outdated,
+    /// The store did not do it.
+    #[cfg_attr(
+        not(feature = "redis"),
+        expect(dead_code, reason = "memory does not fail")
+    )]
+    Store(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl fmt::Display for ShopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outdated => f.write_str("somebody else has had the lock since"),
+            Self::Store(error) => write!(f, "the stock's store: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ShopError {}

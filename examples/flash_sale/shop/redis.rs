@@ -1,0 +1,166 @@
+//! A shop in Redis: plain keys that are read and written, with a look at the
+//! fencing token before each.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock::FencingToken;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, Script};
+
+use super::{ARTICLES, ShopError};
+use crate::report::Receipt;
+
+/// Should this program be killed, its keys go after this time.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
+
+/// Tokens are compared as decimal texts: Lua's numbers have 53 bits.
+macro_rules! fenced {
+    ($then:literal) => {
+        LazyLock::new(|| {
+            Script::new(concat!(
+                "-- KEYS: fence, stock, book; ARGV: token or '', left, order, receipt
+                 local token, newest = ARGV[1], redis.call('GET', KEYS[1]) or ''
+                 if token ~= '' then
+                   if #token < #newest or (#token == #newest and token < newest) then
+                     return false
+                   end
+                   redis.call('SET', KEYS[1], token, 'KEEPTTL')
+                 end\n",
+                $then
+            ))
+        })
+    };
+}
+
+static READ: LazyLock<Script> = fenced!("return redis.call('GET', KEYS[2])");
+static WRITE: LazyLock<Script> = fenced!(
+    "redis.call('SET', KEYS[2], ARGV[2], 'KEEPTTL')
+     redis.call('HSET', KEYS[3], ARGV[3], ARGV[4])
+     return ARGV[2]"
+);
+
+pub(crate) struct Shop {
+    connection: MultiplexedConnection,
+    sale: String,
+}
+
+impl From<redis::RedisError> for ShopError {
+    fn from(error: redis::RedisError) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl Shop {
+    pub(crate) async fn connect(url: &str, sale: &str) -> Result<Self, ShopError> {
+        let connection = redis::Client::open(url)?
+            .get_multiplexed_async_connection()
+            .await?;
+        Ok(Self {
+            connection,
+            sale: sale.to_owned(),
+        })
+    }
+
+    /// Puts the stock on the shelves.
+    pub(crate) async fn fill(&self, stock: u64) -> Result<(), ShopError> {
+        let mut all = redis::pipe();
+        for sku in 0..ARTICLES {
+            all.set(self.key("stock", sku), stock).ignore();
+            all.set(self.key("fence", sku), 0).ignore();
+        }
+        all.set(self.key("orders", "next"), 0).ignore();
+        all.hset(self.key("orders", "book"), "", "").ignore();
+        for key in self.keys() {
+            all.expire(key, FORGOTTEN_AFTER.as_secs() as i64).ignore();
+        }
+        Ok(all.exec_async(&mut self.connection.clone()).await?)
+    }
+
+    fn key(&self, kind: &str, which: impl std::fmt::Display) -> String {
+        format!("{}:{kind}:{which}", self.sale)
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let articles =
+            (0..ARTICLES).flat_map(|sku| ["stock", "fence"].map(|kind| self.key(kind, sku)));
+        articles
+            .chain(["next", "book"].map(|which| self.key("orders", which)))
+            .collect()
+    }
+
+    async fn fenced(
+        &self,
+        script: &Script,
+        sku: usize,
+        token: Option<FencingToken>,
+        write: Option<(u64, &Receipt)>,
+    ) -> Result<u64, ShopError> {
+        let mut call = script.prepare_invoke();
+        call.key(self.key("fence", sku))
+            .key(self.key("stock", sku))
+            .key(self.key("orders", "book"))
+            .arg(token.map(|token| token.to_string()).unwrap_or_default());
+        if let Some((left, sale)) = write {
+            call.arg(left).arg(sale.order).arg(sale.to_string());
+        }
+        let answer: Option<u64> = call.invoke_async(&mut self.connection.clone()).await?;
+        answer.ok_or(ShopError::Outdated)
+    }
+}
+
+#[async_trait]
+impl super::Shop for Shop {
+    async fn stock(&self, sku: usize, token: Option<FencingToken>) -> Result<u64, ShopError> {
+        self.fenced(&READ, sku, token, None).await
+    }
+
+    async fn set_stock(
+        &self,
+        left: u64,
+        token: Option<FencingToken>,
+        sale: &Receipt,
+    ) -> Result<(), ShopError> {
+        self.fenced(&WRITE, sale.sku, token, Some((left, sale)))
+            .await
+            .map(drop)
+    }
+
+    async fn next_order(&self) -> Result<u64, ShopError> {
+        let next: u64 = self
+            .connection
+            .clone()
+            .incr(self.key("orders", "next"), 1)
+            .await?;
+        Ok(next - 1)
+    }
+
+    async fn book(&self, receipt: &Receipt) -> Result<(), ShopError> {
+        let book = self.key("orders", "book");
+        Ok(self
+            .connection
+            .clone()
+            .hset_nx(book, receipt.order, receipt.to_string())
+            .await?)
+    }
+
+    async fn booked(&self) -> Result<u64, ShopError> {
+        let pages: u64 = self
+            .connection
+            .clone()
+            .hlen(self.key("orders", "book"))
+            .await?;
+        Ok(pages.saturating_sub(1))
+    }
+
+    async fn close(&self) -> Result<Vec<Receipt>, ShopError> {
+        let pages: Vec<String> = self
+            .connection
+            .clone()
+            .hvals(self.key("orders", "book"))
+            .await?;
+        let () = self.connection.clone().del(self.keys()).await?;
+        Ok(pages.iter().filter_map(|page| page.parse().ok()).collect())
+    }
+}
