@@ -5,7 +5,7 @@
 //! name is bound again inside, where it also earns the warnings (`unused_mut`
 //! and its like) that the user's code deserves.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt as _;
 use syn::visit_mut::{self, VisitMut};
@@ -77,13 +77,10 @@ fn move_bindings(argument: &mut PatType, uses: &Uses) -> TokenStream {
         } else {
             None
         };
-        let used = uses
-            .elsewhere
-            .contains(&plain)
-            .then(|| quote!(#[allow(unused_variables)]));
+        let quiet = quiet(&plain, &uses.elsewhere);
         statements.extend(quote_spanned! {Span::mixed_site()=>
             #(#attributes)*
-            #used
+            #quiet
             let #mutability #name = #name;
         });
     });
@@ -94,6 +91,71 @@ fn move_bindings(argument: &mut PatType, uses: &Uses) -> TokenStream {
             .retain(|attribute| !attribute.path().is_ident("expect"));
     }
     statements
+}
+
+/// Silences the lints that would mean the statement, which the user has not
+/// written, and the warning that a name is unused if it is used elsewhere.
+fn quiet(name: &str, elsewhere: &Mentions) -> TokenStream {
+    let unused = elsewhere.contains(name).then(|| quote!(unused_variables,));
+    quote! {
+        #[allow(
+            #unused
+            clippy::no_effect_underscore_binding,
+            clippy::shadow_same,
+            clippy::used_underscore_binding,
+        )]
+    }
+}
+
+/// Finds each `let name = name;`, as macros write it to move an argument into a
+/// future, and says that the name is used if it is so elsewhere.
+pub(crate) fn already_moved(block: Group, elsewhere: &Mentions) -> Group {
+    marked(&block, elsewhere).unwrap_or(block)
+}
+
+/// The group with its moves marked. `None` if there are none: a group that is
+/// built again has lost the places of its two brackets.
+fn marked(group: &Group, elsewhere: &Mentions) -> Option<Group> {
+    let tokens: Vec<_> = group.stream().into_iter().collect();
+    let mut output = TokenStream::new();
+    let mut changed = false;
+    for (index, token) in tokens.iter().enumerate() {
+        if moves(&tokens[index..]).is_some_and(|name| elsewhere.contains(&name)) {
+            output.extend(quote!(#[allow(unused_variables)]));
+            changed = true;
+        }
+        let inside = match token {
+            TokenTree::Group(group) => marked(group, elsewhere),
+            _ => None,
+        };
+        changed |= inside.is_some();
+        output.extend([inside.map_or_else(|| token.clone(), TokenTree::Group)]);
+    }
+    let mut output = Group::new(group.delimiter(), output);
+    output.set_span(group.span());
+    changed.then_some(output)
+}
+
+/// The name that these tokens bind to itself, if that is what they do.
+fn moves(tokens: &[TokenTree]) -> Option<String> {
+    let [TokenTree::Ident(let_token), rest @ ..] = tokens else {
+        return None;
+    };
+    let rest = match rest {
+        [TokenTree::Ident(mutability), rest @ ..] if mutability == "mut" => rest,
+        rest => rest,
+    };
+    let [
+        TokenTree::Ident(name),
+        TokenTree::Punct(equals),
+        TokenTree::Ident(same),
+        ..,
+    ] = rest
+    else {
+        return None;
+    };
+    let is_move = let_token == "let" && equals.as_char() == '=' && name == same;
+    is_move.then(|| name.unraw().to_string())
 }
 
 /// Attributes that say whether a name is there and which warnings it gets.

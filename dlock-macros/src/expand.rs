@@ -15,17 +15,21 @@
 //!         match () { () => { <body> } }
 //!     };
 //!     let outcome = run(key, const { &Options { .. } }, body).await;
-//!     or_else(outcome, refusal::<Result<u32, ShopError>>())
+//!     match outcome {
+//!         Ok(output) => output,
+//!         Err(error) => refusal::<Result<u32, ShopError>>()(error),
+//!     }
 //! }
 //! ```
 //!
 //! The `return` that is never taken tells the compiler what the block returns
 //! before it reads the user's code, so that `?` and `into()` know their target
-//! and a mismatch is shown where it is. The `match` ends what the last
-//! expression borrows before the arguments are dropped, as in any function; a
-//! mere block would not in the 2021 edition, and would be linted as superfluous.
+//! and a mismatch is shown where it is. The `match` ends what the body's last
+//! expression borrows before the arguments are dropped, as in any function, in
+//! every edition; and of a mere block, the user would hear that its braces are
+//! superfluous.
 
-use proc_macro2::{Group, Span, TokenStream};
+use proc_macro2::{Group, Ident, Span, TokenStream};
 use quote::{ToTokens as _, quote, quote_spanned};
 use syn::Attribute;
 
@@ -35,19 +39,20 @@ use crate::function::{Boxed, Form, Function};
 use crate::mentions::Mentions;
 use crate::returns::{self, Returned};
 
-/// The item under its lock. Or, on an error of the user's, the item as it was,
-/// so that nothing else fails for the lack of it, and the error.
-pub(crate) fn expand(args: TokenStream, item: TokenStream) -> TokenStream {
+/// The item under its lock. Or, on an error of the user's, the error and the
+/// item as it was, so that nothing else fails for the lack of it, and without
+/// the warnings that it would get for what only the lock would use.
+pub(crate) fn expand(args: TokenStream, item: &TokenStream) -> TokenStream {
     try_expand(args, item.clone()).unwrap_or_else(|error| {
         let error = error.into_compile_error();
-        quote!(#error #item)
+        quote!(#error #[allow(unused)] #item)
     })
 }
 
 fn try_expand(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
     let args = Args::parse(args)?;
     let function = Function::parse(item)?;
-    args.key.refuse_lookalikes(&function.argument_names())?;
+    args.key.check(&function.argument_names())?;
     if args.on_error.is_none() && matches!(function.form, Form::Async(_)) {
         returns::refuse_unfit(&function.signature)?;
     }
@@ -70,14 +75,16 @@ fn locked(args: &Args, function: Function) -> TokenStream {
             let opening = quote_spanned!(Span::mixed_site()=> async move);
             section(args, &returned, &opening, &moves, &block)
         }
-        Form::Boxed(Boxed {
-            pin,
-            opening,
-            block,
-            output,
-        }) => {
-            // What has made this form moves the arguments.
+        Form::Boxed(boxed) => {
+            let Boxed {
+                pin,
+                opening,
+                block,
+                output,
+            } = *boxed;
+            // What has made this form has moved the arguments.
             let moves = TokenStream::new();
+            let block = bindings::already_moved(block, &mentioned(args));
             let section = section(args, &Returned::new(output), &opening, &moves, &block);
             quote_spanned!(Span::mixed_site()=> #pin(#opening { #section }))
         }
@@ -110,10 +117,8 @@ fn section(
     let options = options.tokens(krate, &key.written());
     let key = key.tokens(krate);
     let never_taken = returned.never_taken(krate);
-    let on_error = match on_error {
-        Some(on_error) => on_error.to_token_stream(),
-        None => returned.refusal(krate),
-    };
+    let error = Ident::new("error", span);
+    let refused = returned.refuse(krate, &error, on_error.as_ref());
     quote_spanned! {span=>
         let key = #key;
         let body = #opening {
@@ -123,21 +128,30 @@ fn section(
                 () => #block
             }
         };
+        #[allow(clippy::needless_update)]
         let outcome = #private::run(key, #options, body).await;
-        #private::or_else(outcome, #on_error)
+        match outcome {
+            ::core::result::Result::Ok(output) => output,
+            ::core::result::Result::Err(#error) => #refused,
+        }
     }
 }
 
 fn uses(args: &Args, block: &Group) -> Uses {
-    let mut elsewhere = args.key.mentions();
-    if let Some(on_error) = &args.on_error {
-        elsewhere.add(on_error.to_token_stream());
-    }
     Uses {
-        elsewhere,
+        elsewhere: mentioned(args),
         by_key: args.key.consumable(),
         by_body: Mentions::of(block.stream()),
     }
+}
+
+/// What is used outside the body.
+fn mentioned(args: &Args) -> Mentions {
+    let mut mentions = args.key.mentions();
+    if let Some(on_error) = &args.on_error {
+        mentions.add(on_error.to_token_stream());
+    }
+    mentions
 }
 
 /// Whether the attribute leaves the function as it is. Another macro might do

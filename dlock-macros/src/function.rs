@@ -3,7 +3,7 @@
 
 mod boxed;
 
-use proc_macro2::{Delimiter, Group, TokenStream};
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::quote;
 use syn::ext::IdentExt as _;
 use syn::parse::{ParseStream, Parser as _};
@@ -27,7 +27,7 @@ pub(crate) enum Form {
     /// By itself; the block is its body, unparsed.
     Async(Group),
     /// By the future it returns.
-    Boxed(Boxed),
+    Boxed(Box<Boxed>),
 }
 
 impl Function {
@@ -66,11 +66,11 @@ impl Function {
                  implement it",
             ));
         }
-        let (inner_attributes, block) = split_inner_attributes(input.parse()?)?;
+        let (inner_attributes, block) = split_inner_attributes(body(input)?)?;
         let form = if signature.asyncness.is_some() {
             Form::Async(block)
         } else if let Some(output) = boxed::output(&signature.output) {
-            Form::Boxed(Boxed::parse(output, &block)?)
+            Form::Boxed(Box::new(Boxed::parse(output, &block)?))
         } else {
             return Err(not_async(&signature, &attributes));
         };
@@ -131,6 +131,31 @@ fn not_async(signature: &Signature, attributes: &[Attribute]) -> syn::Error {
     };
     let fn_token = &signature.fn_token;
     syn::Error::new_spanned(quote!(#fn_token #name), message)
+}
+
+/// The body's block, out of the invisible brackets that `macro_rules!` may have
+/// put around it.
+fn body(input: ParseStream<'_>) -> syn::Result<Group> {
+    input.step(|cursor| {
+        let (block, rest) = cursor
+            .token_tree()
+            .ok_or_else(|| cursor.error("expected a body"))?;
+        match unwrapped(block) {
+            Some(block) => Ok((block, rest)),
+            None => Err(cursor.error("expected a body in braces")),
+        }
+    })
+}
+
+fn unwrapped(tree: TokenTree) -> Option<Group> {
+    let TokenTree::Group(group) = tree else {
+        return None;
+    };
+    match group.delimiter() {
+        Delimiter::Brace => Some(group),
+        Delimiter::None => unwrapped(group.stream().into_iter().next()?),
+        _ => None,
+    }
 }
 
 /// Takes the attributes that stand first in a block out of it, and leaves the

@@ -23,9 +23,8 @@ pub(crate) enum Part {
 
 impl Key {
     pub(crate) fn new(value: Expr) -> syn::Result<Self> {
-        let array = match ungrouped(&value) {
-            Expr::Array(array) => array,
-            _ => return Part::new(value).map(Self::One),
+        let Expr::Array(array) = ungrouped(&value) else {
+            return Part::new(value).map(Self::One);
         };
         if array.elems.is_empty() {
             return Err(syn::Error::new_spanned(
@@ -48,12 +47,12 @@ impl Key {
         written.unwrap_or_default().join(" + ")
     }
 
-    /// Refuses a key that looks as if it held an argument, but does not: it
-    /// would lock one name whatever the argument.
-    pub(crate) fn refuse_lookalikes(&self, arguments: &[String]) -> syn::Result<()> {
-        self.parts()
-            .iter()
-            .try_for_each(|part| part.refuse_lookalikes(arguments))
+    /// Refuses what the function's arguments show to be a slip.
+    pub(crate) fn check(&self, arguments: &[String]) -> syn::Result<()> {
+        self.parts().iter().try_for_each(|part| match part {
+            Part::Template(template) => template.check(arguments),
+            Part::Expression(expression) => refuse_lookalikes(expression, arguments),
+        })
     }
 
     /// What the expressions of the key mention, those in templates included.
@@ -133,29 +132,25 @@ impl Part {
             Self::Expression(_) => None,
         }
     }
+}
 
-    fn refuse_lookalikes(&self, arguments: &[String]) -> syn::Result<()> {
-        let expression = match self {
-            Self::Template(template) => {
-                return template.refuse_braces(|name| arguments.iter().any(|known| known == name));
-            }
-            Self::Expression(expression) => expression,
-        };
-        let mentions = Mentions::of(expression.to_token_stream());
-        for name in arguments.iter().filter(|name| !mentions.contains(name)) {
-            if let Some(text) = mentions.lookalike(name) {
-                return Err(syn::Error::new(
-                    text.span(),
-                    format!(
-                        "this is plain text, as the key is an expression: it would name the same \
-                         lock for every `{name}`; write the key as one literal, \
-                         `key = \"…<{name}>…\"`, or use `format!(\"…{{{name}}}…\")`"
-                    ),
-                ));
-            }
+/// Refuses an expression with a string that looks like a template, but is none:
+/// it would name the same lock whatever the argument.
+fn refuse_lookalikes(expression: &Expr, arguments: &[String]) -> syn::Result<()> {
+    let mentions = Mentions::of(expression.to_token_stream());
+    for name in arguments.iter().filter(|name| !mentions.contains(name)) {
+        if let Some(text) = mentions.lookalike(name) {
+            return Err(syn::Error::new(
+                text.span(),
+                format!(
+                    "this is plain text, as the key is an expression: it would name the same lock \
+                     for every `{name}`; write the key as one literal, `key = \"…<{name}>…\"`, \
+                     or use `format!(\"…{{{name}}}…\")`"
+                ),
+            ));
         }
-        Ok(())
     }
+    Ok(())
 }
 
 fn parts(array: &ExprArray) -> syn::Result<Vec<Part>> {
@@ -201,5 +196,28 @@ pub(crate) fn ungrouped(expression: &Expr) -> &Expr {
         Expr::Group(group) => ungrouped(&group.expr),
         Expr::Paren(paren) => ungrouped(&paren.expr),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+
+    fn written(value: Expr) -> String {
+        Key::new(value)
+            .unwrap_or_else(|error| panic!("{error}"))
+            .written()
+    }
+
+    #[test]
+    fn only_templates_name_themselves() {
+        assert_eq!(written(parse_quote!("a:<id>")), "a:<id>");
+        assert_eq!(written(parse_quote!(("a<<b"))), "a<<b");
+        assert_eq!(written(parse_quote!(["a:<id>", "b"])), "a:<id> + b");
+        assert_eq!(written(parse_quote!(["a:<id>", name])), "");
+        assert_eq!(written(parse_quote!([first, second])), "");
+        assert_eq!(written(parse_quote!(format!("a:{id}"))), "");
     }
 }

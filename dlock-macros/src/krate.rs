@@ -10,10 +10,9 @@ pub(crate) struct Crate(pub(crate) Option<Path>);
 impl Crate {
     /// The path of what generated code calls, as tokens at `span`.
     pub(crate) fn private(&self, span: Span) -> TokenStream {
-        match &self.0 {
-            Some(path) => quote!(#path::__private),
-            None => quote_spanned!(ours(span)=> ::dlock::__private),
-        }
+        let path = self.0.as_ref().map(|path| quote!(#path));
+        let path = path.unwrap_or_else(|| quote_spanned!(ours(span)=> ::dlock));
+        quote_spanned!(ours(span)=> #path::__private)
     }
 }
 

@@ -1,8 +1,8 @@
 //! The attribute of `dlock`. Use it through that crate, which re-exports it
 //! and holds what the generated code calls.
 //!
-//! A call goes straight through: [`args`] reads what the user wrote in the
-//! parentheses, [`function`] reads the item under it, and [`expand`] writes one
+//! A call goes straight through: `args` reads what the user wrote in the
+//! parentheses, `function` reads the item under it, and `expand` writes one
 //! call into the runtime around the body. The body itself is never parsed.
 
 mod args;
@@ -68,8 +68,9 @@ use proc_macro::TokenStream;
 ///
 /// It behaves as it would without the attribute. Arguments are dropped at its
 /// end, before the lock is given back, those that it does not mention included.
-/// One exception: the part of an argument that its pattern leaves unnamed, as
-/// in `(name, _): (String, Guard)`, goes with the function's future.
+/// What outlives the lock is the part of an argument that its pattern leaves
+/// unnamed, as in `(name, _): (String, Guard)`, and an argument that a key
+/// expression mentions and the body does not.
 ///
 /// # With other attributes
 ///
@@ -83,5 +84,5 @@ use proc_macro::TokenStream;
 /// keys, `key = [a, b]` is better: it cannot deadlock.
 #[proc_macro_attribute]
 pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
-    expand::expand(args.into(), item.into()).into()
+    expand::expand(args.into(), &item.into()).into()
 }

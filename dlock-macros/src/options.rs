@@ -99,3 +99,31 @@ fn duration_tokens(duration: Duration) -> TokenStream {
     let nanos = duration.subsec_nanos();
     quote_spanned!(Span::mixed_site()=> ::core::time::Duration::new(#seconds, #nanos))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_given_is_left_to_the_runtime() {
+        let tokens = |options: &Options, template| {
+            options
+                .tokens(&Crate(None), template)
+                .to_string()
+                .replace(' ', "")
+        };
+        let private = "::dlock::__private::Options";
+        assert_eq!(
+            tokens(&Options::default(), ""),
+            format!("const{{&{private}{{..{private}::new()}}}}")
+        );
+        let options = Options {
+            fenced: true,
+            ..Options::default()
+        };
+        assert_eq!(
+            tokens(&options, "a:<id>"),
+            format!("const{{&{private}{{template:\"a:<id>\",fenced:true,..{private}::new()}}}}")
+        );
+    }
+}

@@ -1,10 +1,10 @@
 //! The declared return type, as the body may mention it.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens as _, quote_spanned};
 use syn::spanned::Spanned as _;
 use syn::visit_mut::{self, VisitMut};
-use syn::{ReturnType, Signature, Token, Type, TypeInfer};
+use syn::{Expr, ReturnType, Signature, Token, Type, TypeInfer};
 
 use crate::krate::{Crate, ours};
 
@@ -45,15 +45,30 @@ impl Returned {
         let span = ours(self.span);
         let private = krate.private(span);
         let ty = &self.tokens;
-        quote_spanned!(span=> if false { return #private::declared::<#ty>(); })
+        quote_spanned! {span=>
+            if false {
+                #[allow(clippy::diverging_sub_expression)]
+                return #private::declared::<#ty>();
+            }
+        }
     }
 
-    /// What makes the return value of an error, if the type can hold one.
-    pub(crate) fn refusal(&self, krate: &Crate) -> TokenStream {
+    /// The return value made of `error`: by `on_error`, or else by the type,
+    /// if it can hold one.
+    pub(crate) fn refuse(
+        &self,
+        krate: &Crate,
+        error: &Ident,
+        on_error: Option<&Expr>,
+    ) -> TokenStream {
         let span = ours(self.span);
         let private = krate.private(span);
         let ty = &self.tokens;
-        quote_spanned!(span=> #private::refusal::<#ty>())
+        if let Some(on_error) = on_error {
+            quote_spanned!(span=> #private::refuse::<#ty>(#error, #on_error))
+        } else {
+            quote_spanned!(span=> #private::refusal::<#ty>()(#error))
+        }
     }
 }
 
@@ -79,13 +94,13 @@ impl VisitMut for Infer {
 /// for the compiler to judge, as only it sees through an alias.
 pub(crate) fn refuse_unfit(signature: &Signature) -> syn::Result<()> {
     let name = &signature.ident;
-    match &signature.output {
-        ReturnType::Default => {}
-        ReturnType::Type(_, ty) if matches!(**ty, Type::Never(_)) => {}
+    let span = match &signature.output {
+        ReturnType::Default => name.span(),
+        ReturnType::Type(_, ty) if matches!(**ty, Type::Never(_)) => ty.span(),
         ReturnType::Type(..) => return Ok(()),
-    }
+    };
     Err(syn::Error::new(
-        name.span(),
+        span,
         format!(
             "`{name}` has no way to say that the lock was not had: return a `Result<_, E>` with \
              `E: From<dlock::LockError>`, or give `on_error = |error| …`"

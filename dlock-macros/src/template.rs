@@ -1,9 +1,14 @@
 //! Key templates: `stock:<sku>`, with a Rust expression between `<` and `>`.
 
+mod names;
 mod scan;
 
+use proc_macro2::{Group, TokenStream, TokenTree};
+use syn::ext::IdentExt as _;
 use syn::parse::Parse as _;
 use syn::{Expr, LitStr};
+
+use crate::krate::ours;
 
 /// A template, taken apart.
 pub(crate) struct Template {
@@ -45,39 +50,62 @@ impl Template {
         Ok(template)
     }
 
-    /// The pieces of plain text, in order.
-    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(self.head.as_str()).chain(self.values.iter().map(|(_, text)| text.as_str()))
+    /// Refuses what the function's arguments show to be a slip.
+    pub(crate) fn check(&self, arguments: &[String]) -> syn::Result<()> {
+        self.refuse_braces(arguments)?;
+        self.refuse_unknown_names(arguments)
     }
 
     /// Refuses `{name}` where `<name>` was surely meant: braces are plain text,
     /// and the lock would have the same name whatever the argument.
-    pub(crate) fn refuse_braces(&self, is_argument: impl Fn(&str) -> bool) -> syn::Result<()> {
-        for text in self.texts() {
-            for (at, _) in text.match_indices('{') {
-                let inside = &text[at + 1..];
+    fn refuse_braces(&self, arguments: &[String]) -> syn::Result<()> {
+        let behind = self.values.iter().map(|(_, text)| text);
+        for text in std::iter::once(&self.head).chain(behind) {
+            for inside in text.split('{').skip(1) {
                 let name = inside
                     .split(|c: char| !c.is_alphanumeric() && c != '_')
                     .next();
-                let Some(name) = name.filter(|name| is_argument(name)) else {
+                let Some(name) = name.filter(|name| arguments.iter().any(|known| known == name))
+                else {
                     continue;
                 };
-                let Some(end) = inside.find('}') else {
+                let Some((written, _)) = inside.split_once('}') else {
                     continue;
                 };
-                let written = &inside[..end];
                 // A format spec (`{id:>8}`) has no place between `<` and `>`.
                 let meant = written.split(':').next().unwrap_or(name).trim_end();
-                return Err(syn::Error::new(
-                    self.literal.span(),
-                    format!(
-                        "braces are plain text in a key: `{{{written}}}` would name the same \
-                         lock for every `{name}`; write `<{meant}>`"
-                    ),
-                ));
+                return Err(self.error(format!(
+                    "braces are plain text in a key: `{{{written}}}` would name the same lock for \
+                     every `{name}`; write `<{meant}>`"
+                )));
             }
         }
         Ok(())
+    }
+
+    fn refuse_unknown_names(&self, arguments: &[String]) -> syn::Result<()> {
+        for (value, _) in &self.values {
+            names::for_each(value, &mut |name| {
+                let name = name.unraw().to_string();
+                if arguments.contains(&name) {
+                    return Ok(());
+                }
+                let known: Vec<_> = arguments.iter().map(|known| format!("`{known}`")).collect();
+                let known = match known.as_slice() {
+                    [] => "the function has none".to_owned(),
+                    [only] => format!("there is {only}"),
+                    [known @ .., last] => format!("there are {} and {last}", known.join(", ")),
+                };
+                Err(self.error(format!(
+                    "there is no argument `{name}` for the key; {known}"
+                )))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn error(&self, message: String) -> syn::Error {
+        syn::Error::new(self.literal.span(), message)
     }
 
     fn push_text(&mut self, text: &str) {
@@ -93,13 +121,33 @@ impl Template {
 /// names resolve as if they stood where the literal does.
 fn parse_expression(text: &str, literal: &LitStr) -> syn::Result<Expr> {
     LitStr::new(text, literal.span())
-        .parse_with(Expr::parse)
+        .parse_with(TokenStream::parse)
+        .and_then(|tokens| syn::parse2(own_members(tokens)))
         .map_err(|error| {
-            syn::Error::new(
-                literal.span(),
-                format!("`<{text}>` does not hold an expression: {error}"),
-            )
+            let message = format!("`<{text}>` does not hold an expression: {error}");
+            syn::Error::new(literal.span(), message)
         })
+}
+
+/// Marks the names of fields and methods as ours. For them it makes no
+/// difference, except that the compiler does not propose to put a similar name
+/// where it takes the wrong one to be, which is all of the literal.
+fn own_members(tokens: TokenStream) -> TokenStream {
+    let mut after_dot = false;
+    let own = |mut token: TokenTree| {
+        match &mut token {
+            TokenTree::Group(group) => {
+                let span = group.span();
+                *group = Group::new(group.delimiter(), own_members(group.stream()));
+                group.set_span(span);
+            }
+            TokenTree::Ident(name) if after_dot => name.set_span(ours(name.span())),
+            _ => {}
+        }
+        after_dot = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == '.');
+        token
+    };
+    tokens.into_iter().map(own).collect()
 }
 
 #[cfg(test)]
@@ -197,11 +245,11 @@ mod tests {
         }
     }
 
-    fn braces(text: &str) -> Result<(), String> {
+    fn check(text: &str) -> Result<(), String> {
         let template = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        let known = |name: &str| matches!(name, "sku" | "self" | "été");
+        let arguments = ["sku", "self", "été", "type"].map(str::to_owned);
         template
-            .refuse_braces(known)
+            .check(&arguments)
             .map_err(|error| error.to_string())
     }
 
@@ -214,7 +262,7 @@ mod tests {
             ("{{sku}}", "write `<sku>`"),
             ("{été}", "write `<été>`"),
         ] {
-            let error = braces(text).expect_err(text);
+            let error = check(text).expect_err(text);
             assert!(error.contains(meant), "{text}: {error}");
         }
     }
@@ -230,7 +278,44 @@ mod tests {
             "{skunk}",
             "{ sku }",
         ] {
-            assert_eq!(braces(text), Ok(()), "{text}");
+            assert_eq!(check(text), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_names_are_refused() {
+        for text in [
+            "<name>",
+            "<-name>",
+            "<(name.x[0])>",
+            "<sku + name>",
+            "<&name.f()?>",
+            "<sku[name]>",
+        ] {
+            let error = check(text).expect_err(text);
+            assert!(error.contains("no argument `name`"), "{text}: {error}");
+            assert!(
+                error.contains("`sku`, `self`, `été` and `type`"),
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_that_may_not_be_arguments_are_let_be() {
+        for text in [
+            "<self.sku>",
+            "<r#type>",
+            "<NAME>",
+            "<Name::NAME>",
+            "<name()>",
+            "<name::<u8>(other)>",
+            "<sku.map(name)>",
+            "<name!()>",
+            "<{ let name = 1; name }>",
+            "<(|name: u8| name)(1)>",
+        ] {
+            assert_eq!(check(text), Ok(()), "{text}");
         }
     }
 }

@@ -13,14 +13,19 @@ use crate::key::LockKey;
     note = "return `Result<_, E>` with `E: From<dlock::LockError>`, or give the attribute \
             `on_error = |error| …` to make the return value"
 )]
-pub trait Fallible: Sized {
+pub trait Fallible {
+    /// The error type.
+    type Error;
+
     /// The return value of a call that did not have the lock, or lost it.
-    fn refused(error: LockError) -> Self;
+    fn refused(error: Self::Error) -> Self;
 }
 
-impl<T, E: FromLockError> Fallible for Result<T, E> {
-    fn refused(error: LockError) -> Self {
-        Err(E::from_lock_error(error))
+impl<T, E> Fallible for Result<T, E> {
+    type Error = E;
+
+    fn refused(error: E) -> Self {
+        Err(error)
     }
 }
 
@@ -46,13 +51,14 @@ impl<E: From<LockError>> FromLockError for E {
 
 /// What makes the return value where the attribute has no `on_error`.
 #[must_use]
-pub fn refusal<R: Fallible>() -> fn(LockError) -> R {
-    R::refused
+pub fn refusal<R: Fallible<Error: FromLockError>>() -> fn(LockError) -> R {
+    |error| R::refused(R::Error::from_lock_error(error))
 }
 
-/// The outcome of a section, with an error made into a return value.
-pub fn or_else<R>(outcome: Result<R, LockError>, on_error: impl FnOnce(LockError) -> R) -> R {
-    outcome.unwrap_or_else(on_error)
+/// Calls what makes the return value; of use since a closure in this place
+/// need not name the type of its argument.
+pub fn refuse<R>(error: LockError, on_error: impl FnOnce(LockError) -> R) -> R {
+    on_error(error)
 }
 
 /// Stands for a value of the declared return type in a `return` that is never
@@ -62,13 +68,49 @@ pub fn declared<R>() -> R {
     unreachable!("the return that is never taken")
 }
 
-/// Makes the key of an expression, so that an expression that makes none is
-/// shown as the mistake.
-pub fn lock_key(key: impl Into<LockKey>) -> LockKey {
-    key.into()
+/// `Into<LockKey>`, with an error of its own when it is missing.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be the key of a lock",
+    label = "makes no key",
+    note = "a key is a template such as `\"stock:<sku>\"`, a string, a list of strings, or any \
+            `impl Into<dlock::LockKey>`"
+)]
+pub trait IntoLockKey {
+    /// The conversion.
+    fn into_lock_key(self) -> LockKey;
 }
 
-/// Makes one name of several.
-pub fn lock_name(name: impl Into<Arc<str>>) -> Arc<str> {
-    name.into()
+#[diagnostic::do_not_recommend]
+impl<K: Into<LockKey>> IntoLockKey for K {
+    fn into_lock_key(self) -> LockKey {
+        self.into()
+    }
+}
+
+/// Makes the key out of the attribute's argument.
+pub fn lock_key(key: impl IntoLockKey) -> LockKey {
+    key.into_lock_key()
+}
+
+/// One of the names in a key of several.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be one of the keys of a lock",
+    label = "makes no key",
+    note = "each of several keys is a template such as `\"stock:<sku>\"`, or a string"
+)]
+pub trait IntoLockName {
+    /// The conversion.
+    fn into_lock_name(self) -> Arc<str>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<N: Into<Arc<str>>> IntoLockName for N {
+    fn into_lock_name(self) -> Arc<str> {
+        self.into()
+    }
+}
+
+/// Makes one name out of an element of the attribute's argument.
+pub fn lock_name(name: impl IntoLockName) -> Arc<str> {
+    name.into_lock_name()
 }

@@ -59,7 +59,8 @@ impl<'a> Draft<'a> {
             "try" => self.set_patience(argument, Patience::Try)?,
             "timeout" => self.set_patience(argument, Patience::Within(duration(argument)?))?,
             "mode" => {
-                options.mode = Some(choice(argument, [("read", "Read"), ("write", "Write")])?)
+                let choices = [("read", "Read"), ("write", "Write")];
+                options.mode = Some(choice(argument, choices)?);
             }
             "renew" => options.renew = Some(boolean(argument)?),
             "max_hold" => options.max_hold = Some(duration(argument)?),

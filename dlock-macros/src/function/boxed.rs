@@ -1,7 +1,7 @@
 //! A function that returns a boxed future, as `#[async_trait]` makes them.
 
 use proc_macro2::{Delimiter, Group, TokenStream};
-use quote::{ToTokens as _, quote};
+use quote::quote;
 use syn::parse::{ParseStream, Parser as _};
 use syn::{
     Attribute, GenericArgument, Path, PathArguments, PathSegment, ReturnType, Token, Type,
@@ -42,24 +42,24 @@ impl Boxed {
             input.parse::<Option<Token![,]>>()?;
             Ok((quote!(#(#attributes)* #asyncness #movement), block))
         };
-        read.parse2(body.stream())
-            .and_then(|(pin, inside)| {
-                let (opening, block) = read_inside.parse2(inside)?;
-                Ok(Self {
-                    pin,
-                    opening,
-                    block,
-                    output: output.clone(),
-                })
-            })
-            .map_err(|_| {
-                syn::Error::new_spanned(
-                    output.to_token_stream(),
-                    "a function that returns a boxed future must be one \
-                     `Box::pin(async move { … })`, so that all of it runs under the lock; or \
-                     make it an `async fn`",
-                )
-            })
+        let parts = read.parse2(body.stream()).and_then(|(pin, inside)| {
+            let (opening, block) = read_inside.parse2(inside)?;
+            Ok((pin, opening, block))
+        });
+        match parts {
+            Ok((pin, opening, block)) => Ok(Self {
+                pin,
+                opening,
+                block,
+                output,
+            }),
+            Err(_) => Err(syn::Error::new(
+                body.span(),
+                "the body of a function that returns a boxed future must be one \
+                 `Box::pin(async move { … })`, so that all of it runs under the lock; or make it \
+                 an `async fn`",
+            )),
+        }
     }
 }
 

@@ -1,0 +1,132 @@
+//! Every argument of the attribute.
+
+use std::time::Duration;
+
+use dlock::{LockError, distributed_lock};
+
+use crate::support::{alone, held};
+
+#[distributed_lock(
+    key = "all:<id>",
+    ttl = "1m30s",
+    timeout = "500ms",
+    mode = "write",
+    renew = true,
+    max_hold = "10m",
+    min_hold = "1ms",
+    on_error = |error: LockError| panic!("{error}"),
+    on_lost = "continue",
+    fenced,
+    crate = ::dlock,
+)]
+async fn all(id: u32) -> String {
+    format!("{id} {}", held())
+}
+
+#[distributed_lock(key = "one", wait)]
+async fn wait() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "one", try, on_lost = "cancel")]
+async fn give_up() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "one", timeout = "20ms", renew = false)]
+async fn within() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "one", try, mode = "read")]
+async fn read() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn all_at_once() {
+    assert_eq!(alone(all(3)).await, "3 all:3");
+}
+
+#[tokio::test]
+async fn patience_and_mode_reach_the_runtime() {
+    alone(async {
+        let writer = dlock::lock("one").acquire().await.expect("nobody else");
+        assert!(matches!(give_up().await, Err(LockError::Busy { .. })));
+        assert!(matches!(within().await, Err(LockError::Timeout { .. })));
+        assert!(matches!(read().await, Err(LockError::Busy { .. })));
+        let waits = tokio::time::timeout(Duration::from_millis(20), wait()).await;
+        assert!(waits.is_err(), "a held lock was had: {waits:?}");
+        writer.release().await.expect("memory takes it");
+
+        let reader = dlock::lock("one")
+            .read()
+            .acquire()
+            .await
+            .expect("nobody else");
+        read().await.expect("readers share");
+        assert!(matches!(give_up().await, Err(LockError::Busy { .. })));
+        reader.release().await.expect("memory takes it");
+        wait().await.expect("it is free");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_lease_ends_with_its_ttl() {
+    #[distributed_lock(key = "fixed", ttl = "1s", renew = false)]
+    async fn fixed(work: Duration) -> Result<(), LockError> {
+        tokio::time::sleep(work).await;
+        Ok(())
+    }
+
+    #[distributed_lock(key = "renewed", ttl = "1s")]
+    async fn renewed(work: Duration) -> Result<(), LockError> {
+        tokio::time::sleep(work).await;
+        Ok(())
+    }
+
+    #[distributed_lock(key = "limited", ttl = "1s", max_hold = "3s")]
+    async fn limited(work: Duration) -> Result<(), LockError> {
+        tokio::time::sleep(work).await;
+        Ok(())
+    }
+
+    #[distributed_lock(key = "kept", ttl = "1s", renew = false, on_lost = "continue")]
+    async fn kept(work: Duration) -> Result<bool, LockError> {
+        tokio::time::sleep(work).await;
+        Ok(dlock::current().is_some_and(|held| held.is_held()))
+    }
+
+    #[distributed_lock(key = "slow", min_hold = "5s")]
+    async fn slow() -> Result<(), LockError> {
+        Ok(())
+    }
+
+    alone(async {
+        fixed(Duration::from_millis(500))
+            .await
+            .expect("within the ttl");
+        assert!(matches!(
+            fixed(Duration::from_secs(5)).await,
+            Err(LockError::Lost { .. })
+        ));
+        renewed(Duration::from_secs(5)).await.expect("renewed");
+        limited(Duration::from_secs(2))
+            .await
+            .expect("renewed so far");
+        assert!(matches!(
+            limited(Duration::from_secs(9)).await,
+            Err(LockError::Lost { .. })
+        ));
+        assert!(!kept(Duration::from_secs(5)).await.expect("it goes on"));
+
+        slow().await.expect("it is free");
+        let again = dlock::lock("slow").try_acquire().await;
+        assert!(
+            matches!(again, Err(LockError::Busy { .. })),
+            "released too soon: {again:?}"
+        );
+    })
+    .await;
+}

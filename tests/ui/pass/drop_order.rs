@@ -1,0 +1,129 @@
+//! Arguments are dropped as in a plain function, and before the lock is given
+//! back.
+
+#![allow(clippy::too_many_arguments, clippy::unused_async)]
+
+use std::sync::{Arc, Mutex};
+
+use dlock::{LockError, distributed_lock};
+
+use crate::support::alone;
+
+type Log = Arc<Mutex<Vec<String>>>;
+
+/// Notes its name, and whether the lock was held, when it is dropped.
+struct Probe(&'static str, Log);
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        let locked = if dlock::current().is_some() {
+            "locked"
+        } else {
+            "free"
+        };
+        note(&self.1, format!("{} {locked}", self.0));
+    }
+}
+
+struct Pair {
+    first: Probe,
+    second: Probe,
+}
+
+struct Owner(Probe, #[expect(dead_code)] Probe);
+
+fn note(log: &Log, line: String) {
+    log.lock().expect("no panic").push(line);
+}
+
+impl Owner {
+    #[distributed_lock(key = "drop:<name>")]
+    async fn locked(
+        self,
+        name: &str,
+        #[allow(unused_variables)] unmentioned: Probe,
+        _underscored: Probe,
+        _: Probe,
+        mut consumed: Vec<Probe>,
+        pair: Pair,
+        Pair {
+            first,
+            second: _second,
+        }: Pair,
+    ) -> Result<(), LockError> {
+        let _local = Probe("local", Arc::clone(&first.1));
+        consumed.clear();
+        drop(pair.first);
+        note(&self.0.1, format!("end of {name}"));
+        Ok(())
+    }
+
+    async fn plain(
+        self,
+        name: &str,
+        _unmentioned: Probe,
+        _underscored: Probe,
+        _: Probe,
+        mut consumed: Vec<Probe>,
+        pair: Pair,
+        Pair {
+            first,
+            second: _second,
+        }: Pair,
+    ) -> Result<(), LockError> {
+        let _local = Probe("local", Arc::clone(&first.1));
+        consumed.clear();
+        drop(pair.first);
+        note(&self.0.1, format!("end of {name}"));
+        Ok(())
+    }
+}
+
+macro_rules! call {
+    ($method:ident, $log:ident) => {{
+        let probe = |name| Probe(name, Arc::clone(&$log));
+        Owner(probe("self.0"), probe("self.1")).$method(
+            "body",
+            probe("unmentioned"),
+            probe("underscored"),
+            probe("wild"),
+            vec![probe("consumed")],
+            Pair {
+                first: probe("pair.first"),
+                second: probe("pair.second"),
+            },
+            Pair {
+                first: probe("first"),
+                second: probe("second"),
+            },
+        )
+    }};
+}
+
+fn lines(log: &Log) -> Vec<String> {
+    log.lock().expect("no panic").clone()
+}
+
+#[tokio::test]
+async fn as_a_plain_function_and_under_the_lock() {
+    let (locked, plain) = (Log::default(), Log::default());
+    alone(call!(locked, locked)).await.expect("it is free");
+    call!(plain, plain).await.expect("nothing fails");
+    let expected: Vec<_> = lines(&plain)
+        .iter()
+        .map(|line| line.replace("free", "locked"))
+        .collect();
+    assert_eq!(lines(&locked), expected);
+    assert_eq!(expected.len(), 12);
+}
+
+#[tokio::test]
+async fn nothing_is_lost_when_the_lock_is_not_had() {
+    let log = Log::default();
+    let outcome = call!(locked, log).await;
+    assert!(
+        matches!(outcome, Err(LockError::NotInitialized { .. })),
+        "{outcome:?}"
+    );
+    assert_eq!(lines(&log).len(), 10);
+}

@@ -1,0 +1,93 @@
+//! What may stand between `<` and `>`.
+
+use std::fmt;
+
+use dlock::{LockError, distributed_lock};
+
+use crate::support::{alone, held};
+
+struct Line {
+    id: u32,
+}
+
+struct Order {
+    lines: Vec<Line>,
+    text: &'static str,
+}
+
+trait Named {
+    const NAME: &'static str;
+}
+
+impl Named for Order {
+    const NAME: &'static str = "named";
+}
+
+#[distributed_lock(
+    key = "<order.lines[0].id>:<order.text.len()>:<order.text.parse::<u32>().is_ok()>"
+)]
+async fn fields_and_calls(order: &Order) -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(
+    key = "<(a > b)>/<a + b>/<-a>/<if a == b { \"same\" } else { \"other\" }>/<[1, 2].iter().filter(|n| **n > 1).count()>"
+)]
+async fn operators(a: i32, b: i32) -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(
+    key = "<Order::NAME>/< <Order as Named>::NAME>/<{<Order as Named>::NAME}>/<u8::MAX>"
+)]
+async fn paths() -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(key = "a<<b->{<id>}{}{other}%>")]
+async fn text(id: u8) -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(key = r#"<"raw >">:<'>'>"#)]
+async fn literals() -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(key = "<first><second>")]
+async fn side_by_side(first: &str, second: &str) -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(key = "<r#type>:<value>")]
+async fn raw_names_and_unsized(r#type: u8, value: &dyn fmt::Display) -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[distributed_lock(key = "spec:<format!(\"{id:03}\")>")]
+async fn macros(id: u32) -> Result<String, LockError> {
+    Ok(held())
+}
+
+#[tokio::test]
+async fn expressions_are_shown() {
+    alone(async {
+        let order = Order {
+            lines: vec![Line { id: 4 }],
+            text: "12",
+        };
+        assert_eq!(fields_and_calls(&order).await.expect("free"), "4:2:true");
+        assert_eq!(operators(3, 2).await.expect("free"), "true/5/-3/other/1");
+        assert_eq!(paths().await.expect("free"), "named/named/named/255");
+        assert_eq!(text(7).await.expect("free"), "a<b->{7}{}{other}%>");
+        assert_eq!(literals().await.expect("free"), "raw >:>");
+        assert_eq!(raw_names_and_unsized(1, &"x").await.expect("free"), "1:x");
+        assert_eq!(macros(7).await.expect("free"), "spec:007");
+        let keys = [
+            side_by_side("a", "bc").await.expect("free"),
+            side_by_side("ab", "c").await.expect("free"),
+        ];
+        assert_ne!(keys[0], keys[1]);
+    })
+    .await;
+}
