@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backend::{BackendErrorKind, Mode, TokenTier};
+use crate::backend::{Mode, TokenTier};
 use crate::error::LockError;
 use crate::executor::current_runtime;
 use crate::gate::{Entry, Refusal};
@@ -113,21 +113,9 @@ async fn take_one(
     let full = namespaced(manager.namespace(), &name);
     let turn = manager.gate().enter(full, entry).await.map_err(|refusal| match refusal {
         Refusal::Busy => LockError::Busy { key: key.clone() },
-        Refusal::Store(error) => match error.kind() {
-            BackendErrorKind::Unavailable => LockError::Unavailable {
-                key: name.to_string(),
-                source: Arc::new(error),
-            },
-            BackendErrorKind::Config => LockError::Config {
-                setting: manager.capabilities().name.to_owned(),
-                reason: error.to_string(),
-                source: Some(Arc::new(error)),
-            },
-            BackendErrorKind::Unsupported => LockError::Unsupported {
-                key: name.to_string(),
-                reason: error.to_string(),
-            },
-        },
+        Refusal::Store(error) => {
+            LockError::of_store(&name, manager.capabilities().name, error)
+        }
     })?;
     let lock = HeldLock {
         name,

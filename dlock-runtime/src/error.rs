@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::LockKey;
 use crate::token::FencingToken;
 
@@ -57,13 +58,15 @@ pub enum LockError {
     },
 
     /// The store could not be reached, did not answer in time or refused.
-    #[error("lock `{key}`: the store is unavailable: {source}; the lock was not had")]
+    #[error("lock `{key}`: the store is unavailable: {reason}")]
     #[non_exhaustive]
     Unavailable {
         /// The key that was asked for, or what else was being done.
         key: String,
-        /// What the store or its client said.
-        source: Source,
+        /// What the store or its client said, and what to do.
+        reason: String,
+        /// What caused it, if something below did.
+        source: Option<Source>,
     },
 
     /// Waiting could never end: the caller's own task holds the key for
@@ -150,6 +153,23 @@ pub enum LossReason {
 }
 
 impl LockError {
+    /// What the store answered while `what`, a key as a rule, was asked for. The message already tells what the error tells, so the
+    /// source is what lies below it.
+    pub(crate) fn of_store(what: &str, store: &str, error: BackendError) -> Self {
+        let reason = error.to_string();
+        match error.kind() {
+            BackendErrorKind::Unavailable => {
+                Self::Unavailable { key: what.to_owned(), reason, source: error.into_cause() }
+            }
+            BackendErrorKind::Config => Self::Config {
+                setting: format!("{store} store"),
+                reason,
+                source: error.into_cause(),
+            },
+            BackendErrorKind::Unsupported => Self::Unsupported { key: what.to_owned(), reason },
+        }
+    }
+
     pub(crate) fn config(setting: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::Config {
             setting: setting.into(),

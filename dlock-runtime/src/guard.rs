@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{BackendErrorKind, Released};
+use crate::backend::Released;
 use crate::error::{LockError, LossReason};
 use crate::hold::{Hold, Stake};
 use crate::key::LockKey;
@@ -73,16 +73,7 @@ impl LockGuard {
         match ending.finish().await {
             Ok(Released::Released) => Ok(()),
             Ok(Released::NotHeld) => Err(hold.lost_error(LossReason::Gone)),
-            Err(error) if error.kind() == BackendErrorKind::Unsupported => {
-                Err(LockError::Unsupported {
-                    key: hold.key().to_string(),
-                    reason: error.to_string(),
-                })
-            }
-            Err(error) => Err(LockError::Unavailable {
-                key: hold.key().to_string(),
-                source: Arc::new(error),
-            }),
+            Err(error) => Err(hold.not_released(error)),
         }
     }
 

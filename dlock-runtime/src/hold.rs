@@ -113,6 +113,11 @@ impl Hold {
         self.locks.iter().find_map(|lock| lock.lease.loss())
     }
 
+    /// The error of a release that the store did not take.
+    pub(crate) fn not_released(&self, error: BackendError) -> LockError {
+        LockError::of_store(&self.key.to_string(), "the", error)
+    }
+
     /// The error of a body that lost this hold.
     pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
         LockError::Lost { key: self.key.clone(), token: self.token(), reason }

@@ -131,6 +131,19 @@ impl fmt::Display for LockKey {
     }
 }
 
+/// Whether the key is this one name.
+impl PartialEq<str> for LockKey {
+    fn eq(&self, name: &str) -> bool {
+        self.single().is_some_and(|single| **single == *name)
+    }
+}
+
+impl PartialEq<&str> for LockKey {
+    fn eq(&self, name: &&str) -> bool {
+        *self == **name
+    }
+}
+
 impl fmt::Debug for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LockKey({self})")

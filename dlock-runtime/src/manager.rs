@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backend::{BackendError, BackendErrorKind, Capabilities, LockInfo, TokenTier};
+use crate::backend::{BackendError, Capabilities, LockInfo, TokenTier};
 use crate::config::Config;
 use crate::error::LockError;
 use crate::executor::Executor;
@@ -85,7 +85,7 @@ impl LockManager {
         };
         started
             .unwrap_or_else(|| Err(BackendError::unavailable("its thread has ended")))
-            .map_err(|error| connect_error(name, error))?;
+            .map_err(|error| LockError::of_store("connect", name, error))?;
         let capabilities = backend.capabilities();
         crate::acquire::check_ttl(settings.ttl, capabilities.min_ttl, name)?;
         if settings.fenced && capabilities.tokens != TokenTier::Strict {
@@ -142,7 +142,7 @@ impl LockManager {
         let full = namespaced(self.namespace(), name);
         let info = self.inner.leases.backend().inspect(&full).await;
         info.map(|info| info.map(|info| self.without_namespace(info)))
-            .map_err(|error| store_error(name, error))
+            .map_err(|error| LockError::of_store(name, self.capabilities().name, error))
     }
 
     /// The held locks of this manager's namespace whose key begins with
@@ -157,7 +157,7 @@ impl LockManager {
         let infos = self.inner.leases.backend().list(&full).await;
         infos
             .map(|infos| infos.into_iter().map(|info| self.without_namespace(info)).collect())
-            .map_err(|error| store_error(prefix, error))
+            .map_err(|error| LockError::of_store(prefix, self.capabilities().name, error))
     }
 
     /// What the store can promise.
@@ -209,32 +209,6 @@ impl LockManager {
             info.key.drain(..=namespace.len());
         }
         info
-    }
-}
-
-fn connect_error(store: &str, error: BackendError) -> LockError {
-    match error.kind() {
-        BackendErrorKind::Config => LockError::Config {
-            setting: format!("{store} store"),
-            reason: error.to_string(),
-            source: Some(Arc::new(error)),
-        },
-        BackendErrorKind::Unavailable | BackendErrorKind::Unsupported => {
-            store_error("connect", error)
-        }
-    }
-}
-
-fn store_error(key: &str, error: BackendError) -> LockError {
-    match error.kind() {
-        BackendErrorKind::Unsupported => LockError::Unsupported {
-            key: key.to_owned(),
-            reason: error.to_string(),
-        },
-        BackendErrorKind::Unavailable | BackendErrorKind::Config => LockError::Unavailable {
-            key: key.to_owned(),
-            source: Arc::new(error),
-        },
     }
 }
 

@@ -360,6 +360,10 @@ impl BackendError {
         self
     }
 
+    pub(crate) fn into_cause(self) -> Option<Source> {
+        self.source
+    }
+
     /// What can be done about it.
     #[must_use]
     pub fn kind(&self) -> BackendErrorKind {
