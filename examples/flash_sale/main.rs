@@ -141,27 +141,31 @@ async fn serve(
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn run(arguments: Arguments) -> Result<ExitCode, AnyError> {
+    let config = match &arguments.store {
+        Store::Memory => Config::default(),
+        #[cfg(feature = "redis")]
+        Store::Redis(url) => Config::from_url(url)?,
+    };
+    dlock::init(config.namespace(&*arguments.sale)).await?;
     let shop = shop::open(&arguments).await?;
+
     let start = Instant::now();
     let pids = match (&arguments.store, arguments.process) {
-        // All in this process.
         (Store::Memory, _) => {
-            dlock::init(Config::default()).await?;
             let follow = report::follow(&*shop, arguments.orders);
             tokio::try_join!(serve(&shop, &arguments, 0), follow)?;
             vec![std::process::id()]
         }
-        // One of several processes, at its work.
+        // The process that starts the others.
         #[cfg(feature = "redis")]
-        (Store::Redis(url), Some(process)) => {
-            dlock::init(Config::from_url(url)?.namespace(&*arguments.sale)).await?;
+        (Store::Redis(_), None) => processes::run(&*shop, &arguments).await?,
+        // One of the others.
+        #[cfg(feature = "redis")]
+        (Store::Redis(_), Some(process)) => {
             serve(&shop, &arguments, process).await?;
             dlock::shutdown().await;
             return Ok(ExitCode::SUCCESS);
         }
-        // The one that starts the others.
-        #[cfg(feature = "redis")]
-        (Store::Redis(_), None) => processes::run(&*shop, &arguments).await?,
     };
     let report = Report::new(&arguments, &shop.close().await?, start.elapsed(), &pids);
     print!("{report}");

@@ -112,8 +112,9 @@ impl Shared {
     fn serve(&self, stream: &TcpStream) {
         let mut writer = stream;
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            let answer = self.answer_to(&line);
-            if writeln!(writer, "{answer}").is_err() {
+            // In one piece: the second of two would wait for an acknowledgement.
+            let answer = self.answer_to(&line) + "\n";
+            if writer.write_all(answer.as_bytes()).is_err() {
                 return;
             }
         }

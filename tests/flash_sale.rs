@@ -1,0 +1,318 @@
+//! The example, as a user runs it: what it prints, how it ends, and what
+//! becomes of the sale when one of its processes is killed or paused.
+
+mod support;
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// The example's program, built from the sources as they are.
+fn flash_sale() -> PathBuf {
+    // This test is <target>/<profile>/deps/<name>.
+    let test = std::env::current_exe().expect("the path of this test");
+    let target = test.ancestors().nth(3).expect("the target directory");
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build
+        .args([
+            "build",
+            "--quiet",
+            "--example",
+            "flash_sale",
+            "--target-dir",
+        ])
+        .arg(target);
+    if cfg!(not(feature = "redis")) {
+        build.arg("--no-default-features");
+    }
+    let built = build.output().expect("cargo");
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
+    target.join("debug/examples/flash_sale")
+}
+
+/// What it has printed: the numbers by their labels.
+struct Sale {
+    output: Output,
+    printed: String,
+}
+
+impl Sale {
+    fn of(output: Output) -> Self {
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        Self { output, printed }
+    }
+
+    fn run(arguments: &[&str]) -> Self {
+        let mut command = Command::new(flash_sale());
+        Self::of(
+            command
+                .args(arguments)
+                .env_remove("DLOCK_URL")
+                .output()
+                .expect("the example"),
+        )
+    }
+
+    /// The first number of the line that begins with `label`, or 0.
+    fn number(&self, label: &str) -> u64 {
+        let lines = self
+            .printed
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix(label));
+        let mut numbers = lines.filter_map(|rest| rest.split_whitespace().next()?.parse().ok());
+        numbers.next().unwrap_or(0)
+    }
+
+    fn in_stock(&self) -> u64 {
+        let (_, stock) = self
+            .printed
+            .split_once(" of ")
+            .expect("how much was in stock");
+        stock
+            .split_whitespace()
+            .next()
+            .and_then(|word| word.parse().ok())
+            .expect("a number")
+    }
+
+    /// Everything that was there is sold, nothing twice, and every order is
+    /// accounted for.
+    fn sold_exactly_the_stock(&self) {
+        let errors = String::from_utf8_lossy(&self.output.stderr);
+        let all = format!("{}\n{errors}", self.printed);
+        assert!(
+            self.output.status.success(),
+            "{}: {all}",
+            self.output.status
+        );
+        assert_eq!(self.number("sold"), self.in_stock(), "{all}");
+        assert_eq!(self.number("oversold"), 0, "{all}");
+        let served = ["sold", "refused", "failed", "lost"].map(|label| self.number(label));
+        assert_eq!(served.iter().sum::<u64>(), self.number("orders"), "{all}");
+    }
+}
+
+#[test]
+fn it_sells_exactly_the_stock() {
+    let sale = Sale::run(&["--orders", "2000"]);
+    sale.sold_exactly_the_stock();
+    assert_eq!(sale.number("orders"), 2_000);
+    assert_eq!(
+        (sale.number("failed"), sale.number("lost")),
+        (0, 0),
+        "{}",
+        sale.printed
+    );
+    for label in ["sales a second", "wait p50", "wait p99", "process 1"] {
+        assert!(
+            sale.printed.contains(label),
+            "{label} is missing from\n{}",
+            sale.printed
+        );
+    }
+}
+
+#[test]
+fn without_the_lock_it_oversells_and_says_by_how_many() {
+    let sale = Sale::run(&["--orders", "2000", "--without-lock"]);
+    let oversold = sale.number("oversold");
+    assert!(oversold > 0, "{}", sale.printed);
+    assert!(
+        sale.number("sold") >= sale.in_stock() + oversold,
+        "{}",
+        sale.printed
+    );
+    // That was asked for; only a lock that fails is a failure.
+    assert!(sale.output.status.success());
+}
+
+#[test]
+fn what_it_is_told_wrong_it_explains() {
+    for (arguments, says) in [
+        (&["--orders", "many"][..], "many"),
+        (&["--orders", "0"], "--orders"),
+        (&["--what"], "--what"),
+        (&["--store", "nowhere"], "store URL"),
+        (&["--store", "redis://127.0.0.1:1"], "redis"),
+        (&["--processes", "3"], "--store"),
+    ] {
+        let sale = Sale::run(arguments);
+        let errors = String::from_utf8_lossy(&sale.output.stderr);
+        assert_eq!(
+            sale.output.status.code(),
+            Some(2),
+            "{arguments:?}: {errors}"
+        );
+        assert!(
+            errors.contains(says) && !errors.contains("panicked"),
+            "{arguments:?}: {errors}"
+        );
+    }
+}
+
+#[cfg(feature = "redis")]
+mod on_redis {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, Stdio};
+    use std::time::Duration;
+
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    use super::*;
+    use crate::support::redis::RedisServer;
+    use crate::support::wait::{HANG, until};
+
+    /// The sale while it runs.
+    struct Running {
+        program: Child,
+        processes: Vec<Pid>,
+        server: RedisServer,
+    }
+
+    impl Running {
+        async fn start(arguments: &[&str]) -> Self {
+            let server = RedisServer::start().await;
+            let mut command = Command::new(flash_sale());
+            command
+                .args(["--processes", "4"])
+                .args(arguments)
+                .env("DLOCK_URL", server.url());
+            let mut program = command
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the example");
+            // It names its processes in the first line, as `[12, 13]` at the end.
+            let mut errors = BufReader::new(program.stderr.take().expect("a pipe"));
+            let mut line = String::new();
+            errors.read_line(&mut line).expect("the first line");
+            let (_, list) = line
+                .rsplit_once('[')
+                .unwrap_or_else(|| panic!("no processes: {line}"));
+            let processes: Vec<_> = list
+                .trim_end()
+                .trim_end_matches(']')
+                .split(", ")
+                .map(|pid| Pid::from_raw(pid.parse().expect("a process id")))
+                .collect();
+            assert_eq!(processes.len(), 4);
+            // The rest goes where a person would see it.
+            std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::stderr()));
+            Self {
+                program,
+                processes,
+                server,
+            }
+        }
+
+        /// Orders in the shop's book, which holds one empty line from the start.
+        async fn booked(&self) -> u64 {
+            let keys: Vec<String> = self.server.command(&["KEYS", "*:orders:book"]).await;
+            let Some(book) = keys.first() else { return 0 };
+            self.server
+                .command::<u64>(&["HLEN", book])
+                .await
+                .saturating_sub(1)
+        }
+
+        async fn has_booked(&self, count: u64) {
+            until(
+                "the sale goes on",
+                async || self.booked().await,
+                |&now| now >= count,
+            )
+            .await;
+        }
+
+        fn signal(&self, process: usize, signal: Signal) {
+            kill(self.processes[process], signal).expect("a running process");
+        }
+
+        async fn end(mut self) -> (Sale, RedisServer) {
+            let pid = self.program.id();
+            let ended = tokio::task::spawn_blocking(move || {
+                let mut printed = Vec::new();
+                let mut pipe = self.program.stdout.take().expect("a pipe");
+                std::io::Read::read_to_end(&mut pipe, &mut printed).expect("what it prints");
+                let status = self.program.wait().expect("its end");
+                (
+                    Sale::of(Output {
+                        status,
+                        stdout: printed,
+                        stderr: Vec::new(),
+                    }),
+                    self.server,
+                )
+            });
+            tokio::time::timeout(2 * HANG, ended)
+                .await
+                .unwrap_or_else(|_| {
+                    let _ = kill(
+                        Pid::from_raw(i32::try_from(pid).expect("an id")),
+                        Signal::SIGKILL,
+                    );
+                    panic!("the sale hangs")
+                })
+                .expect("no panic")
+        }
+    }
+
+    #[tokio::test]
+    async fn four_processes_sell_exactly_the_stock() {
+        let running = Running::start(&["--orders", "4000"]).await;
+        let (sale, server) = running.end().await;
+        sale.sold_exactly_the_stock();
+        assert_eq!(
+            (sale.number("failed"), sale.number("lost")),
+            (0, 0),
+            "{}",
+            sale.printed
+        );
+        for process in ["process 1", "process 2", "process 3", "process 4"] {
+            assert!(
+                sale.number(process) > 0,
+                "{process} had no share: {}",
+                sale.printed
+            );
+        }
+        let left: Vec<String> = server.keys().await;
+        assert!(
+            left.iter().all(|key| !key.contains("flash-sale")),
+            "{left:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn four_processes_oversell_without_the_lock() {
+        let running = Running::start(&["--orders", "4000", "--without-lock"]).await;
+        let (sale, _server) = running.end().await;
+        assert!(sale.number("oversold") > 0, "{}", sale.printed);
+    }
+
+    /// Also where one is killed and one is paused for longer than its ttl.
+    #[tokio::test]
+    async fn dead_and_paused_processes_change_nothing() {
+        let running = Running::start(&["--orders", "20000", "--tasks", "16"]).await;
+        running.has_booked(500).await;
+        running.signal(0, Signal::SIGSTOP);
+        running.has_booked(1_000).await;
+        running.signal(1, Signal::SIGKILL);
+        // The ttl of the sale is three seconds: what the two held is sold on
+        // by the others, and the paused one comes back late.
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        running.signal(0, Signal::SIGCONT);
+        let (sale, _server) = running.end().await;
+        sale.sold_exactly_the_stock();
+        // A process has no more orders in its hands than it has tasks.
+        assert!(sale.number("lost") <= 16, "{}", sale.printed);
+        assert!(
+            sale.number("process 3") > 0 && sale.number("process 4") > 0,
+            "{}",
+            sale.printed
+        );
+    }
+}

@@ -1,0 +1,85 @@
+//! The Redis store: the conformance suite on a real server, what only Redis
+//! can do wrong, and what one process has once.
+
+#![cfg(feature = "redis")]
+
+mod conformance;
+mod support;
+
+#[path = "redis/bad_input.rs"]
+mod bad_input;
+#[path = "redis/faults.rs"]
+mod faults;
+#[path = "redis/global.rs"]
+mod global;
+#[path = "redis/idle.rs"]
+mod idle;
+#[path = "redis/processes.rs"]
+mod processes;
+#[path = "redis/secrets.rs"]
+mod secrets;
+#[path = "redis/server.rs"]
+mod server;
+#[cfg(feature = "tls")]
+#[path = "redis/tls.rs"]
+mod tls;
+
+use dlock::Config;
+
+use conformance::{Store, conformance};
+use support::proxy::Proxy;
+use support::redis::RedisServer;
+
+/// A server of the test's own, reached through a proxy that can fail.
+struct RedisStore {
+    server: RedisServer,
+    proxy: Proxy,
+}
+
+impl Store for RedisStore {
+    async fn start() -> Self {
+        let server = RedisServer::start().await;
+        let proxy = Proxy::to(server.port());
+        Self { server, proxy }
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.server.url_through(self.proxy.port())).expect("a valid URL")
+    }
+
+    async fn take_away(&self, key: &str) {
+        let deleted: u32 = self.server.command(&["DEL", &lock_name(key)]).await;
+        assert_eq!(deleted, 1, "nobody held `{key}`");
+    }
+
+    async fn set_outage(&self, outage: bool) {
+        self.proxy.refuse(outage);
+    }
+
+    async fn restart(&mut self) -> bool {
+        let _: String = self.server.command(&["SAVE"]).await;
+        self.server.restart().await;
+        true
+    }
+
+    async fn records(&self) -> Option<usize> {
+        Some(self.server.command(&["DBSIZE"]).await)
+    }
+}
+
+/// Where a lock is in Redis: part of what dlock documents, as operators and
+/// ACLs need it.
+fn lock_name(key: &str) -> String {
+    format!("dlock:{{{key}}}")
+}
+
+conformance!(crate::RedisStore);
+
+/// In a normal run this does nothing; see [`support::worker`].
+#[test]
+fn plays_a_role() {
+    match support::worker::role().as_deref() {
+        None => {}
+        Some(role) => processes::play(role),
+    }
+}

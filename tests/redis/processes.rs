@@ -1,0 +1,419 @@
+//! Contenders in processes of their own, some of them killed, some paused for
+//! longer than their ttl. What they protect is a counter that sees everything;
+//! its history must be one that a lock explains.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::{Config, FencingToken, LockError, LockManager, current, distributed_lock};
+
+use crate::support::dir::TempDir;
+use crate::support::redis::RedisServer;
+use crate::support::resource::{Resource, Section, report};
+use crate::support::wait::{HANG, until, within};
+use crate::support::worker::{Worker, setting};
+
+/// Short enough that a dead holder's lock comes free within the test.
+const TTL: Duration = Duration::from_millis(1_500);
+
+/// Rounds of a worker that ends when it is told to, or dies.
+const ENDLESS: usize = usize::MAX;
+
+/// Why a body has not counted.
+#[derive(Debug)]
+enum Failure {
+    Lock(LockError),
+    /// The resource has seen a newer token.
+    Outdated,
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        Self::Lock(error)
+    }
+}
+
+/// What a worker knows of itself.
+struct Contender {
+    name: String,
+    resource: SocketAddr,
+}
+
+/// Adds one, at a resource that offers only read and write.
+async fn add_one(contender: &Contender) -> Result<(), Failure> {
+    let token = current().map_or(FencingToken::NONE, |held| held.token());
+    let Contender { name, resource } = contender;
+    let lost = |_| Failure::Outdated;
+    let section = Section::enter(*resource, name, token.into())
+        .await
+        .expect("the resource");
+    let mut section = section.map_err(lost)?;
+    let value = section.read().await.expect("the resource").map_err(lost)?;
+    tokio::time::sleep(Duration::from_micros(fastrand::u64(..2_000))).await;
+    section
+        .write(value + 1)
+        .await
+        .expect("the resource")
+        .map_err(lost)?;
+    section.leave().await.expect("the resource").map_err(lost)?;
+    Ok(())
+}
+
+#[distributed_lock(key = "counter", ttl = "1500ms")]
+async fn add_one_or_stop(contender: &Contender) -> Result<(), Failure> {
+    add_one(contender).await
+}
+
+/// A body that goes on after the loss of its lease, and so comes late.
+#[distributed_lock(key = "counter", ttl = "1500ms", on_lost = "continue")]
+async fn add_one_stubbornly(contender: &Contender) -> Result<(), Failure> {
+    add_one(contender).await
+}
+
+/// The life of a worker.
+pub(crate) fn play(role: &str) {
+    let contender = Contender {
+        name: setting("NAME"),
+        resource: setting("RESOURCE").parse().expect("an address"),
+    };
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let config = Config::from_url(&setting("URL")).expect("a valid URL");
+        dlock::init(config).await.expect("a connection");
+        match role {
+            "contend" => contend(contender).await,
+            "hold" => hold(&contender).await,
+            _ => panic!("no role is called {role}"),
+        }
+        dlock::shutdown().await;
+    });
+}
+
+/// Several tasks add one, each so many times, or until the test says stop.
+async fn contend(contender: Contender) {
+    let rounds: usize = setting("ROUNDS").parse().expect("a number");
+    let tasks: usize = setting("TASKS").parse().expect("a number");
+    let stubborn = setting("STUBBORN") == "yes";
+    let stop = PathBuf::from(setting("STOP"));
+    let contender = Arc::new(contender);
+    let mut adding = tokio::task::JoinSet::new();
+    for _ in 0..tasks {
+        let (contender, stop) = (Arc::clone(&contender), stop.clone());
+        adding.spawn(async move {
+            let mut added = 0;
+            while added < rounds && !stop.exists() {
+                let answer = if stubborn {
+                    add_one_stubbornly(&contender).await
+                } else {
+                    add_one_or_stop(&contender).await
+                };
+                match answer {
+                    Ok(()) => added += 1,
+                    Err(failure) => {
+                        let text = match failure {
+                            Failure::Lock(LockError::Lost { .. }) => "lost".to_owned(),
+                            Failure::Outdated => "outdated".to_owned(),
+                            Failure::Lock(error) => format!("failed: {error}"),
+                        };
+                        report(contender.resource, &contender.name, &text)
+                            .await
+                            .expect("the resource");
+                    }
+                }
+            }
+        });
+    }
+    adding.join_all().await;
+}
+
+/// Takes the lock and keeps it.
+async fn hold(contender: &Contender) {
+    let _guard = dlock::lock("counter")
+        .ttl(TTL)
+        .acquire()
+        .await
+        .expect("the lock");
+    report(contender.resource, &contender.name, "holds")
+        .await
+        .expect("the resource");
+    std::future::pending::<()>().await;
+}
+
+/// A test's view: a server, the resource, and the workers around them.
+struct Scene {
+    server: RedisServer,
+    resource: Resource,
+    dir: TempDir,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        Self {
+            server: RedisServer::start().await,
+            resource: Resource::start(),
+            dir: TempDir::new(),
+        }
+    }
+
+    fn worker(
+        &self,
+        role: &str,
+        name: &str,
+        tasks: usize,
+        rounds: usize,
+        stubborn: bool,
+    ) -> Worker {
+        Worker::start(
+            role,
+            &[
+                ("NAME", name),
+                ("URL", &self.server.url()),
+                ("RESOURCE", &self.resource.address().to_string()),
+                ("TASKS", &tasks.to_string()),
+                ("ROUNDS", &rounds.to_string()),
+                ("STOP", self.stop_sign().to_str().expect("a path of text")),
+                ("STUBBORN", if stubborn { "yes" } else { "no" }),
+            ],
+        )
+    }
+
+    /// Where the workers look whether to stop.
+    fn stop_sign(&self) -> PathBuf {
+        self.dir.path().join("stop")
+    }
+
+    async fn judge(&self) -> LockManager {
+        let config = Config::from_url(&self.server.url()).expect("a valid URL");
+        LockManager::connect(config).await.expect("a connection")
+    }
+
+    /// Waits until `worker` is in its critical section, where its read is not
+    /// answered.
+    async fn inside(&self, worker: &str) {
+        let inside = async || self.resource.history().is_inside(worker);
+        until(&format!("{worker} is inside"), inside, |&inside| inside).await;
+    }
+
+    /// Waits until others have got in `count` more times.
+    async fn others_add(&self, worker: &str, count: usize) {
+        let others = async || {
+            let history = self.resource.history();
+            usize::try_from(history.value()).expect("a small number") - history.writes_of(worker)
+        };
+        let before = others().await;
+        until("others go on", others, |&now| now >= before + count).await;
+    }
+}
+
+async fn all_end_well(workers: &mut [Worker]) {
+    for worker in workers {
+        let status = worker.end().await;
+        assert!(status.success(), "a worker failed: {status}");
+    }
+}
+
+#[tokio::test]
+async fn processes_add_up() {
+    let scene = Scene::set().await;
+    let mut workers: Vec<_> = ["a", "b", "c"]
+        .map(|name| scene.worker("contend", name, 3, 20, false))
+        .into();
+    all_end_well(&mut workers).await;
+    let history = scene.resource.history();
+    history.check();
+    assert_eq!(history.value(), 3 * 3 * 20);
+}
+
+/// Killed inside its critical section: the lock comes free within the ttl, and
+/// nobody notices more than that.
+#[tokio::test]
+async fn a_killed_holder_frees_its_lock() {
+    let scene = Scene::set().await;
+    scene.resource.hold_back("victim");
+    let mut victim = scene.worker("contend", "victim", 1, ENDLESS, false);
+    scene.inside("victim").await;
+    let mut workers: Vec<_> = ["a", "b"]
+        .map(|name| scene.worker("contend", name, 2, 20, false))
+        .into();
+    let judge = scene.judge().await;
+    until(
+        "both others wait",
+        async || {
+            judge
+                .inspect("counter")
+                .await
+                .expect("inspect")
+                .map_or(0, |lock| lock.waiters)
+        },
+        |&waiting| waiting == 2,
+    )
+    .await;
+    victim.kill();
+    scene.resource.suspended("victim");
+    all_end_well(&mut workers).await;
+    let history = scene.resource.history();
+    history.check();
+    assert_eq!(history.value(), 2 * 2 * 20);
+    assert_eq!(history.writes_of("victim"), 0);
+    until(
+        "nothing is left",
+        async || judge.list("").await.expect("list"),
+        Vec::is_empty,
+    )
+    .await;
+}
+
+/// Killed while it waits, in front of the others.
+#[tokio::test]
+async fn a_killed_waiter_delays_the_rest_for_a_bounded_time() {
+    let scene = Scene::set().await;
+    let judge = scene.judge().await;
+    let guard = judge.lock("counter").acquire().await.expect("the lock");
+    let waiting = async |count: usize| {
+        until(
+            "the workers wait",
+            async || {
+                judge
+                    .inspect("counter")
+                    .await
+                    .expect("inspect")
+                    .map_or(0, |lock| lock.waiters)
+            },
+            |&waiting| waiting == count,
+        )
+        .await;
+    };
+    let mut victim = scene.worker("contend", "victim", 2, 5, false);
+    waiting(1).await;
+    let mut workers = vec![scene.worker("contend", "a", 2, 5, false)];
+    waiting(2).await;
+    victim.kill();
+    scene.resource.suspended("victim");
+    guard.release().await.expect("the release");
+    all_end_well(&mut workers).await;
+    let history = scene.resource.history();
+    history.check();
+    assert_eq!(history.value(), 2 * 5);
+    until(
+        "nothing is left",
+        async || judge.list("").await.expect("list"),
+        Vec::is_empty,
+    )
+    .await;
+}
+
+/// Paused inside for longer than its ttl: others go on, and when it comes back
+/// its body is dropped before it writes.
+#[tokio::test]
+async fn a_paused_holder_stops_when_it_comes_back() {
+    let scene = Scene::set().await;
+    scene.resource.hold_back("victim");
+    let victim = scene.worker("contend", "victim", 1, 3, false);
+    scene.inside("victim").await;
+    let mut workers = vec![scene.worker("contend", "a", 2, 20, false)];
+
+    victim.pause();
+    scene.resource.suspended("victim");
+    // The read is answered, but nobody is awake to hear it.
+    scene.resource.answer("victim");
+    scene.others_add("victim", 5).await;
+    scene.resource.resumed("victim");
+    victim.resume();
+
+    workers.push(victim);
+    all_end_well(&mut workers).await;
+    let history = scene.resource.history();
+    history.check();
+    assert_eq!(history.value(), 2 * 20 + 3);
+    assert_eq!(history.reports_of("victim"), ["lost"]);
+}
+
+/// The same with a body that goes on regardless: its late write is refused.
+#[tokio::test]
+async fn a_paused_holder_that_writes_late_is_refused() {
+    let scene = Scene::set().await;
+    scene.resource.hold_back("victim");
+    let victim = scene.worker("contend", "victim", 1, 3, true);
+    scene.inside("victim").await;
+    let mut workers = vec![scene.worker("contend", "a", 2, 20, false)];
+
+    victim.pause();
+    scene.resource.suspended("victim");
+    scene.resource.answer("victim");
+    scene.others_add("victim", 5).await;
+    scene.resource.resumed("victim");
+    victim.resume();
+
+    workers.push(victim);
+    all_end_well(&mut workers).await;
+    let history = scene.resource.history();
+    history.check();
+    assert_eq!(history.value(), 2 * 20 + 3);
+    assert_eq!(history.reports_of("victim"), ["outdated"]);
+}
+
+/// Many processes; some are paused at random moments, some are killed.
+#[tokio::test]
+async fn kills_and_pauses_at_random_moments_add_up() {
+    const SURVIVORS: [&str; 3] = ["a", "b", "c"];
+    const VICTIMS: [&str; 6] = ["u", "v", "w", "x", "y", "z"];
+    let scene = Scene::set().await;
+    let mut survivors: Vec<_> = SURVIVORS
+        .map(|name| scene.worker("contend", name, 3, ENDLESS, false))
+        .into();
+    for (number, name) in VICTIMS.into_iter().enumerate() {
+        let mut victim = scene.worker("contend", name, 3, ENDLESS, number % 2 == 0);
+        let writes = async || scene.resource.history().writes_of(name);
+        until("the victim adds", writes, |&writes| writes > 2).await;
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(..5_000))).await;
+        victim.pause();
+        scene.resource.suspended(name);
+        // If it was paused inside, the others go on when its ttl has passed.
+        scene.others_add(name, 10).await;
+        scene.resource.resumed(name);
+        victim.resume();
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(..20_000))).await;
+        victim.kill();
+        scene.resource.suspended(name);
+    }
+    scene.others_add("nobody", 10).await;
+    std::fs::write(scene.stop_sign(), "").expect("a file");
+    all_end_well(&mut survivors).await;
+    let history = scene.resource.history();
+    history.check();
+    for name in SURVIVORS {
+        assert!(history.writes_of(name) > 0, "{name} was never let in");
+        assert!(
+            history.reports_of(name).is_empty(),
+            "{name}: {:?}",
+            history.reports_of(name)
+        );
+    }
+    let judge = scene.judge().await;
+    until(
+        "nothing is left",
+        async || judge.list("").await.expect("list"),
+        Vec::is_empty,
+    )
+    .await;
+}
+
+/// A holder in another process, seen from this one.
+#[tokio::test]
+async fn another_processs_lock_is_busy_until_it_dies() {
+    let scene = Scene::set().await;
+    let judge = scene.judge().await;
+    let mut holder = scene.worker("hold", "holder", 0, 0, false);
+    let reports = async || scene.resource.history().reports_of("holder").len();
+    until("it holds", reports, |&reports| reports == 1).await;
+    // Renewed from over there.
+    tokio::time::sleep(2 * TTL).await;
+    let busy = judge.lock("counter").try_acquire().await;
+    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    holder.kill();
+    within(HANG, judge.lock("counter").run(async {}))
+        .await
+        .expect("the lock");
+}

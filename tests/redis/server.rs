@@ -1,0 +1,182 @@
+//! What an operator sees of dlock in Redis, and what its settings change.
+
+use std::collections::HashMap;
+
+use dlock::backend::TokenTier;
+use dlock::{Config, LockManager};
+
+use crate::lock_name;
+use crate::support::redis::{RedisServer, Setup};
+use crate::support::wait::{HANG, eventually, until, within};
+
+async fn connect(server: &RedisServer) -> LockManager {
+    let config = Config::from_url(&server.url()).expect("a valid URL");
+    LockManager::connect(config).await.expect("a connection")
+}
+
+#[tokio::test]
+async fn tokens_are_strict_where_redis_keeps_every_write() {
+    let plain = RedisServer::start().await;
+    assert_eq!(
+        connect(&plain).await.capabilities().tokens,
+        TokenTier::BestEffort
+    );
+
+    let mut durable = Setup::default().append_only().start().await;
+    let manager = connect(&durable).await;
+    assert_eq!(manager.capabilities().tokens, TokenTier::Strict);
+    let mut last = None;
+    for _ in 0..3 {
+        let guard = manager
+            .lock("key")
+            .fenced()
+            .acquire()
+            .await
+            .expect("the lock");
+        let token = guard.token();
+        assert!(
+            last.is_none_or(|last| token > last),
+            "{token} after {last:?}"
+        );
+        last = Some(token);
+        guard.release().await.expect("the release");
+        // What it has confirmed, it has on disk.
+        durable.restart().await;
+        let healed = async || manager.lock("other").run(async {}).await.ok();
+        eventually("the manager serves again", healed).await;
+    }
+}
+
+/// The counter goes by the server's clock, so that an empty one starts above
+/// all that was before.
+#[tokio::test]
+async fn tokens_rise_also_when_redis_forgets() {
+    let mut server = RedisServer::start().await;
+    let manager = connect(&server).await;
+    let mut last = None;
+    for round in 0..4 {
+        let token = eventually("the manager serves", async || {
+            let guard = manager.lock("key").acquire().await.ok()?;
+            let token = guard.token();
+            guard.release().await.ok().map(|()| token)
+        })
+        .await;
+        assert!(
+            last.is_none_or(|last| token > last),
+            "{token} after {last:?}"
+        );
+        last = Some(token);
+        if round % 2 == 0 {
+            server.restart().await;
+        } else {
+            server.command::<()>(&["FLUSHALL"]).await;
+        }
+    }
+}
+
+/// A lock is one key under the documented name, with a ttl; a free one is none.
+#[tokio::test]
+async fn a_lock_is_a_key_with_a_ttl() {
+    let server = RedisServer::start().await;
+    let manager = connect(&server).await;
+    let guard = manager.lock("stock:42").acquire().await.expect("the lock");
+    let ttl: i64 = server.command(&["PTTL", &lock_name("stock:42")]).await;
+    assert!((1..=30_000).contains(&ttl), "{ttl}");
+    guard.release().await.expect("the release");
+    let exists: u32 = server.command(&["EXISTS", &lock_name("stock:42")]).await;
+    assert_eq!(exists, 0);
+    // Of what is left, only the counter of all tokens stays for good.
+    for key in server.keys().await {
+        let ttl: i64 = server.command(&["PTTL", &key]).await;
+        assert!(ttl != -1 || key == "dlock:token", "`{key}` never goes");
+    }
+}
+
+/// Calls of each command since the server started.
+async fn calls(server: &RedisServer) -> HashMap<String, u64> {
+    let info: String = server.command(&["INFO", "commandstats"]).await;
+    info.lines()
+        .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
+        .filter_map(|(name, rest)| Some((name.to_owned(), rest.split(',').next()?.parse().ok()?)))
+        .collect()
+}
+
+#[tokio::test]
+async fn listing_does_not_block_the_server() {
+    let server = RedisServer::start().await;
+    let manager = connect(&server).await;
+    let mut guards = Vec::new();
+    for number in 0..300 {
+        guards.push(
+            manager
+                .lock(format!("key:{number}"))
+                .acquire()
+                .await
+                .expect("the lock"),
+        );
+    }
+    assert_eq!(manager.list("key:").await.expect("list").len(), 300);
+    assert_eq!(manager.list("key:29").await.expect("list").len(), 11);
+    assert!(manager.inspect("key:7").await.expect("inspect").is_some());
+    let calls = calls(&server).await;
+    assert!(!calls.contains_key("keys"), "{calls:?}");
+}
+
+/// Section 8 of the design: two commands for a lock and its release, beyond
+/// what the scripts call inside the server.
+#[tokio::test]
+async fn a_lock_and_its_release_are_two_round_trips() {
+    const ROUNDS: u64 = 100;
+    let server = RedisServer::start().await;
+    let manager = connect(&server).await;
+    manager.lock("warm").run(async {}).await.expect("the lock");
+    let trips = async || -> u64 {
+        let info: String = server.command(&["INFO", "stats"]).await;
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix("total_reads_processed:"));
+        line.expect("a statistic of Redis")
+            .trim()
+            .parse()
+            .expect("a number")
+    };
+    let before = trips().await;
+    for _ in 0..ROUNDS {
+        manager.lock("key").run(async {}).await.expect("the lock");
+    }
+    let took = trips().await - before;
+    // The connections of this test read too, a handful of times.
+    assert!(took <= 2 * ROUNDS + 20, "{took} reads for {ROUNDS} locks");
+}
+
+/// One connection for what waits, however many wait.
+#[tokio::test]
+async fn waiters_share_a_connection() {
+    let server = RedisServer::start().await;
+    let (holder, other) = (connect(&server).await, connect(&server).await);
+    let mut guards = Vec::new();
+    let mut waiting = tokio::task::JoinSet::new();
+    for number in 0..100 {
+        let key = format!("key:{number}");
+        guards.push(holder.lock(&key).acquire().await.expect("the lock"));
+        let other = other.clone();
+        waiting.spawn(async move { other.lock(key).run(async {}).await });
+    }
+    let waiters = async || -> usize {
+        let listed = holder.list("key:").await.expect("list");
+        listed.iter().map(|lock| lock.waiters).sum()
+    };
+    until("all wait", waiters, |&waiting| waiting == 100).await;
+    let clients: String = server.command(&["CLIENT", "LIST"]).await;
+    // Two managers, with a connection for calls and one for wake-ups each, and
+    // this test's own.
+    assert!(clients.lines().count() <= 6, "{clients}");
+    let channels: Vec<String> = server.command(&["PUBSUB", "CHANNELS"]).await;
+    assert!(channels.len() <= 2, "{channels:?}");
+
+    drop(guards);
+    let all = within(HANG, waiting.join_all()).await;
+    all.into_iter()
+        .collect::<Result<(), _>>()
+        .expect("the locks");
+}
