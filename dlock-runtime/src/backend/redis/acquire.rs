@@ -8,12 +8,12 @@
 
 use std::time::Instant;
 
-use redis::{Pipeline, Value};
+use redis::{ServerError, Value};
 
-use super::call::{Attempt, Call};
+use super::call::{Call, Rare};
 use super::clock::Deadline;
 use super::commands::{self, Patience};
-use super::connector::Connection;
+use super::connection::{Connection, Lost};
 use super::core::Core;
 use super::errors::{Remedy, remedy};
 use super::give_back::GiveBack;
@@ -32,7 +32,7 @@ impl Core {
         {
             return Ok(Some(grant));
         }
-        acquisition.ask(Patience::Try).await
+        Box::pin(acquisition.ask(Patience::Try)).await
     }
 
     pub(super) async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
@@ -89,37 +89,24 @@ impl<'a> Acquisition<'a> {
     async fn take(&mut self) -> Result<Option<Grant>, BackendError> {
         let connection = self.call.connection().await?;
         let sent_at = Instant::now();
-        let answers = self
-            .send(&connection, &commands::take(self.request), sent_at)
-            .await;
-        let Attempt::Answered(answers) = answers else {
-            self.call.pause().await?;
-            return Ok(None);
-        };
-        match <[Value; 2]>::try_from(answers) {
-            Ok([Value::Okay, Value::Int(token)]) => {
-                self.granted(&connection, token, sent_at).await.map(Some)
+        self.trace.in_flight = Some(connection.clone());
+        let set = commands::take(self.request);
+        let answers = connection.take(set, self.call.deadline()).await;
+        match self.hear(&connection, answers, sent_at) {
+            None => self.call.pause().await?,
+            Some([Value::Okay, Value::Int(token)]) => {
+                return self.granted(&connection, token, sent_at).await.map(Some);
             }
-            Ok([Value::Nil, _]) => Ok(None),
-            Ok([Value::Okay, Value::ServerError(error)]) => {
+            Some([Value::Nil, _]) => {}
+            Some([Value::Okay, Value::ServerError(error)]) => {
                 // Taken, but without a token. The script asks for one again.
                 self.trace.left = true;
-                self.call
-                    .refused(&connection, &self.request.key, &error)
-                    .await?;
-                Ok(None)
+                self.refused(&connection, error).await?;
             }
-            Ok([Value::ServerError(error), _]) => {
-                self.call
-                    .refused(&connection, &self.request.key, &error)
-                    .await?;
-                Ok(None)
-            }
-            _ => {
-                self.trace.unanswered = Some(sent_at);
-                Err(self.call.nonsense())
-            }
+            Some([Value::ServerError(error), _]) => self.refused(&connection, error).await?,
+            Some(_) => return Err(self.nonsense(sent_at)),
         }
+        Ok(None)
     }
 
     /// Asks for the lock, or for a place in its queue.
@@ -129,14 +116,10 @@ impl<'a> Acquisition<'a> {
             let connection = self.call.connection().await?;
             let sent_at = Instant::now();
             let command = commands::acquire(form, self.request, self.core.shared.process, patience);
-            let answers = self
-                .send(&connection, &commands::pipeline([command]), sent_at)
-                .await;
-            let Attempt::Answered(answers) = answers else {
-                self.call.pause().await?;
-                continue;
-            };
-            match answers.into_iter().next() {
+            self.trace.in_flight = Some(connection.clone());
+            let answer = connection.run(command, self.call.deadline()).await;
+            match self.hear(&connection, answer, sent_at) {
+                None => self.call.pause().await?,
                 Some(Value::Int(0)) => {
                     self.trace.left = patience == Patience::Queue;
                     self.core.shared.waiters.heard(sent_at);
@@ -149,32 +132,39 @@ impl<'a> Acquisition<'a> {
                     if remedy(&error) == Remedy::SendScript {
                         form = Form::Source;
                     }
-                    self.call
-                        .refused(&connection, &self.request.key, &error)
-                        .await?;
+                    self.refused(&connection, error).await?;
                 }
-                _ => {
-                    self.trace.unanswered = Some(sent_at);
-                    return Err(self.call.nonsense());
-                }
+                Some(_) => return Err(self.nonsense(sent_at)),
             }
         }
     }
 
-    /// Sends commands that may leave something at the server.
-    async fn send(
+    /// Nothing is on its way any more; without an answer, something may be.
+    fn hear<T>(
         &mut self,
         connection: &Connection,
-        commands: &Pipeline,
+        answer: Result<T, Lost>,
         sent_at: Instant,
-    ) -> Attempt {
-        self.trace.in_flight = Some(connection.clone());
-        let attempt = self.call.attempt(connection, commands).await;
+    ) -> Option<T> {
         self.trace.in_flight = None;
-        if let Attempt::Lost = attempt {
+        let answer = self.call.hear(connection, answer);
+        if answer.is_none() {
             self.trace.unanswered = Some(sent_at);
         }
-        attempt
+        answer
+    }
+
+    fn refused<'c>(
+        &'c mut self,
+        connection: &'c Connection,
+        error: ServerError,
+    ) -> Rare<'c, Result<(), BackendError>> {
+        self.call.refused(connection, &self.request.key, error)
+    }
+
+    fn nonsense(&mut self, sent_at: Instant) -> BackendError {
+        self.trace.unanswered = Some(sent_at);
+        self.call.nonsense()
     }
 
     /// The lock is held. `last` is the last of the numbers that were drawn.
@@ -189,7 +179,7 @@ impl<'a> Acquisition<'a> {
         let mut first = first_of(last);
         if first <= connection.token_floor() {
             // The counter has lost what it was when this connection was made.
-            first = self.draw_again(connection).await?;
+            first = Box::pin(self.draw_again(connection)).await?;
         }
         let trace = std::mem::take(&mut self.trace);
         if let Some(sent_at) = trace.unanswered {
@@ -206,17 +196,18 @@ impl<'a> Acquisition<'a> {
     async fn draw_again(&mut self, connection: &Connection) -> Result<u64, BackendError> {
         let commands = commands::pipeline([
             commands::lift_tokens(connection.token_floor()),
-            commands::draw_token(),
+            commands::draw_tokens(1),
         ]);
-        match self.call.attempt(connection, &commands).await {
-            Attempt::Lost => Err(self.call.give_up()),
-            Attempt::Answered(answers) => match <[Value; 2]>::try_from(answers) {
-                Ok([Value::Int(_), Value::Int(last)]) => Ok(first_of(last)),
-                Ok([Value::ServerError(error), _] | [_, Value::ServerError(error)]) => {
-                    Err(self.core.shared.connector.place.refused(&error))
-                }
-                _ => Err(self.call.nonsense()),
-            },
+        let answers = connection.run_all(&commands, self.call.deadline()).await;
+        let Some(answers) = self.call.hear(connection, answers) else {
+            return Err(self.call.give_up());
+        };
+        match <[Value; 2]>::try_from(answers) {
+            Ok([Value::Int(_), Value::Int(last)]) => Ok(first_of(last)),
+            Ok([Value::ServerError(error), _] | [_, Value::ServerError(error)]) => {
+                Err(self.core.shared.connector.place.refused(&error))
+            }
+            _ => Err(self.call.nonsense()),
         }
     }
 

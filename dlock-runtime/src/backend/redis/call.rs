@@ -1,18 +1,24 @@
 //! One operation: its deadline, its connection, and what is done when no
 //! answer comes.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, Pipeline, ServerError, Value};
+use redis::{Cmd, ServerError, Value};
 
 use super::clock::{Backoff, Deadline};
 use super::commands;
+use super::connection::{Connection, Lost};
 use super::connections::Lane;
-use super::connector::{Connection, Connector, Lost};
+use super::connector::Connector;
 use super::errors::{Remedy, remedy};
 use super::scripts::Form;
 use crate::backend::BackendError;
+
+/// What seldom happens, boxed: a call need not make room for it.
+pub(super) type Rare<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Sends the commands of one operation, until there is an answer or its time
 /// has passed.
@@ -24,13 +30,6 @@ pub(super) struct Call<'a> {
     started: Instant,
     /// Why the last attempt came to nothing.
     failure: Option<BackendError>,
-}
-
-/// What came of one attempt.
-pub(super) enum Attempt {
-    Answered(Vec<Value>),
-    /// The commands may have been run, or may be run yet.
-    Lost,
 }
 
 impl<'a> Call<'a> {
@@ -63,61 +62,60 @@ impl<'a> Call<'a> {
         self.lane.connection(self.deadline).await
     }
 
-    /// Sends commands once. A connection on which nothing is heard for half of
-    /// the timeout is replaced, so that there is time to ask over a new one.
-    pub(super) async fn attempt(
+    /// Takes note if no answer came: a connection on which nothing is heard is
+    /// replaced.
+    pub(super) fn hear<T>(
         &mut self,
         connection: &Connection,
-        commands: &Pipeline,
-    ) -> Attempt {
-        match connection.run(commands, self.patience()).await {
-            Ok(answers) => Attempt::Answered(answers),
+        answer: Result<T, Lost>,
+    ) -> Option<T> {
+        match answer {
+            Ok(answer) => Some(answer),
             Err(lost) => {
-                self.lost(connection, lost);
-                Attempt::Lost
+                self.lane.discard(connection);
+                self.failure = Some(match lost {
+                    Lost::Broken(error) => self.connector.place.unreachable(error),
+                    Lost::TimedOut => self.connector.place.silent(self.started.elapsed()),
+                });
+                None
             }
         }
     }
 
-    fn patience(&self) -> Deadline {
+    pub(super) fn deadline(&self) -> Deadline {
         self.deadline
-            .within(self.connector.settings.request_timeout / 2)
-    }
-
-    fn lost(&mut self, connection: &Connection, lost: Lost) {
-        self.lane.discard(connection);
-        self.failure = Some(match lost {
-            Lost::Broken(error) => self.connector.place.unreachable(error),
-            Lost::TimedOut => self.connector.place.silent(self.started.elapsed()),
-        });
     }
 
     /// An error answer: `Ok` to try once more, after whatever pause that needs.
-    pub(super) async fn refused(
-        &mut self,
-        connection: &Connection,
-        key: &str,
-        error: &ServerError,
-    ) -> Result<(), BackendError> {
-        match remedy(error) {
-            Remedy::SendScript => return Ok(()),
-            Remedy::Retry => {}
-            Remedy::Reconnect => self.lane.discard(connection),
-            Remedy::Foreign => return Err(self.foreign(key).await),
-            Remedy::GiveUp => return Err(self.connector.place.refused(error)),
-        }
-        self.failure = Some(self.connector.place.refused(error));
-        self.pause().await
+    pub(super) fn refused<'c>(
+        &'c mut self,
+        connection: &'c Connection,
+        key: &'c str,
+        error: ServerError,
+    ) -> Rare<'c, Result<(), BackendError>> {
+        Box::pin(async move {
+            match remedy(&error) {
+                Remedy::SendScript => return Ok(()),
+                Remedy::Retry => {}
+                Remedy::Reconnect => self.lane.discard(connection),
+                Remedy::Foreign => return Err(self.foreign(key).await),
+                Remedy::GiveUp => return Err(self.connector.place.refused(&error)),
+            }
+            self.failure = Some(self.connector.place.refused(&error));
+            self.pause().await
+        })
     }
 
     /// Waits a little before the next attempt, or fails if there is no time.
-    pub(super) async fn pause(&mut self) -> Result<(), BackendError> {
-        let pause = self.backoff.pause();
-        if self.deadline.remaining() <= pause {
-            return Err(self.give_up());
-        }
-        self.connector.clock.sleep(Deadline::after(pause)).await;
-        Ok(())
+    pub(super) fn pause(&mut self) -> Rare<'_, Result<(), BackendError>> {
+        Box::pin(async move {
+            let pause = self.backoff.pause();
+            if self.deadline.remaining() <= pause {
+                return Err(self.give_up());
+            }
+            self.connector.clock.sleep(Deadline::after(pause)).await;
+            Ok(())
+        })
     }
 
     /// Sends one command until it is answered. It must do no harm when it is
@@ -132,19 +130,19 @@ impl<'a> Call<'a> {
         loop {
             let connection = self.connection().await?;
             let sent_at = Instant::now();
-            match connection.run_one(&build(form), self.patience()).await {
-                Err(lost) => {
-                    self.lost(&connection, lost);
+            let answer = connection.run(build(form), self.deadline).await;
+            match self.hear(&connection, answer) {
+                None => {
                     repeated = true;
                     self.pause().await?;
                 }
-                Ok(Value::ServerError(error)) => {
+                Some(Value::ServerError(error)) => {
                     if remedy(&error) == Remedy::SendScript {
                         form = Form::Source;
                     }
-                    self.refused(&connection, key, &error).await?;
+                    self.refused(&connection, key, error).await?;
                 }
-                Ok(value) => {
+                Some(value) => {
                     return Ok(Answer {
                         value,
                         sent_at,
@@ -180,12 +178,13 @@ impl<'a> Call<'a> {
             };
             let sent_at = Instant::now();
             let commands = commands::pipeline(open.iter().map(|&index| build(index, form)));
-            let paused = match self.attempt(&connection, &commands).await {
-                Attempt::Lost => {
+            let values = connection.run_all(&commands, self.deadline).await;
+            let paused = match self.hear(&connection, values) {
+                None => {
                     repeated = true;
                     self.pause().await
                 }
-                Attempt::Answered(values) => {
+                Some(values) => {
                     let mut again = None;
                     for (index, value) in open.into_iter().zip(values) {
                         let Value::ServerError(error) = value else {
@@ -214,7 +213,7 @@ impl<'a> Call<'a> {
                             if remedy(&error) == Remedy::SendScript {
                                 form = Form::Source;
                             }
-                            self.refused(&connection, "", &error).await
+                            self.refused(&connection, "", error).await
                         }
                     }
                 }
@@ -252,8 +251,10 @@ impl<'a> Call<'a> {
             Ok(connection) => connection,
             Err(error) => return error,
         };
-        let Attempt::Answered(types) = self.attempt(&connection, &commands::types(key)).await
-        else {
+        let types = connection
+            .run_all(&commands::types(key), self.deadline)
+            .await;
+        let Some(types) = self.hear(&connection, types) else {
             return self.give_up();
         };
         let types: Vec<_> = types

@@ -74,7 +74,7 @@ impl Clock {
         tokio::select! {
             biased;
             output = future => Ok(output),
-            () = self.sleep(deadline) => Err(Elapsed),
+            () = Box::pin(self.sleep(deadline)) => Err(Elapsed),
         }
     }
 

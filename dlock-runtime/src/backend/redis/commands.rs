@@ -6,7 +6,7 @@ use redis::{Cmd, Pipeline};
 
 use super::names::{LockValue, Name, Process, QueueEntry, Shown, TOKEN, mode_arg};
 use super::scripts::{
-    ACQUIRE, ALIVE, FLOOR, Form, INSPECT, RELEASE, RELEASE_READ, RENEW, RENEW_READ,
+    ACQUIRE, ALIVE, FLOOR, Form, INSPECT, RELEASE, RELEASE_READ, RENEW, RENEW_READ, Script,
 };
 use crate::backend::{Mode, Request};
 use crate::token::TOKENS_PER_GRANT;
@@ -18,28 +18,28 @@ pub(super) enum Patience {
     Queue,
 }
 
-/// Takes a free lock, and draws a token behind it. Two plain commands: a
+/// Takes a free lock. A token is drawn behind it: two plain commands, as a
 /// script that does both is dearer for the server than the two together.
 /// Nobody else can be granted the key between them, unless the server stalls
 /// for longer than the ttl, and then the lease has ended for its owner too.
-pub(super) fn take(request: &Request) -> Pipeline {
+pub(super) fn take(request: &Request) -> Cmd {
     let Request { key, owner, .. } = request;
     let mut set = Cmd::with_capacity(6, 64 + key.len());
     set.arg("SET")
         .arg(Name::lock(key))
-        .arg(Shown(LockValue {
-            mode: Mode::Write,
-            owner: *owner,
-        }))
+        .arg(Shown(LockValue::writer(*owner)))
         .arg("NX")
         .arg("PX")
         .arg(ttl_ms(request));
-    pipeline([set, draw_token()])
+    set
 }
 
-pub(super) fn draw_token() -> Cmd {
-    let mut draw = Cmd::with_capacity(3, 20);
-    draw.arg("INCRBY").arg(TOKEN).arg(TOKENS_PER_GRANT);
+/// Reserves the numbers of so many grants. The answer is the last of them.
+pub(super) fn draw_tokens(grants: usize) -> Cmd {
+    let mut draw = Cmd::with_capacity(3, 24);
+    draw.arg("INCRBY")
+        .arg(TOKEN)
+        .arg(grants as u64 * TOKENS_PER_GRANT);
     draw
 }
 
@@ -51,9 +51,9 @@ pub(super) fn lift_tokens(lowest: u64) -> Cmd {
 }
 
 pub(super) fn acquire(form: Form, request: &Request, process: Process, patience: Patience) -> Cmd {
-    let mut acquire = ACQUIRE.command(form, 4, 6);
-    three_keys(&mut acquire, &request.key);
+    let mut acquire = ACQUIRE.command(form, 2, 6);
     acquire
+        .arg(Name::lock(&request.key))
         .arg(TOKEN)
         .arg(mode_arg(request.mode))
         .arg(Shown(request.owner))
@@ -65,56 +65,19 @@ pub(super) fn acquire(form: Form, request: &Request, process: Process, patience:
 }
 
 pub(super) fn renew(form: Form, request: &Request) -> Cmd {
-    let Request { key, owner, .. } = request;
-    match request.mode {
-        Mode::Write => {
-            let mut renew = RENEW.command(form, 2, 2);
-            renew
-                .arg(Name::lock(key))
-                .arg(Name::queue(key))
-                .arg(Shown(LockValue {
-                    mode: Mode::Write,
-                    owner: *owner,
-                }))
-                .arg(ttl_ms(request));
-            renew
-        }
-        Mode::Read => {
-            let mut renew = RENEW_READ.command(form, 3, 2);
-            three_keys(&mut renew, key);
-            renew.arg(Shown(owner)).arg(ttl_ms(request));
-            renew
-        }
-    }
+    let mut renew = for_holder(&RENEW, &RENEW_READ, form, request);
+    renew.arg(ttl_ms(request));
+    renew
 }
 
 /// Gives a lease back. With `queued_by`, the owner may be in the queue of that
 /// process instead, or as well.
 pub(super) fn release(form: Form, request: &Request, queued_by: Option<Process>) -> Cmd {
-    let Request {
-        key, mode, owner, ..
-    } = request;
-    let mut release = match mode {
-        Mode::Write => {
-            let mut release = RELEASE.command(form, 3, 2);
-            three_keys(&mut release, key);
-            release.arg(Shown(LockValue {
-                mode: *mode,
-                owner: *owner,
-            }));
-            release
-        }
-        Mode::Read => {
-            let mut release = RELEASE_READ.command(form, 3, 2);
-            three_keys(&mut release, key);
-            release.arg(Shown(owner));
-            release
-        }
-    };
+    let mut release = for_holder(&RELEASE, &RELEASE_READ, form, request);
     if let Some(process) = queued_by {
         release.arg(Shown(QueueEntry {
-            mode: *mode,
-            owner: *owner,
+            mode: request.mode,
+            owner: request.owner,
             ttl_ms: ttl_ms(request),
             process,
         }));
@@ -122,9 +85,28 @@ pub(super) fn release(form: Form, request: &Request, queued_by: Option<Process>)
     release
 }
 
+/// A script on the lease of a writer, or of a reader. A writer is known by the
+/// whole value of its lock: the server need not take it apart.
+fn for_holder(write: &'static Script, read: &'static Script, form: Form, request: &Request) -> Cmd {
+    let Request {
+        key, mode, owner, ..
+    } = request;
+    let script = match mode {
+        Mode::Write => write,
+        Mode::Read => read,
+    };
+    let mut command = script.command(form, 1, 2);
+    command.arg(Name::lock(key));
+    match mode {
+        Mode::Write => command.arg(Shown(LockValue::writer(*owner))),
+        Mode::Read => command.arg(Shown(owner)),
+    };
+    command
+}
+
 pub(super) fn inspect(form: Form, key: &str) -> Cmd {
-    let mut inspect = INSPECT.command(form, 3, 0);
-    three_keys(&mut inspect, key);
+    let mut inspect = INSPECT.command(form, 1, 0);
+    inspect.arg(Name::lock(key));
     inspect
 }
 
@@ -200,13 +182,6 @@ pub(super) fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> Pipeline {
         pipeline.add_command(command);
     }
     pipeline
-}
-
-fn three_keys(command: &mut Cmd, key: &str) {
-    command
-        .arg(Name::lock(key))
-        .arg(Name::queue(key))
-        .arg(Name::readers(key));
 }
 
 fn ttl_ms(request: &Request) -> u64 {

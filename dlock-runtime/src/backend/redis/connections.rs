@@ -7,8 +7,6 @@
 //! is no help: it sends a command again whose answer was lost, and it knows
 //! nothing of runtimes that end.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -17,14 +15,16 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use super::clock::{Backoff, Deadline};
-use super::connector::{Connection, Connector, Listener, Opened};
+use super::connection::{Connection, Opened};
+use super::connector::{Connector, Listener};
 use super::errors;
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// The lanes of a backend. Dropping them closes every connection.
 pub(super) struct Connections {
     connector: Arc<Connector>,
-    lanes: RwLock<HashMap<Id, Arc<Lane>>>,
+    /// A service has one runtime, or a few: they are soon looked through.
+    lanes: RwLock<Vec<(Id, Arc<Lane>)>>,
 }
 
 /// The connection of one runtime, made anew whenever it is needed and there is
@@ -63,8 +63,8 @@ impl Connections {
     pub(super) fn here(self: &Arc<Self>) -> Result<Arc<Lane>, BackendError> {
         let runtime = Handle::try_current().map_err(|_| errors::outside_runtime())?;
         let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = lanes.get(&runtime.id()) {
-            return Ok(Arc::clone(lane));
+        if let Some(lane) = find(&lanes, runtime.id()) {
+            return Ok(lane);
         }
         drop(lanes);
         Ok(self.open(&runtime, None))
@@ -89,10 +89,10 @@ impl Connections {
         });
         {
             let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
-            match lanes.entry(id) {
-                Entry::Occupied(open) => return Arc::clone(open.get()),
-                Entry::Vacant(vacant) => vacant.insert(Arc::clone(&lane)),
-            };
+            if let Some(lane) = find(&lanes, id) {
+                return lane;
+            }
+            lanes.push((id, Arc::clone(&lane)));
         }
         let keeper = Keeper {
             lane: Arc::clone(&lane),
@@ -111,7 +111,7 @@ impl Connections {
     pub(super) fn close(&self) {
         let lanes =
             std::mem::take(&mut *self.lanes.write().unwrap_or_else(PoisonError::into_inner));
-        for lane in lanes.values() {
+        for (_, lane) in lanes {
             if let Some(keeper) = lane.keeper.get() {
                 keeper.abort();
             }
@@ -131,7 +131,8 @@ impl Lane {
         if let State::Ready(connection) = &*self.state.borrow() {
             return Ok(connection.clone());
         }
-        self.next_connection(deadline).await
+        // Seldom, and so not in the room of every call.
+        Box::pin(self.next_connection(deadline)).await
     }
 
     async fn next_connection(&self, deadline: Deadline) -> Result<Connection, BackendError> {
@@ -201,8 +202,7 @@ impl Keeper {
         loop {
             self.lane.demand.notified().await;
             let connector = &self.lane.connector;
-            // Time for a second attempt within the timeout of a call.
-            let deadline = Deadline::after(connector.settings.request_timeout / 2);
+            let deadline = Deadline::after(connector.settings.patience());
             match connector.open(self.listener.as_ref(), deadline).await {
                 Ok(opened) => {
                     backoff = new_backoff();
@@ -218,10 +218,7 @@ impl Keeper {
 
     /// Serves a connection until it breaks or is discarded.
     async fn drive(&self, opened: Opened) {
-        let Opened {
-            connection,
-            mut driver,
-        } = opened;
+        let Opened { connection, driver } = opened;
         self.lane
             .state
             .send_replace(State::Ready(connection.clone()));
@@ -229,13 +226,7 @@ impl Keeper {
             // Messages were missed while there was no connection.
             listener.waiters.wake_all();
         }
-        tokio::select! {
-            biased;
-            () = &mut driver => {}
-            () = connection.discarded() => {}
-        }
-        // Whoever still waits for an answer learns that none will come.
-        drop(driver);
+        connection.drive(driver).await;
         self.lane.discard(&connection);
         if let Some(listener) = &self.listener {
             listener.waiters.wake_all();
@@ -252,9 +243,16 @@ impl Drop for Keeper {
                 .lanes
                 .write()
                 .unwrap_or_else(PoisonError::into_inner);
-            lanes.remove(&self.runtime);
+            lanes.retain(|(runtime, _)| *runtime != self.runtime);
         }
     }
+}
+
+fn find(lanes: &[(Id, Arc<Lane>)], runtime: Id) -> Option<Arc<Lane>> {
+    lanes
+        .iter()
+        .find(|(id, _)| *id == runtime)
+        .map(|(_, lane)| Arc::clone(lane))
 }
 
 fn new_backoff() -> Backoff {

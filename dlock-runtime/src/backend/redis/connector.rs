@@ -1,20 +1,17 @@
 //! One connection to the server, from the socket to the first usable command.
 
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
 
 use super::clock::{Clock, Deadline};
 use super::commands;
+use super::connection::{Connection, Driver, Opened, closed};
 use super::errors::{Place, Remedy, remedy};
 use super::names::{Process, TOKEN};
 use super::settings::Settings;
@@ -37,40 +34,11 @@ pub(super) struct Connector {
     pub(super) clock: Clock,
 }
 
-/// A connection that many tasks can use at a time. Cheap to clone.
-#[derive(Clone)]
-pub(super) struct Connection(Arc<Inner>);
-
-struct Inner {
-    id: u64,
-    multiplexed: MultiplexedConnection,
-    token_floor: u64,
-    discarded: Notify,
-    clock: Clock,
-}
-
-/// A new connection, and the future that does its reading and writing: when it
-/// ends, so has the connection, and dropping it closes the socket.
-pub(super) struct Opened {
-    pub(super) connection: Connection,
-    pub(super) driver: Driver,
-}
-
-pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
-
 /// What the messages that come over a connection are for.
 #[derive(Clone)]
 pub(super) struct Listener {
     pub(super) process: Process,
     pub(super) waiters: Arc<Waiters>,
-}
-
-/// No answer came. Whether the server has run the commands, or is yet to run
-/// them, nobody knows.
-#[derive(Debug)]
-pub(super) enum Lost {
-    Broken(RedisError),
-    TimedOut,
 }
 
 impl Connector {
@@ -163,69 +131,9 @@ impl Connector {
             floor = set_up => floor?,
             () = &mut driver => return Err(unreachable(closed())),
         };
-        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        let connection = Connection(Arc::new(Inner {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            multiplexed,
-            token_floor,
-            discarded: Notify::new(),
-            clock: self.clock.clone(),
-        }));
+        let patience = self.settings.patience();
+        let connection = Connection::new(multiplexed, token_floor, patience, self.clock.clone());
         Ok(Opened { connection, driver })
-    }
-}
-
-impl Connection {
-    /// Sends commands together and waits for their answers: as many as there
-    /// were commands, each of which may be an error of the server's.
-    pub(super) async fn run(
-        &self,
-        commands: &Pipeline,
-        deadline: Deadline,
-    ) -> Result<Vec<Value>, Lost> {
-        let mut multiplexed = self.0.multiplexed.clone();
-        let answers = multiplexed.send_packed_commands(commands, 0, commands.len());
-        match self.0.clock.bound(deadline, answers).await {
-            Ok(Ok(answers)) if answers.len() == commands.len() => Ok(answers),
-            Ok(Ok(_)) => Err(Lost::Broken(closed())),
-            Ok(Err(error)) => Err(Lost::Broken(error)),
-            Err(_) => Err(Lost::TimedOut),
-        }
-    }
-
-    /// Sends one command and waits for its answer.
-    pub(super) async fn run_one(&self, command: &Cmd, deadline: Deadline) -> Result<Value, Lost> {
-        let mut multiplexed = self.0.multiplexed.clone();
-        match self
-            .0
-            .clock
-            .bound(deadline, multiplexed.send_packed_command(command))
-            .await
-        {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(Lost::Broken(error)),
-            Err(_) => Err(Lost::TimedOut),
-        }
-    }
-
-    /// Tells this connection from those that replace it.
-    pub(super) fn id(&self) -> u64 {
-        self.0.id
-    }
-
-    /// No token that is drawn over this connection may be this or lower:
-    /// the counter was here when the connection was made.
-    pub(super) fn token_floor(&self) -> u64 {
-        self.0.token_floor
-    }
-
-    /// Closes the connection, as it seems to be dead.
-    pub(super) fn discard(&self) {
-        self.0.discarded.notify_one();
-    }
-
-    pub(super) async fn discarded(&self) {
-        self.0.discarded.notified().await;
     }
 }
 
@@ -238,8 +146,4 @@ fn hear(waiters: &Waiters, push: &PushInfo) {
     {
         waiters.granted(key, owner);
     }
-}
-
-fn closed() -> RedisError {
-    io::Error::from(io::ErrorKind::UnexpectedEof).into()
 }

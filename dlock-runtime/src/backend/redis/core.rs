@@ -97,7 +97,7 @@ impl Shared {
                 .chain(names.map(commands::setting)),
         );
         let mut answers = connection
-            .run(&commands, deadline)
+            .run_all(&commands, deadline)
             .await
             .map_err(|_| place.silent(settings.request_timeout))?
             .into_iter();

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::call::Call;
 use super::clock::{Backoff, Deadline};
 use super::commands;
-use super::connector::{Connection, Lost};
+use super::connection::{Connection, Lost};
 use super::core::Shared;
 use super::errors::{Remedy, remedy};
 use super::scripts::Form;
@@ -90,7 +90,7 @@ async fn release_behind(
 ) -> Result<(), Lost> {
     for form in [Form::Digest, Form::Source] {
         let command = commands::release(form, request, Some(shared.process));
-        match connection.run_one(&command, deadline).await? {
+        match connection.run_behind(command, deadline).await? {
             Value::ServerError(error) if remedy(&error) == Remedy::SendScript => {}
             Value::ServerError(error) => return Err(Lost::Broken(error.into())),
             _ => break,

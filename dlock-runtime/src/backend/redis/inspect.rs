@@ -77,7 +77,7 @@ fn read(key: &str, answer: Value) -> Seen {
     else {
         return Seen::Foreign;
     };
-    let Some(LockValue { mode, owner }) = LockValue::parse(&value) else {
+    let Some(LockValue { mode, owner, .. }) = LockValue::parse(&value) else {
         return Seen::Foreign;
     };
     let holders = match mode {

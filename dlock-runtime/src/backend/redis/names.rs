@@ -35,7 +35,17 @@ macro_rules! wake_prefix {
         "dlock:wake:"
     };
 }
-pub(super) use {alive_prefix, wake_prefix};
+macro_rules! queue_suffix {
+    () => {
+        ":queue"
+    };
+}
+macro_rules! readers_suffix {
+    () => {
+        ":readers"
+    };
+}
+pub(super) use {alive_prefix, queue_suffix, readers_suffix, wake_prefix};
 
 const LOCK_START: &str = "dlock:{";
 const LOCK_END: &str = "}";
@@ -55,14 +65,14 @@ impl<'a> Name<'a> {
     pub(super) fn queue(key: &'a str) -> Self {
         Self {
             key,
-            part: ":queue",
+            part: queue_suffix!(),
         }
     }
 
     pub(super) fn readers(key: &'a str) -> Self {
         Self {
             key,
-            part: ":readers",
+            part: readers_suffix!(),
         }
     }
 }
@@ -141,21 +151,38 @@ pub(super) struct LockValue {
     pub(super) mode: Mode,
     /// The writer; or the reader who was let in last.
     pub(super) owner: Owner,
+    /// The holder is a writer, and somebody may wait.
+    pub(super) waited: bool,
 }
 
 impl LockValue {
+    /// The lock of a writer for which nobody waits.
+    pub(super) fn writer(owner: Owner) -> Self {
+        Self {
+            mode: Mode::Write,
+            owner,
+            waited: false,
+        }
+    }
+
     pub(super) fn parse(value: &[u8]) -> Option<Self> {
         let (mode, owner) = std::str::from_utf8(value).ok()?.split_once(':')?;
+        let (owner, waited) = match owner.strip_suffix('+') {
+            Some(owner) => (owner, true),
+            None => (owner, false),
+        };
         Some(Self {
             mode: parse_mode(mode)?,
             owner: parse_owner(owner)?,
+            waited,
         })
     }
 }
 
 impl fmt::Display for LockValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", letter(self.mode), self.owner)
+        let waited = if self.waited { "+" } else { "" };
+        write!(f, "{}:{}{waited}", letter(self.mode), self.owner)
     }
 }
 
@@ -235,11 +262,19 @@ mod tests {
     #[test]
     fn values_and_messages_are_read_back() {
         let owner = Owner::unique();
-        let value = LockValue {
-            mode: Mode::Read,
-            owner,
-        };
-        assert_eq!(LockValue::parse(value.to_string().as_bytes()), Some(value));
+        for value in [
+            LockValue::writer(owner),
+            LockValue {
+                waited: true,
+                ..LockValue::writer(owner)
+            },
+            LockValue {
+                mode: Mode::Read,
+                ..LockValue::writer(owner)
+            },
+        ] {
+            assert_eq!(LockValue::parse(value.to_string().as_bytes()), Some(value));
+        }
         assert_eq!(LockValue::parse(b"w:somebody"), None);
 
         let entry = QueueEntry {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::names::{alive_prefix, wake_prefix};
+use super::names::{alive_prefix, queue_suffix, readers_suffix, wake_prefix};
 
 // Literals, because the scripts are put together when dlock is compiled.
 macro_rules! alive_ms {
@@ -64,6 +64,7 @@ macro_rules! script {
 macro_rules! SOURCE {
     ($($file:literal),+) => {
         concat!(
+            "local QUEUE, READERS = '", queue_suffix!(), "', '", readers_suffix!(), "'\n",
             "local ALIVE, ALIVE_MS = '", alive_prefix!(), "', ", alive_ms!(), "\n",
             "local WAKE, CLAIM_MS = '", wake_prefix!(), "', ", claim_ms!(), "\n",
             $(include_str!(concat!("scripts/", $file, ".lua"))),+

@@ -133,6 +133,12 @@ impl Settings {
         }
     }
 
+    /// How long one answer may take. When none has come, there is time left to
+    /// ask over a new connection.
+    pub(super) fn patience(&self) -> Duration {
+        self.request_timeout.mul_f64(0.4)
+    }
+
     fn encrypted(&self) -> bool {
         #[cfg(feature = "tls")]
         return self.tls.is_some();

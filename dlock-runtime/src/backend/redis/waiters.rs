@@ -153,12 +153,15 @@ impl Waiters {
                 let changed = watched.value.as_deref() != Some(value);
                 let holder = LockValue::parse(value);
                 for (owner, waiter) in &mut watched.waiters {
-                    let granted = match holder {
-                        // The message that said so was lost.
+                    let cause = match holder {
+                        // The message that said so was lost; or the holder has
+                        // overtaken the queue, does not know of it, and would
+                        // not hand the lock on.
                         Some(LockValue {
                             mode: Mode::Write,
                             owner: holder,
-                        }) => holder == *owner,
+                            waited,
+                        }) => holder == *owner || !waited,
                         // Other readers may have been let in, so why not this.
                         Some(LockValue {
                             mode: Mode::Read, ..
@@ -168,7 +171,7 @@ impl Waiters {
                     };
                     // The lock goes from hand to hand and passes this one by.
                     let passed_by = changed && now.duration_since(waiter.verified) >= VERIFY;
-                    if granted || passed_by {
+                    if cause || passed_by {
                         waiter.ask(now);
                     }
                 }

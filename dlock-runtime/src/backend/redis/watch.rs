@@ -49,7 +49,7 @@ pub(super) async fn keep_watch(shared: Arc<Shared>, stopping: CancellationToken)
         // The queues hold nobody of this process now, or soon.
         let farewell = commands::pipeline([commands::farewell(shared.process)]);
         if let Ok(connection) = shared.lane.connection(patience(&shared)).await {
-            let _ = connection.run(&farewell, patience(&shared)).await;
+            let _ = connection.run_all(&farewell, patience(&shared)).await;
         }
         // Who came in the meantime may have been passed over as dead.
         shared.waiters.wake_all();
@@ -128,7 +128,7 @@ impl Watch<'_> {
             .chunks(KEYS_AT_ONCE)
             .map(|keys| commands::values(keys.iter().map(|key| &**key)));
         let commands = commands::pipeline(heartbeat.into_iter().chain(looks));
-        let Ok(answers) = connection.run(&commands, patience(self.shared)).await else {
+        let Ok(answers) = connection.run_all(&commands, patience(self.shared)).await else {
             lane.discard(&connection);
             return None;
         };
@@ -152,5 +152,5 @@ impl Watch<'_> {
 }
 
 fn patience(shared: &Shared) -> Deadline {
-    Deadline::after(shared.connector.settings.request_timeout / 2)
+    Deadline::after(shared.connector.settings.patience())
 }

@@ -2,7 +2,7 @@
 -- as often as it likes: who holds the lock already has its lease extended, and
 -- who is in the queue keeps its place.
 --
---   KEYS[1] lock  KEYS[2] queue  KEYS[3] readers  KEYS[4] token counter
+--   KEYS[1] lock   KEYS[2] token counter
 --   ARGV[1] mode: w or r   ARGV[2] owner   ARGV[3] ttl in ms
 --   ARGV[4] the process    ARGV[5] 1 to queue, 0 only to try
 --   ARGV[6] how many token numbers a grant reserves
@@ -13,18 +13,18 @@ local mode, owner, ttl, process = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local waits = ARGV[5] == '1'
 local entry = mode .. ':' .. owner .. ':' .. ARGV[3] .. ':' .. process
 
-local held, value = state()
+local held, holder, waited = state()
 if held == 'foreign' then
   return redis.error_reply('DLOCKFOREIGN the value was not written by dlock')
 end
 
 -- Drawn after the lock was taken, so before any later grant.
 local function granted()
-  return redis.call('INCRBY', KEYS[4], ARGV[6])
+  return redis.call('INCRBY', KEYS[2], ARGV[6])
 end
 
 -- Held already: a grant that this answers, or a repetition.
-if value == 'w:' .. owner then
+if holder == owner then
   redis.call('PEXPIRE', lock, ARGV[3])
   keep_queue(ttl, ttl)
   return granted()
@@ -46,6 +46,10 @@ end
 local function enqueue()
   if not redis.call('LPOS', queue, entry) then
     redis.call('RPUSH', queue, entry)
+  end
+  if held == 'write' and not waited then
+    -- Its release must look into the queue.
+    redis.call('SET', lock, 'w:' .. holder .. '+', 'KEEPTTL')
   end
   redis.call('SET', ALIVE .. process, '1', 'PX', ALIVE_MS)
   keep_queue(math.max(redis.call('PTTL', lock), 0), ttl)

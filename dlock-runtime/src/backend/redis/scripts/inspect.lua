@@ -1,6 +1,6 @@
 -- What is known of a lock. Changes nothing.
 --
---   KEYS[1] lock  KEYS[2] queue  KEYS[3] readers
+--   KEYS[1] lock
 --
 -- Returns nothing if it is free, else its value, its remaining ms, how many
 -- wait, and for each reader its owner and remaining ms.
@@ -15,11 +15,11 @@ elseif type(value) == 'table' then
   end
   return value
 end
-local answer = { value, redis.call('PTTL', KEYS[1]), redis.call('LLEN', KEYS[2]) }
+local answer = { value, redis.call('PTTL', KEYS[1]), redis.call('LLEN', KEYS[1] .. QUEUE) }
 if string.sub(value, 1, 2) == 'r:' then
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local found = redis.call('ZRANGEBYSCORE', KEYS[3],
+  local found = redis.call('ZRANGEBYSCORE', KEYS[1] .. READERS,
     string.format('(%.0f', now), '+inf', 'WITHSCORES')
   for index = 1, #found, 2 do
     answer[#answer + 1] = found[index]

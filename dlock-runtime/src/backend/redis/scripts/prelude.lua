@@ -1,17 +1,18 @@
--- Shared by the scripts that hand a lock on. They all get
---   KEYS[1] the lock   KEYS[2] the list of its waiters   KEYS[3] its readers
--- and, put in front of this file by scripts.rs, the constants
+-- Shared by the scripts that hand a lock on. They all get the lock as KEYS[1],
+-- and, put in front by scripts.rs, the constants
+--   QUEUE, READERS       what follows the lock's name in those of its other keys
 --   ALIVE, WAKE          the prefixes of a process's keys
 --   ALIVE_MS, CLAIM_MS   how long a heartbeat counts, and a grant waits
 --
 -- What the keys hold:
---   lock     "w:<owner>": one writer. "r:<owner>": readers, listed in KEYS[3];
---            the owner is the reader who was let in last by the queue, so that
---            the value changes whenever waiting readers got in.
---   queue    "<mode>:<owner>:<ttl ms>:<process>", first come first
+--   lock     "w:<owner>": one writer, and nobody waits. "w:<owner>+": one
+--            writer, and somebody may wait. "r:<owner>": readers, listed in
+--            their own key; the owner is the reader who was let in last by the
+--            queue, so that the value changes whenever waiting readers got in.
+--   queue    a list of "<mode>:<owner>:<ttl ms>:<process>", first come first
 --   readers  a sorted set: owner, with the end of its lease in unix ms
 
-local lock, queue, readers = KEYS[1], KEYS[2], KEYS[3]
+local lock, queue, readers = KEYS[1], KEYS[1] .. QUEUE, KEYS[1] .. READERS
 
 -- Redis would write a large number with an exponent, or round it.
 local function text(number)
@@ -38,15 +39,16 @@ local function keep_readers(time)
 end
 
 -- Who holds the lock: 'free', 'write', 'read', or 'foreign' if what is there
--- was not written by dlock; and the value. Readers whose lease has ended go.
+-- was not written by dlock; for a writer, its owner, and whether the value says
+-- that somebody may wait. Readers whose lease has ended go.
 local function state()
   local value = redis.call('GET', lock)
   if not value then
     return 'free'
   end
-  local mode = string.match(value, '^([rw]):%x+%.%x+$')
+  local mode, owner, waited = string.match(value, '^([rw]):(%x+%.%x+)(%+?)$')
   if mode == 'w' then
-    return 'write', value
+    return 'write', owner, waited == '+'
   elseif mode ~= 'r' then
     return 'foreign'
   end
@@ -55,7 +57,7 @@ local function state()
     redis.call('DEL', lock)
     return 'free'
   end
-  return 'read', value
+  return 'read'
 end
 
 -- Lets a reader in, beside the readers who are in already if there are any.
@@ -104,7 +106,7 @@ local function advance(shared, here)
     -- answer: should it have died, the others need not wait for its ttl.
     local ms = caller and ttl or math.min(ttl, CLAIM_MS)
     if mode == 'w' then
-      redis.call('SET', lock, 'w:' .. owner, 'PX', text(ms))
+      redis.call('SET', lock, 'w:' .. owner .. '+', 'PX', text(ms))
     else
       ms = let_in(owner, ms, true)
       shared = true

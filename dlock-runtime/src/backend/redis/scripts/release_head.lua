@@ -1,6 +1,6 @@
 -- Gives a writer's lease back, or its place in the queue, and lets the next in.
 --
---   KEYS[1] lock  KEYS[2] queue  KEYS[3] readers
+--   KEYS[1] lock
 --   ARGV[1] the value a lock of this owner has
 --   ARGV[2] its entry in the queue; only given if it may have one
 --
@@ -8,8 +8,7 @@
 -- the owner had neither.
 
 -- Nobody waits: the path of nearly every release, kept in front of the rest.
-local held = redis.call('GET', KEYS[1]) == ARGV[1]
-if held and redis.call('EXISTS', KEYS[2]) == 0 then
+if redis.call('GET', KEYS[1]) == ARGV[1] and not ARGV[2] then
   redis.call('DEL', KEYS[1])
   return 1
 end

@@ -1,6 +1,6 @@
 -- Gives a reader's lease back, or its place in the queue, and lets the next in.
 --
---   KEYS[1] lock  KEYS[2] queue  KEYS[3] readers
+--   KEYS[1] lock
 --   ARGV[1] owner
 --   ARGV[2] its entry in the queue; only given if it may have one
 --

@@ -1,6 +1,6 @@
 -- Extends a reader's lease if it is still a holder. Never takes the lock.
 --
---   KEYS[1] lock  KEYS[2] queue  KEYS[3] readers
+--   KEYS[1] lock
 --   ARGV[1] owner   ARGV[2] ttl in ms
 --
 -- Returns 1 if the lease was extended, 0 if it has ended.

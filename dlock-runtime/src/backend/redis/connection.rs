@@ -1,0 +1,211 @@
+//! A connection, once it is open.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+use tokio::sync::Notify;
+
+use super::clock::{Clock, Deadline};
+use super::commands;
+use super::outbox::{Batch, Outbox, Pending, Postman};
+
+/// A connection that many tasks use at a time. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Connection(Arc<Inner>);
+
+struct Inner {
+    id: u64,
+    multiplexed: MultiplexedConnection,
+    outbox: Outbox,
+    /// Somebody sends past the outbox.
+    alone: AtomicBool,
+    token_floor: u64,
+    /// How long an answer may take.
+    patience: Duration,
+    discarded: Notify,
+    clock: Clock,
+}
+
+/// A new connection, and the future that does its reading and writing: when it
+/// ends, so has the connection, and dropping it closes the socket.
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    pub(super) driver: Driver,
+}
+
+pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// No answer came. Whether the server has run the command, or is yet to run
+/// it, nobody knows.
+#[derive(Clone, Debug)]
+pub(super) enum Lost {
+    Broken(RedisError),
+    TimedOut,
+}
+
+impl Connection {
+    pub(super) fn new(
+        multiplexed: MultiplexedConnection,
+        token_floor: u64,
+        patience: Duration,
+        clock: Clock,
+    ) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        Self(Arc::new(Inner {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            multiplexed,
+            outbox: Outbox::new(),
+            alone: AtomicBool::new(false),
+            token_floor,
+            patience,
+            discarded: Notify::new(),
+            clock,
+        }))
+    }
+
+    /// Sends a command that takes a free lock, and draws a token behind it.
+    pub(super) async fn take(&self, set: Cmd, deadline: Deadline) -> Result<[Value; 2], Lost> {
+        if let Some(_alone) = self.alone() {
+            let commands = commands::pipeline([set, commands::draw_tokens(1)]);
+            let answers = self.run_all(&commands, deadline).await?;
+            return answers.try_into().map_err(|_| Lost::Broken(closed()));
+        }
+        self.wait(self.0.outbox.take(set), deadline).await
+    }
+
+    /// Sends one command. The answer may be an error of the server's.
+    pub(super) async fn run(&self, command: Cmd, deadline: Deadline) -> Result<Value, Lost> {
+        if let Some(_alone) = self.alone() {
+            let mut multiplexed = self.0.multiplexed.clone();
+            let answer = pin!(multiplexed.send_packed_command(&command));
+            return self.bound(deadline, answer).await;
+        }
+        self.run_behind(command, deadline).await
+    }
+
+    /// The same, but the server gets it behind everything that was sent over
+    /// this connection before, even if nobody waits for that any more.
+    pub(super) async fn run_behind(&self, command: Cmd, deadline: Deadline) -> Result<Value, Lost> {
+        self.wait(self.0.outbox.send(command), deadline).await
+    }
+
+    async fn wait<A>(&self, answer: Pending<A>, deadline: Deadline) -> Result<A, Lost> {
+        let answer = if deadline.remaining() >= self.0.patience {
+            // Sooner than that the batch gives up, with one timer for all.
+            answer.await
+        } else {
+            match self.0.clock.bound(deadline, answer).await {
+                Ok(answer) => answer,
+                Err(_) => return Err(Lost::TimedOut),
+            }
+        };
+        answer.unwrap_or_else(|_| Err(Lost::Broken(closed())))
+    }
+
+    /// Sends commands together: as many answers as there were commands, each
+    /// of which may be an error of the server's.
+    pub(super) async fn run_all(
+        &self,
+        commands: &Pipeline,
+        deadline: Deadline,
+    ) -> Result<Vec<Value>, Lost> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut multiplexed = self.0.multiplexed.clone();
+        let answers = pin!(multiplexed.send_packed_commands(commands, 0, commands.len()));
+        let answers = self.bound(deadline, answers).await?;
+        if answers.len() == commands.len() {
+            Ok(answers)
+        } else {
+            Err(Lost::Broken(closed()))
+        }
+    }
+
+    async fn bound<A>(
+        &self,
+        deadline: Deadline,
+        answer: impl Future<Output = RedisResult<A>>,
+    ) -> Result<A, Lost> {
+        match self
+            .0
+            .clock
+            .bound(deadline.within(self.0.patience), answer)
+            .await
+        {
+            Ok(answer) => answer.map_err(Lost::Broken),
+            Err(_) => Err(Lost::TimedOut),
+        }
+    }
+
+    /// With nothing else under way there is nothing to send together. The
+    /// detour by way of the outbox would then cost a wake-up of the connection's
+    /// task by itself, which on a runtime of many threads wakes another one.
+    fn alone(&self) -> Option<Alone<'_>> {
+        let taken = self.0.alone.swap(true, Ordering::Acquire);
+        (!taken).then(|| Alone(&self.0.alone))
+    }
+
+    /// Does the reading and writing, until the connection breaks or is
+    /// discarded. Whoever still waits for an answer then learns that none will
+    /// come.
+    pub(super) async fn drive(&self, mut driver: Driver) {
+        let mut postman = Postman::new();
+        let mut discarded = pin!(self.0.discarded.notified());
+        let send = |batch| self.deliver(batch);
+        poll_fn(|context| {
+            postman.send(&self.0.outbox, send, context);
+            if driver.as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
+            }
+            postman.deliver(context);
+            discarded.as_mut().poll(context)
+        })
+        .await;
+        self.0.outbox.close();
+    }
+
+    async fn deliver(&self, batch: Batch) {
+        let answers = self
+            .run_all(batch.commands(), Deadline::after(self.0.patience))
+            .await;
+        batch.deliver(answers);
+    }
+
+    /// Tells this connection from those that replace it.
+    pub(super) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// No token that is drawn over this connection may be this or lower:
+    /// the counter was here when the connection was made.
+    pub(super) fn token_floor(&self) -> u64 {
+        self.0.token_floor
+    }
+
+    /// Closes the connection, as it seems to be dead.
+    pub(super) fn discard(&self) {
+        self.0.discarded.notify_one();
+    }
+}
+
+/// The right to send past the outbox.
+struct Alone<'a>(&'a AtomicBool);
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// What a connection says that is not there any more.
+pub(super) fn closed() -> RedisError {
+    io::Error::from(io::ErrorKind::UnexpectedEof).into()
+}
