@@ -131,6 +131,9 @@ impl<'a> Acquisition<'a> {
                 Some(Value::ServerError(error)) => {
                     if remedy(&error) == Remedy::SendScript {
                         form = Form::Source;
+                    } else {
+                        // A script that fails is not undone.
+                        self.trace.left = true;
                     }
                     self.refused(&connection, error).await?;
                 }

@@ -99,6 +99,7 @@ impl<'a> Call<'a> {
                 Remedy::Retry => {}
                 Remedy::Reconnect => self.lane.discard(connection),
                 Remedy::Foreign => return Err(self.foreign(key).await),
+                Remedy::ForeignCounter => return Err(self.connector.place.foreign_counter()),
                 Remedy::GiveUp => return Err(self.connector.place.refused(&error)),
             }
             self.failure = Some(self.connector.place.refused(&error));
@@ -202,7 +203,7 @@ impl<'a> Call<'a> {
                             Remedy::Foreign => {
                                 answers[index] = Some(Err(self.foreign(key(index)).await));
                             }
-                            Remedy::GiveUp => {
+                            Remedy::ForeignCounter | Remedy::GiveUp => {
                                 answers[index] = Some(Err(self.connector.place.refused(&error)));
                             }
                         }

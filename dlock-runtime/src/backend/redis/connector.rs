@@ -13,7 +13,7 @@ use super::clock::{Clock, Deadline};
 use super::commands;
 use super::connection::{Connection, Driver, Opened, closed};
 use super::errors::{Place, Remedy, remedy};
-use super::names::{Process, TOKEN};
+use super::names::Process;
 use super::settings::Settings;
 use super::waiters::Waiters;
 use crate::backend::BackendError;
@@ -119,8 +119,10 @@ impl Connector {
                 .map_err(unreachable)?;
             match floor {
                 Value::Int(floor) => Ok(floor.unsigned_abs()),
-                Value::ServerError(error) if remedy(&error) == Remedy::Foreign => {
-                    Err(self.place.foreign(&TOKEN, "value"))
+                Value::ServerError(error)
+                    if matches!(remedy(&error), Remedy::Foreign | Remedy::ForeignCounter) =>
+                {
+                    Err(self.place.foreign_counter())
                 }
                 Value::ServerError(error) => Err(self.place.refused(&error)),
                 _ => Err(self.place.nonsense()),

@@ -28,8 +28,10 @@ pub(super) enum Remedy {
     /// Another connection may reach a server that can: after a failover, the
     /// name of the old master may lead to the new one.
     Reconnect,
-    /// What is at the key was not written by dlock.
+    /// One of the keys holds what was not written by dlock.
     Foreign,
+    /// The token counter does.
+    ForeignCounter,
     /// Nothing that dlock could do.
     GiveUp,
 }
@@ -47,7 +49,7 @@ pub(super) fn remedy(error: &ServerError) -> Remedy {
                 .details()
                 .is_some_and(|text| text.contains("not an integer")) =>
         {
-            Remedy::Foreign
+            Remedy::ForeignCounter
         }
         _ => Remedy::GiveUp,
     }
@@ -196,6 +198,10 @@ impl Place {
                  keep dlock's keys apart with another namespace or database"
             ),
         )
+    }
+
+    pub(super) fn foreign_counter(&self) -> BackendError {
+        self.foreign(&TOKEN, "value")
     }
 
     /// The same, where it is one of the keys of a lock or the token counter.
