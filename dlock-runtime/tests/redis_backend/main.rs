@@ -5,4 +5,9 @@
 mod support;
 
 mod basics;
+mod drops;
+mod faults;
+mod idle;
+mod readers;
+mod refusals;
 mod waiting;

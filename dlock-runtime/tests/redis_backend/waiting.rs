@@ -1,28 +1,15 @@
-//! Waiting: in order, across backends, and for what is freed without a word.
+//! Waiting: in order, across backends and processes, and for what is freed
+//! without a word.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_runtime::backend::redis::Redis;
-use dlock_runtime::backend::{Backend, Grant, Mode, Released, Renewed, Request};
-use tokio::task::JoinHandle;
+use dlock_runtime::backend::{Backend, Released};
 
-use crate::support::{Server, read, soon, started, take, token, until, write};
-
-/// A task that waits for the lock.
-fn wait(redis: &Arc<Redis>, request: &Request) -> JoinHandle<Grant> {
-    let (redis, request) = (Arc::clone(redis), request.clone());
-    tokio::spawn(async move { redis.acquire(&request).await.expect("the lock is had") })
-}
-
-/// Until the queue of the key is this long.
-async fn queued(server: &Server, key: &str, length: usize) {
-    let queue = format!("dlock:{{{key}}}:queue");
-    until(&format!("{length} in {queue}"), || async {
-        server.run::<usize>(&["LLEN", &queue]) == length
-    })
-    .await;
-}
+use crate::support::{
+    LONG, Server, child, lock_value, queue_of, queued, release, soon, started, take, token, until,
+    wait, write,
+};
 
 #[tokio::test]
 async fn waiters_of_two_backends_are_served_in_order() {
@@ -39,10 +26,9 @@ async fn waiters_of_two_backends_are_served_in_order() {
         waiters.push((wait(&backends[index % 2], &request), request, index % 2));
         queued(&server, "a", index + 1).await;
     }
-    assert_eq!(
-        backends[0].release(&holder).await.unwrap(),
-        Released::Released
-    );
+    let seen = backends[0].inspect("a").await.unwrap().expect("held");
+    assert_eq!(seen.waiters, 6);
+    release(&backends[0], &holder).await;
     for (waiter, request, backend) in waiters {
         let grant = soon("the next in the queue", waiter).await.unwrap();
         assert!(
@@ -50,13 +36,301 @@ async fn waiters_of_two_backends_are_served_in_order() {
             "{grant:?} does not follow {last:?}"
         );
         last = grant;
-        assert_eq!(
-            backends[backend].release(&request).await.unwrap(),
-            Released::Released
-        );
+        release(&backends[backend], &request).await;
     }
     for backend in &backends {
         backend.stop().await;
     }
     assert_eq!(server.keys(), ["dlock:token"]);
+}
+
+/// A newcomer finds the lock taken even while it is between two holders.
+#[tokio::test]
+async fn a_released_lock_goes_to_the_queue_and_not_to_a_newcomer() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let (holder, queued_one) = (write("a"), write("a"));
+    take(&redis, &holder).await;
+    let waiter = wait(&redis, &queued_one);
+    queued(&server, "a", 1).await;
+    release(&redis, &holder).await;
+    assert!(redis.try_acquire(&write("a")).await.unwrap().is_none());
+    soon("the waiter", waiter).await.unwrap();
+    release(&redis, &queued_one).await;
+}
+
+#[tokio::test]
+async fn the_lock_of_a_holder_who_died_goes_to_the_next() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let mut dead = write("a");
+    dead.ttl = Duration::from_millis(300);
+    take(&redis, &dead).await;
+    let requests = [write("a"), write("a")];
+    let first = wait(&redis, &requests[0]);
+    queued(&server, "a", 1).await;
+    let second = wait(&redis, &requests[1]);
+    queued(&server, "a", 2).await;
+    soon("the first", first).await.unwrap();
+    release(&redis, &requests[0]).await;
+    soon("the second", second).await.unwrap();
+}
+
+/// As if the message had been lost: the lock is given to the waiter without one.
+#[tokio::test]
+async fn a_grant_without_a_message_is_found() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    take(&redis, &write("a")).await;
+    let request = write("a");
+    let waiter = wait(&redis, &request);
+    queued(&server, "a", 1).await;
+    server.run::<String>(&["LPOP", "dlock:{a}:queue"]);
+    // For longer than the test: nothing else would wake the waiter.
+    let value = format!("w:{}+", request.owner);
+    server.run::<()>(&["SET", "dlock:{a}", &value, "PX", "600000"]);
+    soon("the waiter", waiter).await.unwrap();
+    assert!(server.run::<u64>(&["PTTL", "dlock:{a}"]) <= LONG.as_millis() as u64);
+    release(&redis, &request).await;
+}
+
+/// The connection with the messages breaks again and again.
+#[tokio::test]
+async fn a_lost_subscription_loses_no_waiter() {
+    let server = Server::start();
+    let backends = [
+        Arc::new(started(&server.url()).await),
+        Arc::new(started(&server.url()).await),
+    ];
+    for round in 0..5 {
+        let (holder, waiting) = (write("a"), write("a"));
+        take(&backends[0], &holder).await;
+        let waiter = wait(&backends[1], &waiting);
+        queued(&server, "a", 1).await;
+        if round % 2 == 0 {
+            server.run::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+            release(&backends[0], &holder).await;
+        } else {
+            release(&backends[0], &holder).await;
+            server.run::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        }
+        soon("the waiter", waiter).await.unwrap();
+        release(&backends[1], &waiting).await;
+    }
+}
+
+/// The queue is gone, and then everything.
+#[tokio::test]
+async fn waiters_outlive_their_queue() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let requests: [_; 4] = std::array::from_fn(|_| write("a"));
+    take(&redis, &requests[0]).await;
+    let first = wait(&redis, &requests[1]);
+    queued(&server, "a", 1).await;
+    server.run::<u64>(&["DEL", "dlock:{a}:queue"]);
+    release(&redis, &requests[0]).await;
+    soon("a waiter without a queue", first).await.unwrap();
+
+    let waiters = [wait(&redis, &requests[2]), wait(&redis, &requests[3])];
+    queued(&server, "a", 2).await;
+    server.run::<()>(&["FLUSHALL"]);
+    assert_eq!(
+        redis.release(&requests[1]).await.unwrap(),
+        Released::NotHeld
+    );
+    // Their order is lost, so each gives back as soon as it has the lock.
+    for (waiter, request) in waiters.into_iter().zip(&requests[2..]) {
+        let redis = Arc::clone(&redis);
+        let request = request.clone();
+        let served = tokio::spawn(async move {
+            waiter.await.unwrap();
+            release(&redis, &request).await;
+        });
+        tokio::task::yield_now().await;
+        soon("a waiter of a flushed server", served).await.unwrap();
+    }
+}
+
+/// A newcomer who took the lock while it was free for a moment, and so does not
+/// know of the queue, is told of it.
+#[tokio::test]
+async fn a_holder_who_overtook_the_queue_hands_on_to_it() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    take(&redis, &write("a")).await;
+    let request = write("a");
+    let waiter = wait(&redis, &request);
+    queued(&server, "a", 1).await;
+    server.run::<u64>(&["DEL", "dlock:{a}"]);
+    let newcomer = write("a");
+    take(&redis, &newcomer).await;
+    until("the mark of a waiter", || async {
+        lock_value(&server, "a").ends_with('+')
+    })
+    .await;
+    release(&redis, &newcomer).await;
+    assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
+    soon("the waiter", waiter).await.unwrap();
+}
+
+/// A process that ended without a word, long ago.
+#[tokio::test]
+async fn a_waiter_of_a_dead_process_is_dropped() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let holder = write("a");
+    take(&redis, &holder).await;
+    for number in 0..3 {
+        let entry = format!("w:1.{number}:60000:dead.1");
+        server.run::<u64>(&["RPUSH", "dlock:{a}:queue", &entry]);
+    }
+    let request = write("a");
+    let waiter = wait(&redis, &request);
+    queued(&server, "a", 4).await;
+    release(&redis, &holder).await;
+    assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
+    soon("the waiter", waiter).await.unwrap();
+    assert_eq!(queue_of(&server, "a"), [""; 0]);
+    release(&redis, &request).await;
+
+    // With nobody behind it, the lock is simply free.
+    take(&redis, &holder).await;
+    server.run::<u64>(&["RPUSH", "dlock:{a}:queue", "w:1.1:60000:dead.1"]);
+    server.run::<()>(&[
+        "SET",
+        "dlock:{a}",
+        &format!("w:{}+", holder.owner),
+        "KEEPTTL",
+    ]);
+    release(&redis, &holder).await;
+    assert!(
+        server.keys().iter().all(|key| !key.contains("{a}")),
+        "{:?}",
+        server.keys()
+    );
+}
+
+/// A process that is alive but has lost its connection for messages keeps its
+/// place, and keeps nobody waiting.
+#[tokio::test]
+async fn a_waiter_who_does_not_listen_is_passed_over_for_now() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let (holder, request) = (write("a"), write("a"));
+    take(&redis, &holder).await;
+    let deaf = ["w:1.1:60000:deaf.1", "w:1.2:60000:deaf.1"];
+    for entry in deaf {
+        server.run::<u64>(&["RPUSH", "dlock:{a}:queue", entry]);
+    }
+    server.run::<()>(&["SET", "dlock:alive:deaf.1", "1"]);
+    let waiter = wait(&redis, &request);
+    queued(&server, "a", 3).await;
+    release(&redis, &holder).await;
+    assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
+    assert_eq!(queue_of(&server, "a"), deaf);
+    soon("the waiter", waiter).await.unwrap();
+
+    // Nobody else waits: now it is its turn, but not for long.
+    release(&redis, &request).await;
+    assert_eq!(lock_value(&server, "a"), "w:1.1+");
+    assert!(server.run::<u64>(&["PTTL", "dlock:{a}"]) <= 3000);
+    server.run::<u64>(&["DEL", "dlock:alive:deaf.1"]);
+    let next = write("a");
+    soon("whoever comes next", redis.acquire(&next))
+        .await
+        .unwrap();
+    release(&redis, &next).await;
+}
+
+/// `SIGKILL` while waiting: the connection is closed at once, and with it the
+/// place is passed over.
+#[tokio::test]
+async fn a_killed_waiter_keeps_nobody_waiting() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let (holder, request) = (write("a"), write("a"));
+    take(&redis, &holder).await;
+    let mut other = child::spawn("waiting::waits_in_a_process_of_its_own", &server.url());
+    queued(&server, "a", 1).await;
+    let waiter = wait(&redis, &request);
+    queued(&server, "a", 2).await;
+    other.kill();
+    until("the server to notice", || async {
+        // The backend's own connection, and the one that asks.
+        server.run::<String>(&["CLIENT", "LIST"]).lines().count() == 2
+    })
+    .await;
+    release(&redis, &holder).await;
+    assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
+    soon("the waiter", waiter).await.unwrap();
+    release(&redis, &request).await;
+    // And nobody after it for long.
+    soon("the lock", redis.acquire(&write("a"))).await.unwrap();
+}
+
+/// Not a test of its own: what [`a_killed_waiter_keeps_nobody_waiting`] kills.
+#[tokio::test]
+async fn waits_in_a_process_of_its_own() {
+    if let Some(url) = child::url() {
+        let redis = started(&url).await;
+        let _ = redis.acquire(&write("a")).await;
+    }
+}
+
+/// Time is paused, so every timer of this runtime goes off at once; none of
+/// them may end an operation, nor a wait.
+#[test]
+fn paused_time_neither_ends_nor_spoils_a_wait() {
+    let server = Server::start();
+    let manager = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let url = server.url();
+    let redis = manager.block_on(async move {
+        Arc::new(
+            tokio::spawn(async move { started(&url).await })
+                .await
+                .unwrap(),
+        )
+    });
+    let paused = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
+    let (holder, request) = (write("a"), write("a"));
+    let waiter = paused.block_on(async {
+        take(&redis, &holder).await;
+        wait(&redis, &request)
+    });
+    let released = manager.spawn({
+        let (redis, holder) = (Arc::clone(&redis), holder.clone());
+        let server = server.url();
+        async move {
+            // By a client of its own: the other runtime is waiting.
+            let client = redis::Client::open(server).unwrap();
+            let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+            until("the waiter", || {
+                let mut connection = connection.clone();
+                async move {
+                    let length: redis::RedisResult<u64> = redis::cmd("LLEN")
+                        .arg("dlock:{a}:queue")
+                        .query_async(&mut connection)
+                        .await;
+                    length == Ok(1)
+                }
+            })
+            .await;
+            let _ = &mut connection;
+            release(&redis, &holder).await;
+        }
+    });
+    paused.block_on(waiter).unwrap();
+    manager.block_on(released).unwrap();
+    let started = std::time::Instant::now();
+    paused.block_on(release(&redis, &request));
+    assert!(started.elapsed() < Duration::from_secs(5));
 }

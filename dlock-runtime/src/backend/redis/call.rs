@@ -11,7 +11,7 @@ use redis::{Cmd, ServerError, Value};
 use super::clock::{Backoff, Deadline};
 use super::commands;
 use super::connection::{Connection, Lost};
-use super::connections::Lane;
+use super::connections::{Lane, NoConnection};
 use super::connector::Connector;
 use super::errors::{Remedy, remedy};
 use super::scripts::Form;
@@ -59,7 +59,12 @@ impl<'a> Call<'a> {
         if self.failure.is_some() && self.deadline.has_passed() {
             return Err(self.give_up());
         }
-        self.lane.connection(self.deadline).await
+        match self.lane.connection(self.deadline).await {
+            Ok(connection) => Ok(connection),
+            Err(NoConnection::Failed(error)) => Err(error),
+            // An earlier attempt may know more.
+            Err(NoConnection::TooLate) => Err(self.give_up()),
+        }
     }
 
     /// Takes note if no answer came: a connection on which nothing is heard is

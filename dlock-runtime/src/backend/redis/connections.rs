@@ -51,6 +51,13 @@ enum State {
     Gone,
 }
 
+/// Why there is no connection.
+pub(super) enum NoConnection {
+    Failed(BackendError),
+    /// The deadline has passed while one was being made.
+    TooLate,
+}
+
 impl Connections {
     pub(super) fn new(connector: Arc<Connector>) -> Arc<Self> {
         Arc::new(Self {
@@ -127,7 +134,7 @@ impl Drop for Connections {
 
 impl Lane {
     /// The connection, made if there is none.
-    pub(super) async fn connection(&self, deadline: Deadline) -> Result<Connection, BackendError> {
+    pub(super) async fn connection(&self, deadline: Deadline) -> Result<Connection, NoConnection> {
         if let State::Ready(connection) = &*self.state.borrow() {
             return Ok(connection.clone());
         }
@@ -135,12 +142,11 @@ impl Lane {
         Box::pin(self.next_connection(deadline)).await
     }
 
-    async fn next_connection(&self, deadline: Deadline) -> Result<Connection, BackendError> {
-        let start = std::time::Instant::now();
+    async fn next_connection(&self, deadline: Deadline) -> Result<Connection, NoConnection> {
         let mut state = self.state.subscribe();
         let mut last = match &*state.borrow_and_update() {
             State::Ready(connection) => return Ok(connection.clone()),
-            State::Gone => return Err(errors::runtime_gone()),
+            State::Gone => return Err(NoConnection::Failed(errors::runtime_gone())),
             // A failure from before says nothing of now.
             State::Failed(_) | State::Idle => None,
         };
@@ -154,20 +160,18 @@ impl Lane {
                 biased;
                 changed = state.changed() => {
                     if changed.is_err() {
-                        return Err(errors::runtime_gone());
+                        return Err(NoConnection::Failed(errors::runtime_gone()));
                     }
                 }
                 () = &mut timeout => {
-                    return Err(last.unwrap_or_else(|| {
-                        self.connector.place.silent(start.elapsed())
-                    }));
+                    return Err(last.map_or(NoConnection::TooLate, NoConnection::Failed));
                 }
             }
             match &*state.borrow_and_update() {
                 State::Ready(connection) => return Ok(connection.clone()),
-                State::Gone => return Err(errors::runtime_gone()),
+                State::Gone => return Err(NoConnection::Failed(errors::runtime_gone())),
                 State::Failed(error) if error.kind() != BackendErrorKind::Unavailable => {
-                    return Err(error.clone());
+                    return Err(NoConnection::Failed(error.clone()));
                 }
                 State::Failed(error) => last = Some(error.clone()),
                 State::Idle => {}

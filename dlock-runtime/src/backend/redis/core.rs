@@ -8,7 +8,7 @@ use redis::Value;
 use super::call::Call;
 use super::clock::{Clock, Deadline};
 use super::commands;
-use super::connections::{Connections, Lane};
+use super::connections::{Connections, Lane, NoConnection};
 use super::connector::{Connector, Listener};
 use super::errors;
 use super::hub::Hub;
@@ -90,7 +90,14 @@ impl Shared {
             settings, place, ..
         } = &*self.connector;
         let deadline = Deadline::after(settings.request_timeout);
-        let connection = self.lane.connection(deadline).await?;
+        let connection = self
+            .lane
+            .connection(deadline)
+            .await
+            .map_err(|none| match none {
+                NoConnection::Failed(error) => error,
+                NoConnection::TooLate => place.silent(settings.request_timeout),
+            })?;
         let names = ["appendonly", "appendfsync", "maxmemory", "maxmemory-policy"];
         let commands = commands::pipeline(
             std::iter::once(commands::test_message(self.process))

@@ -10,6 +10,15 @@ use redis::{ErrorKind, RedisError, ServerError};
 use super::names::{Name, TOKEN, wake_prefix};
 use crate::backend::{BackendError, BackendErrorKind};
 
+/// What a user of the server must be allowed to do.
+const PERMISSIONS: &str = concat!(
+    "let this user do what dlock does: keys `~dlock:*`, channels `&",
+    wake_prefix!(),
+    "*`, and the commands +hello +subscribe +publish +eval +evalsha +incrby +set +get +mget +del \
+     +exists +pexpire +pexpireat +pttl +time +lpop +lpush +rpush +lpos +lrem +llen +zadd +zrange \
+     +zrem +zscore +zrangebyscore +zremrangebyscore +type +scan"
+);
+
 /// The server as it is named in messages, and the secret that they must not
 /// contain.
 #[derive(Clone)]
@@ -69,18 +78,9 @@ impl Place {
             "WRONGPASS" => (Config, "check the user and password in the URL"),
             "NOAUTH" => (
                 Config,
-                "it wants a password; write redis://:password@host or \
-                                  redis://user:password@host",
+                "it wants a password; write redis://:password@host or redis://user:password@host",
             ),
-            "NOPERM" => (
-                Config,
-                concat!(
-                    "allow it to this user: keys `~dlock:*`, channels `&",
-                    wake_prefix!(),
-                    "*`, and the commands set, get, mget, del, incrby, eval, evalsha, subscribe, \
-                 publish, scan and those of the scripts (@string, @list, @sortedset, @keyspace)"
-                ),
-            ),
+            "NOPERM" => (Config, PERMISSIONS),
             "READONLY" | "MASTERDOWN" => {
                 (Unavailable, "it is a replica; name the master in the URL")
             }
@@ -104,6 +104,8 @@ impl Place {
                 "it is a node of a cluster, which redis:// does not speak to",
             ),
             "ERR" => match error.details().unwrap_or_default() {
+                // What a script is not allowed, in the words of Redis 7.0.
+                text if text.contains("user executing the script") => (Config, PERMISSIONS),
                 text if text.contains("DB index") => {
                     (Config, "the URL names a database that it does not have")
                 }

@@ -141,22 +141,31 @@ impl Server {
         keys
     }
 
+    /// How often it has run a command.
+    pub(crate) fn calls(&self, command: &str) -> u64 {
+        let info: String = self.run(&["INFO", "commandstats"]);
+        let stats = info
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));
+        stats.map_or(0, calls)
+    }
+
     /// How many commands it has run, those inside of scripts included, without
     /// those that look at it.
     pub(crate) fn commands(&self) -> u64 {
         let info: String = self.run(&["INFO", "commandstats"]);
         info.lines()
             .filter(|line| !line.contains("_info:") && !line.contains("_client|setinfo"))
-            .filter_map(|line| {
-                line.split_once("calls=")?
-                    .1
-                    .split(',')
-                    .next()?
-                    .parse::<u64>()
-                    .ok()
-            })
+            .map(calls)
             .sum()
     }
+}
+
+/// The number of calls in a line of `INFO commandstats`.
+fn calls(line: &str) -> u64 {
+    line.split_once("calls=")
+        .and_then(|(_, rest)| rest.split(',').next()?.parse().ok())
+        .unwrap_or(0)
 }
 
 impl Drop for Server {

@@ -1,0 +1,246 @@
+//! A future that is dropped, at whatever await, leaves nothing behind.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use dlock_runtime::backend::redis::Redis;
+use dlock_runtime::backend::{Backend, Request};
+
+use crate::support::{
+    Flow, Proxy, Server, lock_value, queue_of, queued, read, release, soon, started, take, until,
+    wait, write,
+};
+
+/// More polls than any operation takes that does not wait.
+const MOST_POLLS: usize = 12;
+
+/// Polls a future so often, whenever it is woken, and drops it. Says whether it
+/// was done before that.
+async fn poll_times<F: Future>(future: F, times: usize) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut polls = 0;
+    poll_fn(|context| {
+        if polls == times {
+            return Poll::Ready(None);
+        }
+        polls += 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if polls == times => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Until neither the lock nor a place in its queue is left.
+async fn nothing_left(server: &Server, key: &str) {
+    let keys = ["", ":queue", ":readers"].map(|part| format!("dlock:{{{key}}}{part}"));
+    until("nothing to be left", || async {
+        server.run::<u64>(&["EXISTS", &keys[0], &keys[1], &keys[2]]) == 0
+    })
+    .await;
+}
+
+fn requests(key: &str) -> [Request; 2] {
+    [write(key), read(key)]
+}
+
+#[tokio::test]
+async fn a_dropped_attempt_on_a_free_lock_leaves_nothing() {
+    let server = Server::start();
+    let redis = started(&server.url()).await;
+    for times in 0..MOST_POLLS {
+        for waits in [false, true] {
+            for request in requests("a") {
+                let granted = if waits {
+                    poll_times(redis.acquire(&request), times)
+                        .await
+                        .map(|grant| grant.is_ok())
+                } else {
+                    poll_times(redis.try_acquire(&request), times)
+                        .await
+                        .map(|grant| grant.is_ok_and(|grant| grant.is_some()))
+                };
+                match granted {
+                    Some(granted) => {
+                        assert!(granted, "after {times} polls");
+                        release(&redis, &request).await;
+                    }
+                    None => nothing_left(&server, "a").await,
+                }
+            }
+        }
+    }
+    assert!(redis.try_acquire(&write("a")).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_dropped_attempt_on_a_held_lock_leaves_nothing() {
+    let server = Server::start();
+    let redis = started(&server.url()).await;
+    let holder = write("a");
+    take(&redis, &holder).await;
+    for times in 0..MOST_POLLS {
+        for request in requests("a") {
+            if let Some(tried) = poll_times(redis.try_acquire(&request), times).await {
+                assert!(tried.unwrap().is_none());
+            }
+        }
+        for request in requests("a") {
+            // A waiter is not woken again, so some are dropped in the queue.
+            tokio::select! {
+                granted = poll_times(redis.acquire(&request), times) => {
+                    assert!(granted.is_none(), "{granted:?}");
+                }
+                () = queued(&server, "a", 1) => {}
+            }
+            until("an empty queue", || async {
+                queue_of(&server, "a").is_empty()
+            })
+            .await;
+        }
+    }
+    assert!(lock_value(&server, "a").starts_with(&format!("w:{}", holder.owner)));
+    release(&redis, &holder).await;
+    nothing_left(&server, "a").await;
+}
+
+/// The grant crosses with the drop.
+#[tokio::test]
+async fn a_dropped_waiter_gives_back_what_it_is_granted() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    for times in 1..MOST_POLLS {
+        for request in requests("a") {
+            let holder = write("a");
+            take(&redis, &holder).await;
+            let next = write("a");
+            let mut waiter = Box::pin(redis.acquire(&request));
+            tokio::select! {
+                granted = &mut waiter => panic!("{granted:?} while it was held"),
+                () = queued(&server, "a", 1) => {}
+            }
+            let next_waiter = wait(&redis, &next);
+            queued(&server, "a", 2).await;
+            let (granted, ()) =
+                tokio::join!(poll_times(&mut waiter, times), release(&redis, &holder));
+            drop(waiter);
+            if let Some(granted) = granted {
+                granted.unwrap();
+                release(&redis, &request).await;
+            }
+            soon("the next", next_waiter).await.unwrap();
+            release(&redis, &next).await;
+            nothing_left(&server, "a").await;
+        }
+    }
+}
+
+/// Given back within a round trip: by far sooner than the grant would end by
+/// itself, or be looked for.
+#[tokio::test]
+async fn a_dropped_waiter_keeps_nobody_waiting() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let (holder, request, next) = (write("a"), write("a"), write("a"));
+    take(&redis, &holder).await;
+    let first = wait(&redis, &request);
+    queued(&server, "a", 1).await;
+    let second = wait(&redis, &next);
+    queued(&server, "a", 2).await;
+    first.abort();
+    until("its place to be left", || async {
+        queue_of(&server, "a").len() == 1
+    })
+    .await;
+    release(&redis, &holder).await;
+    assert_eq!(lock_value(&server, "a"), format!("w:{}+", next.owner));
+    soon("the second", second).await.unwrap();
+    release(&redis, &next).await;
+}
+
+/// Outside of any runtime, and after its own has ended.
+#[test]
+fn a_future_can_be_dropped_anywhere() {
+    let server = Server::start();
+    let manager = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let url = server.url();
+    let redis: &'static Redis = Box::leak(Box::new(manager.block_on(async move {
+        tokio::spawn(async move { started(&url).await })
+            .await
+            .unwrap()
+    })));
+    let holder: &'static Request = Box::leak(Box::new(write("a")));
+    manager.block_on(take(redis, holder));
+    let mut left_over = Vec::new();
+    for _ in 0..2 {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let request: &'static Request = Box::leak(Box::new(write("a")));
+        let mut waiter = Box::pin(redis.acquire(request));
+        runtime.block_on(async {
+            tokio::select! {
+                granted = &mut waiter => panic!("{granted:?} while it was held"),
+                () = queued(&server, "a", left_over.len() + 1) => {}
+            }
+        });
+        left_over.push(waiter);
+        // The second one's runtime is still there when it is dropped.
+        if left_over.len() == 1 {
+            drop(runtime);
+        } else {
+            std::mem::forget(runtime);
+        }
+    }
+    drop(left_over);
+    manager.block_on(async {
+        until("an empty queue", || async {
+            queue_of(&server, "a").is_empty()
+        })
+        .await;
+        release(redis, holder).await;
+        nothing_left(&server, "a").await;
+        redis.stop().await;
+    });
+}
+
+/// Dropped while the server is slow, or its answers get lost.
+#[tokio::test]
+async fn what_is_under_way_when_it_is_dropped_is_given_back() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port);
+    let redis = started(&proxy.url()).await;
+    for (requests, answers) in [
+        (Flow::Hold, Flow::Pass),
+        (Flow::Pass, Flow::Hold),
+        (Flow::Pass, Flow::Swallow),
+    ] {
+        for request in self::requests("a") {
+            proxy.requests(requests);
+            proxy.answers(answers);
+            let dropped =
+                tokio::time::timeout(Duration::from_millis(50), redis.try_acquire(&request)).await;
+            assert!(dropped.is_err(), "{dropped:?}");
+            if answers == Flow::Swallow {
+                // What TCP has lost it does not go on after.
+                proxy.cut();
+            }
+            proxy.requests(Flow::Pass);
+            proxy.answers(Flow::Pass);
+            nothing_left(&server, "a").await;
+            let other = write("a");
+            soon("the lock", redis.acquire(&other)).await.unwrap();
+            release(&redis, &other).await;
+        }
+    }
+}

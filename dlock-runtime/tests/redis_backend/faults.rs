@@ -1,0 +1,378 @@
+//! A network and a server that fail: what is lost, late, silent or refused.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_runtime::backend::redis::Redis;
+use dlock_runtime::backend::{Backend, BackendErrorKind, Released, Renewed};
+
+use crate::support::{
+    Flow, Proxy, Server, lock_value, queue_of, queued, read, release, soon, started, take, until,
+    wait, write,
+};
+
+/// Short, so that what ends by it ends soon.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+async fn impatient(url: &str) -> Arc<Redis> {
+    let redis = Redis::from_url(url)
+        .expect("a valid URL")
+        .request_timeout(TIMEOUT);
+    redis.start().await.expect("the backend starts");
+    Arc::new(redis)
+}
+
+/// The server forgets the scripts, and each operation heals within its call.
+#[tokio::test]
+async fn forgotten_scripts_are_sent_again() {
+    let mut server = Server::with(&["--appendonly", "yes"]);
+    let redis = Arc::new(started(&server.url()).await);
+    let mut forget = |restart: bool| {
+        if restart {
+            server.restart();
+        } else {
+            server.run::<()>(&["SCRIPT", "FLUSH"]);
+        }
+    };
+    for restart in [false, true] {
+        let readers: Vec<_> = (0..10).map(|_| read("shared")).collect();
+        let writer = write("a");
+        take(&redis, &writer).await;
+        for reader in &readers {
+            forget(false);
+            take(&redis, reader).await;
+        }
+        forget(restart);
+        assert!(redis.try_acquire(&write("a")).await.unwrap().is_none());
+        forget(restart);
+        let mut all = readers.clone();
+        all.push(writer.clone());
+        for renewed in redis.renew(&all).await {
+            assert!(
+                matches!(renewed, Ok(Renewed::Extended { .. })),
+                "{renewed:?}"
+            );
+        }
+        forget(restart);
+        assert!(redis.inspect("a").await.unwrap().is_some());
+        forget(restart);
+        assert_eq!(redis.list("").await.unwrap().len(), 2);
+        for lease in &all {
+            forget(false);
+            release(&redis, lease).await;
+        }
+    }
+}
+
+/// The `SET` is held back on its way until long after the caller has given up.
+/// It locks the key for nobody, but not for long.
+#[tokio::test]
+async fn a_set_that_arrives_late_leaves_no_ghost() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port);
+    let redis = impatient(&proxy.url()).await;
+    proxy.requests(Flow::Hold);
+    let error = soon("an error", redis.try_acquire(&write("a")))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Unavailable);
+    assert_eq!(lock_value(&server, "a"), "");
+    proxy.requests(Flow::Pass);
+    until("the ghost to go", || async {
+        lock_value(&server, "a").is_empty()
+    })
+    .await;
+    // It may have come and gone; or it is yet to come. In the end it has gone.
+    let sets = || server.calls("set");
+    until("the late command", || async { sets() > 0 }).await;
+    until("the ghost to go", || async {
+        lock_value(&server, "a").is_empty()
+    })
+    .await;
+}
+
+/// The same for the script that takes a place in the queue.
+#[tokio::test]
+async fn a_place_that_is_taken_late_is_left_again() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port);
+    let (redis, other) = (impatient(&proxy.url()).await, started(&server.url()).await);
+    let holder = write("a");
+    take(&other, &holder).await;
+    proxy.requests(Flow::Hold);
+    soon("an error", redis.acquire(&write("a")))
+        .await
+        .unwrap_err();
+    proxy.requests(Flow::Pass);
+    until("the late commands", || async { server.calls("set") > 1 }).await;
+    until("an empty queue", || async {
+        queue_of(&server, "a").is_empty()
+    })
+    .await;
+    release(&other, &holder).await;
+    soon("the lock", other.acquire(&write("a"))).await.unwrap();
+}
+
+/// The lock was taken, but nobody heard of it: the answer is asked for, and the
+/// caller is not told that somebody else has the lock.
+#[tokio::test]
+async fn a_lost_answer_is_asked_for_again() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port);
+    let redis = impatient(&proxy.url()).await;
+    let request = write("a");
+    proxy.answers(Flow::Swallow);
+    let attempt = tokio::spawn({
+        let (redis, request) = (Arc::clone(&redis), request.clone());
+        async move { redis.try_acquire(&request).await }
+    });
+    until("the lock", || async {
+        !lock_value(&server, "a").is_empty()
+    })
+    .await;
+    // Answers come again, but not those that were lost.
+    proxy.cut();
+    proxy.answers(Flow::Pass);
+    let grant = soon("an answer", attempt).await.unwrap().unwrap();
+    assert!(
+        grant.is_some(),
+        "its own lock was taken for somebody else's"
+    );
+    assert_eq!(lock_value(&server, "a"), format!("w:{}", request.owner));
+
+    // And so for a release, by a script that the server knows.
+    let other = write("b");
+    take(&redis, &other).await;
+    release(&redis, &other).await;
+    proxy.answers(Flow::Swallow);
+    let releasing = tokio::spawn({
+        let (redis, request) = (Arc::clone(&redis), request.clone());
+        async move { redis.release(&request).await }
+    });
+    until("the release", || async {
+        lock_value(&server, "a").is_empty()
+    })
+    .await;
+    proxy.cut();
+    proxy.answers(Flow::Pass);
+    let released = soon("an answer", releasing).await.unwrap();
+    assert_eq!(released.unwrap(), Released::Released);
+}
+
+/// A lock that was had in spite of a lost answer is given back for good, though
+/// the first `SET` arrives only then.
+#[tokio::test]
+async fn a_ghost_that_comes_after_the_release_goes_too() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port);
+    let redis = impatient(&proxy.url()).await;
+    let request = write("a");
+    // Only what is open now is held; the second attempt gets through.
+    proxy.silence();
+    let grant = soon("an answer", redis.try_acquire(&request))
+        .await
+        .unwrap();
+    assert!(grant.is_some());
+    release(&redis, &request).await;
+    let value = format!("w:{}", request.owner);
+    server.run::<()>(&["SET", "dlock:{a}", &value, "NX", "PX", "60000"]);
+    until("the ghost to go", || async {
+        lock_value(&server, "a").is_empty()
+    })
+    .await;
+}
+
+/// The connection is open and nothing comes over it: each operation gets a new
+/// one within its call.
+#[tokio::test]
+async fn a_silent_connection_is_replaced() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port);
+    let redis = impatient(&proxy.url()).await;
+    let request = write("a");
+    proxy.silence();
+    assert!(
+        soon("a lock", redis.try_acquire(&request))
+            .await
+            .unwrap()
+            .is_some()
+    );
+    proxy.silence();
+    let renewed = soon("a renewal", redis.renew(std::slice::from_ref(&request))).await;
+    assert!(
+        matches!(renewed[..], [Ok(Renewed::Extended { .. })]),
+        "{renewed:?}"
+    );
+    proxy.silence();
+    let released = soon("a release", redis.release(&request)).await;
+    assert_eq!(released.unwrap(), Released::Released);
+    proxy.silence();
+    assert!(soon("a look", redis.inspect("a")).await.unwrap().is_none());
+}
+
+/// The same for a waiter: its messages would come over the silent connection.
+#[tokio::test]
+async fn a_waiter_on_a_silent_connection_is_served() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port);
+    let (redis, other) = (impatient(&proxy.url()).await, started(&server.url()).await);
+    let (holder, request) = (write("a"), write("a"));
+    take(&other, &holder).await;
+    let waiter = wait(&redis, &request);
+    queued(&server, "a", 1).await;
+    proxy.silence();
+    release(&other, &holder).await;
+    soon("the waiter", waiter).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_outage_is_reported_and_heals() {
+    let mut server = Server::start();
+    let redis = impatient(&server.url()).await;
+    let held = write("held");
+    take(&redis, &held).await;
+    server.kill();
+    let unavailable = |what: &str, error: Option<dlock_runtime::backend::BackendError>| {
+        let error = error.unwrap_or_else(|| panic!("{what} did not fail"));
+        assert_eq!(
+            error.kind(),
+            BackendErrorKind::Unavailable,
+            "{what}: {error}"
+        );
+        assert!(error.to_string().contains("127.0.0.1"), "{what}: {error}");
+    };
+    unavailable(
+        "try_acquire",
+        soon("it", redis.try_acquire(&write("a"))).await.err(),
+    );
+    unavailable(
+        "acquire",
+        soon("it", redis.acquire(&write("a"))).await.err(),
+    );
+    unavailable("release", soon("it", redis.release(&held)).await.err());
+    unavailable("inspect", soon("it", redis.inspect("a")).await.err());
+    unavailable("list", soon("it", redis.list("a")).await.err());
+    for renewed in soon("it", redis.renew(&[held.clone(), write("b")])).await {
+        unavailable("renew", renewed.err());
+    }
+    server.restart();
+    let request = write("a");
+    assert!(redis.try_acquire(&request).await.unwrap().is_some());
+    release(&redis, &request).await;
+}
+
+/// For longer than the request timeout.
+#[tokio::test]
+async fn a_waiter_is_told_of_an_outage() {
+    for silent in [false, true] {
+        let mut server = Server::start();
+        let proxy = Proxy::to(server.port);
+        let redis = impatient(&proxy.url()).await;
+        take(&redis, &write("a")).await;
+        let waiter = tokio::spawn({
+            let redis = Arc::clone(&redis);
+            async move { redis.acquire(&write("a")).await }
+        });
+        queued(&server, "a", 1).await;
+        if silent {
+            proxy.requests(Flow::Hold);
+            proxy.answers(Flow::Hold);
+        } else {
+            server.kill();
+            proxy.cut();
+        }
+        let error = soon("an error", waiter).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), BackendErrorKind::Unavailable);
+        assert!(redis.try_acquire(&write("b")).await.is_err());
+    }
+}
+
+/// For less: the server comes back empty, and the waiters go on waiting.
+#[tokio::test]
+async fn waiters_outlive_a_restart() {
+    let mut server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    take(&redis, &write("a")).await;
+    let requests = [write("a"), write("a"), write("b")];
+    let waiters = requests.each_ref().map(|request| wait(&redis, request));
+    soon("the free one", until_done(&waiters[2])).await;
+    queued(&server, "a", 2).await;
+    server.restart();
+    for (waiter, request) in waiters.into_iter().zip(requests) {
+        let redis = Arc::clone(&redis);
+        tokio::spawn(async move {
+            waiter.await.unwrap();
+            // What was held before the restart is lost.
+            let _ = redis.release(&request).await.unwrap();
+        });
+    }
+    until("an end of it", || async {
+        redis.list("").await.is_ok_and(|locks| locks.is_empty())
+    })
+    .await;
+}
+
+async fn until_done<T>(task: &tokio::task::JoinHandle<T>) {
+    while !task.is_finished() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What cannot be had now is asked for again; what never can is not.
+#[tokio::test]
+async fn the_servers_own_errors_say_what_to_do() {
+    let server = Server::start();
+    let redis = impatient(&server.url()).await;
+    let held = write("held");
+    take(&redis, &held).await;
+    for (setting, code) in [
+        (["CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"], "OOM"),
+        (["REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"], "replica"),
+        (
+            [
+                "CONFIG SET min-replicas-to-write 1",
+                "CONFIG SET min-replicas-to-write 0",
+            ],
+            "NOREPLICAS",
+        ),
+    ] {
+        let [set, unset] = setting.map(|line| line.split(' ').collect::<Vec<_>>());
+        server.run::<()>(&set);
+        for request in [write("a"), read("a")] {
+            let tried = soon("an error", redis.try_acquire(&request))
+                .await
+                .map(drop);
+            let acquired = soon("an error", redis.acquire(&request)).await.map(drop);
+            for error in [tried.unwrap_err(), acquired.unwrap_err()] {
+                assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
+                assert!(error.to_string().contains(code), "{code}: {error}");
+                assert!(std::error::Error::source(&error).is_some());
+            }
+        }
+        server.run::<()>(&unset);
+        assert!(redis.try_acquire(&write(code)).await.unwrap().is_some());
+    }
+    release(&redis, &held).await;
+}
+
+/// Without memory a lease can still be kept, handed on and given back.
+#[tokio::test]
+async fn a_full_server_keeps_its_promises() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let (holder, request) = (write("a"), write("a"));
+    take(&redis, &holder).await;
+    let waiter = wait(&redis, &request);
+    queued(&server, "a", 1).await;
+    server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let renewed = redis.renew(std::slice::from_ref(&holder)).await;
+    assert!(
+        matches!(renewed[..], [Ok(Renewed::Extended { .. })]),
+        "{renewed:?}"
+    );
+    release(&redis, &holder).await;
+    assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
+    server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    soon("the waiter", waiter).await.unwrap();
+    release(&redis, &request).await;
+}

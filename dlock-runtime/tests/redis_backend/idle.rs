@@ -1,0 +1,100 @@
+//! What waiting costs, and what is left when it is over.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dlock_runtime::backend::Backend;
+
+use crate::support::{Server, release, soon, started, take, until, wait, write};
+
+const WAITERS: usize = 1000;
+
+/// How many commands the server runs each second, those inside of scripts
+/// included, while so many wait for so many keys.
+async fn commands_while_waiting(keys: usize) -> f64 {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let holders: Vec<_> = (0..keys).map(|key| write(&key.to_string())).collect();
+    for holder in &holders {
+        take(&redis, holder).await;
+    }
+    let requests: Vec<_> = (0..WAITERS)
+        .map(|waiter| write(&(waiter % keys).to_string()))
+        .collect();
+    let waiters: Vec<_> = requests
+        .iter()
+        .map(|request| wait(&redis, request))
+        .collect();
+    until("all of them to wait", || async {
+        let queued: usize = (0..keys)
+            .map(|key| server.run::<usize>(&["LLEN", &format!("dlock:{{{key}}}:queue")]))
+            .sum();
+        queued == WAITERS
+    })
+    .await;
+    // Whole beats of the heart, so that it is not a matter of luck how many.
+    let (before, start) = (server.commands(), Instant::now());
+    tokio::time::sleep(Duration::from_secs(9)).await;
+    let commands = server.commands() - before;
+    let rate = commands as f64 / start.elapsed().as_secs_f64();
+
+    // Nobody was forgotten meanwhile.
+    for holder in &holders {
+        release(&redis, holder).await;
+    }
+    for (waiter, request) in waiters.into_iter().zip(&requests) {
+        soon("a waiter", waiter).await.unwrap();
+        release(&redis, request).await;
+    }
+    redis.stop().await;
+    assert_eq!(server.keys(), ["dlock:token"]);
+    rate
+}
+
+#[tokio::test]
+async fn a_thousand_waiters_on_one_key_are_two_commands_a_second() {
+    let rate = commands_while_waiting(1).await;
+    eprintln!("one key: {rate:.2} commands a second");
+    assert!(rate <= 2.0, "{rate} commands a second");
+}
+
+#[tokio::test]
+async fn a_thousand_waiters_on_a_thousand_keys_are_two_commands_a_second() {
+    let rate = commands_while_waiting(WAITERS).await;
+    eprintln!("a thousand keys: {rate:.2} commands a second");
+    assert!(rate <= 2.0, "{rate} commands a second");
+}
+
+/// A backend for which nobody waits says nothing, and keeps nothing alive.
+#[tokio::test]
+async fn nobody_waiting_costs_nothing() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let (holder, request) = (write("a"), write("a"));
+    take(&redis, &holder).await;
+    let waiter = wait(&redis, &request);
+    until("a sign of life", || async {
+        server
+            .keys()
+            .iter()
+            .any(|key| key.starts_with("dlock:alive:"))
+    })
+    .await;
+    release(&redis, &holder).await;
+    soon("the waiter", waiter).await.unwrap();
+    release(&redis, &request).await;
+    // Not by its own end, which would take longer.
+    let start = Instant::now();
+    until("the sign of life to go", || async {
+        server.keys() == ["dlock:token"]
+    })
+    .await;
+    assert!(
+        start.elapsed() < Duration::from_secs(7),
+        "{:?}",
+        start.elapsed()
+    );
+    let before = server.commands();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(server.commands(), before);
+}

@@ -1,0 +1,166 @@
+//! Shared locks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_runtime::backend::{Backend, Mode, Renewed};
+
+use crate::support::{
+    Server, lock_value, queued, read, release, soon, started, take, token, until, wait, write,
+};
+
+#[tokio::test]
+async fn readers_share_and_a_writer_waits_for_the_last() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let readers = [read("a"), read("a"), read("a")];
+    let mut last = 0;
+    for reader in &readers {
+        let grant = take(&redis, reader).await;
+        assert!(token(&grant) > last);
+        last = token(&grant);
+    }
+    assert!(redis.try_acquire(&write("a")).await.unwrap().is_none());
+    let writer = write("a");
+    let waiter = wait(&redis, &writer);
+    queued(&server, "a", 1).await;
+    for reader in &readers {
+        assert!(lock_value(&server, "a").starts_with("r:"));
+        release(&redis, reader).await;
+    }
+    assert_eq!(lock_value(&server, "a"), format!("w:{}+", writer.owner));
+    soon("the writer", waiter).await.unwrap();
+    assert!(redis.try_acquire(&read("a")).await.unwrap().is_none());
+    release(&redis, &writer).await;
+    redis.stop().await;
+    assert_eq!(server.keys(), ["dlock:token"]);
+}
+
+#[tokio::test]
+async fn a_stream_of_readers_does_not_starve_a_writer() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let first = read("a");
+    take(&redis, &first).await;
+    let writer = write("a");
+    let waiter = wait(&redis, &writer);
+    queued(&server, "a", 1).await;
+    // Those who come later wait behind it.
+    assert!(redis.try_acquire(&read("a")).await.unwrap().is_none());
+    let late = [read("a"), read("a"), read("a")];
+    let mut late_waiters = Vec::new();
+    for (index, reader) in late.iter().enumerate() {
+        late_waiters.push(wait(&redis, reader));
+        queued(&server, "a", index + 2).await;
+    }
+    let second = write("a");
+    let second_waiter = wait(&redis, &second);
+    queued(&server, "a", 5).await;
+    release(&redis, &first).await;
+    soon("the writer", waiter).await.unwrap();
+    release(&redis, &writer).await;
+    // All of them together, and no further.
+    for waiter in late_waiters {
+        soon("a reader", waiter).await.unwrap();
+    }
+    let seen = redis.inspect("a").await.unwrap().expect("held");
+    assert_eq!(
+        (seen.mode, seen.holders.len(), seen.waiters),
+        (Mode::Read, 3, 1)
+    );
+    for reader in &late {
+        release(&redis, reader).await;
+    }
+    soon("the second writer", second_waiter).await.unwrap();
+    release(&redis, &second).await;
+}
+
+/// A reader who waits is let in as soon as the writer before it leaves.
+#[tokio::test]
+async fn readers_behind_a_writer_who_leaves_are_let_in() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let first = read("a");
+    take(&redis, &first).await;
+    let writer = wait(&redis, &write("a"));
+    queued(&server, "a", 1).await;
+    let reader = wait(&redis, &read("a"));
+    queued(&server, "a", 2).await;
+    writer.abort();
+    soon("the reader", reader).await.unwrap();
+    assert!(lock_value(&server, "a").starts_with("r:"));
+}
+
+/// Nobody tells of the writer's death; the renewal of the lease in front of it
+/// finds out.
+#[tokio::test]
+async fn a_dead_writer_does_not_keep_readers_out() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let first = read("a");
+    take(&redis, &first).await;
+    server.run::<u64>(&["RPUSH", "dlock:{a}:queue", "w:1.1:60000:dead.1"]);
+    server.run::<()>(&["SET", "dlock:alive:dead.1", "1"]);
+    let reader = wait(&redis, &read("a"));
+    queued(&server, "a", 2).await;
+    server.run::<u64>(&["DEL", "dlock:alive:dead.1"]);
+    assert!(matches!(
+        redis.renew(&[first]).await[..],
+        [Ok(Renewed::Extended { .. })]
+    ));
+    soon("the reader", reader).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reader_who_died_holds_the_lock_for_its_ttl_only() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let (mut dead, mut short) = (read("a"), read("a"));
+    dead.ttl = Duration::from_millis(400);
+    short.ttl = Duration::from_millis(300);
+    take(&redis, &dead).await;
+    take(&redis, &short).await;
+    let long = read("a");
+    take(&redis, &long).await;
+    let writer = write("a");
+    let waiter = wait(&redis, &writer);
+    queued(&server, "a", 1).await;
+    // The longest lease ends first, by being given back.
+    release(&redis, &long).await;
+    assert!(server.run::<i64>(&["PTTL", "dlock:{a}"]) <= 400);
+    assert!(server.run::<i64>(&["PTTL", "dlock:{a}:readers"]) <= 400);
+    soon("the writer", waiter).await.unwrap();
+    release(&redis, &writer).await;
+
+    // Among those who stay, it does not count.
+    take(&redis, &dead).await;
+    take(&redis, &long).await;
+    until("the end of its lease", || async {
+        let seen = redis.inspect("a").await.unwrap().expect("held");
+        seen.holders.len() == 1
+    })
+    .await;
+    let renewed = redis.renew(&[dead, long.clone()]).await;
+    assert!(matches!(
+        renewed[..],
+        [Ok(Renewed::Gone), Ok(Renewed::Extended { .. })]
+    ));
+    release(&redis, &long).await;
+    assert!(redis.inspect("a").await.unwrap().is_none());
+}
+
+/// The message that lets a reader in is lost, and readers hold the lock on.
+#[tokio::test]
+async fn a_reader_let_in_without_a_message_finds_out() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    take(&redis, &write("a")).await;
+    let request = read("a");
+    let waiter = wait(&redis, &request);
+    queued(&server, "a", 1).await;
+    server.run::<String>(&["LPOP", "dlock:{a}:queue"]);
+    let (end, owner) = ("99999999999999", request.owner.to_string());
+    server.run::<u64>(&["ZADD", "dlock:{a}:readers", end, &owner, end, "1.1"]);
+    server.run::<()>(&["SET", "dlock:{a}", "r:1.1"]);
+    soon("the reader", waiter).await.unwrap();
+}
