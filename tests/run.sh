@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Runs every check and test of the workspace. On Debian it installs what is
+# missing for that, as root or with sudo.
+#
+#   ./tests/run.sh
+#
+# The last line says how many tests passed and failed. CARGO_TARGET_DIR and
+# RUST_TEST_THREADS are respected.
+
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Most tests wait for a ttl to pass, so more of them than there are processors
+# run side by side.
+export RUST_TEST_THREADS="${RUST_TEST_THREADS:-6}"
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-always}"
+
+scratch=$(mktemp -d)
+redis=
+cleanup() {
+  [ -n "$redis" ] && kill "$redis" 2>/dev/null
+  rm -rf "$scratch"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+say() { printf '\n== %s\n' "$*"; }
+stop() {
+  printf '%s\n' "$@" >&2
+  exit 1
+}
+
+# What is needed, as `command:package`.
+needed=(cc:build-essential openssl:openssl redis-server:redis-server redis-cli:redis-tools)
+
+install_missing() {
+  local pair missing=() root=()
+  for pair in "${needed[@]}"; do
+    command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  say "Installing ${missing[*]}"
+  command -v apt-get >/dev/null ||
+    stop "These packages are missing, and there is no apt-get to install them: ${missing[*]}"
+  if [ "$(id -u)" -ne 0 ]; then
+    # Without a terminal, sudo must not ask for a password.
+    { [ -t 0 ] && sudo -v; } || sudo -n true 2>/dev/null ||
+      stop "These packages are missing: ${missing[*]}" \
+        "Run this as root, or first: sudo apt-get install ${missing[*]}"
+    root=(sudo)
+  fi
+  local install=("${root[@]}" env DEBIAN_FRONTEND=noninteractive
+    apt-get install -y --no-install-recommends "${missing[@]}")
+  # The lists of packages may be missing or old.
+  "${install[@]}" || { "${root[@]}" apt-get update && "${install[@]}"; } ||
+    stop "apt-get could not install ${missing[*]}"
+}
+
+need_rust() {
+  command -v cargo >/dev/null ||
+    stop "Rust is missing: see https://rustup.rs (cargo must be in the PATH)"
+  cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 ||
+    stop "rustfmt or clippy is missing: rustup component add rustfmt clippy"
+}
+
+failures=()
+
+# step NAME COMMAND…: runs it, says how long it took, and goes on if it fails.
+step() {
+  local name=$1 start=$SECONDS status=0
+  shift
+  say "$name"
+  "$@" 2>&1 | tee -a "$scratch/log" || status=1
+  printf -- '-- %s: %s s\n' "$name" "$((SECONDS - start))"
+  [ "$status" -eq 0 ] || failures+=("$name")
+}
+
+# Starts a server of our own for the example. Its port may be taken by the time
+# it starts, so that more than one is tried.
+start_redis() {
+  local try
+  for try in 1 2 3 4 5; do
+    port=$((20000 + RANDOM % 12000))
+    redis-server --port "$port" --bind 127.0.0.1 --save '' --appendonly no \
+      --dir "$scratch" >/dev/null 2>&1 &
+    redis=$!
+    local wait
+    for wait in $(seq 100); do
+      kill -0 "$redis" 2>/dev/null || break
+      # Another server may have the port.
+      if redis-cli -p "$port" info server 2>/dev/null | grep -q "^process_id:$redis"; then
+        return
+      fi
+      sleep 0.1
+    done
+    kill "$redis" 2>/dev/null
+  done
+  redis=
+  echo "redis-server did not start" >&2
+}
+
+example_on_redis() {
+  [ -n "$redis" ] || return 1
+  cargo run --quiet --example flash_sale -- --store "redis://127.0.0.1:$port" --processes 4
+}
+
+install_missing
+need_rust
+
+# Each set of features that users pick.
+minimal=(-p dlock -p dlock-runtime --no-default-features)
+no_tls=("${minimal[@]}" --features redis)
+
+step "Format" cargo fmt --all -- --check
+step "Lint" cargo clippy --workspace --all-targets --quiet -- -D warnings
+step "Lint without features" cargo clippy "${minimal[@]}" --all-targets --quiet -- -D warnings
+step "Lint without TLS" cargo clippy "${no_tls[@]}" --all-targets --quiet -- -D warnings
+step "Documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+step "Tests" cargo test --workspace --no-fail-fast
+step "Tests without features" cargo test "${minimal[@]}" --no-fail-fast
+step "Tests without TLS" cargo test "${no_tls[@]}" --no-fail-fast --test redis bad_input
+step "Example in memory" cargo run --quiet --example flash_sale
+start_redis
+step "Example on Redis" example_on_redis
+
+# Each test binary ends with a line such as
+#   test result: ok. 12 passed; 0 failed; 0 ignored; …
+sum() {
+  sed 's/\x1b\[[0-9;]*m//g' "$scratch/log" | sed -n "s/^test result:.* \([0-9]*\) $1;.*/\1/p" |
+    awk '{ sum += $1 } END { print sum + 0 }'
+}
+
+say "Done in $SECONDS s"
+if [ ${#failures[@]} -gt 0 ]; then
+  printf 'FAILED: %s\n' "${failures[@]}"
+fi
+echo "$(sum passed) passed, $(sum failed) failed"
+[ ${#failures[@]} -eq 0 ]
