@@ -4,15 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::backend::{Mode, TokenTier};
 use crate::error::LockError;
-use crate::executor::current_runtime;
 use crate::gate::{Entry, Refusal};
 use crate::hold::{HeldLock, Hold, Stake, Tenure};
 use crate::key::{LockKey, namespaced};
-use crate::lease::Renewals;
+use crate::lease::{Lease, Renewals};
 use crate::manager::LockManager;
 use crate::options::{Options, Patience};
 use crate::scope::Scope;
@@ -29,27 +26,51 @@ pub(crate) async fn acquire(
     scope: Scope,
 ) -> Result<Stake, LockError> {
     let ttl = manager.check(&key, &options)?;
+    // Before a shutdown is looked at: a body that still runs may go on as it was.
     if let Some(stake) = reenter(&manager, &key, options.mode, &scope)? {
         return Ok(stake);
     }
-    current_runtime(key.first())?;
+    let subject = || format!("lock `{key}`");
+    manager.leases().check_runtime(&subject())?;
+    let shutdown = manager.leases().shutdown_token();
+    let shut_down = || LockError::ShutDown { key: key.clone() };
+    if shutdown.is_cancelled() {
+        return Err(shut_down());
+    }
     let patience = match options.patience {
         Patience::Configured => manager.patience(),
-        Patience::Within(Duration::ZERO) => Patience::Try,
         asked => asked,
+    };
+    let (try_only, limit) = match patience {
+        Patience::Try | Patience::Within(Duration::ZERO) => (true, None),
+        Patience::Within(limit) => (false, Some(limit)),
+        Patience::Configured | Patience::Wait => (false, None),
     };
     let entry = Entry {
         mode: options.mode,
         ttl,
-        try_only: patience == Patience::Try,
+        try_only,
         fresh: !options.renew,
     };
-    let locks = take_all(&manager, &key, entry, &options, &scope);
-    match patience {
-        Patience::Within(limit) => tokio::time::timeout(limit, locks)
-            .await
-            .map_err(|_| LockError::Timeout { key: key.clone(), waited: limit })?,
-        Patience::Configured | Patience::Wait | Patience::Try => locks.await,
+    let locks = async {
+        tokio::select! {
+            biased;
+            locks = take_all(&manager, &key, entry, &options, &scope) => {
+                // Had or not, it comes too late.
+                if shutdown.is_cancelled() { Err(shut_down()) } else { locks }
+            }
+            () = shutdown.cancelled() => Err(shut_down()),
+        }
+    };
+    match limit {
+        None => locks.await,
+        Some(limit) => match manager.leases().executor().timeout(limit, locks).await {
+            Some(answer) => answer,
+            None => Err(LockError::Timeout {
+                key: key.clone(),
+                waited: limit,
+            }),
+        },
     }
 }
 
@@ -61,12 +82,27 @@ pub(crate) fn reenter(
     mode: Mode,
     scope: &Scope,
 ) -> Result<Option<Stake>, LockError> {
-    let Some(name) = key.single() else { return Ok(None) };
-    Ok(scope.reenter(manager.id(), name, mode)?.map(|(stake, _)| stake))
+    let Some(name) = key.single() else {
+        return Ok(None);
+    };
+    let Some((stake, lock)) = scope.reenter(manager.id(), name, mode)? else {
+        return Ok(None);
+    };
+    if stake.hold().key() == key {
+        return Ok(Some(stake));
+    }
+    // One of several that are held: what shows inside is this one only.
+    let tenures = vec![Tenure::Reentered(stake)];
+    Ok(Some(Hold::begin(
+        manager.id(),
+        key.clone(),
+        vec![lock],
+        tenures,
+        None,
+    )))
 }
 
-/// Takes the locks in the order of their names, so that two tasks that want
-/// the same set never wait for each other.
+/// Takes the locks, and again if one was lost while the others were waited for.
 async fn take_all(
     manager: &LockManager,
     key: &LockKey,
@@ -74,20 +110,20 @@ async fn take_all(
     options: &Options,
     scope: &Scope,
 ) -> Result<Stake, LockError> {
-    let written = key.distinct();
-    let mut sorted = written.clone();
-    sorted.sort_unstable();
-    // Dropped on the way, they give back what was taken so far.
-    let mut tenures = Vec::with_capacity(sorted.len());
-    let mut locks = Vec::with_capacity(sorted.len());
-    for name in sorted {
-        let (tenure, lock) = match scope.reenter(manager.id(), &name, entry.mode)? {
-            Some((stake, lock)) => (Tenure::Reentered(stake), lock),
-            None => take_one(manager, key, name, entry).await?,
-        };
-        tenures.push(tenure);
-        locks.push(lock);
-    }
+    let (mut tenures, locks) = loop {
+        let (tenures, locks) = take_each(manager, key, entry, scope).await?;
+        if entry.fresh && locks.len() > 1 {
+            // The first of them has been waiting for the last, and there will
+            // be no renewal to make up for it.
+            let leases: Vec<Arc<Lease>> =
+                locks.iter().map(|lock| Arc::clone(&lock.lease)).collect();
+            let renewed = manager.leases().renew_now(&leases).await;
+            renewed.map_err(|error| manager.store_error(format!("lock `{key}`"), error))?;
+        }
+        if locks.iter().all(|lock| lock.lease.is_held()) {
+            break (tenures, locks);
+        }
+    };
     let now = manager.now();
     let renewals = match (options.renew, options.max_hold) {
         (false, _) => Renewals::Never,
@@ -99,9 +135,40 @@ async fn take_all(
             turn.begin(renewals);
         }
     }
+    let not_before = options.min_hold.map(|least| now + least);
+    Ok(Hold::begin(
+        manager.id(),
+        key.clone(),
+        locks,
+        tenures,
+        not_before,
+    ))
+}
+
+/// Takes the locks in the order of their names, so that two tasks that want
+/// the same set never wait for each other. Dropped on the way, it gives back
+/// what was taken so far.
+async fn take_each(
+    manager: &LockManager,
+    key: &LockKey,
+    entry: Entry,
+    scope: &Scope,
+) -> Result<(Vec<Tenure>, Vec<HeldLock>), LockError> {
+    let written = key.distinct();
+    let mut sorted = written.clone();
+    sorted.sort_unstable();
+    let mut tenures = Vec::with_capacity(sorted.len());
+    let mut locks = Vec::with_capacity(sorted.len());
+    for name in sorted {
+        let (tenure, lock) = match scope.reenter(manager.id(), &name, entry.mode)? {
+            Some((stake, lock)) => (Tenure::Reentered(stake), lock),
+            None => take_one(manager, key, name, entry).await?,
+        };
+        tenures.push(tenure);
+        locks.push(lock);
+    }
     locks.sort_by_key(|lock| written.iter().position(|name| *name == lock.name));
-    let not_before: Option<Instant> = options.min_hold.map(|least| now + least);
-    Ok(Hold::begin(manager.id(), key.clone(), locks, tenures, not_before))
+    Ok((tenures, locks))
 }
 
 async fn take_one(
@@ -111,12 +178,14 @@ async fn take_one(
     entry: Entry,
 ) -> Result<(Tenure, HeldLock), LockError> {
     let full = namespaced(manager.namespace(), &name);
-    let turn = manager.gate().enter(full, entry).await.map_err(|refusal| match refusal {
-        Refusal::Busy => LockError::Busy { key: key.clone() },
-        Refusal::Store(error) => {
-            LockError::of_store(&name, manager.capabilities().name, error)
-        }
-    })?;
+    let turn = manager
+        .gate()
+        .enter(full, entry)
+        .await
+        .map_err(|refusal| match refusal {
+            Refusal::Busy => LockError::Busy { key: key.clone() },
+            Refusal::Store(error) => manager.store_error(format!("lock `{name}`"), error),
+        })?;
     let lock = HeldLock {
         name,
         mode: entry.mode,
@@ -130,13 +199,13 @@ impl LockManager {
     /// Refuses what cannot work before anything is asked of the store, and
     /// says which ttl applies.
     fn check(&self, key: &LockKey, options: &Options) -> Result<Duration, LockError> {
-        if self.is_shut_down() {
-            return Err(LockError::ShutDown { key: key.clone() });
-        }
         let capabilities = self.capabilities();
         key.validate(self.namespace(), capabilities.max_key_bytes)?;
         let store = capabilities.name;
-        let unsupported = |reason: String| LockError::Unsupported { key: key.to_string(), reason };
+        let unsupported = |reason| LockError::Unsupported {
+            subject: format!("lock `{key}`"),
+            reason,
+        };
         if options.mode == Mode::Read && !capabilities.read_write {
             return Err(unsupported(format!(
                 "the {store} store has no read locks; use mode \"write\""
@@ -154,9 +223,15 @@ impl LockManager {
         }
         let ttl = options.ttl.unwrap_or(self.ttl());
         check_ttl(ttl, capabilities.min_ttl, store)?;
-        for (setting, limit) in [("max_hold", options.max_hold), ("min_hold", options.min_hold)] {
+        for (setting, limit) in [
+            ("max_hold", options.max_hold),
+            ("min_hold", options.min_hold),
+        ] {
             if limit.is_some_and(|limit| limit > LONGEST) {
-                return Err(LockError::config(setting, "over ten years; give a shorter time"));
+                return Err(LockError::config(
+                    setting,
+                    "over ten years; give a shorter time",
+                ));
             }
         }
         Ok(ttl)
@@ -172,7 +247,10 @@ pub(crate) fn check_ttl(ttl: Duration, least: Duration, store: &str) -> Result<(
         ));
     }
     if ttl > LONGEST {
-        return Err(LockError::config("ttl", "over ten years; give a shorter time"));
+        return Err(LockError::config(
+            "ttl",
+            "over ten years; give a shorter time",
+        ));
     }
     Ok(())
 }

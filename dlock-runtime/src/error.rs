@@ -58,11 +58,11 @@ pub enum LockError {
     },
 
     /// The store could not be reached, did not answer in time or refused.
-    #[error("lock `{key}`: the store is unavailable: {reason}")]
+    #[error("{subject}: the store is unavailable: {reason}")]
     #[non_exhaustive]
     Unavailable {
-        /// The key that was asked for, or what else was being done.
-        key: String,
+        /// What was being done, as a rule "lock `<key>`".
+        subject: String,
         /// What the store or its client said, and what to do.
         reason: String,
         /// What caused it, if something below did.
@@ -104,11 +104,11 @@ pub enum LockError {
     },
 
     /// The store, or the place of the call, cannot do what was asked.
-    #[error("lock `{key}`: {reason}")]
+    #[error("{subject}: {reason}")]
     #[non_exhaustive]
     Unsupported {
-        /// The key that was asked for, or what else was being done.
-        key: String,
+        /// What was being done, as a rule "lock `<key>`".
+        subject: String,
         /// What is not supported and what to do.
         reason: String,
     },
@@ -153,20 +153,22 @@ pub enum LossReason {
 }
 
 impl LockError {
-    /// What the store answered while `what`, a key as a rule, was asked for. The message already tells what the error tells, so the
-    /// source is what lies below it.
-    pub(crate) fn of_store(what: &str, store: &str, error: BackendError) -> Self {
+    /// What the store answered. The message already tells what the error
+    /// tells, so the source is what lies below it.
+    pub(crate) fn of_store(subject: String, store: &str, error: BackendError) -> Self {
         let reason = error.to_string();
         match error.kind() {
-            BackendErrorKind::Unavailable => {
-                Self::Unavailable { key: what.to_owned(), reason, source: error.into_cause() }
-            }
+            BackendErrorKind::Unavailable => Self::Unavailable {
+                subject,
+                reason,
+                source: error.into_cause(),
+            },
             BackendErrorKind::Config => Self::Config {
                 setting: format!("{store} store"),
                 reason,
                 source: error.into_cause(),
             },
-            BackendErrorKind::Unsupported => Self::Unsupported { key: what.to_owned(), reason },
+            BackendErrorKind::Unsupported => Self::Unsupported { subject, reason },
         }
     }
 

@@ -7,11 +7,13 @@
 //! no thread: it runs where it was connected, so that paused time drives it.
 
 use std::future::Future;
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 
 use crate::clock::Clock;
 use crate::error::LockError;
@@ -19,7 +21,16 @@ use crate::error::LockError;
 #[derive(Debug)]
 pub(crate) enum Executor {
     Thread(Thread),
-    Ambient(Handle),
+    Ambient(Ambient),
+}
+
+/// The runtime on which a `memory:` manager was connected.
+#[derive(Debug)]
+pub(crate) struct Ambient {
+    handle: Handle,
+    /// Held by a task of that runtime for as long as it runs.
+    running: Weak<()>,
+    task: AbortHandle,
 }
 
 /// The manager's own thread, which ends when this is dropped and the work that
@@ -57,7 +68,18 @@ impl Executor {
 
     /// The runtime that this is called on.
     pub(crate) fn ambient() -> Result<Self, LockError> {
-        Ok(Self::Ambient(current_runtime("connect")?))
+        let handle = current_runtime("connecting")?;
+        let running = Arc::new(());
+        let held = Arc::downgrade(&running);
+        let task = handle.spawn(async move {
+            let _running = running;
+            std::future::pending::<()>().await;
+        });
+        Ok(Self::Ambient(Ambient {
+            handle,
+            running: held,
+            task: task.abort_handle(),
+        }))
     }
 
     pub(crate) fn clock(&self) -> Clock {
@@ -85,13 +107,18 @@ impl Executor {
         }
     }
 
-    /// The runtime that renews the leases taken by the caller.
+    /// The runtime that renews the leases taken by the caller. For `memory:`
+    /// that is where it was connected, which a body that blocks another runtime
+    /// does not block; but the caller's own if that has ended, or if the
+    /// caller's time is paused, which nobody else would follow.
     pub(crate) fn keeper_runtime(&self) -> Handle {
         match self {
             Self::Thread(thread) => thread.handle.clone(),
-            Self::Ambient(connected) => {
-                Handle::try_current().unwrap_or_else(|_| connected.clone())
-            }
+            Self::Ambient(ambient) => match (ambient.if_running(), Handle::try_current()) {
+                (Some(connected), _) if time_is_real() => connected,
+                (_, Ok(current)) => current,
+                (_, Err(_)) => ambient.handle.clone(),
+            },
         }
     }
 
@@ -106,28 +133,78 @@ impl Executor {
                     drop(alive);
                 });
             }
-            Self::Ambient(connected) => {
-                let handle = Handle::try_current().unwrap_or_else(|_| connected.clone());
-                let _entered = handle.enter();
+            Self::Ambient(ambient) => {
+                let handle = Handle::try_current().ok().or_else(|| ambient.if_running());
+                let _entered = handle.as_ref().map(Handle::enter);
                 // Memory answers at once unless a test delays it: no task, and
                 // no need for a runtime that is still running.
                 let mut release = Box::pin(release);
                 let mut context = Context::from_waker(Waker::noop());
-                if let Poll::Pending = release.as_mut().poll(&mut context) {
+                let pending = release.as_mut().poll(&mut context).is_pending();
+                if let (true, Some(handle)) = (pending, &handle) {
                     drop(handle.spawn(release));
                 }
             }
         }
     }
+
+    /// Ends `work` after `limit`. A store elsewhere is waited for by the
+    /// machine's clock, whatever a test does to its runtime's.
+    pub(crate) async fn timeout<F: Future>(&self, limit: Duration, work: F) -> Option<F::Output> {
+        let limit = {
+            let _entered = match self {
+                // A timer stays with the runtime that it was made in.
+                Self::Thread(thread) => Some(thread.handle.enter()),
+                Self::Ambient(_) => None,
+            };
+            tokio::time::sleep(limit)
+        };
+        tokio::select! {
+            biased;
+            output = work => Some(output),
+            () = limit => None,
+        }
+    }
+}
+
+impl Ambient {
+    fn if_running(&self) -> Option<Handle> {
+        (self.running.strong_count() > 0).then(|| self.handle.clone())
+    }
+}
+
+impl Drop for Ambient {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Whether the clock of the current runtime is the machine's. It is not while a
+/// test has paused it, nor ever after in that runtime.
+fn time_is_real() -> bool {
+    let before = std::time::Instant::now();
+    let shown = tokio::time::Instant::now().into_std();
+    before <= shown && shown <= std::time::Instant::now()
+}
+
+/// Refuses a runtime that has no timers. There is no way to ask but to try.
+pub(crate) fn check_timers(subject: &str) -> Result<(), LockError> {
+    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).map_err(|_| {
+        LockError::Unsupported {
+            subject: subject.to_owned(),
+            reason: "this tokio runtime has no timers; build it with `enable_time` or \
+                     `enable_all`"
+                .to_owned(),
+        }
+    })
 }
 
 /// The runtime of the caller, or an error that says where to call from.
-pub(crate) fn current_runtime(key: &str) -> Result<Handle, LockError> {
+pub(crate) fn current_runtime(subject: &str) -> Result<Handle, LockError> {
     Handle::try_current().map_err(|_| LockError::Unsupported {
-        key: key.to_owned(),
+        subject: subject.to_owned(),
         reason: "called outside a tokio runtime; call it from a task of one, for example \
                  under `#[tokio::main]`"
             .to_owned(),
     })
 }
-

@@ -42,7 +42,9 @@ pub async fn init(config: Config) -> Result<(), LockError> {
         );
     }
     let manager = LockManager::connect(config).await?;
-    MANAGER.set(manager).map_err(|_| LockError::AlreadyInitialized)
+    MANAGER
+        .set(manager)
+        .map_err(|_| LockError::AlreadyInitialized)
 }
 
 /// Refuses locks from now on and waits until every release under way is done;

@@ -18,12 +18,13 @@ use crate::token::FencingToken;
 #[derive(Debug)]
 #[must_use = "a lock is given back as soon as its guard is dropped"]
 pub struct LockGuard {
-    stake: Stake,
+    /// Present until it is released.
+    stake: Option<Stake>,
 }
 
 impl LockGuard {
     pub(crate) fn new(stake: Stake) -> Self {
-        Self { stake }
+        Self { stake: Some(stake) }
     }
 
     /// The key as written.
@@ -64,12 +65,14 @@ impl LockGuard {
     /// guard's: the work may have overlapped with another holder's.
     /// [`LockError::Unavailable`] if the store did not answer: the release is
     /// tried again in the background until the lease has run out.
-    pub async fn release(self) -> Result<(), LockError> {
-        let hold = Arc::clone(self.stake.hold());
+    pub async fn release(mut self) -> Result<(), LockError> {
+        let hold = Arc::clone(self.hold());
         if let Some(reason) = hold.loss() {
             return Err(hold.lost_error(reason));
         }
-        let Some(ending) = self.stake.leave() else { return Ok(()) };
+        let Some(ending) = self.stake.take().and_then(Stake::leave) else {
+            return Ok(());
+        };
         match ending.finish().await {
             Ok(Released::Released) => Ok(()),
             Ok(Released::NotHeld) => Err(hold.lost_error(LossReason::Gone)),
@@ -77,7 +80,20 @@ impl LockGuard {
         }
     }
 
-    fn hold(&self) -> &Hold {
-        self.stake.hold()
+    fn hold(&self) -> &Arc<Hold> {
+        // Only what ends `self` takes it out.
+        let stake = self.stake.as_ref();
+        stake
+            .unwrap_or_else(|| unreachable!("a guard is released once"))
+            .hold()
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        // Whether its work ended well, nobody knows; a body that it re-entered
+        // is none the worse for it. If it was the last, the lock goes back in
+        // the background and is not handed over.
+        drop(self.stake.take().and_then(Stake::leave));
     }
 }

@@ -50,6 +50,8 @@ struct State {
     stakes: usize,
     /// No body inside was cancelled, panicked or lost its lease.
     clean: bool,
+    /// A lease was lost before all bodies had ended.
+    lost: bool,
     tenures: Vec<Tenure>,
     /// The locks go back no sooner than this.
     not_before: Option<Instant>,
@@ -64,12 +66,23 @@ impl Hold {
         tenures: Vec<Tenure>,
         not_before: Option<Instant>,
     ) -> Stake {
-        let state = State { stakes: 1, clean: true, tenures, not_before };
-        let hold = Arc::new(Self { manager, key, locks, state: Mutex::new(state) });
+        let state = State {
+            stakes: 1,
+            clean: true,
+            lost: false,
+            tenures,
+            not_before,
+        };
+        let hold = Arc::new(Self {
+            manager,
+            key,
+            locks,
+            state: Mutex::new(state),
+        });
         Stake { hold: Some(hold) }
     }
 
-    /// The lock of this name, if this hold has it and has not lost it.
+    /// The lock of this name, if this hold is on it.
     pub(crate) fn find(&self, manager: ManagerId, name: &str) -> Option<&HeldLock> {
         if self.manager != manager {
             return None;
@@ -77,9 +90,10 @@ impl Hold {
         self.locks.iter().find(|lock| *lock.name == *name)
     }
 
-    /// Another stake, unless the locks have gone back or were lost.
-    pub(crate) fn stake(self: &Arc<Self>) -> Option<Stake> {
-        if !self.is_held() {
+    /// Another stake, for one of the locks, unless that was lost or all have
+    /// gone back.
+    pub(crate) fn stake(self: &Arc<Self>, lock: &HeldLock) -> Option<Stake> {
+        if !lock.lease.is_held() {
             return None;
         }
         let mut state = self.state();
@@ -88,7 +102,9 @@ impl Hold {
         }
         state.stakes += 1;
         drop(state);
-        Some(Stake { hold: Some(Arc::clone(self)) })
+        Some(Stake {
+            hold: Some(Arc::clone(self)),
+        })
     }
 
     pub(crate) fn key(&self) -> &LockKey {
@@ -115,17 +131,23 @@ impl Hold {
 
     /// The error of a release that the store did not take.
     pub(crate) fn not_released(&self, error: BackendError) -> LockError {
-        LockError::of_store(&self.key.to_string(), "the", error)
+        LockError::of_store(format!("lock `{}`", self.key), "the", error)
     }
 
     /// The error of a body that lost this hold.
     pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
-        LockError::Lost { key: self.key.clone(), token: self.token(), reason }
+        LockError::Lost {
+            key: self.key.clone(),
+            token: self.token(),
+            reason,
+        }
     }
 
     /// The token of the first lock as written.
     pub(crate) fn token(&self) -> FencingToken {
-        self.locks.first().map_or(FencingToken::NONE, |lock| lock.token)
+        self.locks
+            .first()
+            .map_or(FencingToken::NONE, |lock| lock.token)
     }
 
     /// Each is cancelled when its lease is lost.
@@ -133,26 +155,40 @@ impl Hold {
         self.locks.iter().map(|lock| lock.lease.loss_token())
     }
 
-    /// Resolves when a lease of this hold is lost.
+    /// Resolves when a lease of this hold is lost, never if the locks go back
+    /// first: the lease may then be somebody else's.
     pub(crate) async fn lost(&self) {
         let mut waits: Vec<_> = self
             .loss_tokens()
             .map(|token| Box::pin(token.cancelled_owned()))
             .collect();
         std::future::poll_fn(|cx| {
-            if waits.iter_mut().any(|wait| wait.as_mut().poll(cx).is_ready()) {
+            if waits
+                .iter_mut()
+                .any(|wait| wait.as_mut().poll(cx).is_ready())
+            {
                 std::task::Poll::Ready(())
             } else {
                 std::task::Poll::Pending
             }
         })
         .await;
+        if self.ended_unharmed() {
+            std::future::pending().await
+        }
+    }
+
+    fn ended_unharmed(&self) -> bool {
+        let state = self.state();
+        state.stakes == 0 && !state.lost
     }
 
     /// Takes a stake out. The last one gets what is left to end.
     fn leave(&self, clean: bool) -> Option<Ending> {
+        let lost = self.loss().is_some();
         let mut state = self.state();
         state.clean &= clean;
+        state.lost |= lost;
         state.stakes -= 1;
         (state.stakes == 0).then(|| Ending {
             tenures: std::mem::take(&mut state.tenures),
@@ -163,7 +199,9 @@ impl Hold {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // No code of ours panics while it holds this.
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -177,7 +215,9 @@ pub(crate) struct Stake {
 impl Stake {
     pub(crate) fn hold(&self) -> &Arc<Hold> {
         // Only `leave` and `drop` take it out, and they end `self`.
-        self.hold.as_ref().unwrap_or_else(|| unreachable!("a stake is given up once"))
+        self.hold
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("a stake is given up once"))
     }
 
     /// Gives the stake up after a body that ended normally. What is returned,
@@ -197,7 +237,9 @@ impl Drop for Stake {
 
 impl fmt::Debug for Stake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Stake").field(&self.hold.as_ref().map(|hold| &hold.key)).finish()
+        f.debug_tuple("Stake")
+            .field(&self.hold.as_ref().map(|hold| &hold.key))
+            .finish()
     }
 }
 
@@ -215,12 +257,14 @@ impl Ending {
     /// the answer is the first that is not good.
     pub(crate) async fn finish(mut self) -> Result<Released, BackendError> {
         let mut answer = Ok(Released::Released);
-        if !self.clean {
-            return answer;
-        }
         while let Some(tenure) = self.tenures.pop() {
             let one = match tenure {
-                Tenure::Own(turn) => turn.end(self.not_before).await,
+                Tenure::Own(mut turn) => {
+                    if !self.clean {
+                        turn.keep_to_oneself();
+                    }
+                    turn.end(self.not_before).await
+                }
                 Tenure::Reentered(stake) => match stake.leave() {
                     Some(ending) => Box::pin(ending.finish()).await,
                     None => Ok(Released::Released),

@@ -185,6 +185,12 @@ impl<K: Into<Arc<str>>> From<Vec<K>> for LockKey {
     }
 }
 
+impl<K: Clone + Into<Arc<str>>> From<&Vec<K>> for LockKey {
+    fn from(names: &Vec<K>) -> Self {
+        Self::from(names.as_slice())
+    }
+}
+
 impl<K: Into<Arc<str>>, const N: usize> From<[K; N]> for LockKey {
     fn from(names: [K; N]) -> Self {
         Self::from_names(names.into_iter().map(Into::into))
@@ -223,11 +229,22 @@ impl KeyTemplate {
     /// Adds a value and the literal text behind it, up to the next value.
     /// `last` says that no other value follows.
     #[must_use]
-    pub fn value(mut self, value: &(impl fmt::Display + ?Sized), literal: &str, last: bool) -> Self {
+    pub fn value(
+        mut self,
+        value: &(impl fmt::Display + ?Sized),
+        literal: &str,
+        last: bool,
+    ) -> Self {
         let stop = literal.chars().next();
         // A `Display` that fails leaves what it wrote so far, as `to_string`
         // would panic; a panic is not ours to add.
-        let _ = write!(Escape { key: &mut self.key, stop }, "{value}");
+        let _ = write!(
+            Escape {
+                key: &mut self.key,
+                stop
+            },
+            "{value}"
+        );
         match stop {
             None if last => {}
             None => self.key.push_str("%,"),
@@ -303,9 +320,14 @@ mod tests {
 
     #[test]
     fn plain_values_stay_readable() {
-        let key = KeyTemplate::new("stock:").value("blue-mug", ":eu", true).finish();
+        let key = KeyTemplate::new("stock:")
+            .value("blue-mug", ":eu", true)
+            .finish();
         assert_eq!(key, "stock:blue-mug:eu");
-        let key = KeyTemplate::new("").value("a:b", ":", false).value("c", "", true).finish();
+        let key = KeyTemplate::new("")
+            .value("a:b", ":", false)
+            .value("c", "", true)
+            .finish();
         assert_eq!(key, "a%3Ab:c");
     }
 
@@ -319,7 +341,15 @@ mod tests {
         assert!(reason(Vec::<String>::new().into()).contains("empty"));
         assert!(reason("a\nb".into()).contains("control"));
         assert!(reason("x".repeat(513).into()).contains("513 bytes"));
-        assert!(LockKey::from("x".repeat(512)).validate("", MAX_KEY_BYTES).is_ok());
-        assert!(LockKey::from("x".repeat(512)).validate("ns", MAX_KEY_BYTES).is_err());
+        assert!(
+            LockKey::from("x".repeat(512))
+                .validate("", MAX_KEY_BYTES)
+                .is_ok()
+        );
+        assert!(
+            LockKey::from("x".repeat(512))
+                .validate("ns", MAX_KEY_BYTES)
+                .is_err()
+        );
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -53,7 +53,6 @@ struct Inner {
     namespace: Arc<str>,
     ttl: Duration,
     patience: Patience,
-    shut_down: AtomicBool,
     leases: Arc<Leases>,
     gate: Arc<Gate>,
 }
@@ -71,33 +70,38 @@ impl LockManager {
     pub async fn connect(config: Config) -> Result<Self, LockError> {
         static IDS: AtomicU64 = AtomicU64::new(0);
 
-        crate::executor::current_runtime("connect")?;
+        crate::executor::current_runtime("connecting")?;
         let settings = config.into_settings()?;
         let backend = settings.backend;
         // Asked before the start for where to start it; what the store can
         // promise may show only when it answers.
         let local = backend.capabilities().local;
         let name = backend.capabilities().name;
-        let executor = if local { Executor::ambient()? } else { Executor::thread(name)? };
+        let executor = if local {
+            Executor::ambient()?
+        } else {
+            Executor::thread(name)?
+        };
         let started = {
             let backend = Arc::clone(&backend);
             executor.run(async move { backend.start().await }).await
         };
         started
             .unwrap_or_else(|| Err(BackendError::unavailable("its thread has ended")))
-            .map_err(|error| LockError::of_store("connect", name, error))?;
+            .map_err(|error| LockError::of_store("connecting".to_owned(), name, error))?;
         let capabilities = backend.capabilities();
+        // From here on, dropping it stops the backend.
+        let leases = Arc::new(Leases::new(backend, executor));
         crate::acquire::check_ttl(settings.ttl, capabilities.min_ttl, name)?;
         if settings.fenced && capabilities.tokens != TokenTier::Strict {
             return Err(LockError::Unsupported {
-                key: "connect".to_owned(),
+                subject: "connecting".to_owned(),
                 reason: format!(
                     "the configuration asks for fenced locks, and the tokens of this {name} \
                      store are not strict; see the store's page for how to set it up"
                 ),
             });
         }
-        let leases = Arc::new(Leases::new(backend, executor));
         Ok(Self {
             inner: Arc::new(Inner {
                 id: ManagerId(IDS.fetch_add(1, Ordering::Relaxed)),
@@ -105,7 +109,6 @@ impl LockManager {
                 namespace: settings.namespace,
                 ttl: settings.ttl,
                 patience: settings.patience,
-                shut_down: AtomicBool::new(false),
                 gate: Arc::new(Gate::new(Arc::clone(&leases), settings.handoff)),
                 leases,
             }),
@@ -142,7 +145,7 @@ impl LockManager {
         let full = namespaced(self.namespace(), name);
         let info = self.inner.leases.backend().inspect(&full).await;
         info.map(|info| info.map(|info| self.without_namespace(info)))
-            .map_err(|error| LockError::of_store(name, self.capabilities().name, error))
+            .map_err(|error| self.store_error(format!("lock `{name}`"), error))
     }
 
     /// The held locks of this manager's namespace whose key begins with
@@ -156,8 +159,13 @@ impl LockManager {
         let full = namespaced(self.namespace(), &Arc::from(prefix));
         let infos = self.inner.leases.backend().list(&full).await;
         infos
-            .map(|infos| infos.into_iter().map(|info| self.without_namespace(info)).collect())
-            .map_err(|error| LockError::of_store(prefix, self.capabilities().name, error))
+            .map(|infos| {
+                infos
+                    .into_iter()
+                    .map(|info| self.without_namespace(info))
+                    .collect()
+            })
+            .map_err(|error| self.store_error(format!("listing the locks `{prefix}…`"), error))
     }
 
     /// What the store can promise.
@@ -166,12 +174,13 @@ impl LockManager {
         self.inner.capabilities
     }
 
-    /// Refuses locks from now on, and waits until every release under way has
-    /// reached the store or its lease has run out. A lock that `min_hold` keeps
-    /// is left to the store to expire at its time. Bodies that still run are
-    /// not waited for.
+    /// Refuses locks from now on, to those who wait too, and waits until every
+    /// release under way has reached the store or its lease has run out. Call
+    /// it before `main` returns: a guard that was dropped just before gives its
+    /// lock back in the background. A lock that `min_hold` keeps is left to the
+    /// store to expire at its time. Bodies that still run are not waited for,
+    /// and may re-enter what they hold.
     pub async fn shutdown(&self) {
-        self.inner.shut_down.store(true, Ordering::Release);
         self.inner.leases.shutdown().await;
     }
 
@@ -199,8 +208,13 @@ impl LockManager {
         self.inner.leases.now()
     }
 
-    pub(crate) fn is_shut_down(&self) -> bool {
-        self.inner.shut_down.load(Ordering::Acquire)
+    pub(crate) fn leases(&self) -> &Arc<Leases> {
+        &self.inner.leases
+    }
+
+    /// What the store answered, as this manager's callers are told.
+    pub(crate) fn store_error(&self, subject: String, error: BackendError) -> LockError {
+        LockError::of_store(subject, self.inner.capabilities.name, error)
     }
 
     fn without_namespace(&self, mut info: LockInfo) -> LockInfo {

@@ -49,7 +49,11 @@ pub struct LockRequest {
 
 impl LockRequest {
     pub(crate) fn new(manager: Option<LockManager>, key: LockKey) -> Self {
-        Self { manager, key, options: Options::new() }
+        Self {
+            manager,
+            key,
+            options: Options::new(),
+        }
     }
 
     /// How long the lease lasts unless it is renewed, and thus how soon others
@@ -72,7 +76,8 @@ impl LockRequest {
     }
 
     /// Stops renewing this long after the grant: work that hangs cannot hold
-    /// the lock for ever.
+    /// the lock for ever. The last lease still lasts its ttl, so the lock is
+    /// held for the limit and a ttl at most.
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.options.max_hold = Some(limit);
         self
@@ -91,9 +96,9 @@ impl LockRequest {
         self
     }
 
-    /// Refuses a store whose tokens are not strict.
-    pub fn fenced(mut self) -> Self {
-        self.options.fenced = true;
+    /// `true` refuses a store whose tokens are not strict.
+    pub fn fenced(mut self, fenced: bool) -> Self {
+        self.options.fenced = fenced;
         self
     }
 

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 
 use crate::acquire::{acquire, reenter};
+use crate::backend::Released;
 use crate::error::LockError;
 use crate::global;
 use crate::hold::{Ending, Hold, Stake};
@@ -26,11 +27,21 @@ pin_project! {
     /// lock back in the background.
     #[must_use = "futures do nothing unless polled"]
     pub struct Run<F: Future> {
-        // Declared first: dropped before the lock goes back.
+        // Declared before the state: dropped before the lock goes back.
         #[pin]
         body: Option<F>,
         output: Option<F::Output>,
         state: State,
+    }
+
+    impl<F: Future> PinnedDrop for Run<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            // A cancelled body's destructors still run inside the lock.
+            if let State::Running(running) = &*this.state {
+                running.scope.enter(|| this.body.set(None));
+            }
+        }
     }
 }
 
@@ -66,7 +77,11 @@ impl<F: Future> Run<F> {
         Self {
             body: Some(body),
             output: None,
-            state: State::New(Box::new(New { manager, key, options })),
+            state: State::New(Box::new(New {
+                manager,
+                key,
+                options,
+            })),
         }
     }
 }
@@ -106,7 +121,7 @@ impl<F: Future> Future for Run<F> {
                 }
                 State::Running(running) => {
                     if let Some(error) = running.cancelled() {
-                        this.body.set(None);
+                        running.scope.enter(|| this.body.set(None));
                         *this.state = State::Done;
                         return Poll::Ready(Err(error));
                     }
@@ -153,25 +168,38 @@ impl<F: Future> Future for Run<F> {
 /// background, and its result never replaces the body's.
 fn give_back(ending: Ending) -> Boxed<()> {
     Box::pin(async move {
-        if let Err(error) = ending.finish().await {
-            tracing::warn!(
+        match ending.finish().await {
+            Ok(Released::Released) => {}
+            Ok(Released::NotHeld) => tracing::warn!(
+                target: "dlock::lease",
+                "the lock was gone when its body ended; the work may overlap with another's"
+            ),
+            Err(error) => tracing::warn!(
                 target: "dlock::lease", %error,
                 "the store did not take the lock back yet; trying again in the background"
-            );
+            ),
         }
     })
 }
 
 impl New {
-    fn start(self: Box<Self>) -> Result<State, LockError> {
-        let Self { manager, key, options } = *self;
+    fn start(self) -> Result<State, LockError> {
+        let Self {
+            manager,
+            key,
+            options,
+        } = self;
         let scope = Scope::current();
         let manager = match manager {
             Some(manager) => manager,
             None => global::manager_for(&key, &scope)?,
         };
         if let Some(stake) = reenter(&manager, &key, options.mode, &scope)? {
-            return Ok(State::Running(Running::begin(stake, scope, options.on_lost)));
+            return Ok(State::Running(Running::begin(
+                stake,
+                scope,
+                options.on_lost,
+            )));
         }
         let outer = scope.clone();
         let acquiring = Box::pin(acquire(manager, key, options, scope));
@@ -182,7 +210,12 @@ impl New {
 impl Running {
     fn begin(stake: Stake, outer: Scope, on_lost: OnLost) -> Self {
         let scope = outer.inside(stake.hold().clone());
-        Self { stake, scope, on_lost, lost: None }
+        Self {
+            stake,
+            scope,
+            on_lost,
+            lost: None,
+        }
     }
 
     fn hold(&self) -> &Hold {
@@ -193,7 +226,10 @@ impl Running {
     fn cancelled(&self) -> Option<LockError> {
         match self.on_lost {
             OnLost::Continue => None,
-            OnLost::Cancel => self.hold().loss().map(|reason| self.hold().lost_error(reason)),
+            OnLost::Cancel => self
+                .hold()
+                .loss()
+                .map(|reason| self.hold().lost_error(reason)),
         }
     }
 
@@ -219,6 +255,8 @@ impl<F: Future> fmt::Debug for Run<F> {
             State::Ending(_) => "ending",
             State::Done => "done",
         };
-        f.debug_struct("Run").field("state", &state).finish_non_exhaustive()
+        f.debug_struct("Run")
+            .field("state", &state)
+            .finish_non_exhaustive()
     }
 }

@@ -52,13 +52,24 @@ impl Scope {
         SCOPE.try_with(Clone::clone).unwrap_or_default()
     }
 
+    /// The scope of the code that calls this, with another manager.
+    fn of_manager(manager: &LockManager) -> Self {
+        Self {
+            manager: Some(manager.clone()),
+            ..Self::current()
+        }
+    }
+
     pub(crate) fn manager(&self) -> Option<&LockManager> {
         self.manager.as_ref()
     }
 
     /// This scope with a hold inside of it.
     pub(crate) fn inside(mut self, hold: Arc<Hold>) -> Self {
-        self.innermost = Some(Arc::new(Node { hold, outer: self.innermost.take() }));
+        self.innermost = Some(Arc::new(Node {
+            hold,
+            outer: self.innermost.take(),
+        }));
         self
     }
 
@@ -77,17 +88,21 @@ impl Scope {
     ) -> Result<Option<(Stake, HeldLock)>, LockError> {
         let mut reads = false;
         for hold in self.holds() {
-            let Some(lock) = hold.find(manager, name) else { continue };
+            let Some(lock) = hold.find(manager, name) else {
+                continue;
+            };
             if mode == Mode::Write && lock.mode == Mode::Read {
-                reads |= hold.is_held();
+                reads |= lock.lease.is_held() && !hold.is_over();
                 continue;
             }
-            if let Some(stake) = hold.stake() {
+            if let Some(stake) = hold.stake(lock) {
                 return Ok(Some((stake, lock.clone())));
             }
         }
         if reads {
-            return Err(LockError::WouldDeadlock { key: LockKey::from(name) });
+            return Err(LockError::WouldDeadlock {
+                key: LockKey::from(name),
+            });
         }
         Ok(None)
     }
@@ -117,7 +132,9 @@ impl Scope {
 pub fn current() -> Option<Held> {
     let scope = Scope::current();
     let hold = scope.holds().find(|hold| !hold.is_over())?;
-    Some(Held { hold: Arc::clone(hold) })
+    Some(Held {
+        hold: Arc::clone(hold),
+    })
 }
 
 /// A lock that the calling code is inside of; see [`current`].
@@ -181,7 +198,10 @@ pub trait LockScopeExt: Future + Sized {
     /// # Ok(()) }
     /// ```
     fn in_lock_scope(self) -> InLockScope<Self> {
-        InLockScope { future: self, scope: Scope::current() }
+        InLockScope {
+            future: Some(self),
+            scope: Scope::current(),
+        }
     }
 }
 
@@ -193,8 +213,16 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct InLockScope<F> {
         #[pin]
-        future: F,
+        future: Option<F>,
         scope: Scope,
+    }
+
+    impl<F> PinnedDrop for InLockScope<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            let (scope, mut future) = (this.scope, this.future);
+            scope.enter(|| future.set(None));
+        }
     }
 }
 
@@ -204,7 +232,7 @@ impl<F: Future> Future for InLockScope<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let (scope, future) = (this.scope, this.future);
-        scope.enter(|| future.poll(cx))
+        poll_inside(scope, future, cx)
     }
 }
 
@@ -214,14 +242,25 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct ManagerScope<F> {
         #[pin]
-        future: F,
+        future: Option<F>,
         manager: LockManager,
+    }
+
+    impl<F> PinnedDrop for ManagerScope<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let this = this.project();
+            let (scope, mut future) = (Scope::of_manager(this.manager), this.future);
+            scope.enter(|| future.set(None));
+        }
     }
 }
 
 impl<F> ManagerScope<F> {
     pub(crate) fn new(future: F, manager: LockManager) -> Self {
-        Self { future, manager }
+        Self {
+            future: Some(future),
+            manager,
+        }
     }
 }
 
@@ -232,8 +271,24 @@ impl<F: Future> Future for ManagerScope<F> {
     /// that of the code that polls: a future that is spawned leaves it behind.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        let scope = Scope { manager: Some(this.manager.clone()), ..Scope::current() };
-        let future = this.future;
-        scope.enter(|| future.poll(cx))
+        poll_inside(&Scope::of_manager(this.manager), this.future, cx)
     }
+}
+
+/// Polls the future within the scope, and drops it there when it has ended.
+fn poll_inside<F: Future>(
+    scope: &Scope,
+    mut future: Pin<&mut Option<F>>,
+    cx: &mut Context<'_>,
+) -> Poll<F::Output> {
+    scope.enter(|| {
+        let Some(running) = future.as_mut().as_pin_mut() else {
+            panic!("a future was polled after it had completed")
+        };
+        let answer = running.poll(cx);
+        if answer.is_ready() {
+            future.set(None);
+        }
+        answer
+    })
 }

@@ -34,7 +34,11 @@ impl FencingToken {
     /// The token of the `index`th hand-over after the grant.
     pub(crate) fn handed_over(self, index: u64) -> Self {
         debug_assert!(index < TOKENS_PER_GRANT);
-        if self == Self::NONE { self } else { Self(self.0 + index) }
+        if self == Self::NONE {
+            self
+        } else {
+            Self(self.0 + index)
+        }
     }
 }
 

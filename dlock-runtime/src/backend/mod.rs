@@ -35,7 +35,8 @@ pub mod redis;
 ///   [`Owner`], but requests of different owners of one process come together.
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// What this store can promise. Asked once, after [`start`](Self::start).
+    /// What this store can promise. Asked before [`start`](Self::start), for
+    /// its name and whether it is local, and after it for all of it.
     fn capabilities(&self) -> Capabilities;
 
     /// Connects and checks. Runs once, before any other operation, on the
@@ -191,7 +192,8 @@ fn process_id() -> u64 {
     use std::sync::OnceLock;
     static SEED: OnceLock<RandomState> = OnceLock::new();
     // `RandomState` is seeded from the operating system.
-    SEED.get_or_init(RandomState::new).hash_one(std::process::id())
+    SEED.get_or_init(RandomState::new)
+        .hash_one(std::process::id())
 }
 
 impl fmt::Display for Owner {
@@ -295,7 +297,12 @@ impl LockInfo {
     /// What is known of a held lock.
     #[must_use]
     pub fn new(key: String, mode: Mode, holders: Vec<HolderInfo>, waiters: usize) -> Self {
-        Self { key, mode, holders, waiters }
+        Self {
+            key,
+            mode,
+            holders,
+            waiters,
+        }
     }
 }
 
@@ -350,7 +357,11 @@ impl BackendError {
     /// happened and what to do, and never a password.
     #[must_use]
     pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self {
+            kind,
+            message: message.into(),
+            source: None,
+        }
     }
 
     /// Keeps the cause.

@@ -44,19 +44,19 @@ pub(super) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Config
     Ok(config)
 }
 
-/// Reads the attribute's notation: `500ms`, `30s`, `5m`, `1h`, and sums such as
-/// `1m30s`.
+/// Reads `500ms`, `30s`, `5m`, `1h`, and sums such as `1m30s`.
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || {
-        format!("{text:?} is not a duration; write for example 500ms, 30s, 5m, 1h or 1m30s")
-    };
+    let wrong =
+        || format!("{text:?} is not a duration; write for example 500ms, 30s, 5m, 1h or 1m30s");
     let too_long = || format!("{text:?} is too long");
     let mut total = Duration::ZERO;
     let mut rest = text;
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
         let (number, tail) = rest.split_at(digits);
-        let unit = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let unit = tail
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(tail.len());
         let (unit, tail) = tail.split_at(unit);
         let number: u64 = match number {
             "" => return Err(wrong()),
@@ -69,7 +69,10 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
             "h" => 3_600_000,
             _ => return Err(wrong()),
         };
-        let part = number.checked_mul(millis).map(Duration::from_millis).ok_or_else(too_long)?;
+        let part = number
+            .checked_mul(millis)
+            .map(Duration::from_millis)
+            .ok_or_else(too_long)?;
         total = total.checked_add(part).ok_or_else(too_long)?;
         rest = tail;
     }
@@ -101,7 +104,15 @@ mod tests {
     #[test]
     fn a_wrong_value_is_an_error_that_names_its_variable() {
         for name in ["DLOCK_TTL", "DLOCK_TIMEOUT", "DLOCK_REQUEST_TIMEOUT"] {
-            for value in ["soon", "10", "s", "0s", "10x", "99999999999999999999s", "-1s"] {
+            for value in [
+                "soon",
+                "10",
+                "s",
+                "0s",
+                "10x",
+                "99999999999999999999s",
+                "-1s",
+            ] {
                 let error = config(&[("DLOCK_URL", "memory:"), (name, value)])
                     .expect_err("a wrong duration")
                     .to_string();
@@ -113,6 +124,9 @@ mod tests {
     #[test]
     fn durations_add_up() {
         assert_eq!(parse_duration("1m30s"), Ok(Duration::from_secs(90)));
-        assert_eq!(parse_duration("1h2ms"), Ok(Duration::from_millis(3_600_002)));
+        assert_eq!(
+            parse_duration("1h2ms"),
+            Ok(Duration::from_millis(3_600_002))
+        );
     }
 }

@@ -5,6 +5,7 @@ mod url;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::backend::Backend;
@@ -50,7 +51,13 @@ pub struct Config {
 #[derive(Clone)]
 enum Store {
     Url(StoreUrl),
-    Backend(Arc<dyn Backend>),
+    Backend(Arc<Given>),
+}
+
+/// A backend that was given, which serves one manager.
+struct Given {
+    backend: Arc<dyn Backend>,
+    taken: AtomicBool,
 }
 
 /// What a manager is made from.
@@ -109,9 +116,14 @@ impl Config {
         env::read(|name| std::env::var_os(name))
     }
 
-    /// A store of your own, or one that is set up in code.
+    /// A store of your own, or one that is set up in code. It serves one
+    /// manager: clones of this `Config` cannot be connected a second time.
     pub fn with_backend(backend: impl Backend) -> Self {
-        Self::with_store(Store::Backend(Arc::new(backend)))
+        let given = Given {
+            backend: Arc::new(backend),
+            taken: AtomicBool::new(false),
+        };
+        Self::with_store(Store::Backend(Arc::new(given)))
     }
 
     /// Prefixes every key, so that services share a store without sharing
@@ -169,11 +181,18 @@ impl Config {
         if u64::from(self.handoff) >= TOKENS_PER_GRANT {
             return Err(LockError::config(
                 "handoff",
-                format!("{} is too many; at most {}", self.handoff, TOKENS_PER_GRANT - 1),
+                format!(
+                    "{} is too many; at most {}",
+                    self.handoff,
+                    TOKENS_PER_GRANT - 1
+                ),
             ));
         }
         if self.request_timeout.is_zero() {
-            return Err(LockError::config("request_timeout", "zero; give a time above it"));
+            return Err(LockError::config(
+                "request_timeout",
+                "zero; give a time above it",
+            ));
         }
         if let Some(control) = self.namespace.chars().find(|c| c.is_control()) {
             return Err(LockError::config(
@@ -182,12 +201,19 @@ impl Config {
             ));
         }
         let backend = match self.store {
-            Store::Backend(backend) => backend,
+            Store::Backend(given) if given.taken.swap(true, Ordering::AcqRel) => {
+                return Err(LockError::config(
+                    "with_backend",
+                    "this backend is connected already; make a `Config` with a backend of its own \
+                     for each manager",
+                ));
+            }
+            Store::Backend(given) => Arc::clone(&given.backend),
             Store::Url(url) => url.backend(self.request_timeout),
         };
         Ok(Settings {
             backend,
-            namespace: self.namespace,
+            namespace: escape_namespace(&self.namespace),
             ttl: self.ttl,
             patience: self.patience,
             handoff: self.handoff,
@@ -196,11 +222,16 @@ impl Config {
     }
 }
 
+/// Ends at the first colon, so that no two namespaces share a key.
+fn escape_namespace(namespace: &str) -> Arc<str> {
+    Arc::from(namespace.replace('%', "%25").replace(':', "%3A"))
+}
+
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let store: &dyn fmt::Debug = match &self.store {
             Store::Url(url) => url,
-            Store::Backend(backend) => backend,
+            Store::Backend(given) => &given.backend,
         };
         f.debug_struct("Config")
             .field("store", store)

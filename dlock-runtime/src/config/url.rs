@@ -30,15 +30,19 @@ impl StoreUrl {
         };
         match scheme {
             "memory" if rest.is_empty() => Ok(Self::Memory),
-            "memory" => Err(LockError::config(setting, "`memory:` takes nothing behind the colon")),
+            "memory" => Err(LockError::config(
+                setting,
+                "`memory:` takes nothing behind the colon",
+            )),
             #[cfg(feature = "redis")]
             "redis" | "rediss" => {
-                let store = crate::backend::redis::Redis::from_url(url)
-                    .map_err(|error| LockError::Config {
+                let store = crate::backend::redis::Redis::from_url(url).map_err(|error| {
+                    LockError::Config {
                         setting: setting.to_owned(),
                         reason: error.to_string(),
                         source: Some(Arc::new(error)),
-                    })?;
+                    }
+                })?;
                 Ok(Self::Redis(Box::new(store)))
             }
             _ => Err(LockError::config(setting, refuse(scheme))),

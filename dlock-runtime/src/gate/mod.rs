@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use queue::{Delivery, Queue, Waiting};
+use tokio::runtime;
 pub(crate) use turn::Turn;
 
 use crate::backend::{BackendError, Mode, Request};
@@ -27,7 +28,12 @@ use crate::lease::{Leases, OwnedLease};
 /// A request that waits in the store's queue. It belongs to the gate and not
 /// to the task that polls it: when that task is dropped, the next one goes on
 /// polling, and the place is kept.
-type Place = Pin<Box<dyn Future<Output = Result<OwnedLease, BackendError>> + Send>>;
+struct Place {
+    request: Pin<Box<dyn Future<Output = Result<OwnedLease, BackendError>> + Send>>,
+    /// Where it was begun. Its timers and connections are of that runtime, and
+    /// of no use when that has ended: elsewhere, the place is given up.
+    runtime: runtime::Id,
+}
 
 /// The gate of one manager.
 #[derive(Debug)]
@@ -53,7 +59,8 @@ pub(crate) struct Entry {
     pub(crate) ttl: Duration,
     /// Does not wait, neither here nor in the store.
     pub(crate) try_only: bool,
-    /// Needs a lease with its whole ttl ahead, since it will not be renewed.
+    /// Needs a lease that comes from the store, not one that was used before:
+    /// it will not be renewed.
     pub(crate) fresh: bool,
 }
 
@@ -72,7 +79,11 @@ impl From<BackendError> for Refusal {
 
 impl Gate {
     pub(crate) fn new(leases: Arc<Leases>, handoff: u32) -> Self {
-        Self { leases, handoff, queues: Mutex::default() }
+        Self {
+            leases,
+            handoff,
+            queues: Mutex::default(),
+        }
     }
 
     /// Waits for a turn on `key`. May be dropped at any await: the place in
@@ -86,7 +97,10 @@ impl Gate {
         if entry.mode != Mode::Write {
             return self.enter_alone(key, entry).await;
         }
-        let name = Name { key, ttl: entry.ttl };
+        let name = Name {
+            key,
+            ttl: entry.ttl,
+        };
         let delivery = match self.lead_or_queue(name, entry) {
             Ok(baton) => Delivery::Lead(baton),
             Err(None) => return Err(Refusal::Busy),
@@ -103,7 +117,10 @@ impl Gate {
     async fn enter_alone(&self, key: Arc<str>, entry: Entry) -> Result<Turn, Refusal> {
         let request = Request::new(key, entry.mode, entry.ttl);
         let lease = if entry.try_only {
-            self.leases.try_acquire(request).await?.ok_or(Refusal::Busy)?
+            self.leases
+                .try_acquire(request)
+                .await?
+                .ok_or(Refusal::Busy)?
         } else {
             self.leases.acquire(request).await?
         };
@@ -111,17 +128,17 @@ impl Gate {
     }
 
     /// Opens the queue, or joins it: `Err(None)` if the caller will not wait.
-    fn lead_or_queue(
-        self: &Arc<Self>,
-        name: Name,
-        entry: Entry,
-    ) -> Result<Baton, Option<Waiting>> {
+    fn lead_or_queue(self: &Arc<Self>, name: Name, entry: Entry) -> Result<Baton, Option<Waiting>> {
         let mut queues = self.queues();
         match queues.get_mut(&name) {
             None => {
                 queues.insert(name.clone(), Queue::default());
                 drop(queues);
-                Ok(Baton { gate: Arc::clone(self), name, place: None })
+                Ok(Baton {
+                    gate: Arc::clone(self),
+                    name,
+                    place: None,
+                })
             }
             Some(_) if entry.try_only => Err(None),
             Some(queue) => {
@@ -134,7 +151,9 @@ impl Gate {
 
     fn queues(&self) -> MutexGuard<'_, HashMap<Name, Queue>> {
         // No code of ours panics while it holds this.
-        self.queues.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.queues
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -167,13 +186,19 @@ impl Baton {
     }
 
     async fn wait_in_store(&mut self) -> Result<OwnedLease, BackendError> {
+        let here = runtime::Handle::current().id();
+        self.place.take_if(|place| place.runtime != here);
         let request = self.request();
         let leases = &self.gate.leases;
         let place = self.place.get_or_insert_with(|| {
             let leases = Arc::clone(leases);
-            Box::pin(async move { leases.acquire(request).await })
+            let request = Box::pin(async move { leases.acquire(request).await });
+            Place {
+                request,
+                runtime: here,
+            }
         });
-        let answer = place.await;
+        let answer = place.request.as_mut().await;
         self.place = None;
         answer
     }
@@ -182,7 +207,9 @@ impl Baton {
     /// comes later queues behind the other processes that wait in the store.
     fn begin_turns(self, lease: OwnedLease) -> Turn {
         let waiting = self.gate.queues().get(&self.name).map_or(0, Queue::len);
-        let handovers = u32::try_from(waiting).unwrap_or(u32::MAX).min(self.gate.handoff);
+        let handovers = u32::try_from(waiting)
+            .unwrap_or(u32::MAX)
+            .min(self.gate.handoff);
         Turn::first(lease, handovers, self)
     }
 

@@ -70,7 +70,11 @@ impl Queue {
     }
 
     fn skip_gone(&mut self) {
-        while self.waiters.front().is_some_and(|waiter| waiter.sender.is_closed()) {
+        while self
+            .waiters
+            .front()
+            .is_some_and(|waiter| waiter.sender.is_closed())
+        {
             self.waiters.pop_front();
             self.gone = self.gone.saturating_sub(1);
         }
@@ -98,7 +102,12 @@ pub(super) struct Waiting {
 
 impl Waiting {
     pub(super) fn new(gate: Arc<Gate>, name: Name, ticket: oneshot::Receiver<Delivery>) -> Self {
-        Self { gate, name, ticket, served: false }
+        Self {
+            gate,
+            name,
+            ticket,
+            served: false,
+        }
     }
 }
 

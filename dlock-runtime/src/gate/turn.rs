@@ -1,11 +1,13 @@
 //! A turn: a task's time with a lease, and what comes after it.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use super::queue::{Delivery, Queue};
-use super::Baton;
+use super::{Baton, Gate, Name};
 use crate::backend::{BackendError, Released};
-use crate::lease::{OwnedLease, Renewals};
+use crate::lease::{Lease, OwnedLease, Renewals};
 use crate::token::FencingToken;
 
 /// One task's time with a lease. Dropped, the lease goes back to the store; a
@@ -24,21 +26,46 @@ struct Parts {
     index: u32,
     /// How many more there may be.
     handovers_left: u32,
-    /// None for a reader, which has no queue behind it.
-    baton: Option<Baton>,
+    /// The queue behind this turn; a reader has none. Its baton follows the
+    /// lease: it passes on when the lease is lost, or has gone back.
+    behind: Option<Behind>,
+}
+
+#[derive(Debug)]
+struct Behind {
+    gate: Arc<Gate>,
+    name: Name,
 }
 
 impl Turn {
     pub(super) fn first(lease: OwnedLease, handovers_left: u32, baton: Baton) -> Self {
-        Self::from_parts(Parts { lease, index: 0, handovers_left, baton: Some(baton) })
+        let behind = Behind {
+            gate: Arc::clone(&baton.gate),
+            name: baton.name.clone(),
+        };
+        lease.lease().follow_with(Box::new(baton));
+        Self::from_parts(Parts {
+            lease,
+            index: 0,
+            handovers_left,
+            behind: Some(behind),
+        })
     }
 
     pub(super) fn alone(lease: OwnedLease) -> Self {
-        Self::from_parts(Parts { lease, index: 0, handovers_left: 0, baton: None })
+        Self::from_parts(Parts {
+            lease,
+            index: 0,
+            handovers_left: 0,
+            behind: None,
+        })
     }
 
     fn from_parts(parts: Parts) -> Self {
-        Self { parts: Some(parts), begun: false }
+        Self {
+            parts: Some(parts),
+            begun: false,
+        }
     }
 
     /// The body begins: from here on, only its normal end lets the lease be
@@ -50,14 +77,18 @@ impl Turn {
         }
     }
 
-    pub(crate) fn lease(&self) -> &std::sync::Arc<crate::lease::Lease> {
+    pub(crate) fn lease(&self) -> &Arc<Lease> {
         self.parts().lease.lease()
     }
 
     /// The token of this turn: greater than that of every turn before it.
     pub(crate) fn token(&self) -> FencingToken {
         let parts = self.parts();
-        parts.lease.lease().token().handed_over(u64::from(parts.index))
+        parts
+            .lease
+            .lease()
+            .token()
+            .handed_over(u64::from(parts.index))
     }
 
     /// Ends the turn after a body that ended normally: hands the lease over,
@@ -67,41 +98,55 @@ impl Turn {
         mut self,
         not_before: Option<Instant>,
     ) -> Result<Released, BackendError> {
-        let Some(parts) = self.parts.take() else { return Ok(Released::NotHeld) };
-        if let Some(instant) = not_before.filter(|instant| *instant > parts.lease.now()) {
-            parts.end_at(instant);
-            return Ok(Released::Released);
-        }
+        let Some(parts) = self.parts.take() else {
+            return Ok(Released::NotHeld);
+        };
+        let parts = match parts.keep_until(not_before) {
+            Ok(()) => return Ok(Released::Released),
+            Err(parts) => parts,
+        };
         match parts.hand_over() {
             Ok(()) => Ok(Released::Released),
-            Err(Parts { lease, baton, .. }) => lease.release(baton).await,
+            Err(Parts { lease, .. }) => lease.release().await,
+        }
+    }
+
+    /// From now on the lease is not handed over: some body inside was
+    /// cancelled, panicked or lost it.
+    pub(crate) fn keep_to_oneself(&mut self) {
+        if let Some(parts) = &mut self.parts {
+            parts.handovers_left = 0;
         }
     }
 
     /// Ends the turn after a body that was cancelled, panicked or lost the
     /// lease, or a guard that was dropped: never hands it over.
     pub(crate) fn abandon(mut self, not_before: Option<Instant>) {
-        let Some(mut parts) = self.parts.take() else { return };
-        parts.handovers_left = 0;
-        match not_before {
-            Some(instant) => parts.end_at(instant),
-            None => parts.release_later(),
+        let Some(parts) = self.parts.take() else {
+            return;
+        };
+        if let Err(parts) = parts.keep_until(not_before) {
+            drop(parts.lease);
         }
     }
 
     fn parts(&self) -> &Parts {
         // Only what ends the turn takes them out.
-        self.parts.as_ref().unwrap_or_else(|| unreachable!("a turn ends once"))
+        self.parts
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("a turn ends once"))
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let Some(parts) = self.parts.take() else { return };
+        let Some(parts) = self.parts.take() else {
+            return;
+        };
         if self.begun {
-            parts.release_later();
+            drop(parts.lease);
         } else if let Err(parts) = parts.hand_over() {
-            parts.release_later();
+            drop(parts.lease);
         }
     }
 }
@@ -110,16 +155,19 @@ impl Parts {
     /// Gives the lease to the next task in this process, if the store's queue
     /// has been kept waiting less than the limit, and time is left on it.
     fn hand_over(self) -> Result<(), Self> {
-        let Some(baton) = &self.baton else { return Err(self) };
+        let Some(Behind { gate, name }) = &self.behind else {
+            return Err(self);
+        };
         if self.handovers_left == 0 || !self.has_time_left() {
             return Err(self);
         }
-        let next = baton
-            .gate
+        let next = gate
             .queues()
-            .get_mut(&baton.name)
+            .get_mut(name)
             .and_then(Queue::pop_if_any_lease);
         let Some(waiter) = next else { return Err(self) };
+        // Renewed until the next body begins, however the last one wanted it.
+        self.lease.lease().set_renewals(Renewals::Always);
         waiter.deliver(Delivery::Turn(Turn::from_parts(Self {
             index: self.index + 1,
             handovers_left: self.handovers_left - 1,
@@ -135,17 +183,15 @@ impl Parts {
         lease.remaining().is_some_and(|left| left > lease.ttl() / 3)
     }
 
-    fn end_at(self, instant: Instant) {
-        let Self { lease, index, handovers_left, baton } = self;
-        lease.hold_until(instant, baton, move |lease, baton| {
-            let parts = Self { lease, index, handovers_left, baton };
-            if let Err(parts) = parts.hand_over() {
-                parts.release_later();
+    /// Keeps the lock until `instant` after its body has ended, if that is
+    /// still ahead and the lease is not lost.
+    fn keep_until(self, instant: Option<Instant>) -> Result<(), Self> {
+        match instant {
+            Some(instant) if instant > self.lease.now() && self.lease.lease().is_held() => {
+                self.lease.release_at(instant);
+                Ok(())
             }
-        });
-    }
-
-    fn release_later(self) {
-        self.lease.release_later(self.baton);
+            Some(_) | None => Err(self),
+        }
     }
 }

@@ -2,14 +2,16 @@
 //! of those it cannot renew.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
+use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::release::Leases;
+use super::leases::Leases;
 use super::{Lease, Phase, Renewals};
 use crate::backend::{Backend, BackendError, Owner};
 use crate::clock::Clock;
@@ -24,6 +26,9 @@ pub(crate) struct Keeper {
     schedule: Mutex<Schedule>,
     /// Told when something has to be done earlier than the task is set for.
     earlier: Notify,
+    /// Whether the last renewals failed: an outage is one warning, not one for
+    /// every attempt.
+    failing: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -51,11 +56,40 @@ impl Keeper {
             clock,
             schedule: Mutex::default(),
             earlier: Notify::new(),
+            failing: AtomicBool::new(false),
         }
     }
 
     pub(crate) fn clock(&self) -> Clock {
         self.clock
+    }
+
+    fn say_whether_failing(&self, error: Option<&BackendError>) {
+        let before = self.failing.swap(error.is_some(), Ordering::Relaxed);
+        match error {
+            Some(error) if !before => tracing::warn!(
+                target: "dlock::lease", %error,
+                "renewal failed; trying again until the leases end"
+            ),
+            None if before => tracing::info!(target: "dlock::lease", "renewal works again"),
+            Some(_) | None => {}
+        }
+    }
+
+    /// A runtime that took one of the leases, other than these.
+    pub(super) fn home_other_than(&self, ended: &[runtime::Id]) -> Option<runtime::Handle> {
+        let schedule = self.schedule();
+        let mut homes = schedule
+            .leases
+            .values()
+            .filter_map(|lease| lease.home.as_ref());
+        homes.find(|home| !ended.contains(&home.id())).cloned()
+    }
+
+    /// Forgets all leases: the runtime has ended.
+    pub(super) fn forget_all(&self) {
+        let leases = std::mem::take(&mut self.schedule().leases);
+        drop(leases);
     }
 
     /// Ends the task once it looks.
@@ -70,7 +104,9 @@ impl Keeper {
         let due = {
             let mut state = lease.state();
             if let Some(before) = state.scheduled.take() {
-                schedule.leases.remove(&(before, lease.request.owner.sequence()));
+                schedule
+                    .leases
+                    .remove(&(before, lease.request.owner.sequence()));
             }
             if state.phase != Phase::Held {
                 return;
@@ -92,7 +128,9 @@ impl Keeper {
     pub(super) fn unschedule(&self, lease: &Lease) {
         let mut schedule = self.schedule();
         if let Some(due) = lease.state().scheduled.take() {
-            schedule.leases.remove(&(due, lease.request.owner.sequence()));
+            schedule
+                .leases
+                .remove(&(due, lease.request.owner.sequence()));
         }
     }
 
@@ -113,7 +151,11 @@ impl Keeper {
     pub(super) async fn work(self: Arc<Self>, backend: Arc<dyn Backend>, leases: Weak<Leases>) {
         let mut renewals = JoinSet::new();
         loop {
-            let Due { renewals: due, ended, next } = {
+            let Due {
+                renewals: due,
+                ended,
+                next,
+            } = {
                 let mut schedule = self.schedule();
                 if schedule.closed {
                     return;
@@ -126,7 +168,11 @@ impl Keeper {
             if !due.is_empty() {
                 // In a task of its own: a store that does not answer must not
                 // keep the others from being renewed, or from being seen lost.
-                renewals.spawn(renew(Arc::clone(&self), Arc::clone(&backend), due));
+                renewals.spawn(renew(
+                    Arc::clone(&self),
+                    Arc::clone(&backend),
+                    InFlight(due),
+                ));
             }
             tokio::select! {
                 () = sleep_until(next) => {}
@@ -164,12 +210,15 @@ impl Keeper {
             }
             if !state.renewal_in_flight && state.renewals.go_on(now) {
                 state.renewal_in_flight = true;
+                state.retry_at = None;
                 due.renewals.push(Arc::clone(&lease));
             }
             let next = lease.next_look(&state);
             state.scheduled = Some(next);
             drop(state);
-            schedule.leases.insert((next, lease.request.owner.sequence()), lease);
+            schedule
+                .leases
+                .insert((next, lease.request.owner.sequence()), lease);
         }
         schedule.armed = schedule.leases.keys().next().map(|(next, _)| *next);
         due.next = schedule.armed;
@@ -178,7 +227,9 @@ impl Keeper {
 
     fn schedule(&self) -> MutexGuard<'_, Schedule> {
         // No code of ours panics while it holds this.
-        self.schedule.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.schedule
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -189,65 +240,40 @@ async fn sleep_until(instant: Option<Instant>) {
     }
 }
 
-/// Renews one batch, and again those that got no answer, up to their deadlines.
-async fn renew(keeper: Arc<Keeper>, backend: Arc<dyn Backend>, leases: Vec<Arc<Lease>>) {
-    let mut batch = InFlight(leases);
-    loop {
-        let requests: Vec<_> = batch.0.iter().map(|lease| lease.request.clone()).collect();
-        let mut answers = backend.renew(&requests).await.into_iter();
-        let mut failed: Option<BackendError> = None;
-        let unanswered = std::mem::take(&mut batch.0)
-            .into_iter()
-            .filter(|lease| match answers.next() {
-                Some(Ok(answer)) => {
-                    lease.renewed(&answer);
-                    settle(&keeper, lease);
-                    false
-                }
-                Some(Err(error)) => {
-                    failed = Some(error);
-                    true
-                }
-                None => true,
-            })
-            .collect();
-        batch.0 = unanswered;
-        batch.drop_ended();
-        let Some(shortest) = batch.0.iter().map(|lease| lease.request.ttl).min() else {
-            return;
-        };
-        tracing::warn!(
-            target: "dlock::lease",
-            leases = batch.0.len(),
-            error = failed.as_ref().map(tracing::field::display),
-            "renewal failed; trying again until the leases end"
-        );
-        let pause = (shortest / RETRIES_PER_TTL)
-            .clamp(Duration::from_millis(5), Duration::from_secs(1));
-        tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        batch.drop_ended();
-        if batch.0.is_empty() {
-            return;
+/// Renews one batch. What got no answer goes back into the schedule, to be
+/// tried again together.
+async fn renew(keeper: Arc<Keeper>, backend: Arc<dyn Backend>, batch: InFlight) {
+    let requests: Vec<_> = batch.0.iter().map(|lease| lease.request.clone()).collect();
+    let mut answers = backend.renew(&requests).await.into_iter();
+    let now = keeper.clock.now();
+    let mut failed: Option<BackendError> = None;
+    for lease in &batch.0 {
+        match answers.next() {
+            Some(Ok(answer)) => lease.renewed(&answer),
+            Some(Err(error)) => {
+                lease.retry_at(now + retry_pause(lease));
+                failed = Some(error);
+            }
+            None => lease.retry_at(now + retry_pause(lease)),
         }
     }
+    keeper.say_whether_failing(failed.as_ref());
+    let InFlight(leases) = &batch;
+    let leases = leases.clone();
+    drop(batch);
+    for lease in &leases {
+        keeper.reschedule(lease);
+    }
+}
+
+fn retry_pause(lease: &Lease) -> Duration {
+    let pause = lease.request.ttl / RETRIES_PER_TTL;
+    pause.clamp(Duration::from_millis(5), Duration::from_secs(1))
 }
 
 /// Leases whose renewal is in flight. Whatever becomes of the task that waits
 /// for the answer, a release that waits for the renewal to end is let go.
 struct InFlight(Vec<Arc<Lease>>);
-
-impl InFlight {
-    /// Lets go of leases that need no renewal any more: released or lost.
-    fn drop_ended(&mut self) {
-        self.0.retain(|lease| {
-            let going_on = lease.is_held();
-            if !going_on {
-                lease.end_renewal();
-            }
-            going_on
-        });
-    }
-}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
@@ -255,11 +281,6 @@ impl Drop for InFlight {
             lease.end_renewal();
         }
     }
-}
-
-fn settle(keeper: &Keeper, lease: &Arc<Lease>) {
-    lease.end_renewal();
-    keeper.reschedule(lease);
 }
 
 impl Renewals {
@@ -273,6 +294,10 @@ impl Renewals {
 }
 
 impl Lease {
+    fn retry_at(&self, instant: Instant) {
+        self.state().retry_at = Some(instant);
+    }
+
     fn end_renewal(&self) {
         self.state().renewal_in_flight = false;
         self.answered.notify_waiters();

@@ -5,17 +5,21 @@
 //! that this process stops believing in a lease before the store does.
 
 mod keeper;
+mod leases;
 mod release;
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use keeper::Keeper;
-pub(crate) use release::{Leases, OwnedLease};
+pub(crate) use leases::Leases;
+pub(crate) use release::OwnedLease;
 
 use crate::backend::{Grant, Renewed, Request};
 use crate::error::LossReason;
@@ -27,6 +31,8 @@ pub(crate) struct Lease {
     request: Request,
     token: FencingToken,
     keeper: Arc<Keeper>,
+    /// The runtime that took it.
+    home: Option<runtime::Handle>,
     state: Mutex<State>,
     /// Told when a renewal that was in flight has been answered.
     answered: Notify,
@@ -54,12 +60,20 @@ struct State {
     deadline: Instant,
     renewals: Renewals,
     renewal_in_flight: bool,
+    /// When a renewal that failed is tried again.
+    retry_at: Option<Instant>,
     /// Where the keeper's schedule has this lease.
     scheduled: Option<Instant>,
     /// Cancelled on loss. Made when somebody first listens, since most bodies
     /// end before they ever do.
     loss: Option<CancellationToken>,
+    /// What comes after the lease in this process. Dropped when the lease is
+    /// lost, or when the store has been asked to take it back.
+    follower: Option<Follower>,
 }
+
+/// Something whose drop lets others go on.
+pub(crate) type Follower = Box<dyn Any + Send>;
 
 /// What the clocks of this machine and of the store may drift apart during a
 /// ttl, and what their resolution hides: 1% and 2 ms.
@@ -78,13 +92,16 @@ impl Lease {
             request,
             token: grant.token,
             keeper,
+            home: runtime::Handle::try_current().ok(),
             state: Mutex::new(State {
                 phase: Phase::Held,
                 deadline,
                 renewals: Renewals::Always,
                 renewal_in_flight: false,
+                retry_at: None,
                 scheduled: None,
                 loss: None,
+                follower: None,
             }),
             answered: Notify::new(),
         }
@@ -112,12 +129,16 @@ impl Lease {
                 Phase::Released => false,
             }
         };
-        if expired { self.lose(LossReason::Expired) } else { None }
+        if expired {
+            self.lose(LossReason::Expired)
+        } else {
+            None
+        }
     }
 
     /// Ends a lease that is held, and tells everybody who listens.
     fn lose(&self, reason: LossReason) -> Option<LossReason> {
-        let listeners = {
+        let (listeners, follower) = {
             let mut state = self.state();
             match state.phase {
                 Phase::Held if reason == LossReason::Expired => {
@@ -131,9 +152,10 @@ impl Lease {
                 Phase::Released => return None,
             }
             state.phase = Phase::Lost(reason);
-            state.loss.clone()
+            (state.loss.clone(), state.follower.take())
         };
-        // Outside of the lock: a subscriber's code is not ours.
+        // Outside of the lock: neither a subscriber's code nor a follower's
+        // drop is ours.
         tracing::warn!(
             target: "dlock::lease",
             key = %self.request.key, owner = %self.request.owner, %reason,
@@ -142,7 +164,28 @@ impl Lease {
         if let Some(listeners) = listeners {
             listeners.cancel();
         }
+        drop(follower);
         Some(reason)
+    }
+
+    /// Sets what comes after this lease: dropped at once if it is lost already.
+    pub(crate) fn follow_with(&self, follower: Follower) {
+        let too_late = {
+            let mut state = self.state();
+            match state.phase {
+                Phase::Held => {
+                    state.follower = Some(follower);
+                    None
+                }
+                Phase::Lost(_) | Phase::Released => Some(follower),
+            }
+        };
+        drop(too_late);
+    }
+
+    fn let_follow(&self) {
+        let follower = self.state().follower.take();
+        drop(follower);
     }
 
     /// Whether the lease is held and its local deadline has not passed.
@@ -152,12 +195,15 @@ impl Lease {
 
     /// The time up to the local deadline of a held lease.
     pub(crate) fn remaining(&self) -> Option<Duration> {
-        let state = self.state();
-        if state.phase != Phase::Held {
+        // Ends a lease whose deadline has passed: it must not come back.
+        if self.loss().is_some() {
             return None;
         }
-        let left = state.deadline.checked_duration_since(self.keeper.clock().now())?;
-        (!left.is_zero()).then_some(left)
+        let state = self.state();
+        let left = state
+            .deadline
+            .saturating_duration_since(self.keeper.clock().now());
+        (state.phase == Phase::Held).then_some(left)
     }
 
     /// Cancelled when the lease is lost; at once if it has been.
@@ -170,6 +216,12 @@ impl Lease {
             token.cancel();
         }
         token
+    }
+
+    /// When the store has ended the lease by itself, unless it was renewed
+    /// without our knowing.
+    fn expires(&self) -> Instant {
+        self.state().deadline + 2 * drift_margin(self.request.ttl)
     }
 
     /// Sets how the lease is renewed from now on.
@@ -190,8 +242,12 @@ impl Lease {
     fn next_look(&self, state: &State) -> Instant {
         let ttl = self.request.ttl;
         let renew_at = state.deadline - (ttl * 2 / 3).saturating_sub(drift_margin(ttl));
-        if !state.renewals.go_on(renew_at) || state.renewal_in_flight {
+        let renew_at = state.retry_at.unwrap_or(renew_at);
+        if state.renewal_in_flight || !state.renewals.go_on(renew_at) {
             return state.deadline;
+        }
+        if state.retry_at.is_some() {
+            return renew_at.min(state.deadline);
         }
         // Leases that were taken together must not be renewed together for ever.
         let jitter = ttl.mul_f64(fastrand::f64() / 15.0);
@@ -201,14 +257,14 @@ impl Lease {
     /// The store answered a renewal.
     fn renewed(&self, answer: &Renewed) {
         match *answer {
-            Renewed::Extended { sent_at } => {
+            // A late answer brings nothing back, and never shortens the lease.
+            Renewed::Extended { sent_at } if self.loss().is_none() => {
                 let mut state = self.state();
-                // A late answer brings nothing back, and never shortens the lease.
-                if state.phase == Phase::Held {
-                    let deadline = local_deadline(sent_at, self.request.ttl);
-                    state.deadline = state.deadline.max(deadline);
-                }
+                let deadline = local_deadline(sent_at, self.request.ttl);
+                state.deadline = state.deadline.max(deadline);
+                state.retry_at = None;
             }
+            Renewed::Extended { .. } => {}
             Renewed::Gone => drop(self.lose(LossReason::Gone)),
         }
     }
@@ -223,6 +279,23 @@ impl Lease {
             }
         }
         self.keeper.unschedule(self);
+        self.renewal_answered().await;
+    }
+
+    /// The store said that it will end a lease that is kept after its body.
+    /// Nobody works under it any more, so it is given up late, not early.
+    fn expires_with(&self, request: &Request, answer: &Renewed) {
+        match *answer {
+            Renewed::Extended { sent_at } => {
+                self.state().deadline = sent_at + request.ttl + drift_margin(request.ttl);
+                self.keeper.unschedule(self);
+            }
+            Renewed::Gone => drop(self.lose(LossReason::Gone)),
+        }
+    }
+
+    /// Waits for the answer to the renewal in flight, if there is one.
+    async fn renewal_answered(&self) {
         loop {
             let answered = self.answered.notified();
             tokio::pin!(answered);
@@ -236,6 +309,8 @@ impl Lease {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // No code of ours panics while it holds this.
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -28,10 +28,16 @@ async fn hand_overs_are_in_order_and_their_tokens_rise() {
     while let Some(task) = tasks.join_next().await {
         task.expect("no panic").expect("served");
     }
-    let served = served.lock().expect("no panic");
-    assert!(served.iter().map(|(number, _)| *number).eq(0..100), "{served:?}");
+    let served = std::mem::take(&mut *served.lock().expect("no panic"));
+    assert!(
+        served.iter().map(|(number, _)| *number).eq(0..100),
+        "{served:?}"
+    );
     assert!(served[0].1 > token);
-    assert!(served.windows(2).all(|pair| pair[0].1 < pair[1].1), "{served:?}");
+    assert!(
+        served.windows(2).all(|pair| pair[0].1 < pair[1].1),
+        "{served:?}"
+    );
     assert!(manager.list("").await.expect("answers").is_empty());
 }
 
@@ -49,10 +55,18 @@ async fn a_waiter_that_leaves_passes_its_place_on() {
     assert!(waits(&mut elsewhere).await);
     drop(leader);
     held.release().await.expect("held");
-    assert!(waits(&mut elsewhere).await, "it came after the place of `here`");
+    assert!(
+        waits(&mut elsewhere).await,
+        "it came after the place of `here`"
+    );
     let guard = second.await.expect("the place was kept");
     guard.release().await.expect("held");
-    elsewhere.await.expect("its turn").release().await.expect("held");
+    elsewhere
+        .await
+        .expect("its turn")
+        .release()
+        .await
+        .expect("held");
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,9 +78,18 @@ async fn the_last_waiter_to_leave_leaves_the_queue() {
     let mut two = Box::pin(here.lock("k").acquire());
     assert!(waits(&mut one).await && waits(&mut two).await);
     let waiters = || async {
-        holder.inspect("k").await.expect("answers").expect("held").waiters
+        holder
+            .inspect("k")
+            .await
+            .expect("answers")
+            .expect("held")
+            .waiters
     };
-    assert_eq!(waiters().await, 1, "two tasks of one process are one request");
+    assert_eq!(
+        waiters().await,
+        1,
+        "two tasks of one process are one request"
+    );
     drop(two);
     assert_eq!(waiters().await, 1);
     drop(one);
@@ -113,11 +136,20 @@ async fn an_outage_is_told_to_all_who_wait() {
     memory.faults().set_unavailable(true);
     while let Some(task) = tasks.join_next().await {
         let answer = task.expect("no panic");
-        assert!(matches!(answer, Err(LockError::Unavailable { .. })), "{answer:?}");
+        assert!(
+            matches!(answer, Err(LockError::Unavailable { .. })),
+            "{answer:?}"
+        );
     }
     memory.faults().set_unavailable(false);
     held.release().await.expect("held");
-    here.lock("k").try_acquire().await.expect("healed").release().await.expect("held");
+    here.lock("k")
+        .try_acquire()
+        .await
+        .expect("healed")
+        .release()
+        .await
+        .expect("held");
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,16 +11,33 @@ async fn a_living_holder_is_renewed_far_beyond_its_ttl() {
         assert!(there.lock("k").try_acquire().await.is_err());
         current().expect("inside").is_held()
     };
-    assert!(here.lock("k").ttl(seconds(3)).run(body).await.expect("no loss"));
+    assert!(
+        here.lock("k")
+            .ttl(seconds(3))
+            .run(body)
+            .await
+            .expect("no loss")
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fixed_lease_ends_with_its_ttl() {
     let (_, manager) = manager().await;
     let body = std::future::pending::<()>();
-    let lost = manager.lock("k").ttl(seconds(3)).renew(false).run(body).await;
+    let lost = manager
+        .lock("k")
+        .ttl(seconds(3))
+        .renew(false)
+        .run(body)
+        .await;
     assert!(
-        matches!(lost, Err(LockError::Lost { reason: LossReason::Expired, .. })),
+        matches!(
+            lost,
+            Err(LockError::Lost {
+                reason: LossReason::Expired,
+                ..
+            })
+        ),
         "{lost:?}"
     );
     drop(manager.lock("k").try_acquire().await.expect("free again"));
@@ -31,7 +48,12 @@ async fn max_hold_ends_a_body_that_hangs() {
     let (_, manager) = manager().await;
     let start = tokio::time::Instant::now();
     let body = std::future::pending::<()>();
-    let lost = manager.lock("k").ttl(seconds(3)).max_hold(seconds(60)).run(body).await;
+    let lost = manager
+        .lock("k")
+        .ttl(seconds(3))
+        .max_hold(seconds(60))
+        .run(body)
+        .await;
     assert!(matches!(lost, Err(LockError::Lost { .. })), "{lost:?}");
     let held = start.elapsed();
     assert!(held > seconds(57) && held < seconds(63), "{held:?}");
@@ -42,9 +64,21 @@ async fn min_hold_keeps_the_lock_after_the_body() {
     let (memory, here) = manager().await;
     let there = connect(&memory).await;
     let start = tokio::time::Instant::now();
-    here.lock("k").ttl(seconds(3)).min_hold(seconds(60)).run(async {}).await.expect("free");
-    assert!(start.elapsed() < seconds(1), "the caller does not wait for it");
-    let guard = there.lock("k").acquire().await.expect("released in the end");
+    here.lock("k")
+        .ttl(seconds(3))
+        .min_hold(seconds(60))
+        .run(async {})
+        .await
+        .expect("free");
+    assert!(
+        start.elapsed() < seconds(1),
+        "the caller does not wait for it"
+    );
+    let guard = there
+        .lock("k")
+        .acquire()
+        .await
+        .expect("released in the end");
     assert!(start.elapsed() >= seconds(60), "{:?}", start.elapsed());
     guard.release().await.expect("held");
 }
@@ -54,14 +88,25 @@ async fn a_shutdown_leaves_min_hold_to_the_store() {
     let (memory, here) = manager().await;
     let there = connect(&memory).await;
     let start = tokio::time::Instant::now();
-    here.lock("k").ttl(seconds(3)).min_hold(seconds(60)).run(async {}).await.expect("free");
+    here.lock("k")
+        .ttl(seconds(3))
+        .min_hold(seconds(60))
+        .run(async {})
+        .await
+        .expect("free");
     here.shutdown().await;
-    assert!(start.elapsed() < seconds(1), "a shutdown does not wait for it");
+    assert!(
+        start.elapsed() < seconds(1),
+        "a shutdown does not wait for it"
+    );
     drop(there.lock("k").acquire().await.expect("expires in the end"));
     let held = start.elapsed();
     assert!(held >= seconds(59) && held < seconds(62), "{held:?}");
     let refused = here.lock("k").try_acquire().await;
-    assert!(matches!(refused, Err(LockError::ShutDown { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(LockError::ShutDown { .. })),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,7 +121,16 @@ async fn a_lease_taken_away_ends_the_body_at_its_next_await() {
     };
     let start = tokio::time::Instant::now();
     let lost = manager.lock("k").run(body).await;
-    assert!(matches!(lost, Err(LockError::Lost { reason: LossReason::Gone, .. })), "{lost:?}");
+    assert!(
+        matches!(
+            lost,
+            Err(LockError::Lost {
+                reason: LossReason::Gone,
+                ..
+            })
+        ),
+        "{lost:?}"
+    );
     assert!(start.elapsed() < seconds(1), "the store says so at once");
 }
 
@@ -104,11 +158,24 @@ async fn an_outage_longer_than_the_ttl_loses_the_lease_and_heals() {
     };
     let lost = manager.lock("k").ttl(seconds(3)).run(body).await;
     assert!(
-        matches!(lost, Err(LockError::Lost { reason: LossReason::Expired, .. })),
+        matches!(
+            lost,
+            Err(LockError::Lost {
+                reason: LossReason::Expired,
+                ..
+            })
+        ),
         "{lost:?}"
     );
     faults.set_unavailable(false);
-    manager.lock("k").acquire().await.expect("healed").release().await.expect("held");
+    manager
+        .lock("k")
+        .acquire()
+        .await
+        .expect("healed")
+        .release()
+        .await
+        .expect("held");
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,21 +190,48 @@ async fn an_outage_shorter_than_the_ttl_goes_unnoticed() {
         tokio::time::sleep(seconds(10)).await;
         "unharmed"
     };
-    assert_eq!(manager.lock("k").ttl(seconds(3)).run(body).await.expect("no loss"), "unharmed");
+    assert_eq!(
+        manager
+            .lock("k")
+            .ttl(seconds(3))
+            .run(body)
+            .await
+            .expect("no loss"),
+        "unharmed"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_during_an_outage_is_tried_again() {
     let (memory, manager) = manager().await;
-    let guard = manager.lock("k").ttl(seconds(60)).acquire().await.expect("free");
+    let guard = manager
+        .lock("k")
+        .ttl(seconds(60))
+        .acquire()
+        .await
+        .expect("free");
     memory.faults().set_unavailable(true);
     let answer = guard.release().await;
-    assert!(matches!(answer, Err(LockError::Unavailable { .. })), "{answer:?}");
+    assert!(
+        matches!(answer, Err(LockError::Unavailable { .. })),
+        "{answer:?}"
+    );
     tokio::time::sleep(seconds(1)).await;
     memory.faults().set_unavailable(false);
     let start = tokio::time::Instant::now();
-    manager.lock("k").acquire().await.expect("given back").release().await.expect("held");
-    assert!(start.elapsed() < seconds(5), "long before the ttl: {:?}", start.elapsed());
+    manager
+        .lock("k")
+        .acquire()
+        .await
+        .expect("given back")
+        .release()
+        .await
+        .expect("held");
+    assert!(
+        start.elapsed() < seconds(5),
+        "long before the ttl: {:?}",
+        start.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,7 +239,12 @@ async fn a_lost_guard_says_so_when_it_is_released() {
     let (memory, manager) = manager().await;
     let guard = manager.lock("k").acquire().await.expect("free");
     memory.faults().take_away("k");
-    let other = manager.lock("k").ttl(seconds(7)).try_acquire().await.expect("free");
+    let other = manager
+        .lock("k")
+        .ttl(seconds(7))
+        .try_acquire()
+        .await
+        .expect("free");
     let answer = guard.release().await;
     assert!(matches!(answer, Err(LockError::Lost { .. })), "{answer:?}");
     assert!(other.is_held(), "a foreign release changes nothing");
@@ -171,7 +270,11 @@ async fn ten_thousand_leases_are_kept_by_one_keeper() {
 #[tokio::test(start_paused = true)]
 async fn a_ttl_that_cannot_be_kept_is_refused() {
     let (_, manager) = manager().await;
-    for ttl in [std::time::Duration::ZERO, std::time::Duration::from_millis(1), std::time::Duration::MAX] {
+    for ttl in [
+        std::time::Duration::ZERO,
+        std::time::Duration::from_millis(1),
+        std::time::Duration::MAX,
+    ] {
         let refused = manager.lock("k").ttl(ttl).try_acquire().await;
         let Err(LockError::Config { setting, .. }) = refused else {
             panic!("expected Config for {ttl:?}, got {refused:?}")
@@ -179,5 +282,8 @@ async fn a_ttl_that_cannot_be_kept_is_refused() {
         assert_eq!(setting, "ttl");
     }
     let refused = dlock_runtime::LockManager::connect(Config::default().ttl(seconds(0))).await;
-    assert!(matches!(refused, Err(LockError::Config { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(LockError::Config { .. })),
+        "{refused:?}"
+    );
 }

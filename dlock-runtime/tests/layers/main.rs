@@ -1,6 +1,10 @@
 //! The layers of the runtime over the `memory:` store, with paused time: what
 //! a user would see of scope, gate and lease.
 
+// A body may well give a future as its value.
+#![allow(clippy::async_yields_async)]
+
+mod corners;
 mod gate;
 mod lease;
 mod run;
@@ -21,7 +25,9 @@ async fn manager() -> (Memory, LockManager) {
 
 /// Another manager of the store: as good as another process.
 async fn connect(memory: &Memory) -> LockManager {
-    LockManager::connect(Config::with_backend(memory.clone())).await.expect("memory connects")
+    LockManager::connect(Config::with_backend(memory.clone()))
+        .await
+        .expect("memory connects")
 }
 
 /// Lets every other task run until all of them wait.

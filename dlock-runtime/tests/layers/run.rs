@@ -13,29 +13,45 @@ async fn the_body_is_never_polled_when_the_lock_was_not_had() {
     let there = connect(&memory).await;
     let guard = there.lock("k").try_acquire().await.expect("free");
     let polled = RefCell::new(false);
-    let request = here.lock("k").patience(dlock_runtime::Patience::Within(seconds(1)));
+    let request = here
+        .lock("k")
+        .patience(dlock_runtime::Patience::Within(seconds(1)));
     let answer = request.run(async { *polled.borrow_mut() = true }).await;
-    assert!(matches!(answer, Err(LockError::Timeout { .. })), "{answer:?}");
+    assert!(
+        matches!(answer, Err(LockError::Timeout { .. })),
+        "{answer:?}"
+    );
     assert!(!*polled.borrow());
     guard.release().await.expect("held");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_the_body_owns_is_dropped_before_the_lock_goes_back() {
-    struct Dropped<'a>(&'a RefCell<Vec<bool>>, dlock_runtime::backend::memory::Memory);
+    struct Dropped<'a>(
+        &'a RefCell<Vec<bool>>,
+        dlock_runtime::backend::memory::Memory,
+    );
     impl Drop for Dropped<'_> {
         fn drop(&mut self) {
             use dlock_runtime::backend::Backend;
             let mut inspect = pin!(self.1.inspect("k"));
-            let poll = inspect.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            let Poll::Ready(Ok(info)) = poll else { panic!("memory answers at once") };
+            let poll = inspect
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()));
+            let Poll::Ready(Ok(info)) = poll else {
+                panic!("memory answers at once")
+            };
             self.0.borrow_mut().push(info.is_some());
         }
     }
     let (memory, manager) = manager().await;
     let held = RefCell::new(Vec::new());
     let owned = Dropped(&held, memory.clone());
-    manager.lock("k").run(async move { drop(owned) }).await.expect("free");
+    manager
+        .lock("k")
+        .run(async move { drop(owned) })
+        .await
+        .expect("free");
     // Ended, dropped while it waits, and lost.
     let owned = Dropped(&held, memory.clone());
     let waiting = manager.lock("k").run(async move {
@@ -52,9 +68,17 @@ async fn what_the_body_owns_is_dropped_before_the_lock_goes_back() {
 async fn a_panic_gives_the_lock_back() {
     let (_, manager) = manager().await;
     let here = manager.clone();
-    let task = tokio::spawn(async move { here.lock("k").run(async { panic!("on purpose") }).await });
+    let task =
+        tokio::spawn(async move { here.lock("k").run(async { panic!("on purpose") }).await });
     assert!(task.await.expect_err("panics").is_panic());
-    manager.lock("k").acquire().await.expect("given back").release().await.expect("held");
+    manager
+        .lock("k")
+        .acquire()
+        .await
+        .expect("given back")
+        .release()
+        .await
+        .expect("held");
 }
 
 /// Dropped at every poll, one by one, with the lock free, held by somebody
@@ -63,7 +87,9 @@ async fn a_panic_gives_the_lock_back() {
 async fn dropped_at_every_poll_it_leaves_nothing() {
     let (memory, here) = manager().await;
     let there = connect(&memory).await;
-    memory.faults().set_delay(Some(std::time::Duration::from_millis(1)));
+    memory
+        .faults()
+        .set_delay(Some(std::time::Duration::from_millis(1)));
     for held in [false, true] {
         for polls in 0..60 {
             let guard = match held {
@@ -101,12 +127,23 @@ async fn dropped_at_every_poll_it_leaves_nothing() {
 fn a_guard_may_be_dropped_outside_a_runtime() {
     let runtime = tokio::runtime::Runtime::new().expect("starts");
     let (_memory, manager) = runtime.block_on(manager());
-    let guard = runtime.block_on(manager.lock("k").try_acquire()).expect("free");
+    let guard = runtime
+        .block_on(manager.lock("k").try_acquire())
+        .expect("free");
     drop(guard);
     runtime.block_on(async {
-        manager.lock("k").try_acquire().await.expect("given back").release().await.expect("held");
+        manager
+            .lock("k")
+            .try_acquire()
+            .await
+            .expect("given back")
+            .release()
+            .await
+            .expect("held");
     });
-    let guard = runtime.block_on(manager.lock("k").try_acquire()).expect("free");
+    let guard = runtime
+        .block_on(manager.lock("k").try_acquire())
+        .expect("free");
     drop(runtime);
     drop(guard);
 }
@@ -116,7 +153,9 @@ fn a_call_outside_a_runtime_is_an_error() {
     let runtime = tokio::runtime::Runtime::new().expect("starts");
     let (_memory, manager) = runtime.block_on(manager());
     let mut acquire = pin!(manager.lock("k").acquire());
-    let poll = acquire.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    let poll = acquire
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()));
     let Poll::Ready(Err(LockError::Unsupported { reason, .. })) = poll else {
         panic!("expected Unsupported, got {poll:?}")
     };
@@ -126,7 +165,9 @@ fn a_call_outside_a_runtime_is_an_error() {
 /// One manager serves one runtime after the other.
 #[test]
 fn a_manager_outlives_the_runtime_that_made_it() {
-    let (_memory, manager) = tokio::runtime::Runtime::new().expect("starts").block_on(manager());
+    let (_memory, manager) = tokio::runtime::Runtime::new()
+        .expect("starts")
+        .block_on(manager());
     for _ in 0..3 {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -135,7 +176,12 @@ fn a_manager_outlives_the_runtime_that_made_it() {
             .expect("starts");
         runtime.block_on(async {
             let body = tokio::time::sleep(seconds(60));
-            manager.lock("k").ttl(seconds(3)).run(body).await.expect("renewed here too");
+            manager
+                .lock("k")
+                .ttl(seconds(3))
+                .run(body)
+                .await
+                .expect("renewed here too");
         });
     }
 }
@@ -151,5 +197,9 @@ fn the_future_is_near_the_size_of_its_body() {
     };
     let size = size_of_val(&body);
     let run = manager.lock("k").run(body);
-    assert!(size_of_val(&run) <= size + 128, "{} over {size}", size_of_val(&run));
+    assert!(
+        size_of_val(&run) <= size + 128,
+        "{} over {size}",
+        size_of_val(&run)
+    );
 }

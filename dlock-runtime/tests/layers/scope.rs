@@ -8,7 +8,9 @@ async fn a_nested_call_has_the_same_token_and_no_wait() {
     let (_, manager) = manager().await;
     let body = async {
         let outer = current().expect("inside").token();
-        let inner = lock("k").patience(Patience::Try).run(async { current().map(|h| h.token()) });
+        let inner = lock("k")
+            .patience(Patience::Try)
+            .run(async { current().map(|h| h.token()) });
         assert_eq!(inner.await.expect("re-enters"), Some(outer));
         assert!(current().expect("still inside").is_held());
     };
@@ -40,8 +42,14 @@ async fn a_spawned_task_queues_unless_in_lock_scope() {
     let body = async {
         // The manager comes along with the scope; the locks must not.
         let outside = tokio::spawn(manager.scope(child())).await.expect("ends");
-        assert!(matches!(outside, Err(LockError::Busy { .. })), "{outside:?}");
-        tokio::spawn(child().in_lock_scope()).await.expect("ends").expect("re-enters");
+        assert!(
+            matches!(outside, Err(LockError::Busy { .. })),
+            "{outside:?}"
+        );
+        tokio::spawn(child().in_lock_scope())
+            .await
+            .expect("ends")
+            .expect("re-enters");
     };
     manager.scope(lock("k").run(body)).await.expect("free");
 }
@@ -61,7 +69,11 @@ async fn the_right_to_reenter_ends_with_the_lock() {
         }))
         .await
         .expect("free");
-    let guard = manager.lock("k").try_acquire().await.expect("the body has ended");
+    let guard = manager
+        .lock("k")
+        .try_acquire()
+        .await
+        .expect("the body has ended");
     go.send(()).expect("the child waits");
     let answer = child.await.expect("ends");
     assert!(matches!(answer, Err(LockError::Busy { .. })), "{answer:?}");
@@ -90,7 +102,11 @@ async fn a_body_that_reentered_keeps_the_lock_until_it_ends() {
     assert!(waits(&mut next).await, "a body inside would run unlocked");
     go.send(()).expect("the child waits");
     assert!(child.await.expect("ends").expect("no loss"));
-    next.await.expect("the child has ended").release().await.expect("held");
+    next.await
+        .expect("the child has ended")
+        .release()
+        .await
+        .expect("held");
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,11 +114,27 @@ async fn writing_inside_ones_own_read_would_deadlock() {
     let (_, manager) = manager().await;
     let body = async {
         let write = lock("k").run(async {}).await;
-        assert!(matches!(write, Err(LockError::WouldDeadlock { .. })), "{write:?}");
-        lock("k").read().run(async {}).await.expect("reading re-enters");
+        assert!(
+            matches!(write, Err(LockError::WouldDeadlock { .. })),
+            "{write:?}"
+        );
+        lock("k")
+            .read()
+            .run(async {})
+            .await
+            .expect("reading re-enters");
     };
-    manager.scope(lock("k").read().run(body)).await.expect("free");
-    let body = async { lock("k").read().run(async {}).await.expect("a writer may read") };
+    manager
+        .scope(lock("k").read().run(body))
+        .await
+        .expect("free");
+    let body = async {
+        lock("k")
+            .read()
+            .run(async {})
+            .await
+            .expect("a writer may read")
+    };
     manager.scope(lock("k").run(body)).await.expect("free");
 }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -39,10 +40,8 @@ impl Faults {
     /// gets the lock. Returns whether anybody held it.
     pub fn take_away(&self, key: &str) -> bool {
         let owners = self.shared.store().take_away(key, Instant::now());
-        let held = !owners.is_empty();
-        // Without a manager there is nobody to tell.
-        let _ = self.shared.losses.send(owners);
-        held
+        self.shared.tell_losses(&owners);
+        !owners.is_empty()
     }
 
     /// Makes every operation fail, those that wait included, until it is set
@@ -65,7 +64,10 @@ pub(super) struct FaultState {
 
 impl Default for FaultState {
     fn default() -> Self {
-        Self { unavailable: watch::Sender::new(false), delay: Mutex::default() }
+        Self {
+            unavailable: watch::Sender::new(false),
+            delay: Mutex::default(),
+        }
     }
 }
 
@@ -74,10 +76,17 @@ impl FaultState {
     pub(super) async fn pass(&self) -> Result<(), BackendError> {
         let delay = *self.delay();
         if let Some(delay) = delay {
+            if Handle::try_current().is_err() {
+                return Err(BackendError::unavailable(
+                    "no runtime to wait on for the delay",
+                ));
+            }
             tokio::time::sleep(delay).await;
         }
         if *self.unavailable.borrow() {
-            return Err(BackendError::unavailable("the memory store was made unavailable"));
+            return Err(BackendError::unavailable(
+                "the memory store was made unavailable",
+            ));
         }
         Ok(())
     }
@@ -90,6 +99,8 @@ impl FaultState {
     }
 
     fn delay(&self) -> MutexGuard<'_, Option<Duration>> {
-        self.delay.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.delay
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

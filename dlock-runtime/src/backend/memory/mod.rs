@@ -8,15 +8,15 @@
 mod faults;
 mod store;
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::broadcast;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub use faults::Faults;
 use faults::FaultState;
+pub use faults::Faults;
 use store::{Attempt, Store};
 
 use crate::backend::{
@@ -48,30 +48,41 @@ use crate::backend::{
 #[derive(Debug)]
 pub struct Memory {
     shared: Arc<Shared>,
-    /// Owners whose leases were taken away; each clone hears of all of them.
-    losses: tokio::sync::Mutex<broadcast::Receiver<Vec<Owner>>>,
+    losses: Arc<Losses>,
+}
+
+/// Owners whose leases were taken away; each clone of a store hears of all.
+#[derive(Debug, Default)]
+struct Losses {
+    owners: Mutex<Vec<Owner>>,
+    told: Notify,
 }
 
 #[derive(Debug)]
 struct Shared {
     store: Mutex<Store>,
     faults: FaultState,
-    losses: broadcast::Sender<Vec<Owner>>,
+    clones: Mutex<Vec<Weak<Losses>>>,
 }
 
 impl Memory {
     /// An empty store.
     #[must_use]
     pub fn new() -> Self {
-        let (losses, receiver) = broadcast::channel(1024);
-        Self {
-            shared: Arc::new(Shared {
-                store: Mutex::default(),
-                faults: FaultState::default(),
-                losses,
-            }),
-            losses: tokio::sync::Mutex::new(receiver),
-        }
+        Self::over(Arc::new(Shared {
+            store: Mutex::default(),
+            faults: FaultState::default(),
+            clones: Mutex::default(),
+        }))
+    }
+
+    fn over(shared: Arc<Shared>) -> Self {
+        let losses = Arc::new(Losses::default());
+        let mut clones = shared.clones();
+        clones.retain(|clone| clone.strong_count() > 0);
+        clones.push(Arc::downgrade(&losses));
+        drop(clones);
+        Self { shared, losses }
     }
 
     /// What a test can make go wrong in this store and its clones.
@@ -89,17 +100,37 @@ impl Default for Memory {
 
 impl Clone for Memory {
     fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-            losses: tokio::sync::Mutex::new(self.shared.losses.subscribe()),
-        }
+        Self::over(Arc::clone(&self.shared))
     }
 }
 
 impl Shared {
     fn store(&self) -> MutexGuard<'_, Store> {
         // No code of ours panics while it holds this.
-        self.store.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.store
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn clones(&self) -> MutexGuard<'_, Vec<Weak<Losses>>> {
+        self.clones
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn tell_losses(&self, owners: &[Owner]) {
+        for losses in self.clones().iter().filter_map(Weak::upgrade) {
+            losses.owners().extend_from_slice(owners);
+            losses.told.notify_waiters();
+        }
+    }
+}
+
+impl Losses {
+    fn owners(&self) -> MutexGuard<'_, Vec<Owner>> {
+        self.owners
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -127,7 +158,11 @@ impl Backend for Memory {
     async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
         self.shared.faults.pass().await?;
         // Dropped from here on, the place or the grant is given back.
-        let mut place = Place { shared: &self.shared, request, given_up: true };
+        let mut place = Place {
+            shared: &self.shared,
+            request,
+            given_up: true,
+        };
         loop {
             let attempt = self.shared.store().acquire(request, Instant::now());
             let (mut granted, until) = match attempt {
@@ -154,7 +189,10 @@ impl Backend for Memory {
             Ok(()) => {
                 let mut store = self.shared.store();
                 let now = Instant::now();
-                requests.iter().map(|request| Ok(store.renew(request, now))).collect()
+                requests
+                    .iter()
+                    .map(|request| Ok(store.renew(request, now)))
+                    .collect()
             }
             Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
         }
@@ -176,14 +214,15 @@ impl Backend for Memory {
     }
 
     async fn next_losses(&self) -> Vec<Owner> {
-        let mut losses = self.losses.lock().await;
         loop {
-            match losses.recv().await {
-                Ok(owners) => return owners,
-                // What was missed shows at the next renewal.
-                Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+            let told = self.losses.told.notified();
+            tokio::pin!(told);
+            told.as_mut().enable();
+            let owners = std::mem::take(&mut *self.losses.owners());
+            if !owners.is_empty() {
+                return owners;
             }
+            told.await;
         }
     }
 }

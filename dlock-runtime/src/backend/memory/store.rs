@@ -7,9 +7,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::backend::{
-    Grant, HolderInfo, LockInfo, Mode, Owner, Released, Renewed, Request,
-};
+use crate::backend::{Grant, HolderInfo, LockInfo, Mode, Owner, Released, Renewed, Request};
 use crate::token::{FencingToken, TOKENS_PER_GRANT};
 
 /// Locks that expired without being released are swept when so many more have
@@ -56,7 +54,11 @@ pub(super) enum Attempt {
 
 impl Default for Store {
     fn default() -> Self {
-        Self { locks: HashMap::new(), next_token: TOKENS_PER_GRANT, sweep_at: SWEEP_STEP }
+        Self {
+            locks: HashMap::new(),
+            next_token: TOKENS_PER_GRANT,
+            sweep_at: SWEEP_STEP,
+        }
     }
 }
 
@@ -75,12 +77,19 @@ impl Store {
     /// place that the owner has.
     pub(super) fn acquire(&mut self, request: &Request, now: Instant) -> Attempt {
         let lock = self.lock(request, now);
-        if let Some(holder) = lock.holders.iter_mut().find(|held| held.owner == request.owner) {
+        if let Some(holder) = lock
+            .holders
+            .iter_mut()
+            .find(|held| held.owner == request.owner)
+        {
             // Granted while it waited; the lease begins when it knows.
             holder.expires = now + request.ttl;
             return Attempt::Granted(self.grant(now));
         }
-        let place = lock.queue.iter().position(|waiter| waiter.request.owner == request.owner);
+        let place = lock
+            .queue
+            .iter()
+            .position(|waiter| waiter.request.owner == request.owner);
         if place.is_none() && lock.queue.is_empty() && lock.admits(request.mode) {
             lock.hold(request, now);
             return Attempt::Granted(self.grant(now));
@@ -88,15 +97,24 @@ impl Store {
         let (sender, granted) = oneshot::channel();
         match place.and_then(|place| lock.queue.get_mut(place)) {
             Some(waiter) => waiter.granted = sender,
-            None => lock.queue.push_back(Waiter { request: request.clone(), granted: sender }),
+            None => lock.queue.push_back(Waiter {
+                request: request.clone(),
+                granted: sender,
+            }),
         }
         let until = lock.holders.iter().map(|holder| holder.expires).min();
-        Attempt::Queued { granted, until: until.unwrap_or(now) }
+        Attempt::Queued {
+            granted,
+            until: until.unwrap_or(now),
+        }
     }
 
     pub(super) fn renew(&mut self, request: &Request, now: Instant) -> Renewed {
         let lock = self.lock(request, now);
-        let holder = lock.holders.iter_mut().find(|held| held.owner == request.owner);
+        let holder = lock
+            .holders
+            .iter_mut()
+            .find(|held| held.owner == request.owner);
         let answer = match holder {
             Some(holder) => {
                 holder.expires = now + request.ttl;
@@ -114,15 +132,22 @@ impl Store {
         let holders = lock.holders.len();
         lock.holders.retain(|holder| holder.owner != request.owner);
         let released = lock.holders.len() < holders;
-        lock.queue.retain(|waiter| waiter.request.owner != request.owner);
+        lock.queue
+            .retain(|waiter| waiter.request.owner != request.owner);
         lock.admit_waiters(now);
         self.forget_if_free(&request.key);
-        if released { Released::Released } else { Released::NotHeld }
+        if released {
+            Released::Released
+        } else {
+            Released::NotHeld
+        }
     }
 
     /// Ends every lease on a key, and says whose they were.
     pub(super) fn take_away(&mut self, key: &str, now: Instant) -> Vec<Owner> {
-        let Some(lock) = self.locks.get_mut(key) else { return Vec::new() };
+        let Some(lock) = self.locks.get_mut(key) else {
+            return Vec::new();
+        };
         let owners = lock.holders.drain(..).map(|holder| holder.owner).collect();
         lock.admit_waiters(now);
         self.forget_if_free(key);
@@ -140,7 +165,9 @@ impl Store {
     pub(super) fn list(&mut self, prefix: &str, now: Instant) -> Vec<LockInfo> {
         self.sweep(now);
         let locks = self.locks.iter().filter(|(key, _)| key.starts_with(prefix));
-        locks.filter_map(|(key, lock)| lock.info(key, now)).collect()
+        locks
+            .filter_map(|(key, lock)| lock.info(key, now))
+            .collect()
     }
 
     /// The lock of a request, without what has expired.
@@ -205,7 +232,9 @@ impl Lock {
             if !waiter.granted.is_closed() && !self.admits(waiter.request.mode) {
                 return;
             }
-            let Some(waiter) = self.queue.pop_front() else { return };
+            let Some(waiter) = self.queue.pop_front() else {
+                return;
+            };
             // A waiter that has gone is skipped; one that goes just now gives
             // the lock back by itself.
             if waiter.granted.send(()).is_ok() {
@@ -220,6 +249,11 @@ impl Lock {
             let left = holder.expires.saturating_duration_since(now);
             HolderInfo::new(holder.owner.to_string(), Some(left))
         });
-        Some(LockInfo::new(key.to_owned(), mode, holders.collect(), self.queue.len()))
+        Some(LockInfo::new(
+            key.to_owned(),
+            mode,
+            holders.collect(),
+            self.queue.len(),
+        ))
     }
 }

@@ -1,0 +1,218 @@
+//! All leases of one manager: how they are taken, and who keeps them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use tokio::runtime;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::release::Returns;
+use super::{Keeper, Lease, OwnedLease};
+use crate::backend::{Backend, BackendError, Grant, Owner, Renewed, Request};
+use crate::error::LockError;
+use crate::executor::{Executor, check_timers, current_runtime};
+
+/// All leases of one manager.
+#[derive(Debug)]
+pub(crate) struct Leases {
+    backend: Arc<dyn Backend>,
+    executor: Executor,
+    /// One keeper; for the `memory:` store, one for each runtime that takes
+    /// leases, since there every runtime has a clock of its own.
+    keepers: Mutex<HashMap<runtime::Id, Arc<Keeper>>>,
+    returns: Returns,
+    shutdown: CancellationToken,
+}
+
+impl Leases {
+    pub(crate) fn new(backend: Arc<dyn Backend>, executor: Executor) -> Self {
+        Self {
+            backend,
+            executor,
+            keepers: Mutex::default(),
+            returns: Returns::default(),
+            shutdown: CancellationToken::new(),
+        }
+    }
+
+    pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    pub(crate) fn executor(&self) -> &Executor {
+        &self.executor
+    }
+
+    pub(super) fn returns(&self) -> &Returns {
+        &self.returns
+    }
+
+    /// Cancelled when the manager is shut down.
+    pub(crate) fn shutdown_token(&self) -> &CancellationToken {
+        &self.shutdown
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.executor.clock().now()
+    }
+
+    /// Takes a lease if the key is free.
+    pub(crate) async fn try_acquire(
+        self: &Arc<Self>,
+        request: Request,
+    ) -> Result<Option<OwnedLease>, BackendError> {
+        match self.backend.try_acquire(&request).await? {
+            Some(grant) => self.own(request, grant).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes a lease, waiting in the store's queue.
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        request: Request,
+    ) -> Result<OwnedLease, BackendError> {
+        let grant = self.backend.acquire(&request).await?;
+        self.own(request, grant)
+    }
+
+    fn own(self: &Arc<Self>, request: Request, grant: Grant) -> Result<OwnedLease, BackendError> {
+        let lease = Arc::new(Lease::new(request, grant, self.keeper()));
+        // From here on, dropping it gives it back.
+        let owned = OwnedLease::new(lease, Arc::clone(self));
+        let lease = owned.lease();
+        if lease.is_held() {
+            lease.keeper.reschedule(lease);
+            return Ok(owned);
+        }
+        Err(BackendError::unavailable(format!(
+            "the store took longer to grant the lock than its ttl of {:?}; raise the ttl",
+            lease.ttl()
+        )))
+    }
+
+    /// Makes leases last their whole ttl from now on. Whether they still do
+    /// shows in each of them.
+    pub(crate) async fn renew_now(&self, leases: &[Arc<Lease>]) -> Result<(), BackendError> {
+        let requests: Vec<_> = leases.iter().map(|lease| lease.request.clone()).collect();
+        let answers = self.backend.renew(&requests).await;
+        for (lease, answer) in leases.iter().zip(answers) {
+            let answer: Renewed = answer?;
+            lease.renewed(&answer);
+            lease.keeper.reschedule(lease);
+        }
+        Ok(())
+    }
+
+    /// Refuses a runtime on which this manager's leases could not be kept.
+    pub(crate) fn check_runtime(&self, subject: &str) -> Result<(), LockError> {
+        let runtime = current_runtime(subject)?;
+        match &self.executor {
+            Executor::Thread(_) => Ok(()),
+            // Leases of `memory:` are kept where they are taken. Where there
+            // is a keeper already, there are timers.
+            Executor::Ambient(_) if self.keepers().contains_key(&runtime.id()) => Ok(()),
+            Executor::Ambient(_) => check_timers(subject),
+        }
+    }
+
+    /// The keeper for leases taken by the caller, at work.
+    fn keeper(self: &Arc<Self>) -> Arc<Keeper> {
+        let runtime = self.executor.keeper_runtime();
+        let mut keepers = self.keepers();
+        if let Some(keeper) = keepers.get(&runtime.id()) {
+            return Arc::clone(keeper);
+        }
+        let keeper = Arc::new(Keeper::new(self.executor.clock()));
+        keepers.insert(runtime.id(), Arc::clone(&keeper));
+        drop(keepers);
+        self.put_to_work(Arc::clone(&keeper), &runtime, Vec::new());
+        keeper
+    }
+
+    fn put_to_work(
+        self: &Arc<Self>,
+        keeper: Arc<Keeper>,
+        runtime: &runtime::Handle,
+        ended: Vec<runtime::Id>,
+    ) {
+        let work = Arc::clone(&keeper).work(Arc::clone(&self.backend), Arc::downgrade(self));
+        let at_work = AtWork {
+            keeper,
+            leases: Arc::downgrade(self),
+            runtime: runtime.id(),
+            ended,
+        };
+        runtime.spawn(async move {
+            let _at_work = at_work;
+            work.await;
+        });
+    }
+
+    /// Ends the leases that the store says are gone.
+    pub(super) fn taken_away(&self, owners: &HashSet<Owner>) {
+        let keepers: Vec<_> = self.keepers().values().cloned().collect();
+        for keeper in keepers {
+            keeper.taken_away(owners);
+        }
+    }
+
+    /// Waits until every lease on its way back has arrived or run out.
+    /// Leases held back by `min_hold` are left to the store to expire.
+    pub(crate) async fn shutdown(&self) {
+        self.shutdown.cancel();
+        self.returns.none_left().await;
+    }
+
+    fn keepers(&self) -> MutexGuard<'_, HashMap<runtime::Id, Arc<Keeper>>> {
+        // No code of ours panics while it holds this.
+        self.keepers
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Drop for Leases {
+    fn drop(&mut self) {
+        for keeper in self.keepers().values() {
+            keeper.close();
+        }
+        let backend = Arc::clone(&self.backend);
+        self.executor
+            .spawn_release(async move { backend.stop().await });
+    }
+}
+
+/// A keeper's task. When it ends, with its runtime or by a panic, the next
+/// lease gets another keeper, and the leases that this one has are kept on a
+/// runtime that took one of them.
+struct AtWork {
+    keeper: Arc<Keeper>,
+    leases: Weak<Leases>,
+    runtime: runtime::Id,
+    /// Where this keeper was at work before.
+    ended: Vec<runtime::Id>,
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        let Some(leases) = self.leases.upgrade() else {
+            return self.keeper.forget_all();
+        };
+        let mut keepers = leases.keepers();
+        if keepers
+            .get(&self.runtime)
+            .is_some_and(|keeper| Arc::ptr_eq(keeper, &self.keeper))
+        {
+            keepers.remove(&self.runtime);
+        }
+        drop(keepers);
+        let mut ended = std::mem::take(&mut self.ended);
+        ended.push(self.runtime);
+        match self.keeper.home_other_than(&ended) {
+            Some(home) => leases.put_to_work(Arc::clone(&self.keeper), &home, ended),
+            None => self.keeper.forget_all(),
+        }
+    }
+}
