@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_runtime::backend::redis::Redis;
 use dlock_runtime::backend::{Backend, BackendErrorKind, Mode, Released, Renewed, TokenTier};
 
-use crate::support::{LONG, Server, read, soon, started, take, token, write};
+use crate::support::{LONG, Server, read, soon, started, take, token, until, write};
 
 #[tokio::test]
 async fn a_lock_has_one_holder() {
@@ -116,6 +116,28 @@ async fn what_dlock_did_not_write_is_named_and_left_alone() {
     assert_eq!(server.keys(), keys);
     assert_eq!(server.run::<String>(&["GET", "dlock:{string}"]), "mine");
     assert_eq!(server.run::<u64>(&["LLEN", "dlock:{list}"]), 1);
+}
+
+/// A lock for which there is no token is not had, and not left behind.
+#[tokio::test]
+async fn a_failed_script_leaves_nothing() {
+    let server = Server::start();
+    let redis = started(&server.url()).await;
+    for value in ["many", "1.5"] {
+        server.run::<()>(&["SET", "dlock:token", value]);
+        for request in [write("a"), read("a")] {
+            let tried = redis.try_acquire(&request).await.map(drop);
+            let acquired = soon("an error", redis.acquire(&request)).await.map(drop);
+            for error in [tried.unwrap_err(), acquired.unwrap_err()] {
+                assert_eq!(error.kind(), BackendErrorKind::Config);
+                assert!(error.to_string().contains("`dlock:token`"), "{error}");
+            }
+            until("nothing to be left", || async {
+                server.keys() == ["dlock:token"]
+            })
+            .await;
+        }
+    }
 }
 
 #[tokio::test]
@@ -244,7 +266,7 @@ fn every_runtime_has_its_own_connection() {
         let released = runtime().block_on(redis.release(&request));
         assert_eq!(released.unwrap(), Released::Released);
     }
-    manager.block_on(crate::support::until("closed connections", || async {
+    manager.block_on(until("closed connections", || async {
         // The manager's, and the one that asks.
         clients() == 2
     }));
@@ -286,7 +308,7 @@ async fn a_backend_works_between_start_and_stop() {
     redis.stop().await;
     let late = redis.try_acquire(&write("b")).await.unwrap_err();
     assert_eq!(late.kind(), BackendErrorKind::Unsupported);
-    crate::support::until("closed connections", || async {
+    until("closed connections", || async {
         server.run::<String>(&["CLIENT", "LIST"]).lines().count() == 1
     })
     .await;

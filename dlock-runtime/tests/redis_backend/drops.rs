@@ -244,3 +244,41 @@ async fn what_is_under_way_when_it_is_dropped_is_given_back() {
         }
     }
 }
+
+/// The caller's connection is not the backend's. What was under way over the
+/// one may be run later than what is sent over the other.
+#[test]
+fn what_was_under_way_is_given_back_behind_it() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port);
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime")
+    };
+    let (manager, callers) = (runtime(), runtime());
+    let url = proxy.url();
+    let redis = manager
+        .block_on(manager.spawn(async move { started(&url).await }))
+        .unwrap();
+    callers.block_on(async {
+        let known = write("known");
+        take(&redis, &known).await;
+        release(&redis, &known).await;
+        proxy.silence_last();
+        let request = write("a");
+        let dropped =
+            tokio::time::timeout(Duration::from_millis(50), redis.try_acquire(&request)).await;
+        assert!(dropped.is_err(), "{dropped:?}");
+        until("it to be given back", || async { server.calls("lrem") > 0 }).await;
+        let before = server.calls("set");
+        proxy.resume();
+        until("the late command", || async {
+            server.calls("set") > before
+        })
+        .await;
+        nothing_left(&server, "a").await;
+    });
+}

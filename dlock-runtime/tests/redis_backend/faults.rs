@@ -1,10 +1,11 @@
 //! A network and a server that fail: what is lost, late, silent or refused.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_runtime::backend::redis::Redis;
-use dlock_runtime::backend::{Backend, BackendErrorKind, Released, Renewed};
+use dlock_runtime::backend::{Backend, BackendError, BackendErrorKind, Released, Renewed};
 
 use crate::support::{
     Flow, Proxy, Server, lock_value, queue_of, queued, read, release, soon, started, take, until,
@@ -64,27 +65,16 @@ async fn forgotten_scripts_are_sent_again() {
     }
 }
 
-/// The `SET` is held back on its way until long after the caller has given up.
-/// It locks the key for nobody, but not for long.
+/// The `SET` is kept back on its way until its caller has given up and all
+/// seems to be given back. It locks the key for nobody, but not for long.
 #[tokio::test]
 async fn a_set_that_arrives_late_leaves_no_ghost() {
     let server = Server::start();
     let proxy = Proxy::to(server.port);
     let redis = impatient(&proxy.url()).await;
-    proxy.requests(Flow::Hold);
-    let error = soon("an error", redis.try_acquire(&write("a")))
-        .await
-        .unwrap_err();
-    assert_eq!(error.kind(), BackendErrorKind::Unavailable);
-    assert_eq!(lock_value(&server, "a"), "");
-    proxy.requests(Flow::Pass);
-    until("the ghost to go", || async {
-        lock_value(&server, "a").is_empty()
-    })
-    .await;
-    // It may have come and gone; or it is yet to come. In the end it has gone.
-    let sets = || server.calls("set");
-    until("the late command", || async { sets() > 0 }).await;
+    failed_and_given_back(&server, &proxy, redis.try_acquire(&write("a"))).await;
+    proxy.resume();
+    until("the late command", || async { server.calls("set") > 0 }).await;
     until("the ghost to go", || async {
         lock_value(&server, "a").is_empty()
     })
@@ -96,21 +86,41 @@ async fn a_set_that_arrives_late_leaves_no_ghost() {
 async fn a_place_that_is_taken_late_is_left_again() {
     let server = Server::start();
     let proxy = Proxy::to(server.port);
-    let (redis, other) = (impatient(&proxy.url()).await, started(&server.url()).await);
+    let redis = impatient(&proxy.url()).await;
     let holder = write("a");
-    take(&other, &holder).await;
-    proxy.requests(Flow::Hold);
-    soon("an error", redis.acquire(&write("a")))
-        .await
-        .unwrap_err();
-    proxy.requests(Flow::Pass);
-    until("the late commands", || async { server.calls("set") > 1 }).await;
+    take(&redis, &holder).await;
+    // Now the server knows the script.
+    assert!(redis.try_acquire(&read("a")).await.unwrap().is_none());
+    failed_and_given_back(&server, &proxy, redis.acquire(&read("a"))).await;
+    let asked = server.calls("rpush");
+    proxy.resume();
+    until("the late command", || async {
+        server.calls("rpush") > asked
+    })
+    .await;
     until("an empty queue", || async {
         queue_of(&server, "a").is_empty()
     })
     .await;
-    release(&other, &holder).await;
-    soon("the lock", other.acquire(&write("a"))).await.unwrap();
+    release(&redis, &holder).await;
+}
+
+/// A call whose first command is kept back, and who can make no second attempt.
+/// Then it is given back, to no effect.
+async fn failed_and_given_back<T: std::fmt::Debug>(
+    server: &Server,
+    proxy: &Proxy,
+    call: impl Future<Output = Result<T, BackendError>>,
+) {
+    proxy.silence();
+    proxy.refuses(true);
+    let error = soon("an error", call).await.unwrap_err();
+    assert_eq!(error.kind(), BackendErrorKind::Unavailable);
+    // Which looks into the queue.
+    let given_back = || server.calls("lrem");
+    let before = given_back();
+    proxy.refuses(false);
+    until("it to be given back", || async { given_back() > before }).await;
 }
 
 /// The lock was taken, but nobody heard of it: the answer is asked for, and the
@@ -225,6 +235,39 @@ async fn a_waiter_on_a_silent_connection_is_served() {
     soon("the waiter", waiter).await.unwrap();
 }
 
+/// The backend cannot be told anything, while its callers can ask.
+#[test]
+fn a_waiter_whom_no_message_can_reach_asks_by_itself() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port);
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime")
+    };
+    let (manager, callers) = (runtime(), runtime());
+    let url = proxy.url();
+    let redis = manager
+        .block_on(manager.spawn(async move { impatient(&url).await }))
+        .unwrap();
+    callers.block_on(async {
+        let (holder, request) = (write("a"), write("a"));
+        take(&redis, &holder).await;
+        let waiter = wait(&redis, &request);
+        queued(&server, "a", 1).await;
+        proxy.refuses(true);
+        server.run::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        // It has asked once more, as the connection broke, and waits on.
+        let asked = || server.calls("evalsha");
+        let before = asked();
+        until("a question", || async { asked() > before }).await;
+        release(&redis, &holder).await;
+        soon("the waiter", waiter).await.unwrap();
+    });
+}
+
 #[tokio::test]
 async fn an_outage_is_reported_and_heals() {
     let mut server = Server::start();
@@ -232,7 +275,7 @@ async fn an_outage_is_reported_and_heals() {
     let held = write("held");
     take(&redis, &held).await;
     server.kill();
-    let unavailable = |what: &str, error: Option<dlock_runtime::backend::BackendError>| {
+    let unavailable = |what: &str, error: Option<BackendError>| {
         let error = error.unwrap_or_else(|| panic!("{what} did not fail"));
         assert_eq!(
             error.kind(),

@@ -302,34 +302,20 @@ fn paused_time_neither_ends_nor_spoils_a_wait() {
         .build()
         .expect("a runtime");
     let (holder, request) = (write("a"), write("a"));
-    let waiter = paused.block_on(async {
-        take(&redis, &holder).await;
+    paused.block_on(take(&redis, &holder));
+    let waiter = {
+        let _entered = paused.enter();
         wait(&redis, &request)
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            manager.block_on(async {
+                queued(&server, "a", 1).await;
+                release(&redis, &holder).await;
+            });
+        });
+        paused.block_on(waiter).unwrap();
     });
-    let released = manager.spawn({
-        let (redis, holder) = (Arc::clone(&redis), holder.clone());
-        let server = server.url();
-        async move {
-            // By a client of its own: the other runtime is waiting.
-            let client = redis::Client::open(server).unwrap();
-            let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-            until("the waiter", || {
-                let mut connection = connection.clone();
-                async move {
-                    let length: redis::RedisResult<u64> = redis::cmd("LLEN")
-                        .arg("dlock:{a}:queue")
-                        .query_async(&mut connection)
-                        .await;
-                    length == Ok(1)
-                }
-            })
-            .await;
-            let _ = &mut connection;
-            release(&redis, &holder).await;
-        }
-    });
-    paused.block_on(waiter).unwrap();
-    manager.block_on(released).unwrap();
     let started = std::time::Instant::now();
     paused.block_on(release(&redis, &request));
     assert!(started.elapsed() < Duration::from_secs(5));

@@ -262,3 +262,44 @@ fn find(lanes: &[(Id, Arc<Lane>)], runtime: Id) -> Option<Arc<Lane>> {
 fn new_backoff() -> Backoff {
     Backoff::new(Duration::from_millis(20), Duration::from_millis(500))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::clock::Clock;
+    use super::super::settings::Settings;
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime")
+    }
+
+    #[test]
+    fn a_runtime_that_ends_takes_its_lane_with_it() {
+        let manager = runtime();
+        let settings = Settings::from_url("redis://127.0.0.1:1").expect("a valid URL");
+        let connections = {
+            let _entered = manager.enter();
+            Connections::new(Arc::new(Connector {
+                place: settings.place(),
+                settings,
+                clock: Clock::of_this_runtime().expect("a runtime"),
+            }))
+        };
+        let lanes = || connections.lanes.read().expect("no panic").len();
+        let kept = runtime();
+        let lane = kept.block_on(async { connections.here() });
+        for _ in 0..3 {
+            let ends = runtime();
+            let lane = ends.block_on(async { connections.here() }).expect("a lane");
+            assert_eq!(lanes(), 2);
+            drop(ends);
+            assert!(matches!(&*lane.state.borrow(), State::Gone));
+        }
+        assert_eq!(lanes(), 1);
+        let again = kept.block_on(async { connections.here() });
+        assert!(Arc::ptr_eq(&lane.expect("a lane"), &again.expect("a lane")));
+    }
+}

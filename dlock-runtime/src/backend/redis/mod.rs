@@ -15,7 +15,7 @@
 //!   if Redis loses its data, unless its clock goes back or it has granted more
 //!   than 15,000 locks a second on average.
 //!
-//! What each part does is said at the top of its file; [`names`] lists the keys.
+//! What each part does is said at the top of its file; `names.rs` lists the keys.
 
 mod acquire;
 mod call;
@@ -146,13 +146,17 @@ impl Backend for Redis {
     }
 
     async fn start(&self) -> Result<(), BackendError> {
-        let core = Core::start(self.settings.clone()).await?;
-        self.core.set(core).map_err(|_| {
+        let twice = || {
             BackendError::new(
                 BackendErrorKind::Unsupported,
                 "the Redis backend was started twice",
             )
-        })
+        };
+        if self.core.get().is_some() {
+            return Err(twice());
+        }
+        let core = Core::start(self.settings.clone()).await?;
+        self.core.set(core).map_err(|_| twice())
     }
 
     async fn stop(&self) {

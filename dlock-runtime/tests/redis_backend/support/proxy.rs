@@ -31,8 +31,8 @@ pub(crate) enum Flow {
 struct Rules {
     requests: Flow,
     answers: Flow,
-    /// Connections with a lower number are silent for good.
-    silent_below: u64,
+    /// The connections from the first to before the second number are silent.
+    silent: (u64, u64),
     /// Connections with a lower number are closed.
     closed_below: u64,
     /// How many connections there have been.
@@ -51,7 +51,7 @@ impl Proxy {
         let rules = Arc::new(watch::Sender::new(Rules {
             requests: Flow::Pass,
             answers: Flow::Pass,
-            silent_below: 0,
+            silent: (0, 0),
             closed_below: 0,
             connections: 0,
             refuses: false,
@@ -86,10 +86,23 @@ impl Proxy {
         self.rules.send_modify(|rules| rules.answers = flow);
     }
 
-    /// The connections that are open now stay open, and say nothing any more.
+    /// The connections that are open now stay open, and nothing comes over them.
     pub(crate) fn silence(&self) {
         self.rules
-            .send_modify(|rules| rules.silent_below = rules.connections);
+            .send_modify(|rules| rules.silent = (0, rules.connections));
+    }
+
+    /// The same, but only the connection that was made last.
+    pub(crate) fn silence_last(&self) {
+        self.rules.send_modify(|rules| {
+            rules.silent = (rules.connections.saturating_sub(1), rules.connections);
+        });
+    }
+
+    /// What the silent connections have kept back goes on, even if whoever sent
+    /// it has closed them meanwhile.
+    pub(crate) fn resume(&self) {
+        self.rules.send_modify(|rules| rules.silent = (0, 0));
     }
 
     /// Closes the connections that are open now.
@@ -101,11 +114,6 @@ impl Proxy {
     /// Whether new connections are closed at once.
     pub(crate) fn refuses(&self, refuses: bool) {
         self.rules.send_modify(|rules| rules.refuses = refuses);
-    }
-
-    /// How many connections there have been.
-    pub(crate) fn connections(&self) -> u64 {
-        self.rules.borrow().connections
     }
 }
 
@@ -178,7 +186,7 @@ impl Pump {
             } else {
                 rules.answers
             };
-            if number < rules.silent_below {
+            if (rules.silent.0..rules.silent.1).contains(&number) {
                 Flow::Hold
             } else {
                 flow
