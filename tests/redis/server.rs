@@ -29,7 +29,7 @@ async fn tokens_are_strict_where_redis_keeps_every_write() {
     for _ in 0..3 {
         let guard = manager
             .lock("key")
-            .fenced()
+            .fenced(true)
             .acquire()
             .await
             .expect("the lock");
