@@ -3,10 +3,15 @@
 mod conformance;
 mod support;
 
-use dlock::Config;
+use dlock::{Config, LockError, LockManager};
+use std::time::Duration;
+
 use dlock::backend::memory::Memory;
 
+use tokio::time::Instant;
+
 use conformance::{Store, conformance};
+use support::wait::HANG;
 
 struct MemoryStore(Memory);
 
@@ -37,3 +42,81 @@ impl Store for MemoryStore {
 }
 
 conformance!(crate::MemoryStore);
+
+/// With paused time, a test of code that uses locks waits for no ttl.
+#[tokio::test(start_paused = true)]
+async fn paused_time_drives_it() {
+    let hour = Duration::from_secs(3600);
+    let real = std::time::Instant::now();
+    let memory = Memory::new();
+    let here = connect(&memory).await;
+    let there = connect(&memory).await;
+
+    let start = Instant::now();
+    let fixed = here.lock("fixed").ttl(hour).renew(false);
+    std::mem::forget(fixed.acquire().await.expect("the lock"));
+    drop(there.lock("fixed").acquire().await.expect("the lock"));
+    assert!(start.elapsed() >= hour);
+
+    let renewed = here
+        .lock("renewed")
+        .ttl(hour)
+        .run(tokio::time::sleep(10 * hour));
+    renewed.await.expect("a lease that is renewed");
+    let timeout = there.lock("fixed").acquire().await.expect("the lock");
+    let late = here.lock("fixed").acquire_within(hour).await;
+    assert!(matches!(late, Err(LockError::Timeout { .. })), "{late:?}");
+    drop(timeout);
+    assert!(real.elapsed() < HANG);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_store_can_be_played() {
+    let memory = Memory::new();
+    let manager = connect(&memory).await;
+    let delay = Duration::from_secs(7);
+    memory.faults().set_delay(Some(delay));
+    let start = Instant::now();
+    let guard = manager.lock("key").acquire().await.expect("the lock");
+    assert!(start.elapsed() >= delay);
+    let late = manager.lock("other").acquire_within(delay / 2).await;
+    assert!(matches!(late, Err(LockError::Timeout { .. })), "{late:?}");
+    memory.faults().set_delay(None);
+    guard.release().await.expect("the release");
+    // What the timeout interrupted has left nothing.
+    assert!(manager.list("").await.expect("list").is_empty());
+}
+
+async fn connect(memory: &Memory) -> LockManager {
+    let config = Config::with_backend(memory.clone());
+    LockManager::connect(config).await.expect("memory")
+}
+
+#[test]
+fn memory_is_what_its_url_says() {
+    for url in ["memory:x", "memory://", "memory://host"] {
+        let error = Config::from_url(url).expect_err("not the memory store");
+        assert!(
+            matches!(error, LockError::Config { .. }),
+            "{url}: {error:?}"
+        );
+        assert!(error.to_string().contains("memory:"), "{error}");
+    }
+    assert!(Config::from_url("memory:").is_ok());
+}
+
+/// A store that this build does not have.
+#[cfg(not(feature = "redis"))]
+#[test]
+fn a_feature_that_is_off_is_named() {
+    for url in [
+        "redis://:hunter2@127.0.0.1:6379",
+        "rediss://:hunter2@127.0.0.1",
+    ] {
+        let error = Config::from_url(url).expect_err("without the feature");
+        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+        let message = format!("{error} {error:?}");
+        assert!(message.contains("feature `redis`"), "{message}");
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::LockError;
+use dlock::{LockError, LockManager};
 use tokio::task::JoinSet;
 
 use super::critical::PlainCounter;
@@ -17,37 +17,52 @@ async fn all_done(contenders: JoinSet<Result<(), LockError>>) {
         .expect("the lock");
 }
 
-async fn contenders_add_up<S: Store>(store: &S, contenders: u64) {
-    let manager = process(store).await;
+/// So many managers, each of which stands for a process: among the tasks of
+/// one, its own gate does most of the work, among several the store does.
+async fn managers<S: Store>(store: &S, count: usize) -> Vec<LockManager> {
+    let mut managers = Vec::new();
+    for _ in 0..count {
+        managers.push(process(store).await);
+    }
+    managers
+}
+
+async fn contenders_add_up<S: Store>(store: &S, contenders: usize, processes: usize) {
+    let managers = managers(store, processes).await;
     let counter = Arc::new(PlainCounter::default());
     let mut adding = JoinSet::new();
-    for _ in 0..contenders {
-        let (manager, counter) = (manager.clone(), Arc::clone(&counter));
+    for number in 0..contenders {
+        let (manager, counter) = (managers[number % processes].clone(), Arc::clone(&counter));
         adding.spawn(async move { manager.lock("counter").run(counter.add_one()).await });
     }
     all_done(adding).await;
-    assert_eq!(counter.value(), contenders);
-    nothing_left(&manager).await;
+    assert_eq!(counter.value(), contenders as u64);
+    nothing_left(&managers[0]).await;
 }
 
 pub(crate) async fn ten_contenders_add_up<S: Store>(store: &mut S) {
-    contenders_add_up(store, 10).await;
+    for processes in [1, 10] {
+        contenders_add_up(store, 10, processes).await;
+    }
 }
 
 pub(crate) async fn two_hundred_contenders_add_up<S: Store>(store: &mut S) {
-    contenders_add_up(store, 200).await;
+    for processes in [1, 5] {
+        contenders_add_up(store, 200, processes).await;
+    }
 }
 
 pub(crate) async fn tasks_over_keys_drawn_at_random_add_up<S: Store>(store: &mut S) {
-    const TASKS: u64 = 50;
-    const ROUNDS: u64 = 10;
-    let manager = process(store).await;
+    const TASKS: usize = 50;
+    const ROUNDS: usize = 10;
+    let managers = managers(store, 5).await;
     let counters: Arc<[PlainCounter; 5]> = Arc::default();
     let mut adding = JoinSet::new();
-    for seed in 0..TASKS {
-        let (manager, counters) = (manager.clone(), Arc::clone(&counters));
+    for number in 0..TASKS {
+        let manager = managers[number % managers.len()].clone();
+        let counters = Arc::clone(&counters);
         adding.spawn(async move {
-            let mut random = fastrand::Rng::with_seed(seed);
+            let mut random = fastrand::Rng::with_seed(number as u64);
             for _ in 0..ROUNDS {
                 let drawn = random.usize(..counters.len());
                 let pause = Duration::from_micros(random.u64(..4_000));
@@ -59,15 +74,15 @@ pub(crate) async fn tasks_over_keys_drawn_at_random_add_up<S: Store>(store: &mut
     }
     all_done(adding).await;
     let total: u64 = counters.iter().map(PlainCounter::value).sum();
-    assert_eq!(total, TASKS * ROUNDS);
-    nothing_left(&manager).await;
+    assert_eq!(total, (TASKS * ROUNDS) as u64);
+    nothing_left(&managers[0]).await;
 }
 
 /// A hundred contenders, fifty leases at a time, each renewed several times.
 pub(crate) async fn contenders_that_renew_add_up<S: Store>(store: &mut S) {
-    const CONTENDERS: u64 = 100;
-    const KEYS: u64 = 50;
-    let managers = [process(store).await, process(store).await];
+    const CONTENDERS: usize = 100;
+    const KEYS: usize = 50;
+    let managers = managers(store, 2).await;
     let ttl = store.short_ttl();
     let counters: Arc<Vec<PlainCounter>> =
         Arc::new((0..KEYS).map(|_| PlainCounter::default()).collect());
@@ -79,8 +94,7 @@ pub(crate) async fn contenders_that_renew_add_up<S: Store>(store: &mut S) {
         let counters = Arc::clone(&counters);
         adding.spawn(async move {
             // Between the read and the write, the lease would run out twice.
-            let counter = &counters[usize::try_from(key).expect("a small number")];
-            let body = counter.add_one_slowly(2 * ttl);
+            let body = counters[key].add_one_slowly(2 * ttl);
             manager
                 .lock(format!("counter:{key}"))
                 .ttl(ttl)
@@ -90,29 +104,6 @@ pub(crate) async fn contenders_that_renew_add_up<S: Store>(store: &mut S) {
     }
     all_done(adding).await;
     let counts: Vec<_> = counters.iter().map(PlainCounter::value).collect();
-    assert_eq!(counts, [CONTENDERS / KEYS; KEYS as usize]);
+    assert_eq!(counts, [(CONTENDERS / KEYS) as u64; KEYS]);
     nothing_left(&managers[0]).await;
-}
-
-pub(crate) async fn several_processes_add_up<S: Store>(store: &mut S) {
-    const PROCESSES: u64 = 4;
-    const TASKS: u64 = 8;
-    const ROUNDS: u64 = 10;
-    let counter = Arc::new(PlainCounter::default());
-    let mut adding = JoinSet::new();
-    for _ in 0..PROCESSES {
-        let manager = process(store).await;
-        for _ in 0..TASKS {
-            let (manager, counter) = (manager.clone(), Arc::clone(&counter));
-            adding.spawn(async move {
-                for _ in 0..ROUNDS {
-                    manager.lock("counter").run(counter.add_one()).await?;
-                }
-                Ok(())
-            });
-        }
-    }
-    all_done(adding).await;
-    assert_eq!(counter.value(), PROCESSES * TASKS * ROUNDS);
-    nothing_left(&process(store).await).await;
 }

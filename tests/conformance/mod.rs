@@ -219,7 +219,6 @@ macro_rules! conformance {
                 two_hundred_contenders_add_up
                 tasks_over_keys_drawn_at_random_add_up
                 contenders_that_renew_add_up
-                several_processes_add_up
             }
         }
     };

@@ -176,11 +176,7 @@ impl History {
     /// overlap, tokens that rise, no lost update, and nobody refused but those
     /// that were stopped.
     pub(crate) fn check(&self) {
-        let violations: Vec<_> = self
-            .events
-            .iter()
-            .filter(|event| matches!(event, Event::Violation(_)))
-            .collect();
+        let violations: Vec<_> = self.violations().collect();
         assert!(
             violations.is_empty(),
             "{violations:#?}\nin\n{}",
@@ -196,6 +192,13 @@ impl History {
             "a write was lost in\n{}",
             self.shown()
         );
+    }
+
+    fn violations(&self) -> impl Iterator<Item = &str> {
+        self.events.iter().filter_map(|event| match event {
+            Event::Violation(what) => Some(what.as_str()),
+            _ => None,
+        })
     }
 
     /// How many writes of `worker` were accepted.
@@ -232,5 +235,66 @@ impl History {
             .iter()
             .map(|event| format!("{event:?}\n"))
             .collect()
+    }
+}
+
+/// The judge is judged: it sees each thing that a broken lock would do.
+mod tests {
+    use super::History;
+
+    fn violation(history: &History) -> &str {
+        history.violations().next().unwrap_or("none")
+    }
+
+    #[test]
+    fn a_lock_that_works_is_acquitted() {
+        let mut history = History::default();
+        for token in [64, 65, 128] {
+            history.enter("a", token).expect("a newer token");
+            let value = history.read("a", token).expect("its turn");
+            history.write("a", token, value + 1).expect("its turn");
+            history.leave("a", token).expect("its turn");
+        }
+        history.check();
+        assert_eq!(history.value(), 3);
+    }
+
+    #[test]
+    fn an_overlap_is_seen() {
+        let mut history = History::default();
+        history.enter("a", 64).expect("a newer token");
+        history.enter("b", 128).expect("a newer token");
+        assert!(violation(&history).contains("came in while a"));
+    }
+
+    #[test]
+    fn a_stopped_process_does_not_overlap_but_comes_late() {
+        let mut history = History::default();
+        history.enter("a", 64).expect("a newer token");
+        history.suspended("a");
+        history.enter("b", 128).expect("a newer token");
+        history.resumed("a");
+        history.write("a", 64, 1).expect_err("an older token");
+        history.check();
+    }
+
+    #[test]
+    fn a_token_that_does_not_rise_is_seen() {
+        for token in [64, 63] {
+            let mut history = History::default();
+            history.enter("a", 64).expect("a newer token");
+            history.leave("a", 64).expect("its turn");
+            history.enter("b", token).expect_err("no newer token");
+            assert!(violation(&history).contains("never stopped"));
+        }
+    }
+
+    #[test]
+    fn a_lost_update_is_seen() {
+        let mut history = History::default();
+        history.enter("a", 64).expect("a newer token");
+        history.write("a", 64, 1).expect("its turn");
+        history.write("a", 64, 1).expect("its turn");
+        assert!(violation(&history).contains("wrote 1 over 1"));
     }
 }
