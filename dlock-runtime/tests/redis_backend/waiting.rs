@@ -7,8 +7,8 @@ use std::time::Duration;
 use dlock_runtime::backend::{Backend, Released};
 
 use crate::support::{
-    LONG, Server, child, lock_value, queue_of, queued, release, soon, started, take, token, until,
-    wait, write,
+    LONG, Server, child, lock_value, queue_of, queued, read, release, soon, started, take, token,
+    until, wait, write,
 };
 
 #[tokio::test]
@@ -231,16 +231,53 @@ async fn a_waiter_who_does_not_listen_is_passed_over_for_now() {
     assert_eq!(queue_of(&server, "a"), deaf);
     soon("the waiter", waiter).await.unwrap();
 
-    // Nobody else waits: now it is its turn, but not for long.
+    // Nobody else waits: the lock is free for whoever comes, and the place is
+    // kept.
     release(&redis, &request).await;
+    for next in [read("a"), write("a")] {
+        assert_eq!(lock_value(&server, "a"), "");
+        assert_eq!(queue_of(&server, "a"), deaf);
+        take(&redis, &next).await;
+        release(&redis, &next).await;
+    }
+    // Now they listen.
+    let mut connection = server.connection();
+    let mut listener = connection.as_pubsub();
+    listener.subscribe("dlock:wake:deaf.1").unwrap();
+    take(&redis, &holder).await;
+    let waiter = wait(&redis, &request);
+    queued(&server, "a", 3).await;
+    release(&redis, &holder).await;
     assert_eq!(lock_value(&server, "a"), "w:1.1+");
+    let message: String = listener.get_message().unwrap().get_payload().unwrap();
+    assert_eq!(message, format!("{} dlock:{{a}}", deaf[0]));
+    waiter.abort();
+}
+
+/// It is alive and listens, but its task is not polled.
+#[tokio::test]
+async fn a_waiter_who_does_not_answer_is_not_waited_for_long() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let (holder, request) = (write("a"), write("a"));
+    take(&redis, &holder).await;
+    let mut stuck = Box::pin(redis.acquire(&request));
+    tokio::select! {
+        granted = &mut stuck => panic!("{granted:?} while it was held"),
+        () = queued(&server, "a", 1) => {}
+    }
+    release(&redis, &holder).await;
+    assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
     assert!(server.run::<u64>(&["PTTL", "dlock:{a}"]) <= 3000);
-    server.run::<u64>(&["DEL", "dlock:alive:deaf.1"]);
     let next = write("a");
-    soon("whoever comes next", redis.acquire(&next))
-        .await
-        .unwrap();
+    soon("the next", redis.acquire(&next)).await.unwrap();
     release(&redis, &next).await;
+    // It does not believe in the grant that it missed.
+    let grant = soon("the late one", stuck).await.unwrap();
+    assert!(token(&grant) > 0);
+    assert_eq!(lock_value(&server, "a"), format!("w:{}", request.owner));
+    assert!(server.run::<u64>(&["PTTL", "dlock:{a}"]) > 3000);
+    release(&redis, &request).await;
 }
 
 /// `SIGKILL` while waiting: the connection is closed at once, and with it the

@@ -8,8 +8,8 @@
 //!   channel of that waiter's process.
 //! - A message is a hint. The waiter that it wakes asks the server, and once a
 //!   second the process looks at all the locks it waits for, so a lost message
-//!   costs a second. Only in that second, after a holder has died, may a
-//!   newcomer overtake.
+//!   costs a second. Only for that second, when a holder has died or the next in
+//!   the queue does not listen, may a newcomer overtake.
 //! - Fencing tokens come from one counter for all locks, which is lifted to the
 //!   server's clock (in microseconds) on every new connection: they rise even
 //!   if Redis loses its data, unless its clock goes back or it has granted more

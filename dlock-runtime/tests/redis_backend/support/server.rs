@@ -134,6 +134,11 @@ impl Server {
         line.query(&mut connection)
     }
 
+    pub(crate) fn connection(&self) -> redis::Connection {
+        let client = redis::Client::open(("127.0.0.1", self.port)).expect("an address");
+        client.get_connection().expect("a connection")
+    }
+
     /// The names of all keys, in order.
     pub(crate) fn keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.run(&["KEYS", "*"]);

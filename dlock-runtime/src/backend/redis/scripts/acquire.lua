@@ -36,7 +36,8 @@ end
 
 local function take()
   if mode == 'w' then
-    redis.call('SET', lock, 'w:' .. owner, 'PX', ARGV[3])
+    local waited = redis.call('EXISTS', queue) == 1 and '+' or ''
+    redis.call('SET', lock, 'w:' .. owner .. waited, 'PX', ARGV[3])
   else
     let_in(owner, ttl, held == 'free')
   end
@@ -63,17 +64,15 @@ if held == 'free' or (held == 'read' and mode == 'r') then
   if waits then
     enqueue()
   end
-  local given, mine = advance(held == 'read', entry)
+  local given, mine, blocked = advance(held == 'read', entry)
   if mine then
     return granted()
-  elseif waits or given == 'w' or redis.call('EXISTS', queue) == 1 then
-    return 0
-  elseif given == 'r' and mode == 'w' then
+  elseif blocked or given == 'w' or (given == 'r' and mode == 'w') then
     return 0
   elseif given == 'r' then
     held = 'read'
   end
-  -- Who was queued is dead, or is a reader and has been let in.
+  -- Nobody was there to take it, or only readers with whom to share it.
   return take()
 end
 

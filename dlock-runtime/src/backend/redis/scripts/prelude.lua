@@ -74,15 +74,15 @@ end
 -- reader, to the readers right behind it. With `shared`, readers hold the lock
 -- and only readers can be let in. `here` is the entry of the caller, who is
 -- alive for certain and needs no message. Returns the mode that was given, if
--- any, and whether the caller is among them.
+-- any; whether the caller is among them; and whether a writer waits next.
 --
 -- A waiter whose process has not been heard of for ALIVE_MS is dropped. One
 -- whose process is alive but does not listen just now keeps its place, and the
 -- lock goes to the next who listens: a process that was killed is passed over
--- at once, because its connection is closed. If nobody listens the lock goes
--- to the first who is alive, whose process looks for itself every second.
+-- at once, because its connection is closed. If nobody listens the lock stays
+-- free, and who lives finds that out within a second.
 local function advance(shared, here)
-  local given, mine = nil, false
+  local given, mine, blocked = nil, false, false
   local deaf, alive, listens = {}, {}, {}
 
   local function is_alive(process)
@@ -126,6 +126,7 @@ local function advance(shared, here)
     if mode and (caller or is_alive(process)) then
       if mode == 'w' and shared then
         redis.call('LPUSH', queue, entry)
+        blocked = true
         break
       elseif caller or told(process, entry) then
         give(mode, owner, tonumber(ttl), caller)
@@ -135,14 +136,8 @@ local function advance(shared, here)
     end
   end
 
-  local first = 1
-  if deaf[1] and not given and not shared then
-    local mode, owner, ttl = string.match(deaf[1], '^([rw]):(%x+%.%x+):(%d+):')
-    give(mode, owner, tonumber(ttl), false)
-    first = 2
-  end
-  for index = #deaf, first, -1 do
+  for index = #deaf, 1, -1 do
     redis.call('LPUSH', queue, deaf[index])
   end
-  return given, mine
+  return given, mine, blocked
 end
