@@ -39,7 +39,6 @@ install_missing() {
     command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
   done
   [ ${#missing[@]} -eq 0 ] && return
-  say "Installing ${missing[*]}"
   command -v apt-get >/dev/null ||
     stop "These packages are missing, and there is no apt-get to install them: ${missing[*]}"
   if [ "$(id -u)" -ne 0 ]; then
@@ -51,6 +50,7 @@ install_missing() {
   fi
   local install=("${root[@]}" env DEBIAN_FRONTEND=noninteractive
     apt-get install -y --no-install-recommends "${missing[@]}")
+  say "Installing ${missing[*]}"
   # The lists of packages may be missing or old.
   "${install[@]}" || { "${root[@]}" apt-get update && "${install[@]}"; } ||
     stop "apt-get could not install ${missing[*]}"
