@@ -97,7 +97,7 @@ impl<'a> Acquisition<'a> {
             Some([Value::Okay, Value::Int(token)]) => {
                 return self.granted(&connection, token, sent_at).await.map(Some);
             }
-            Some([Value::Nil, _]) => {}
+            Some([Value::Nil, _]) => self.request.is_held_by_somebody(),
             Some([Value::Okay, Value::ServerError(error)]) => {
                 // Taken, but without a token. The script asks for one again.
                 self.trace.left = true;
@@ -122,6 +122,7 @@ impl<'a> Acquisition<'a> {
                 None => self.call.pause().await?,
                 Some(Value::Int(0)) => {
                     self.trace.left = patience == Patience::Queue;
+                    self.request.is_held_by_somebody();
                     self.core.shared.waiters.heard(sent_at);
                     return Ok(None);
                 }

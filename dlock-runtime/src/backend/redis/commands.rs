@@ -27,7 +27,7 @@ pub(super) fn take(request: &Request) -> Cmd {
     let mut set = Cmd::with_capacity(6, 64 + key.len());
     set.arg("SET")
         .arg(Name::lock(key))
-        .arg(Shown(LockValue::writer(*owner)))
+        .arg(LockValue::writer(*owner))
         .arg("NX")
         .arg("PX")
         .arg(ttl_ms(request));
@@ -98,7 +98,7 @@ fn for_holder(write: &'static Script, read: &'static Script, form: Form, request
     let mut command = script.command(form, 1, 2);
     command.arg(Name::lock(key));
     match mode {
-        Mode::Write => command.arg(Shown(LockValue::writer(*owner))),
+        Mode::Write => command.arg(LockValue::writer(*owner)),
         Mode::Read => command.arg(Shown(owner)),
     };
     command
