@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::backend::{Mode, TokenTier};
 use crate::error::LockError;
-use crate::gate::{Entry, Refusal};
+use crate::gate::{Entry, Refusal, Whereabouts};
 use crate::hold::{HeldLock, Hold, Stake, Tenure};
 use crate::key::{LockKey, namespaced};
 use crate::lease::{Lease, Renewals};
@@ -52,10 +52,11 @@ pub(crate) async fn acquire(
         try_only,
         fresh: !options.renew,
     };
+    let whereabouts = Whereabouts::default();
     let locks = async {
         tokio::select! {
             biased;
-            locks = take_all(&manager, &key, entry, &options, &scope) => {
+            locks = take_all(&manager, &key, entry, &options, &scope, &whereabouts) => {
                 // Had or not, it comes too late.
                 if shutdown.is_cancelled() { Err(shut_down()) } else { locks }
             }
@@ -64,13 +65,18 @@ pub(crate) async fn acquire(
     };
     match limit {
         None => locks.await,
-        Some(limit) => match manager.leases().executor().timeout(limit, locks).await {
-            Some(answer) => answer,
-            None => Err(LockError::Timeout {
-                key: key.clone(),
-                waited: limit,
-            }),
-        },
+        Some(limit) => {
+            let outage = || manager.gate().outage(&whereabouts, limit);
+            let executor = manager.leases().executor();
+            match executor.timeout(limit, locks, outage).await {
+                Ok(answer) => answer,
+                Err(None) => Err(LockError::Timeout {
+                    key: key.clone(),
+                    waited: limit,
+                }),
+                Err(Some(outage)) => Err(manager.store_error(subject(), outage)),
+            }
+        }
     }
 }
 
@@ -109,9 +115,10 @@ async fn take_all(
     entry: Entry,
     options: &Options,
     scope: &Scope,
+    whereabouts: &Whereabouts,
 ) -> Result<Stake, LockError> {
     let (mut tenures, locks) = loop {
-        let (tenures, locks) = take_each(manager, key, entry, scope).await?;
+        let (tenures, locks) = take_each(manager, key, entry, scope, whereabouts).await?;
         if entry.fresh && locks.len() > 1 {
             // The first of them has been waiting for the last, and there will
             // be no renewal to make up for it.
@@ -153,6 +160,7 @@ async fn take_each(
     key: &LockKey,
     entry: Entry,
     scope: &Scope,
+    whereabouts: &Whereabouts,
 ) -> Result<(Vec<Tenure>, Vec<HeldLock>), LockError> {
     let written = key.distinct();
     let mut sorted = written.clone();
@@ -162,7 +170,7 @@ async fn take_each(
     for name in sorted {
         let (tenure, lock) = match scope.reenter(manager.id(), &name, entry.mode)? {
             Some((stake, lock)) => (Tenure::Reentered(stake), lock),
-            None => take_one(manager, key, name, entry).await?,
+            None => take_one(manager, key, name, entry, whereabouts).await?,
         };
         tenures.push(tenure);
         locks.push(lock);
@@ -176,11 +184,12 @@ async fn take_one(
     key: &LockKey,
     name: Arc<str>,
     entry: Entry,
+    whereabouts: &Whereabouts,
 ) -> Result<(Tenure, HeldLock), LockError> {
     let full = namespaced(manager.namespace(), &name);
     let turn = manager
         .gate()
-        .enter(full, entry)
+        .enter(full, entry, whereabouts)
         .await
         .map_err(|refusal| match refusal {
             Refusal::Busy => LockError::Busy { key: key.clone() },

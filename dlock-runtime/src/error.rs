@@ -147,6 +147,13 @@ pub enum LossReason {
     /// The store says that somebody else holds the key, or nobody.
     #[error("the store no longer knows this holder")]
     Gone,
+    /// It was not to be renewed (`renew = false`), and the work took longer
+    /// than the ttl.
+    #[error("it was fixed, and the work took longer than its ttl; raise the ttl")]
+    Overran,
+    /// It was renewed up to `max_hold` and no longer.
+    #[error("it was held for its `max_hold`; raise that if the work may take longer")]
+    MaxHold,
     /// No renewal was confirmed in time.
     #[error("its ttl passed without a confirmed renewal")]
     Expired,

@@ -150,7 +150,13 @@ impl Executor {
 
     /// Ends `work` after `limit`. A store elsewhere is waited for by the
     /// machine's clock, whatever a test does to its runtime's.
-    pub(crate) async fn timeout<F: Future>(&self, limit: Duration, work: F) -> Option<F::Output> {
+    /// `why` is asked at that moment, while `work` still stands where it was.
+    pub(crate) async fn timeout<F: Future, E>(
+        &self,
+        limit: Duration,
+        work: F,
+        why: impl FnOnce() -> E,
+    ) -> Result<F::Output, E> {
         let limit = {
             let _entered = match self {
                 // A timer stays with the runtime that it was made in.
@@ -159,10 +165,11 @@ impl Executor {
             };
             tokio::time::sleep(limit)
         };
+        tokio::pin!(work, limit);
         tokio::select! {
             biased;
-            output = work => Some(output),
-            () = limit => None,
+            output = &mut work => Ok(output),
+            () = &mut limit => Err(why()),
         }
     }
 }

@@ -24,8 +24,9 @@ static INITIALIZING: AtomicBool = AtomicBool::new(false);
 /// failure, or if the future is dropped, it may be called again.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_runtime::LockError> {
-/// dlock_runtime::init(dlock_runtime::Config::default()).await?;
+/// # use dlock_runtime as dlock;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+/// dlock::init(dlock::Config::default()).await?;
 /// # Ok(()) }
 /// ```
 pub async fn init(config: Config) -> Result<(), LockError> {

@@ -16,7 +16,8 @@ pub const MAX_KEY_BYTES: usize = 512;
 /// character then ends in [`LockError::InvalidKey`].
 ///
 /// ```
-/// use dlock_runtime::LockKey;
+/// # use dlock_runtime as dlock;
+/// use dlock::LockKey;
 ///
 /// let one = LockKey::from("stock:42");
 /// let both = LockKey::from(["account:7", "account:3"]);

@@ -29,8 +29,9 @@ pub(crate) struct ManagerId(u64);
 /// second store, or for tests that run side by side:
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_runtime::LockError> {
-/// use dlock_runtime::{Config, LockManager};
+/// # use dlock_runtime as dlock;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+/// use dlock::{Config, LockManager};
 ///
 /// let manager = LockManager::connect(Config::default()).await?;
 /// let guard = manager.lock("stock:42").try_acquire().await?;

@@ -18,12 +18,13 @@ use crate::scope::Scope;
 /// of [`LockManager::scope`], else the global one of `dlock::init`.
 ///
 /// ```
+/// # use dlock_runtime as dlock;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::time::Duration;
 ///
-/// dlock_runtime::init(dlock_runtime::Config::default()).await?;
+/// dlock::init(dlock::Config::default()).await?;
 ///
-/// let guard = dlock_runtime::lock("report:2026-11")
+/// let guard = dlock::lock("report:2026-11")
 ///     .ttl(Duration::from_secs(10))
 ///     .acquire_within(Duration::from_secs(2))
 ///     .await?;

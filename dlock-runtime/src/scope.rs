@@ -119,8 +119,9 @@ impl Scope {
 /// token is what guarded writes are sent along with.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_runtime::LockError> {
-/// use dlock_runtime::{Config, LockManager, current};
+/// # use dlock_runtime as dlock;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+/// use dlock::{Config, LockManager, current};
 ///
 /// let manager = LockManager::connect(Config::default()).await?;
 /// let token = manager.lock("report").run(async { current().map(|held| held.token()) }).await?;
@@ -186,8 +187,9 @@ pub trait LockScopeExt: Future + Sized {
     /// until it ends.
     ///
     /// ```
+    /// # use dlock_runtime as dlock;
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use dlock_runtime::{Config, LockManager, LockScopeExt, lock};
+    /// use dlock::{Config, LockManager, LockScopeExt, lock};
     ///
     /// let manager = LockManager::connect(Config::default()).await?;
     /// let body = async {

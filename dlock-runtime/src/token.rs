@@ -16,7 +16,8 @@ pub const TOKENS_PER_GRANT: u64 = 64;
 /// paused past its ttl cannot overwrite the work of its successor.
 ///
 /// ```
-/// use dlock_runtime::FencingToken;
+/// # use dlock_runtime as dlock;
+/// use dlock::FencingToken;
 ///
 /// let (older, newer) = (FencingToken::from(64), FencingToken::from(128));
 /// assert!(older < newer);

@@ -519,3 +519,18 @@ async fn a_deleted_lock_goes_to_its_waiter() {
         .expect("the lock");
     assert!(next.token() > guard.token());
 }
+
+/// A caller whose patience is shorter than the request timeout hears of an
+/// outage too, and not of somebody who would hold the lock.
+#[tokio::test]
+async fn a_short_timeout_does_not_hide_an_outage() {
+    let mut server = RedisServer::start().await;
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let limit = REQUEST_TIMEOUT / 5;
+    let guard = other.lock("key").acquire().await.expect("the lock");
+    let held = manager.lock("key").acquire_within(limit).await;
+    assert!(matches!(held, Err(LockError::Timeout { .. })), "{held:?}");
+    server.shut_down().await;
+    unavailable(within(HANG, manager.lock("key").acquire_within(limit)).await);
+    drop(guard);
+}

@@ -11,11 +11,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
+pub use self::progress::Progress;
 use crate::error::Source;
 use crate::key::MAX_KEY_BYTES;
 use crate::token::FencingToken;
 
 pub mod memory;
+mod progress;
 #[cfg(feature = "redis")]
 pub mod redis;
 
@@ -220,6 +222,7 @@ pub struct Request {
     pub ttl: Duration,
     /// Who asks.
     pub owner: Owner,
+    progress: Progress,
 }
 
 impl Request {
@@ -231,7 +234,19 @@ impl Request {
             mode,
             ttl,
             owner: Owner::unique(),
+            progress: Progress::begin(),
         }
+    }
+
+    /// To be called by a backend when the store has answered that somebody
+    /// holds the lock: a caller who then gives up is told of a timeout, and
+    /// else of a store that does not answer.
+    pub fn is_held_by_somebody(&self) {
+        self.progress.held();
+    }
+
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
     }
 }
 

@@ -27,10 +27,11 @@ const DEFAULT_HANDOFF: u32 = 32;
 /// `Config::default()` is the `memory:` store: locks of this process only.
 ///
 /// ```
+/// # use dlock_runtime as dlock;
 /// use std::time::Duration;
-/// use dlock_runtime::Config;
+/// use dlock::Config;
 ///
-/// # fn main() -> Result<(), dlock_runtime::LockError> {
+/// # fn main() -> Result<(), dlock::LockError> {
 /// let config = Config::from_url("memory:")?
 ///     .namespace("shop")
 ///     .ttl(Duration::from_secs(10))

@@ -22,13 +22,13 @@ use queue::{Delivery, Queue, Waiting};
 use tokio::runtime;
 pub(crate) use turn::Turn;
 
-use crate::backend::{BackendError, Mode, Request};
+use crate::backend::{BackendError, Mode, Progress, Request};
 use crate::lease::{Leases, OwnedLease};
 
 /// A request that waits in the store's queue. It belongs to the gate and not
 /// to the task that polls it: when that task is dropped, the next one goes on
 /// polling, and the place is kept.
-struct Place {
+struct StorePlace {
     request: Pin<Box<dyn Future<Output = Result<OwnedLease, BackendError>> + Send>>,
     /// Where it was begun. Its timers and connections are of that runtime, and
     /// of no use when that has ended: elsewhere, the place is given up.
@@ -64,6 +64,31 @@ pub(crate) struct Entry {
     pub(crate) fresh: bool,
 }
 
+/// Where a caller waits, for when it gives up.
+#[derive(Debug, Default)]
+pub(crate) struct Whereabouts(Mutex<Place>);
+
+#[derive(Debug, Default)]
+enum Place {
+    #[default]
+    Nowhere,
+    InStore(Progress),
+    InProcess(Name),
+}
+
+impl Whereabouts {
+    fn set(&self, place: Place) {
+        *self.place() = place;
+    }
+
+    fn place(&self) -> MutexGuard<'_, Place> {
+        // No code of ours panics while it holds this.
+        self.0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
 /// Why there is no turn.
 #[derive(Clone, Debug)]
 pub(crate) enum Refusal {
@@ -93,9 +118,10 @@ impl Gate {
         self: &Arc<Self>,
         key: Arc<str>,
         entry: Entry,
+        whereabouts: &Whereabouts,
     ) -> Result<Turn, Refusal> {
         if entry.mode != Mode::Write {
-            return self.enter_alone(key, entry).await;
+            return self.enter_alone(key, entry, whereabouts).await;
         }
         let name = Name {
             key,
@@ -104,18 +130,30 @@ impl Gate {
         let delivery = match self.lead_or_queue(name, entry) {
             Ok(baton) => Delivery::Lead(baton),
             Err(None) => return Err(Refusal::Busy),
-            Err(Some(waiting)) => waiting.await,
+            Err(Some(waiting)) => {
+                whereabouts.set(Place::InProcess(waiting.name().clone()));
+                waiting.await
+            }
         };
         match delivery {
             Delivery::Turn(turn) => Ok(turn),
             Delivery::Failed(refusal) => Err(refusal),
-            Delivery::Lead(baton) => baton.lead(entry).await,
+            Delivery::Lead(baton) => {
+                whereabouts.set(Place::InProcess(baton.name.clone()));
+                baton.lead(entry).await
+            }
         }
     }
 
     /// Readers ask the store one by one: each has a lease of its own.
-    async fn enter_alone(&self, key: Arc<str>, entry: Entry) -> Result<Turn, Refusal> {
+    async fn enter_alone(
+        &self,
+        key: Arc<str>,
+        entry: Entry,
+        whereabouts: &Whereabouts,
+    ) -> Result<Turn, Refusal> {
         let request = Request::new(key, entry.mode, entry.ttl);
+        whereabouts.set(Place::InStore(request.progress().clone()));
         let lease = if entry.try_only {
             self.leases
                 .try_acquire(request)
@@ -149,6 +187,23 @@ impl Gate {
         }
     }
 
+    /// For a caller who gives up after waiting this long: why the store counts
+    /// as unavailable, or none if the lock is held by somebody.
+    pub(crate) fn outage(
+        &self,
+        whereabouts: &Whereabouts,
+        waited: Duration,
+    ) -> Option<BackendError> {
+        match &*whereabouts.place() {
+            Place::Nowhere => None,
+            Place::InStore(progress) => progress.outage(waited),
+            Place::InProcess(name) => {
+                let asked = self.queues().get(name).and_then(Queue::asked).cloned();
+                asked.and_then(|progress| progress.outage(waited))
+            }
+        }
+    }
+
     fn queues(&self) -> MutexGuard<'_, HashMap<Name, Queue>> {
         // No code of ours panics while it holds this.
         self.queues
@@ -163,7 +218,7 @@ impl Gate {
 struct Baton {
     gate: Arc<Gate>,
     name: Name,
-    place: Option<Place>,
+    place: Option<StorePlace>,
 }
 
 impl Baton {
@@ -189,11 +244,14 @@ impl Baton {
         let here = runtime::Handle::current().id();
         self.place.take_if(|place| place.runtime != here);
         let request = self.request();
+        if self.place.is_none() {
+            self.set_asked(Some(request.progress().clone()));
+        }
         let leases = &self.gate.leases;
         let place = self.place.get_or_insert_with(|| {
             let leases = Arc::clone(leases);
             let request = Box::pin(async move { leases.acquire(request).await });
-            Place {
+            StorePlace {
                 request,
                 runtime: here,
             }
@@ -206,6 +264,7 @@ impl Baton {
     /// A fresh lease serves those who queue now, up to the limit: whoever
     /// comes later queues behind the other processes that wait in the store.
     fn begin_turns(self, lease: OwnedLease) -> Turn {
+        self.set_asked(None);
         let waiting = self.gate.queues().get(&self.name).map_or(0, Queue::len);
         let handovers = u32::try_from(waiting)
             .unwrap_or(u32::MAX)
@@ -219,6 +278,12 @@ impl Baton {
         let waiters = self.gate.queues().get_mut(&self.name).map(Queue::take_all);
         for waiter in waiters.into_iter().flatten() {
             waiter.deliver(Delivery::Failed(refusal.clone()));
+        }
+    }
+
+    fn set_asked(&self, asked: Option<Progress>) {
+        if let Some(queue) = self.gate.queues().get_mut(&self.name) {
+            queue.set_asked(asked);
         }
     }
 

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use tokio::sync::oneshot;
 
 use super::{Baton, Gate, Name, Refusal, Turn};
+use crate::backend::Progress;
 
 /// What a waiting task is given. Whatever of it is dropped passes itself on.
 #[derive(Debug)]
@@ -21,6 +22,9 @@ pub(super) enum Delivery {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     waiters: VecDeque<Waiter>,
+    /// What the request of whoever leads has heard; none while the lock is held
+    /// in this process.
+    asked: Option<Progress>,
     /// Waiters that were dropped and still stand in the queue.
     gone: usize,
 }
@@ -43,6 +47,14 @@ impl Queue {
         let (sender, receiver) = oneshot::channel();
         self.waiters.push_back(Waiter { sender, fresh });
         receiver
+    }
+
+    pub(super) fn set_asked(&mut self, asked: Option<Progress>) {
+        self.asked = asked;
+    }
+
+    pub(super) fn asked(&self) -> Option<&Progress> {
+        self.asked.as_ref()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -101,6 +113,10 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
+    pub(super) fn name(&self) -> &Name {
+        &self.name
+    }
+
     pub(super) fn new(gate: Arc<Gate>, name: Name, ticket: oneshot::Receiver<Delivery>) -> Self {
         Self {
             gate,

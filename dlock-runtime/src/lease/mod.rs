@@ -138,7 +138,7 @@ impl Lease {
 
     /// Ends a lease that is held, and tells everybody who listens.
     fn lose(&self, reason: LossReason) -> Option<LossReason> {
-        let (listeners, follower) = {
+        let (reason, listeners, follower) = {
             let mut state = self.state();
             match state.phase {
                 Phase::Held if reason == LossReason::Expired => {
@@ -151,8 +151,15 @@ impl Lease {
                 Phase::Lost(before) => return Some(before),
                 Phase::Released => return None,
             }
+            let reason = match (reason, state.renewals) {
+                (LossReason::Expired, Renewals::Never) => LossReason::Overran,
+                (LossReason::Expired, Renewals::Until(end)) if end <= state.deadline => {
+                    LossReason::MaxHold
+                }
+                (reason, _) => reason,
+            };
             state.phase = Phase::Lost(reason);
-            (state.loss.clone(), state.follower.take())
+            (reason, state.loss.clone(), state.follower.take())
         };
         // Outside of the lock: neither a subscriber's code nor a follower's
         // drop is ours.

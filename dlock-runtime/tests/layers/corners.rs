@@ -698,3 +698,37 @@ fn leases_outlive_the_runtime_that_kept_them() {
     tell.send(()).unwrap();
     assert!(taking.block_on(body).unwrap().unwrap());
 }
+
+/// A store that has not answered is not somebody who holds the lock.
+#[tokio::test]
+async fn a_timeout_in_an_outage_is_told_as_one() {
+    let memory = Memory::new();
+    let (here, there) = (connect(&memory).await, connect(&memory).await);
+    let limit = Duration::from_millis(100);
+    memory.faults().set_delay(Some(s(3600)));
+    let mut asked = Vec::new();
+    for read in [false, false, true] {
+        let request = here.lock("k");
+        let request = if read { request.read() } else { request };
+        asked.push(tokio::spawn(request.acquire_within(limit)));
+    }
+    for answer in asked {
+        let answer = answer.await.unwrap();
+        assert!(
+            matches!(answer, Err(LockError::Unavailable { .. })),
+            "{answer:?}"
+        );
+    }
+    memory.faults().set_delay(None);
+    let held = there.lock("k").acquire().await.unwrap();
+    for read in [false, true] {
+        let request = here.lock("k");
+        let request = if read { request.read() } else { request };
+        let answer = request.acquire_within(limit).await;
+        assert!(
+            matches!(answer, Err(LockError::Timeout { .. })),
+            "{answer:?}"
+        );
+    }
+    held.release().await.unwrap();
+}

@@ -34,7 +34,7 @@ async fn a_fixed_lease_ends_with_its_ttl() {
         matches!(
             lost,
             Err(LockError::Lost {
-                reason: LossReason::Expired,
+                reason: LossReason::Overran,
                 ..
             })
         ),
@@ -54,7 +54,11 @@ async fn max_hold_ends_a_body_that_hangs() {
         .max_hold(seconds(60))
         .run(body)
         .await;
-    assert!(matches!(lost, Err(LockError::Lost { .. })), "{lost:?}");
+    let reason = match lost {
+        Err(LockError::Lost { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(reason, LossReason::MaxHold);
     let held = start.elapsed();
     assert!(held > seconds(57) && held < seconds(63), "{held:?}");
 }

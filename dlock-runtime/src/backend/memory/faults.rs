@@ -14,9 +14,10 @@ use crate::backend::BackendError;
 /// locks. Works on all clones of the store, from any thread.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_runtime::LockError> {
-/// use dlock_runtime::backend::memory::Memory;
-/// use dlock_runtime::{Config, LockError, LockManager};
+/// # use dlock_runtime as dlock;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+/// use dlock::backend::memory::Memory;
+/// use dlock::{Config, LockError, LockManager};
 ///
 /// let memory = Memory::new();
 /// let manager = LockManager::connect(Config::with_backend(memory.clone())).await?;

@@ -30,9 +30,10 @@ use crate::backend::{
 /// process, can contend in one test:
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock_runtime::LockError> {
-/// use dlock_runtime::backend::memory::Memory;
-/// use dlock_runtime::{Config, LockError, LockManager};
+/// # use dlock_runtime as dlock;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+/// use dlock::backend::memory::Memory;
+/// use dlock::{Config, LockError, LockManager};
 ///
 /// let memory = Memory::new();
 /// let here = LockManager::connect(Config::with_backend(memory.clone())).await?;
@@ -172,6 +173,7 @@ impl Backend for Memory {
                 }
                 Attempt::Queued { granted, until } => (granted, until),
             };
+            request.is_held_by_somebody();
             // Granted or not, the store is asked again: a grant may have
             // expired before this task got to run, and the holder's lease may
             // have been renewed.

@@ -57,12 +57,13 @@ use super::{
 /// Locks on one Redis server, 6.2 or later.
 ///
 /// ```
+/// # use dlock_runtime as dlock;
 /// use std::time::Duration;
-/// use dlock_runtime::backend::redis::Redis;
+/// use dlock::backend::redis::Redis;
 ///
 /// let store = Redis::from_url("redis://:secret@127.0.0.1:6379/0")?
 ///     .request_timeout(Duration::from_secs(2));
-/// # Ok::<(), dlock_runtime::backend::BackendError>(())
+/// # Ok::<(), dlock::backend::BackendError>(())
 /// ```
 pub struct Redis {
     settings: Settings,

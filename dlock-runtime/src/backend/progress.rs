@@ -1,0 +1,42 @@
+//! What a request that waits has heard from the store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::BackendError;
+
+/// What a request has heard from the store. A caller that gives up asks it
+/// whether the lock was held by somebody, or the store was not there.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    begun: Instant,
+    /// The store has answered that somebody holds the lock.
+    held: Arc<AtomicBool>,
+}
+
+impl Progress {
+    pub(super) fn begin() -> Self {
+        Self {
+            begun: Instant::now(),
+            held: Arc::default(),
+        }
+    }
+
+    pub(super) fn held(&self) {
+        self.held.store(true, Ordering::Relaxed);
+    }
+
+    /// Why the store counts as unavailable for a caller who waited this long,
+    /// if it does.
+    pub(crate) fn outage(&self, waited: Duration) -> Option<BackendError> {
+        // If it was asked just now, by somebody who went before the caller,
+        // nothing can be said of the store.
+        if self.held.load(Ordering::Relaxed) || self.begun.elapsed() < waited / 2 {
+            return None;
+        }
+        Some(BackendError::unavailable(format!(
+            "it has not answered within {waited:?}; check that it runs and can be reached"
+        )))
+    }
+}
