@@ -6,6 +6,8 @@
 mod conformance;
 mod support;
 
+#[path = "redis/acl.rs"]
+mod acl;
 #[path = "redis/bad_input.rs"]
 mod bad_input;
 #[path = "redis/faults.rs"]
