@@ -56,9 +56,16 @@ install_missing() {
     stop "apt-get could not install ${missing[*]}"
 }
 
+# The Rust version that the workspace needs.
+least=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+
 need_rust() {
   command -v cargo >/dev/null ||
     stop "Rust is missing: see https://rustup.rs (cargo must be in the PATH)"
+  local version
+  version=$(cargo --version | cut -d' ' -f2)
+  printf '%s\n' "$least" "$version" | sort -V -C ||
+    stop "Rust $version is too old: dlock needs $least or later (rustup update)"
   cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 ||
     stop "rustfmt or clippy is missing: rustup component add rustfmt clippy"
 }

@@ -33,7 +33,8 @@ pub(crate) enum Store {
 }
 
 impl Arguments {
-    pub(crate) fn parse() -> Result<Self, Box<dyn Error + Send + Sync>> {
+    /// None if the user asks what there is to choose.
+    pub(crate) fn parse() -> Result<Option<Self>, Box<dyn Error + Send + Sync>> {
         let mut arguments = Self {
             orders: 5_000,
             tasks: 32,
@@ -47,6 +48,7 @@ impl Arguments {
         let mut parser = lexopt::Parser::from_env();
         while let Some(argument) = parser.next()? {
             match argument {
+                Short('h') | Long("help") => return Ok(None),
                 Long("orders") => arguments.orders = parser.value()?.parse()?,
                 Long("tasks") => arguments.tasks = parser.value()?.parse()?,
                 Long("processes") => arguments.processes = parser.value()?.parse()?,
@@ -77,7 +79,7 @@ impl Arguments {
         if arguments.orders == 0 || arguments.tasks == 0 {
             return Err("--orders and --tasks must be at least 1".into());
         }
-        Ok(arguments)
+        Ok(Some(arguments))
     }
 }
 

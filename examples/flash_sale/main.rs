@@ -17,6 +17,7 @@ mod report;
 mod shop;
 
 use std::fmt;
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -168,7 +169,8 @@ async fn run(arguments: Arguments) -> Result<ExitCode, AnyError> {
         }
     };
     let report = Report::new(&arguments, &shop.close().await?, start.elapsed(), &pids);
-    print!("{report}");
+    // Whoever reads it may have had enough.
+    let _ = write!(std::io::stdout(), "{report}");
     Ok(if arguments.locked && report.oversold() > 0 {
         ExitCode::FAILURE
     } else {
@@ -179,7 +181,11 @@ async fn run(arguments: Arguments) -> Result<ExitCode, AnyError> {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = match Arguments::parse() {
-        Ok(arguments) => arguments,
+        Ok(Some(arguments)) => arguments,
+        Ok(None) => {
+            println!("{}", arguments::USAGE);
+            return ExitCode::SUCCESS;
+        }
         Err(error) => {
             eprintln!("flash_sale: {error}\n\n{}", arguments::USAGE);
             return ExitCode::from(2);

@@ -216,7 +216,15 @@ impl fmt::Display for Report {
             )?;
         }
         match (self.oversold(), self.locked) {
-            (0, _) => writeln!(f, "Nothing was sold twice."),
+            (0, _) => match self.failed + self.lost() {
+                0 => writeln!(f, "Nothing was sold twice."),
+                unserved => {
+                    writeln!(
+                        f,
+                        "Nothing was sold twice; {unserved} orders were not served."
+                    )
+                }
+            },
             (pieces, true) => writeln!(f, "BROKEN: {pieces} pieces were sold that were not there."),
             (pieces, false) => writeln!(f, "{pieces} buyers wait for a piece that is not there."),
         }
