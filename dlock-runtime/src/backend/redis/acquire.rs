@@ -143,19 +143,20 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// Nothing is on its way any more; without an answer, something may be.
+    /// With an answer, nothing is on its way any more.
     fn hear<T>(
         &mut self,
         connection: &Connection,
         answer: Result<T, Lost>,
         sent_at: Instant,
     ) -> Option<T> {
-        self.trace.in_flight = None;
-        let answer = self.call.hear(connection, answer);
-        if answer.is_none() {
-            self.trace.unanswered = Some(sent_at);
+        if !matches!(answer, Err(Lost::TooLate)) {
+            self.trace.in_flight = None;
+            if answer.is_err() {
+                self.trace.unanswered = Some(sent_at);
+            }
         }
-        answer
+        self.call.hear(connection, answer)
     }
 
     fn refused<'c>(

@@ -67,8 +67,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Takes note if no answer came: a connection on which nothing is heard is
-    /// replaced.
+    /// Takes note if no answer came: a connection that is broken or on which
+    /// nothing is heard is replaced.
     pub(super) fn hear<T>(
         &mut self,
         connection: &Connection,
@@ -77,10 +77,14 @@ impl<'a> Call<'a> {
         match answer {
             Ok(answer) => Some(answer),
             Err(lost) => {
-                self.lane.discard(connection);
+                if !matches!(lost, Lost::TooLate) {
+                    self.lane.discard(connection);
+                }
                 self.failure = Some(match lost {
                     Lost::Broken(error) => self.connector.place.unreachable(error),
-                    Lost::TimedOut => self.connector.place.silent(self.started.elapsed()),
+                    Lost::Silent | Lost::TooLate => {
+                        self.connector.place.silent(self.started.elapsed())
+                    }
                 });
                 None
             }

@@ -31,6 +31,11 @@ impl Deadline {
         Self(start.checked_add(wait).unwrap_or_else(|| start + CENTURY))
     }
 
+    /// Not in any program's life.
+    pub(super) fn never() -> Self {
+        Self::after(Duration::MAX)
+    }
+
     /// This, or so much later than now if that is sooner.
     pub(super) fn within(self, wait: Duration) -> Self {
         self.min(Self::after(wait))

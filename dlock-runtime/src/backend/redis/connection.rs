@@ -46,8 +46,12 @@ pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// it, nobody knows.
 #[derive(Clone, Debug)]
 pub(super) enum Lost {
+    /// The connection broke.
     Broken(RedisError),
-    TimedOut,
+    /// Nothing came for longer than an answer may take: it seems to be dead.
+    Silent,
+    /// The caller's time has passed. The connection may be as good as any.
+    TooLate,
 }
 
 impl Connection {
@@ -103,7 +107,7 @@ impl Connection {
         } else {
             match self.0.clock.bound(deadline, answer).await {
                 Ok(answer) => answer,
-                Err(_) => return Err(Lost::TimedOut),
+                Err(_) => return Err(Lost::TooLate),
             }
         };
         answer.unwrap_or_else(|_| Err(Lost::Broken(closed())))
@@ -136,14 +140,11 @@ impl Connection {
         deadline: Deadline,
         answer: impl Future<Output = RedisResult<A>>,
     ) -> Result<A, Lost> {
-        match self
-            .0
-            .clock
-            .bound(deadline.within(self.0.patience), answer)
-            .await
-        {
+        let patience = Deadline::after(self.0.patience);
+        match self.0.clock.bound(deadline.min(patience), answer).await {
             Ok(answer) => answer.map_err(Lost::Broken),
-            Err(_) => Err(Lost::TimedOut),
+            Err(_) if deadline < patience => Err(Lost::TooLate),
+            Err(_) => Err(Lost::Silent),
         }
     }
 
@@ -175,9 +176,9 @@ impl Connection {
     }
 
     async fn deliver(&self, batch: Batch) {
-        let answers = self
-            .run_all(batch.commands(), Deadline::after(self.0.patience))
-            .await;
+        // Its patience is the only limit. Each of those who wait has one more
+        // of its own if that is sooner.
+        let answers = self.run_all(batch.commands(), Deadline::never()).await;
         batch.deliver(answers);
     }
 
@@ -210,4 +211,77 @@ impl Drop for Alone<'_> {
 /// What a connection says that is not there any more.
 pub(super) fn closed() -> RedisError {
     io::Error::from(io::ErrorKind::UnexpectedEof).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{AsyncConnectionConfig, RedisConnectionInfo};
+    use tokio::io::DuplexStream;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(20);
+    const LATE: Duration = Duration::from_secs(60);
+
+    /// A connection to a server that says nothing.
+    async fn silent(patience: Duration) -> (Connection, Driver, DuplexStream) {
+        let (here, there) = tokio::io::duplex(1024);
+        let login = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let (multiplexed, driver) = MultiplexedConnection::new_with_config(&login, here, config)
+            .await
+            .expect("nothing to log in to");
+        let clock = Clock::of_this_runtime().expect("a runtime");
+        (
+            Connection::new(multiplexed, 0, patience, clock),
+            Box::pin(driver),
+            there,
+        )
+    }
+
+    /// One goes straight to the client and the others by way of the outbox.
+    async fn ask_thrice(connection: &Connection, wait: Duration) -> [Result<Value, Lost>; 3] {
+        let ask = || connection.run(redis::cmd("PING"), Deadline::after(wait));
+        tokio::join!(ask(), ask(), ask()).into()
+    }
+
+    #[tokio::test]
+    async fn a_caller_in_a_hurry_does_not_condemn_a_connection() {
+        for (patience, wait) in [(LATE, SOON), (SOON, LATE)] {
+            let (connection, driver, _server) = silent(patience).await;
+            tokio::select! {
+                () = connection.drive(driver) => panic!("it was closed"),
+                answers = ask_thrice(&connection, wait) => {
+                    for answer in answers {
+                        match answer {
+                            Err(Lost::TooLate) => assert_eq!(wait, SOON),
+                            Err(Lost::Silent) => assert_eq!(patience, SOON),
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_closed_connection_answers_nobody() {
+        let (connection, driver, server) = silent(LATE).await;
+        let (answers, ()) = tokio::join!(ask_thrice(&connection, LATE), async {
+            let driving = connection.drive(driver);
+            drop(server);
+            driving.await;
+        });
+        for answer in answers {
+            assert!(matches!(answer, Err(Lost::Broken(_))), "{answer:?}");
+        }
+        // Nor does one that was discarded.
+        let (connection, driver, _server) = silent(LATE).await;
+        connection.discard();
+        connection.drive(driver).await;
+        let answer = connection
+            .run_behind(redis::cmd("PING"), Deadline::after(LATE))
+            .await;
+        assert!(matches!(answer, Err(Lost::Broken(_))), "{answer:?}");
+    }
 }
