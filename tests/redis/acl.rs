@@ -44,6 +44,9 @@ async fn the_documented_user_can_do_all_that_locks_need() {
         assert_eq!(here.list("k").await.expect("list").len(), 1);
         held.release().await.expect("the release");
         let held = within(HANG, waiting).await.expect("no panic");
-        held.expect("the lock").release().await.expect("the release");
+        held.expect("the lock")
+            .release()
+            .await
+            .expect("the release");
     }
 }
