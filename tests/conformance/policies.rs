@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dlock::{LockError, LockManager, distributed_lock};
 
 use super::{Store, connect, free, process};
-use crate::support::wait::{HANG, until, within};
+use crate::support::wait::{HANG, eventually, until, within};
 
 const PATIENCE: Duration = Duration::from_millis(200);
 
@@ -254,8 +254,12 @@ pub(crate) async fn a_ttl_that_the_store_cannot_keep_is_refused<S: Store>(store:
         assert!(error.to_string().contains("ttl"), "{error}");
     }
     let shortest = manager.capabilities().min_ttl;
-    let guard = manager.lock("key").ttl(shortest).try_acquire().await;
-    drop(guard.expect("the shortest ttl"));
+    // On a busy machine the answer may come later than so short a ttl.
+    eventually("the shortest ttl works", async || {
+        let guard = manager.lock("key").ttl(shortest).try_acquire().await;
+        guard.map(drop).ok()
+    })
+    .await;
 }
 
 pub(crate) async fn inspect_and_list_show_what_is_held<S: Store>(store: &mut S) {

@@ -285,25 +285,24 @@ async fn a_foreign_value_is_refused_and_kept() {
 async fn a_script_that_fails_is_told() {
     let server = RedisServer::start().await;
     let config = Config::from_url(&server.url()).expect("a valid URL");
-    let manager = LockManager::connect(config).await.expect("a connection");
+    let manager = LockManager::connect(config.ttl(20 * HANG))
+        .await
+        .expect("a connection");
     manager.lock("key").run(async {}).await.expect("the lock");
     server.command::<()>(&["SET", "dlock:token", "many"]).await;
     for error in [
-        within(HANG, manager.lock("key").acquire()).await.map(drop),
-        within(HANG, manager.lock("key").try_acquire())
-            .await
-            .map(drop),
-        within(HANG, manager.lock("key").read().acquire())
-            .await
-            .map(drop),
+        within(HANG, manager.lock("waits").acquire()).await,
+        within(HANG, manager.lock("tries").try_acquire()).await,
+        within(HANG, manager.lock("reads").read().acquire()).await,
     ] {
         says(&error.expect_err("no token"), &["dlock:token"]);
     }
     // A lock whose token was not had is not left behind.
     server.command::<u32>(&["DEL", "dlock:token"]).await;
-    within(HANG, manager.lock("key").run(async {}))
-        .await
-        .expect("the lock");
+    for key in ["waits", "tries", "reads"] {
+        let run = manager.lock(key).run(async {});
+        within(HANG, run).await.expect("the lock");
+    }
 }
 
 /// The server refuses to write.
