@@ -8,7 +8,9 @@ use dlock::{LockError, LockManager, distributed_lock};
 use super::{Store, connect, free, process};
 use crate::support::wait::{HANG, eventually, until, within};
 
-const PATIENCE: Duration = Duration::from_millis(200);
+/// Long enough for a store on a busy machine to have answered: else it is an
+/// outage that ends the wait.
+const PATIENCE: Duration = Duration::from_millis(600);
 
 pub(crate) async fn a_free_lock_is_had_at_once<S: Store>(store: &mut S) {
     let manager = process(store).await;
@@ -330,7 +332,7 @@ async fn try_job(ran: &AtomicBool) -> Result<(), LockError> {
     Ok(())
 }
 
-#[distributed_lock(key = "job", timeout = "200ms")]
+#[distributed_lock(key = "job", timeout = "600ms")]
 async fn wait_for_job(ran: &AtomicBool) -> Result<(), LockError> {
     ran.store(true, Relaxed);
     Ok(())
