@@ -7,6 +7,7 @@
 mod critical;
 pub(crate) mod drops;
 pub(crate) mod exclusion;
+pub(crate) mod keys;
 pub(crate) mod leases;
 pub(crate) mod load;
 pub(crate) mod outages;
@@ -124,16 +125,18 @@ macro_rules! conformance {
                 a_held_lock_is_busy_for_who_does_not_wait
                 a_wait_ends_at_its_timeout
                 the_configured_timeout_applies
+                the_attribute_runs_its_body_under_the_lock
+                the_attribute_gives_up_as_it_is_told
+                on_error_makes_the_value
+                fenced_is_refused_where_tokens_may_go_back
+            }
+            keys {
                 keys_do_not_wait_for_each_other
                 namespaces_keep_the_same_key_apart
                 any_text_can_be_a_key
                 what_cannot_be_a_key_is_refused
                 a_ttl_that_the_store_cannot_keep_is_refused
                 inspect_and_list_show_what_is_held
-                the_attribute_runs_its_body_under_the_lock
-                the_attribute_gives_up_as_it_is_told
-                on_error_makes_the_value
-                fenced_is_refused_where_tokens_may_go_back
             }
             exclusion {
                 bodies_of_one_key_do_not_overlap

@@ -2,144 +2,24 @@
 //! longer than their ttl. What they protect is a counter that sees everything;
 //! its history must be one that a lock explains.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Config, FencingToken, LockError, LockManager, current, distributed_lock};
+use dlock::{Config, LockError, LockManager};
 
 use crate::support::dir::TempDir;
 use crate::support::redis::RedisServer;
-use crate::support::resource::{Resource, Section, report};
+use crate::support::resource::Resource;
 use crate::support::wait::{HANG, until, within};
-use crate::support::worker::{Worker, setting};
+use crate::support::worker::Worker;
+
+pub(crate) mod contender;
 
 /// Short enough that a dead holder's lock comes free within the test.
 const TTL: Duration = Duration::from_millis(1_500);
 
 /// Rounds of a worker that ends when it is told to, or dies.
 const ENDLESS: usize = usize::MAX;
-
-/// Why a body has not counted.
-#[derive(Debug)]
-enum Failure {
-    Lock(LockError),
-    /// The resource has seen a newer token.
-    Outdated,
-}
-
-impl From<LockError> for Failure {
-    fn from(error: LockError) -> Self {
-        Self::Lock(error)
-    }
-}
-
-/// What a worker knows of itself.
-struct Contender {
-    name: String,
-    resource: SocketAddr,
-}
-
-/// Adds one, at a resource that offers only read and write.
-async fn add_one(contender: &Contender) -> Result<(), Failure> {
-    let token = current().map_or(FencingToken::NONE, |held| held.token());
-    let Contender { name, resource } = contender;
-    let lost = |_| Failure::Outdated;
-    let section = Section::enter(*resource, name, token.into())
-        .await
-        .expect("the resource");
-    let mut section = section.map_err(lost)?;
-    let value = section.read().await.expect("the resource").map_err(lost)?;
-    tokio::time::sleep(Duration::from_micros(fastrand::u64(..2_000))).await;
-    section
-        .write(value + 1)
-        .await
-        .expect("the resource")
-        .map_err(lost)?;
-    section.leave().await.expect("the resource").map_err(lost)?;
-    Ok(())
-}
-
-#[distributed_lock(key = "counter", ttl = "1500ms")]
-async fn add_one_or_stop(contender: &Contender) -> Result<(), Failure> {
-    add_one(contender).await
-}
-
-/// A body that goes on after the loss of its lease, and so comes late.
-#[distributed_lock(key = "counter", ttl = "1500ms", on_lost = "continue")]
-async fn add_one_stubbornly(contender: &Contender) -> Result<(), Failure> {
-    add_one(contender).await
-}
-
-/// The life of a worker.
-pub(crate) fn play(role: &str) {
-    let contender = Contender {
-        name: setting("NAME"),
-        resource: setting("RESOURCE").parse().expect("an address"),
-    };
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    runtime.block_on(async {
-        let config = Config::from_url(&setting("URL")).expect("a valid URL");
-        dlock::init(config).await.expect("a connection");
-        match role {
-            "contend" => contend(contender).await,
-            "hold" => hold(&contender).await,
-            _ => panic!("no role is called {role}"),
-        }
-        dlock::shutdown().await;
-    });
-}
-
-/// Several tasks add one, each so many times, or until the test says stop.
-async fn contend(contender: Contender) {
-    let rounds: usize = setting("ROUNDS").parse().expect("a number");
-    let tasks: usize = setting("TASKS").parse().expect("a number");
-    let stubborn = setting("STUBBORN") == "yes";
-    let stop = PathBuf::from(setting("STOP"));
-    let contender = Arc::new(contender);
-    let mut adding = tokio::task::JoinSet::new();
-    for _ in 0..tasks {
-        let (contender, stop) = (Arc::clone(&contender), stop.clone());
-        adding.spawn(async move {
-            let mut added = 0;
-            while added < rounds && !stop.exists() {
-                let answer = if stubborn {
-                    add_one_stubbornly(&contender).await
-                } else {
-                    add_one_or_stop(&contender).await
-                };
-                match answer {
-                    Ok(()) => added += 1,
-                    Err(failure) => {
-                        let text = match failure {
-                            Failure::Lock(LockError::Lost { .. }) => "lost".to_owned(),
-                            Failure::Outdated => "outdated".to_owned(),
-                            Failure::Lock(error) => format!("failed: {error}"),
-                        };
-                        report(contender.resource, &contender.name, &text)
-                            .await
-                            .expect("the resource");
-                    }
-                }
-            }
-        });
-    }
-    adding.join_all().await;
-}
-
-/// Takes the lock and keeps it.
-async fn hold(contender: &Contender) {
-    let _guard = dlock::lock("counter")
-        .ttl(TTL)
-        .acquire()
-        .await
-        .expect("the lock");
-    report(contender.resource, &contender.name, "holds")
-        .await
-        .expect("the resource");
-    std::future::pending::<()>().await;
-}
 
 /// A test's view: a server, the resource, and the workers around them.
 struct Scene {

@@ -3,27 +3,21 @@
 
 #![cfg(feature = "redis")]
 
+#[path = "../conformance/mod.rs"]
 mod conformance;
+#[path = "../support/mod.rs"]
 mod support;
 
-#[path = "redis/acl.rs"]
 mod acl;
-#[path = "redis/bad_input.rs"]
 mod bad_input;
-#[path = "redis/faults.rs"]
 mod faults;
-#[path = "redis/global.rs"]
 mod global;
-#[path = "redis/idle.rs"]
 mod idle;
-#[path = "redis/processes.rs"]
 mod processes;
-#[path = "redis/secrets.rs"]
+mod refusals;
 mod secrets;
-#[path = "redis/server.rs"]
 mod server;
 #[cfg(feature = "tls")]
-#[path = "redis/tls.rs"]
 mod tls;
 
 use dlock::Config;
@@ -82,6 +76,6 @@ conformance!(crate::RedisStore);
 fn plays_a_role() {
     match support::worker::role().as_deref() {
         None => {}
-        Some(role) => processes::play(role),
+        Some(role) => processes::contender::play(role),
     }
 }

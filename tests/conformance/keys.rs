@@ -1,0 +1,227 @@
+//! What may be asked for: keys, namespaces and ttls; and how what is held is
+//! shown.
+
+use std::time::Duration;
+
+use dlock::{LockError, LockManager};
+
+use super::{Store, connect, process};
+use crate::support::wait::{eventually, until};
+
+pub(crate) async fn keys_do_not_wait_for_each_other<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    let mut guards = Vec::new();
+    for number in 0..20 {
+        let key = format!("key:{number}");
+        guards.push(manager.lock(key).try_acquire().await.expect("a free lock"));
+    }
+    let list = async || manager.list("key:").await.expect("list").len();
+    assert_eq!(list().await, 20);
+    drop(guards);
+    until("all are free", list, |&left| left == 0).await;
+}
+
+pub(crate) async fn namespaces_keep_the_same_key_apart<S: Store>(store: &mut S) {
+    let red = connect(super::config(store).namespace("red")).await;
+    let blue = connect(super::config(store).namespace("blue")).await;
+    let guard = red.lock("key").try_acquire().await.expect("a free lock");
+    let other = blue
+        .lock("key")
+        .try_acquire()
+        .await
+        .expect("another namespace's lock");
+    assert_eq!(red.list("").await.expect("list").len(), 1);
+    // Shown as the caller knows it.
+    let shown = blue
+        .inspect("key")
+        .await
+        .expect("inspect")
+        .expect("a holder");
+    assert_eq!(shown.key, "key");
+    other.release().await.expect("the release");
+    assert!(blue.list("").await.expect("list").is_empty());
+    assert!(guard.is_held());
+    let busy = red.lock("key").try_acquire().await;
+    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+}
+
+pub(crate) async fn any_text_can_be_a_key<S: Store>(store: &mut S) {
+    let (holder, other) = (process(store).await, process(store).await);
+    let longest = "k".repeat(holder.capabilities().max_key_bytes);
+    for key in [
+        "a key",
+        "ключ/鍵",
+        "a*b?[c]{d}\\e",
+        "{",
+        "}",
+        "{}",
+        "%2a:%",
+        longest.as_str(),
+    ] {
+        let guard = holder
+            .lock(key)
+            .try_acquire()
+            .await
+            .unwrap_or_else(|e| panic!("{key}: {e}"));
+        let busy = other.lock(key).try_acquire().await;
+        assert!(
+            matches!(busy, Err(LockError::Busy { .. })),
+            "{key}: {busy:?}"
+        );
+        let listed: Vec<_> = other
+            .list(key)
+            .await
+            .expect("list")
+            .into_iter()
+            .map(|lock| lock.key)
+            .collect();
+        assert_eq!(listed, [key]);
+        guard.release().await.expect("the release");
+        assert!(
+            other.inspect(key).await.expect("inspect").is_none(),
+            "{key}"
+        );
+    }
+    // What looks like a pattern is text.
+    let _guard = holder.lock("abc").try_acquire().await.expect("a free lock");
+    for prefix in ["*", "a*", "?", "[a]", "b"] {
+        assert!(
+            other.list(prefix).await.expect("list").is_empty(),
+            "{prefix}"
+        );
+    }
+}
+
+pub(crate) async fn what_cannot_be_a_key_is_refused<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    let too_long = "k".repeat(manager.capabilities().max_key_bytes + 1);
+    for key in [
+        "",
+        "line\nbreak",
+        "nul\0",
+        "bell\u{7}",
+        "\u{85}",
+        too_long.as_str(),
+    ] {
+        for error in [
+            manager.lock(key).acquire().await.expect_err("not a key"),
+            manager
+                .lock(key)
+                .try_acquire()
+                .await
+                .expect_err("not a key"),
+            manager
+                .lock(["fine", key])
+                .acquire()
+                .await
+                .expect_err("not a key"),
+            manager
+                .lock(key)
+                .run(async {})
+                .await
+                .expect_err("not a key"),
+        ] {
+            assert!(
+                matches!(error, LockError::InvalidKey { .. }),
+                "{key:?}: {error:?}"
+            );
+            let message = error.to_string();
+            assert!(
+                message.len() < 600 && !message.contains(['\n', '\0', '\u{7}']),
+                "{message:?}"
+            );
+        }
+    }
+    let nothing = manager
+        .lock(Vec::<String>::new())
+        .acquire()
+        .await
+        .expect_err("no key at all");
+    assert!(
+        matches!(nothing, LockError::InvalidKey { .. }),
+        "{nothing:?}"
+    );
+    assert!(manager.list("").await.expect("list").is_empty());
+}
+
+pub(crate) async fn a_ttl_that_the_store_cannot_keep_is_refused<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    let below = manager
+        .capabilities()
+        .min_ttl
+        .saturating_sub(Duration::from_micros(1));
+    for ttl in [Duration::ZERO, below, Duration::MAX] {
+        let error = manager
+            .lock("key")
+            .ttl(ttl)
+            .acquire()
+            .await
+            .expect_err("not a ttl");
+        assert!(
+            matches!(error, LockError::Config { .. }),
+            "{ttl:?}: {error:?}"
+        );
+        assert!(error.to_string().contains("ttl"), "{error}");
+    }
+    for ttl in [Duration::ZERO, below, Duration::MAX] {
+        let error = LockManager::connect(super::config(store).ttl(ttl))
+            .await
+            .expect_err("not a ttl");
+        assert!(
+            matches!(error, LockError::Config { .. }),
+            "{ttl:?}: {error:?}"
+        );
+        assert!(error.to_string().contains("ttl"), "{error}");
+    }
+    let shortest = manager.capabilities().min_ttl;
+    // On a busy machine the answer may come later than so short a ttl.
+    eventually("the shortest ttl works", async || {
+        let guard = manager.lock("key").ttl(shortest).try_acquire().await;
+        guard.map(drop).ok()
+    })
+    .await;
+}
+
+pub(crate) async fn inspect_and_list_show_what_is_held<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    assert!(manager.inspect("job:1").await.expect("inspect").is_none());
+    let ttl = Duration::from_secs(20);
+    let guard = manager
+        .lock("job:1")
+        .ttl(ttl)
+        .acquire()
+        .await
+        .expect("the lock");
+    let _other = manager.lock("task:1").acquire().await.expect("the lock");
+
+    let shown = other
+        .inspect("job:1")
+        .await
+        .expect("inspect")
+        .expect("a holder");
+    assert_eq!((shown.key.as_str(), shown.waiters), ("job:1", 0));
+    assert_eq!(shown.mode.to_string(), "write");
+    let [holder] = shown.holders.as_slice() else {
+        panic!("one holder, not {shown:?}")
+    };
+    assert!(!holder.owner.is_empty());
+    assert!(
+        holder
+            .expires_in
+            .is_none_or(|left| left <= ttl && !left.is_zero()),
+        "{holder:?}"
+    );
+
+    let keys = async |prefix: &str| {
+        let listed = other.list(prefix).await.expect("list");
+        let mut keys: Vec<_> = listed.into_iter().map(|lock| lock.key).collect();
+        keys.sort();
+        keys
+    };
+    assert_eq!(keys("").await, ["job:1", "task:1"]);
+    assert_eq!(keys("job").await, ["job:1"]);
+    assert!(keys("jobs").await.is_empty());
+    guard.release().await.expect("the release");
+    assert_eq!(keys("").await, ["task:1"]);
+    assert!(other.inspect("job:1").await.expect("inspect").is_none());
+}

@@ -1,0 +1,144 @@
+//! A server that answers, and will not do what dlock asks: somebody else's
+//! values, no memory, no rights.
+
+use dlock::{Config, LockError, LockManager};
+
+use crate::bad_input::{REQUEST_TIMEOUT, says};
+use crate::lock_name;
+use crate::support::redis::RedisServer;
+use crate::support::wait::{HANG, within};
+
+/// Somebody else's value under a lock's name: told, and left alone.
+#[tokio::test]
+async fn a_foreign_value_is_refused_and_kept() {
+    let server = RedisServer::start().await;
+    let config = Config::from_url(&server.url()).expect("a valid URL");
+    let manager = LockManager::connect(config).await.expect("a connection");
+    let queue = format!("{}:queue", lock_name("queue"));
+    let cases = [
+        ("text", lock_name("text"), vec!["SET", "hello"]),
+        ("number", lock_name("number"), vec!["SET", "42"]),
+        ("hash", lock_name("hash"), vec!["HSET", "field", "value"]),
+        ("list", lock_name("list"), vec!["RPUSH", "value"]),
+        ("set", lock_name("set"), vec!["SADD", "value"]),
+    ];
+    for (key, name, command) in &cases {
+        let mut words = vec![command[0], name];
+        words.extend(&command[1..]);
+        server.command::<redis::Value>(&words).await;
+        let before: Vec<u8> = server.command(&["DUMP", name]).await;
+        for error in [
+            within(HANG, manager.lock(*key).acquire()).await.map(drop),
+            within(HANG, manager.lock(*key).try_acquire())
+                .await
+                .map(drop),
+            within(HANG, manager.lock(*key).read().acquire())
+                .await
+                .map(drop),
+            within(HANG, manager.inspect(*key)).await.map(drop),
+        ] {
+            let error = error.expect_err("a foreign value");
+            assert!(!matches!(error, LockError::Busy { .. }), "{key}: {error:?}");
+            says(&error, &[name]);
+        }
+        let after: Vec<u8> = server.command(&["DUMP", name]).await;
+        assert_eq!(before, after, "{key}");
+    }
+    // In the queue, it shows when somebody has to wait.
+    server
+        .command::<redis::Value>(&["SET", &queue, "hello"])
+        .await;
+    let guard = manager.lock("queue").acquire().await;
+    if let Ok(_guard) = &guard {
+        let config = Config::from_url(&server.url()).expect("a valid URL");
+        let other = LockManager::connect(config).await.expect("a connection");
+        let error = within(HANG, other.lock("queue").acquire())
+            .await
+            .expect_err("a foreign queue");
+        says(&error, &[&queue]);
+    }
+    drop(guard);
+    // One bad key does not spoil the list of the others.
+    let _good = manager.lock("good").acquire().await.expect("the lock");
+    let listed = manager.list("good").await.expect("list");
+    assert_eq!(listed.len(), 1, "{listed:?}");
+}
+
+/// A script that fails: the token counter is not a number.
+#[tokio::test]
+async fn a_script_that_fails_is_told() {
+    let server = RedisServer::start().await;
+    let config = Config::from_url(&server.url()).expect("a valid URL");
+    let manager = LockManager::connect(config.ttl(20 * HANG))
+        .await
+        .expect("a connection");
+    manager.lock("key").run(async {}).await.expect("the lock");
+    server.command::<()>(&["SET", "dlock:token", "many"]).await;
+    for error in [
+        within(HANG, manager.lock("waits").acquire()).await,
+        within(HANG, manager.lock("tries").try_acquire()).await,
+        within(HANG, manager.lock("reads").read().acquire()).await,
+    ] {
+        says(&error.expect_err("no token"), &["dlock:token"]);
+    }
+    // A lock whose token was not had is not left behind.
+    server.command::<u32>(&["DEL", "dlock:token"]).await;
+    for key in ["waits", "tries", "reads"] {
+        let run = manager.lock(key).run(async {});
+        within(HANG, run).await.expect("the lock");
+    }
+}
+
+/// The server refuses to write.
+#[tokio::test]
+async fn a_server_that_cannot_write_is_unavailable() {
+    let server = RedisServer::start().await;
+    let config = Config::from_url(&server.url()).expect("a valid URL");
+    let manager = LockManager::connect(config.request_timeout(REQUEST_TIMEOUT))
+        .await
+        .expect("a connection");
+    server
+        .command::<()>(&["CONFIG", "SET", "maxmemory", "1"])
+        .await;
+    let error = within(HANG, manager.lock("key").acquire())
+        .await
+        .expect_err("no memory");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    says(&error, &["`key`", "maxmemory"]);
+    server
+        .command::<()>(&["CONFIG", "SET", "maxmemory", "0"])
+        .await;
+
+    // A replica, as after a failover to the wrong side.
+    server.command::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    let error = within(HANG, manager.lock("key").acquire())
+        .await
+        .expect_err("a replica");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    says(&error, &["`key`", "replica"]);
+    server.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
+    within(HANG, manager.lock("key").run(async {}))
+        .await
+        .expect("the lock");
+}
+
+/// What a user needs is said when it is missing; see `acl.rs` for the rest.
+#[tokio::test]
+async fn a_user_without_the_rights_is_told_which() {
+    let server = RedisServer::start().await;
+    server
+        .command::<()>(&[
+            "ACL", "SETUSER", "weak", "on", ">secret", "~other:*", "+@all",
+        ])
+        .await;
+    let url = |user: &str| format!("redis://{user}:secret@127.0.0.1:{}", server.port());
+    let config = Config::from_url(&url("weak")).expect("a valid URL");
+    let error = match within(HANG, LockManager::connect(config)).await {
+        Ok(manager) => within(HANG, manager.lock("key").acquire())
+            .await
+            .map(drop)
+            .expect_err("no right to"),
+        Err(error) => error,
+    };
+    says(&error, &["NOPERM", "~dlock:*"]);
+}
