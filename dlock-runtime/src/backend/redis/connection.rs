@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
-use tokio::sync::Notify;
 
 use super::clock::{Clock, Deadline};
 use super::commands;
@@ -29,7 +28,6 @@ struct Inner {
     token_floor: u64,
     /// How long an answer may take.
     patience: Duration,
-    discarded: Notify,
     clock: Clock,
 }
 
@@ -69,7 +67,6 @@ impl Connection {
             alone: AtomicBool::new(false),
             token_floor,
             patience,
-            discarded: Notify::new(),
             clock,
         }))
     }
@@ -161,15 +158,15 @@ impl Connection {
     /// come.
     pub(super) async fn drive(&self, mut driver: Driver) {
         let mut postman = Postman::new();
-        let mut discarded = pin!(self.0.discarded.notified());
         let send = |batch| self.deliver(batch);
         poll_fn(|context| {
-            postman.send(&self.0.outbox, send, context);
-            if driver.as_mut().poll(context).is_ready() {
+            if postman.send(&self.0.outbox, send, context).is_ready()
+                || driver.as_mut().poll(context).is_ready()
+            {
                 return Poll::Ready(());
             }
             postman.deliver(context);
-            discarded.as_mut().poll(context)
+            Poll::Pending
         })
         .await;
         self.0.outbox.close();
@@ -195,7 +192,7 @@ impl Connection {
 
     /// Closes the connection, as it seems to be dead.
     pub(super) fn discard(&self) {
-        self.0.discarded.notify_one();
+        self.0.outbox.close();
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use redis::{Cmd, Pipeline, Value};
 use tokio::sync::oneshot;
@@ -50,6 +50,12 @@ pub(super) struct Batch {
     commands: Pipeline,
     takes: Vec<oneshot::Sender<Result<[Value; 2], Lost>>>,
     others: Vec<oneshot::Sender<Result<Value, Lost>>>,
+}
+
+enum Collected {
+    Batch(Batch),
+    Nothing,
+    Closed,
 }
 
 /// Sends what is in an outbox.
@@ -92,24 +98,35 @@ impl Outbox {
         pending
     }
 
-    /// Takes no more commands, and drops those that were not sent.
+    /// Takes no more commands, drops those that were not sent, and tells the
+    /// task that empties it.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
         let unsent = std::mem::take(&mut state.waiting);
+        let idle = state.idle.take();
         drop(state);
         drop(unsent);
+        if let Some(idle) = idle {
+            idle.wake();
+        }
     }
 
-    fn collect(&self, context: &Context<'_>) -> Option<Batch> {
+    fn collect(&self, context: &Context<'_>) -> Collected {
         let mut state = self.state();
+        if state.closed {
+            return Collected::Closed;
+        }
         if state.waiting.takes.is_empty() && state.waiting.others.is_empty() {
-            state.idle = Some(context.waker().clone());
-            return None;
+            match &mut state.idle {
+                Some(idle) => idle.clone_from(context.waker()),
+                idle => *idle = Some(context.waker().clone()),
+            }
+            return Collected::Nothing;
         }
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
-        Some(Batch::new(waiting))
+        Collected::Batch(Batch::new(waiting))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -196,18 +213,24 @@ impl<B: Future<Output = ()>> Postman<B> {
         }
     }
 
-    /// Sends what has been put into the outbox. To be polled before that which
-    /// does the writing.
+    /// Sends what has been put into the outbox; is done when that was closed.
+    /// To be polled before that which does the writing.
     pub(super) fn send(
         &mut self,
         outbox: &Outbox,
         send: impl Fn(Batch) -> B,
         context: &mut Context<'_>,
-    ) {
-        while let Some(batch) = outbox.collect(context) {
-            let mut batch = Box::pin(send(batch));
-            if batch.as_mut().poll(context).is_pending() {
-                self.under_way.push_back(batch);
+    ) -> Poll<()> {
+        loop {
+            match outbox.collect(context) {
+                Collected::Batch(batch) => {
+                    let mut batch = Box::pin(send(batch));
+                    if batch.as_mut().poll(context).is_pending() {
+                        self.under_way.push_back(batch);
+                    }
+                }
+                Collected::Nothing => return Poll::Pending,
+                Collected::Closed => return Poll::Ready(()),
             }
         }
     }
@@ -242,7 +265,9 @@ mod tests {
         let dropped = outbox.take(redis::cmd("DROPPED"));
         drop(dropped);
 
-        let batch = outbox.collect(context).expect("something was put in");
+        let Collected::Batch(batch) = outbox.collect(context) else {
+            panic!("something was put in");
+        };
         let sent: Vec<_> = batch
             .commands()
             .cmd_iter()
@@ -253,7 +278,7 @@ mod tests {
             sent[3].contains("INCRBY") && sent[3].contains("192"),
             "{sent:?}"
         );
-        assert!(outbox.collect(context).is_none());
+        assert!(matches!(outbox.collect(context), Collected::Nothing));
 
         let mut answers = values(5);
         answers[3] = Value::Int(1192);
@@ -277,5 +302,7 @@ mod tests {
             let closed = pending.try_recv().expect_err("no answer");
             assert_eq!(closed, oneshot::error::TryRecvError::Closed);
         }
+        let context = &Context::from_waker(Waker::noop());
+        assert!(matches!(outbox.collect(context), Collected::Closed));
     }
 }
