@@ -151,6 +151,30 @@ async fn a_reader_who_died_holds_the_lock_for_its_ttl_only() {
     assert!(redis.inspect("a").await.unwrap().is_none());
 }
 
+/// Nobody is left to take the writer out of the queue: it goes with its end.
+#[tokio::test]
+async fn a_writer_who_died_behind_readers_leaves_nothing() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let (first, last) = (read("a"), read("a"));
+    let places = || server.run::<i64>(&["PTTL", "dlock:{a}:queue"]);
+    take(&redis, &first).await;
+    take(&redis, &last).await;
+    server.run::<u64>(&["RPUSH", "dlock:{a}:queue", "w:1.1:60000:dead.1"]);
+    server.run::<()>(&["SET", "dlock:alive:dead.1", "1"]);
+    // It is looked at and put back.
+    let renewed = redis.renew(std::slice::from_ref(&last)).await;
+    assert!(matches!(renewed[..], [Ok(Renewed::Extended { .. })]));
+    assert!(places() > 0, "after a renewal");
+    server.run::<()>(&["PERSIST", "dlock:{a}:queue"]);
+    release(&redis, &first).await;
+    assert!(places() > 0, "after a release beside another reader");
+    // Its process does not listen.
+    server.run::<()>(&["PERSIST", "dlock:{a}:queue"]);
+    release(&redis, &last).await;
+    assert!(places() > 0, "after the last release");
+}
+
 /// The message that lets a reader in is lost, and readers hold the lock on.
 #[tokio::test]
 async fn a_reader_let_in_without_a_message_finds_out() {

@@ -115,6 +115,12 @@ local function advance(shared, here)
     keep_queue(ms, ttl)
   end
 
+  -- If it was alone, the list has ended without it, and its expiry too.
+  local function put_back(entry, ttl)
+    redis.call('LPUSH', queue, entry)
+    keep_queue(math.max(redis.call('PTTL', lock), 0), ttl)
+  end
+
   while given ~= 'w' do
     local entry = redis.call('LPOP', queue)
     if not entry then
@@ -125,19 +131,19 @@ local function advance(shared, here)
     local caller = entry == here
     if mode and (caller or is_alive(process)) then
       if mode == 'w' and shared then
-        redis.call('LPUSH', queue, entry)
+        put_back(entry, tonumber(ttl))
         blocked = true
         break
       elseif caller or told(process, entry) then
         give(mode, owner, tonumber(ttl), caller)
       else
-        deaf[#deaf + 1] = entry
+        deaf[#deaf + 1] = { entry, tonumber(ttl) }
       end
     end
   end
 
   for index = #deaf, 1, -1 do
-    redis.call('LPUSH', queue, deaf[index])
+    put_back(unpack(deaf[index]))
   end
   return given, mine, blocked
 end
