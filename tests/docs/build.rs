@@ -1,0 +1,118 @@
+//! Writes the snippets of all pages into one test file, `snippets.rs`.
+//!
+//! A page shows what its reader needs and no more, so a snippet is completed
+//! here: it is given the usual imports and what its page takes for granted (see
+//! `src/lib.rs`), and statements get a function around them. A snippet of
+//! statements is run, in a process whose locks are `memory:`, and so is every
+//! test in it; with `no_run` behind the `rust` it is compiled only.
+
+#[allow(dead_code, reason = "the tests use the rest")]
+mod markdown;
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::{env, fs};
+
+use syn::parse::Parser as _;
+
+use markdown::{Block, On, PLACES, Page, pages, root};
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=markdown.rs");
+    for place in PLACES {
+        println!("cargo::rerun-if-changed={}", root().join(place).display());
+    }
+    let mut code = String::new();
+    for page in pages() {
+        write_page(&mut code, &page);
+    }
+    let folder = env::var_os("OUT_DIR").expect("cargo says where");
+    fs::write(Path::new(&folder).join("snippets.rs"), code).expect("a file of our own");
+}
+
+fn write_page(code: &mut String, page: &Page) {
+    let blocks = page.blocks();
+    let snippets = blocks
+        .iter()
+        .filter(|block| block.what.info.first().is_some_and(|word| word == "rust"));
+    let mut inside = String::new();
+    for snippet in snippets {
+        write_snippet(&mut inside, page, snippet);
+    }
+    if !inside.is_empty() {
+        write!(code, "mod {} {{\n{inside}}}\n", module_of(page)).expect("a string");
+    }
+}
+
+fn write_snippet(code: &mut String, page: &Page, snippet: &On<Block>) {
+    let (path, line, text) = (&page.path, snippet.line, &snippet.what.text);
+    let runs = match snippet.what.info[1..]
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()[..]
+    {
+        [] => true,
+        ["no_run"] => false,
+        ref other => panic!("{path}:{line}: {other:?} behind `rust`; only `no_run` is known"),
+    };
+    let granted = module_of(page);
+    let granted = if Path::new("src").join(format!("{granted}.rs")).exists() {
+        granted
+    } else {
+        "usual".to_owned()
+    };
+    let kind = Kind::of(text).unwrap_or_else(|error| panic!("{path}:{line}: {error}:\n{text}"));
+    let snippet = match kind {
+        Kind::Items => text.clone(),
+        Kind::Statements { end } => {
+            let test = if runs {
+                "#[tokio::test(start_paused = true)]\n\
+                 async fn runs() -> Result<(), Error> { in_memory(snippet()).await }\n"
+            } else {
+                ""
+            };
+            format!("{test}async fn snippet() -> Result<(), Error> {{\n{text}{end}\nOk(())\n}}\n")
+        }
+    };
+    write!(
+        code,
+        "// {path}:{line}\nmod line_{line} {{\n\
+         #[allow(unused_imports)] use dlock_docs_tests::{granted}::*;\n{snippet}}}\n"
+    )
+    .expect("a string");
+}
+
+/// What a snippet is made of.
+enum Kind {
+    Items,
+    /// And what is missing behind the last.
+    Statements {
+        end: &'static str,
+    },
+}
+
+impl Kind {
+    fn of(text: &str) -> syn::Result<Self> {
+        if let Ok(file) = syn::parse_str::<syn::File>(text)
+            // A macro that stands alone may be either, and is a call as a rule.
+            && !file.items.iter().all(|item| matches!(item, syn::Item::Macro(_)))
+        {
+            return Ok(Self::Items);
+        }
+        // An error is told of by this one, which reads items too.
+        let statements = syn::Block::parse_within.parse_str(text)?;
+        let end = match statements.last() {
+            Some(syn::Stmt::Expr(_, None)) => ";",
+            _ => "",
+        };
+        Ok(Self::Statements { end })
+    }
+}
+
+/// `docs/stores/redis.md` is `stores_redis`.
+fn module_of(page: &Page) -> String {
+    let path = page.path.strip_prefix("docs/").unwrap_or(&page.path);
+    let path = path.strip_suffix(".md").unwrap_or(path);
+    path.replace(['/', '-', '.'], "_").to_lowercase()
+}

@@ -1,0 +1,23 @@
+//! What the pages take for granted: a shop, a batch, a report. Each snippet
+//! imports the module named like its page, or [`usual`] if there is none.
+
+use std::future::Future;
+
+use dlock::backend::memory::Memory;
+use dlock::{Config, LockManager};
+
+pub mod readme;
+pub mod usual;
+
+/// What a snippet may end with.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs a snippet in a process whose locks are its own.
+///
+/// # Errors
+///
+/// Those of the snippet.
+pub async fn in_memory(snippet: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    let manager = LockManager::connect(Config::with_backend(Memory::new())).await?;
+    manager.scope(snippet).await
+}

@@ -1,0 +1,50 @@
+//! Links within the repository.
+
+use std::path::{Component, Path, PathBuf};
+
+use crate::markdown::{pages, root};
+use crate::none_wrong;
+
+#[test]
+fn every_link_leads_somewhere() {
+    let (root, pages) = (root(), pages());
+    let mut wrong = Vec::new();
+    for page in &pages {
+        for link in page.links() {
+            let target = &link.what.target;
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let path = if path.is_empty() {
+                PathBuf::from(&page.path)
+            } else {
+                beside(&page.path, path)
+            };
+            let found = match pages.iter().find(|page| Path::new(&page.path) == path) {
+                Some(page) => anchor.is_empty() || page.anchors().iter().any(|at| at == anchor),
+                None => anchor.is_empty() && root.join(&path).exists(),
+            };
+            if !found {
+                wrong.push(format!("{}:{}: {target}", page.path, link.line));
+            }
+        }
+    }
+    none_wrong(&wrong);
+}
+
+/// The path, from the root, of what a page calls `target`.
+pub(crate) fn beside(page: &str, target: &str) -> PathBuf {
+    let mut path = PathBuf::from(page);
+    path.pop();
+    for part in Path::new(target).components() {
+        match part {
+            Component::ParentDir => {
+                path.pop();
+            }
+            Component::Normal(part) => path.push(part),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    path
+}

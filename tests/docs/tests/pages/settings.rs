@@ -1,0 +1,54 @@
+//! What is to be written into a `Cargo.toml`.
+
+use cargo_metadata::MetadataCommand;
+use toml::{Table, Value};
+
+use crate::markdown::pages;
+use crate::none_wrong;
+
+#[test]
+fn every_toml_block_is_one_and_names_features_that_there_are() {
+    let metadata = MetadataCommand::new()
+        .no_deps()
+        .other_options(["--offline".to_owned()])
+        .exec()
+        .expect("cargo metadata");
+    let dlock = metadata
+        .packages
+        .iter()
+        .find(|package| package.name == "dlock");
+    let features = &dlock.expect("our own package").features;
+    let mut wrong = Vec::new();
+    for page in pages() {
+        for block in page.blocks() {
+            if block.what.info.first().is_none_or(|word| word != "toml") {
+                continue;
+            }
+            let place = format!("{}:{}", page.path, block.line);
+            match block.what.text.parse::<Table>() {
+                Err(error) => wrong.push(format!("{place}: {error}")),
+                Ok(table) => wrong.extend(
+                    features_of_dlock(&table)
+                        .filter(|name| !features.contains_key(*name))
+                        .map(|name| format!("{place}: there is no feature `{name}`")),
+                ),
+            }
+        }
+    }
+    none_wrong(&wrong);
+}
+
+fn features_of_dlock(table: &Table) -> impl Iterator<Item = &str> {
+    let sections = ["dependencies", "dev-dependencies"];
+    sections
+        .into_iter()
+        .filter_map(|section| {
+            table
+                .get(section)?
+                .get("dlock")?
+                .get("features")?
+                .as_array()
+        })
+        .flatten()
+        .filter_map(Value::as_str)
+}
