@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Instrument;
+
 use crate::backend::{Mode, TokenTier};
 use crate::error::LockError;
 use crate::gate::{Entry, Refusal, Whereabouts};
@@ -11,8 +13,10 @@ use crate::hold::{HeldLock, Hold, Stake, Tenure};
 use crate::key::{LockKey, namespaced};
 use crate::lease::{Lease, Renewals};
 use crate::manager::LockManager;
+use crate::observe::{Asking, Operation, Section};
 use crate::options::{Options, Patience};
 use crate::scope::Scope;
+use crate::token::FencingToken;
 
 /// Longer than any lease should be, and far from where clocks overflow.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
@@ -25,11 +29,32 @@ pub(crate) async fn acquire(
     options: Options,
     scope: Scope,
 ) -> Result<Stake, LockError> {
-    let ttl = manager.check(&key, &options)?;
     // Before a shutdown is looked at: a body that still runs may go on as it was.
-    if let Some(stake) = reenter(&manager, &key, options.mode, &scope)? {
+    if let Some(stake) = reenter(&manager, &key, &options, &scope)? {
         return Ok(stake);
     }
+    let asking = Asking::begin(manager.labels(&options), &key, manager.clock());
+    let section = asking.section();
+    let span = section.span().clone();
+    let taken = take(&manager, &key, &options, &scope, section);
+    match taken.instrument(span).await {
+        Ok(taken) => Ok(taken.begin(&manager, key, &options, asking)),
+        Err(error) => {
+            asking.refused(&error);
+            Err(error)
+        }
+    }
+}
+
+/// Takes every lock of `key` within the time that the caller has.
+async fn take(
+    manager: &LockManager,
+    key: &LockKey,
+    options: &Options,
+    scope: &Scope,
+    section: &Section,
+) -> Result<Taken, LockError> {
+    let ttl = manager.check(key, options)?;
     let subject = || format!("lock `{key}`");
     manager.leases().check_runtime(&subject())?;
     let shutdown = manager.leases().shutdown_token();
@@ -51,12 +76,13 @@ pub(crate) async fn acquire(
         ttl,
         try_only,
         fresh: !options.renew,
+        section: section.clone(),
     };
     let whereabouts = Whereabouts::default();
     let locks = async {
         tokio::select! {
             biased;
-            locks = take_all(&manager, &key, entry, &options, &scope, &whereabouts) => {
+            locks = take_all(manager, key, &entry, scope, &whereabouts) => {
                 // Had or not, it comes too late.
                 if shutdown.is_cancelled() { Err(shut_down()) } else { locks }
             }
@@ -74,7 +100,11 @@ pub(crate) async fn acquire(
                     key: key.clone(),
                     waited: limit,
                 }),
-                Err(Some(outage)) => Err(manager.store_error(subject(), outage)),
+                Err(Some(outage)) => {
+                    let labels = section.labels();
+                    labels.store_error(Operation::Acquire, outage.kind());
+                    Err(manager.store_error(subject(), outage))
+                }
             }
         }
     }
@@ -85,15 +115,19 @@ pub(crate) async fn acquire(
 pub(crate) fn reenter(
     manager: &LockManager,
     key: &LockKey,
-    mode: Mode,
+    options: &Options,
     scope: &Scope,
 ) -> Result<Option<Stake>, LockError> {
     let Some(name) = key.single() else {
         return Ok(None);
     };
-    let Some((stake, lock)) = scope.reenter(manager.id(), name, mode)? else {
+    let found = scope
+        .reenter(manager.id(), name, options.mode)
+        .inspect_err(|error| manager.labels(options).refused(error))?;
+    let Some((stake, lock)) = found else {
         return Ok(None);
     };
+    manager.labels(options).reentered();
     if stake.hold().key() == key {
         return Ok(Some(stake));
     }
@@ -105,6 +139,7 @@ pub(crate) fn reenter(
         vec![lock],
         tenures,
         None,
+        None,
     )))
 }
 
@@ -112,13 +147,12 @@ pub(crate) fn reenter(
 async fn take_all(
     manager: &LockManager,
     key: &LockKey,
-    entry: Entry,
-    options: &Options,
+    entry: &Entry,
     scope: &Scope,
     whereabouts: &Whereabouts,
-) -> Result<Stake, LockError> {
-    let (mut tenures, locks) = loop {
-        let (tenures, locks) = take_each(manager, key, entry, scope, whereabouts).await?;
+) -> Result<Taken, LockError> {
+    loop {
+        let Taken { tenures, locks } = take_each(manager, key, entry, scope, whereabouts).await?;
         if entry.fresh && locks.len() > 1 {
             // The first of them has been waiting for the last, and there will
             // be no renewal to make up for it.
@@ -128,28 +162,49 @@ async fn take_all(
             renewed.map_err(|error| manager.store_error(format!("lock `{key}`"), error))?;
         }
         if locks.iter().all(|lock| lock.lease.is_held()) {
-            break (tenures, locks);
-        }
-    };
-    let now = manager.now();
-    let renewals = match (options.renew, options.max_hold) {
-        (false, _) => Renewals::Never,
-        (true, Some(limit)) => Renewals::Until(now + limit),
-        (true, None) => Renewals::Always,
-    };
-    for tenure in &mut tenures {
-        if let Tenure::Own(turn) = tenure {
-            turn.begin(renewals);
+            return Ok(Taken { tenures, locks });
         }
     }
-    let not_before = options.min_hold.map(|least| now + least);
-    Ok(Hold::begin(
-        manager.id(),
-        key.clone(),
-        locks,
-        tenures,
-        not_before,
-    ))
+}
+
+/// All locks of one key, before the work under them begins. Dropped, it gives
+/// back what was taken.
+struct Taken {
+    tenures: Vec<Tenure>,
+    /// In the order written.
+    locks: Vec<HeldLock>,
+}
+
+impl Taken {
+    fn begin(
+        mut self,
+        manager: &LockManager,
+        key: LockKey,
+        options: &Options,
+        asking: Asking,
+    ) -> Stake {
+        let now = manager.now();
+        let renewals = match (options.renew, options.max_hold) {
+            (false, _) => Renewals::Never,
+            (true, Some(limit)) => Renewals::Until(now + limit),
+            (true, None) => Renewals::Always,
+        };
+        for tenure in &mut self.tenures {
+            if let Tenure::Own(turn) = tenure {
+                turn.begin(asking.section().clone(), renewals);
+            }
+        }
+        let token = self.locks.first().map(|lock| lock.token);
+        let holding = asking.granted(token.unwrap_or(FencingToken::NONE));
+        Hold::begin(
+            manager.id(),
+            key,
+            self.locks,
+            self.tenures,
+            options.min_hold.map(|least| now + least),
+            Some(holding),
+        )
+    }
 }
 
 /// Takes the locks in the order of their names, so that two tasks that want
@@ -158,10 +213,10 @@ async fn take_all(
 async fn take_each(
     manager: &LockManager,
     key: &LockKey,
-    entry: Entry,
+    entry: &Entry,
     scope: &Scope,
     whereabouts: &Whereabouts,
-) -> Result<(Vec<Tenure>, Vec<HeldLock>), LockError> {
+) -> Result<Taken, LockError> {
     let written = key.distinct();
     let mut sorted = written.clone();
     sorted.sort_unstable();
@@ -176,20 +231,20 @@ async fn take_each(
         locks.push(lock);
     }
     locks.sort_by_key(|lock| written.iter().position(|name| *name == lock.name));
-    Ok((tenures, locks))
+    Ok(Taken { tenures, locks })
 }
 
 async fn take_one(
     manager: &LockManager,
     key: &LockKey,
     name: Arc<str>,
-    entry: Entry,
+    entry: &Entry,
     whereabouts: &Whereabouts,
 ) -> Result<(Tenure, HeldLock), LockError> {
     let full = namespaced(manager.namespace(), &name);
     let turn = manager
         .gate()
-        .enter(full, entry, whereabouts)
+        .enter(full, entry.clone(), whereabouts)
         .await
         .map_err(|refusal| match refusal {
             Refusal::Busy => LockError::Busy { key: key.clone() },

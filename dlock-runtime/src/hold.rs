@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use crate::backend::{BackendError, Mode, Released};
 use crate::error::{LockError, LossReason};
@@ -13,6 +14,7 @@ use crate::gate::Turn;
 use crate::key::LockKey;
 use crate::lease::Lease;
 use crate::manager::ManagerId;
+use crate::observe::Holding;
 use crate::token::FencingToken;
 
 /// The locks of one critical section. Everybody inside has a [`Stake`] in it:
@@ -55,6 +57,8 @@ struct State {
     tenures: Vec<Tenure>,
     /// The locks go back no sooner than this.
     not_before: Option<Instant>,
+    /// Ends with the last body. One that re-entered is part of another's.
+    holding: Option<Holding>,
 }
 
 impl Hold {
@@ -65,6 +69,7 @@ impl Hold {
         locks: Vec<HeldLock>,
         tenures: Vec<Tenure>,
         not_before: Option<Instant>,
+        holding: Option<Holding>,
     ) -> Stake {
         let state = State {
             stakes: 1,
@@ -72,6 +77,7 @@ impl Hold {
             lost: false,
             tenures,
             not_before,
+            holding,
         };
         let hold = Arc::new(Self {
             manager,
@@ -105,6 +111,14 @@ impl Hold {
         Some(Stake {
             hold: Some(Arc::clone(self)),
         })
+    }
+
+    /// The span of the critical section; none of a body that re-entered, which
+    /// is inside of one already.
+    pub(crate) fn span(&self) -> Span {
+        let state = self.state();
+        let holding = state.holding.as_ref();
+        holding.map_or_else(Span::none, |holding| holding.span().clone())
     }
 
     pub(crate) fn key(&self) -> &LockKey {
@@ -190,11 +204,19 @@ impl Hold {
         state.clean &= clean;
         state.lost |= lost;
         state.stakes -= 1;
-        (state.stakes == 0).then(|| Ending {
+        if state.stakes > 0 {
+            return None;
+        }
+        let ending = Ending {
             tenures: std::mem::take(&mut state.tenures),
             clean: state.clean,
             not_before: state.not_before,
-        })
+        };
+        let holding = state.holding.take();
+        // Outside of the lock: a subscriber's code is not ours.
+        drop(state);
+        drop(holding);
+        Some(ending)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

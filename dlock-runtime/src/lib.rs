@@ -22,6 +22,7 @@ mod lease;
 #[doc(hidden)]
 pub mod macro_support;
 mod manager;
+mod observe;
 mod options;
 mod request;
 mod run;

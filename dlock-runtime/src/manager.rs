@@ -9,13 +9,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::backend::{BackendError, Capabilities, LockInfo, TokenTier};
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::error::LockError;
 use crate::executor::Executor;
 use crate::gate::Gate;
 use crate::key::{LockKey, namespaced};
 use crate::lease::Leases;
-use crate::options::Patience;
+use crate::observe::{self, Labels};
+use crate::options::{Options, Patience};
 use crate::request::LockRequest;
 use crate::scope::ManagerScope;
 
@@ -74,6 +76,7 @@ impl LockManager {
         crate::executor::current_runtime("connecting")?;
         let settings = config.into_settings()?;
         let backend = settings.backend;
+        observe::describe();
         // Asked before the start for where to start it; what the store can
         // promise may show only when it answers.
         let local = backend.capabilities().local;
@@ -185,6 +188,17 @@ impl LockManager {
         self.inner.leases.shutdown().await;
     }
 
+    pub(crate) fn labels(&self, options: &Options) -> Labels {
+        Labels {
+            template: match options.template {
+                "" => "unnamed",
+                template => template,
+            },
+            store: self.inner.capabilities.name,
+            mode: options.mode,
+        }
+    }
+
     pub(crate) fn id(&self) -> ManagerId {
         self.inner.id
     }
@@ -203,6 +217,10 @@ impl LockManager {
 
     pub(crate) fn gate(&self) -> &Arc<Gate> {
         &self.inner.gate
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.inner.leases.executor().clock()
     }
 
     pub(crate) fn now(&self) -> Instant {

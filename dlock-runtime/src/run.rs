@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
+use tracing::Span;
 
 use crate::acquire::{acquire, reenter};
-use crate::backend::Released;
 use crate::error::LockError;
 use crate::global;
 use crate::hold::{Ending, Hold, Stake};
@@ -39,7 +39,7 @@ pin_project! {
             let mut this = this.project();
             // A cancelled body's destructors still run inside the lock.
             if let State::Running(running) = &*this.state {
-                running.scope.enter(|| this.body.set(None));
+                running.enter(|| this.body.set(None));
             }
         }
     }
@@ -63,6 +63,7 @@ struct Running {
     stake: Stake,
     scope: Scope,
     on_lost: OnLost,
+    span: Span,
     /// Wakes this task when the hold is lost. Made at the first wait.
     lost: Option<Boxed<()>>,
 }
@@ -121,14 +122,14 @@ impl<F: Future> Future for Run<F> {
                 }
                 State::Running(running) => {
                     if let Some(error) = running.cancelled() {
-                        running.scope.enter(|| this.body.set(None));
+                        running.enter(|| this.body.set(None));
                         *this.state = State::Done;
                         return Poll::Ready(Err(error));
                     }
                     let Some(body) = this.body.as_mut().as_pin_mut() else {
                         unreachable!("a running body is there")
                     };
-                    match running.scope.enter(|| body.poll(cx)) {
+                    match running.enter(|| body.poll(cx)) {
                         Poll::Ready(output) => {
                             // What the body borrowed or owned goes before the lock does.
                             this.body.set(None);
@@ -168,17 +169,8 @@ impl<F: Future> Future for Run<F> {
 /// background, and its result never replaces the body's.
 fn give_back(ending: Ending) -> Boxed<()> {
     Box::pin(async move {
-        match ending.finish().await {
-            Ok(Released::Released) => {}
-            Ok(Released::NotHeld) => tracing::warn!(
-                target: "dlock::lease",
-                "the lock was gone when its body ended; the work may overlap with another's"
-            ),
-            Err(error) => tracing::warn!(
-                target: "dlock::lease", %error,
-                "the store did not take the lock back yet; trying again in the background"
-            ),
-        }
+        // What went wrong is told, and tried again, by the lease.
+        drop(ending.finish().await);
     })
 }
 
@@ -194,7 +186,7 @@ impl New {
             Some(manager) => manager,
             None => global::manager_for(&key, &scope)?,
         };
-        if let Some(stake) = reenter(&manager, &key, options.mode, &scope)? {
+        if let Some(stake) = reenter(&manager, &key, &options, &scope)? {
             return Ok(State::Running(Running::begin(
                 stake,
                 scope,
@@ -211,11 +203,18 @@ impl Running {
     fn begin(stake: Stake, outer: Scope, on_lost: OnLost) -> Self {
         let scope = outer.inside(stake.hold().clone());
         Self {
+            span: stake.hold().span(),
             stake,
             scope,
             on_lost,
             lost: None,
         }
+    }
+
+    /// Polls or drops the body, inside the lock.
+    fn enter<R>(&self, body: impl FnOnce() -> R) -> R {
+        let _in_span = self.span.enter();
+        self.scope.enter(body)
     }
 
     fn hold(&self) -> &Hold {

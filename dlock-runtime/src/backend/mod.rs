@@ -146,12 +146,18 @@ pub enum Mode {
     Write,
 }
 
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Mode {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
             Self::Read => "read",
             Self::Write => "write",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::BackendError;
+use crate::observe;
 
 /// What a request has heard from the store. A caller that gives up asks it
 /// whether the lock was held by somebody, or the store was not there.
@@ -24,7 +25,9 @@ impl Progress {
     }
 
     pub(super) fn held(&self) {
-        self.held.store(true, Ordering::Relaxed);
+        if !self.held.swap(true, Ordering::Relaxed) {
+            observe::held_by_somebody();
+        }
     }
 
     /// Why the store counts as unavailable for a caller who waited this long,

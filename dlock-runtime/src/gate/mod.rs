@@ -24,6 +24,7 @@ pub(crate) use turn::Turn;
 
 use crate::backend::{BackendError, Mode, Progress, Request};
 use crate::lease::{Leases, OwnedLease};
+use crate::observe::{self, Section};
 
 /// A request that waits in the store's queue. It belongs to the gate and not
 /// to the task that polls it: when that task is dropped, the next one goes on
@@ -53,7 +54,7 @@ struct Name {
 }
 
 /// How a task comes to the gate.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
@@ -62,6 +63,8 @@ pub(crate) struct Entry {
     /// Needs a lease that comes from the store, not one that was used before:
     /// it will not be renewed.
     pub(crate) fresh: bool,
+    /// What it is asked for.
+    pub(crate) section: Section,
 }
 
 /// Where a caller waits, for when it gives up.
@@ -127,7 +130,7 @@ impl Gate {
             key,
             ttl: entry.ttl,
         };
-        let delivery = match self.lead_or_queue(name, entry) {
+        let delivery = match self.lead_or_queue(name, &entry) {
             Ok(baton) => Delivery::Lead(baton),
             Err(None) => return Err(Refusal::Busy),
             Err(Some(waiting)) => {
@@ -156,17 +159,21 @@ impl Gate {
         whereabouts.set(Place::InStore(request.progress().clone()));
         let lease = if entry.try_only {
             self.leases
-                .try_acquire(request)
+                .try_acquire(request, entry.section)
                 .await?
                 .ok_or(Refusal::Busy)?
         } else {
-            self.leases.acquire(request).await?
+            self.leases.acquire(request, entry.section).await?
         };
         Ok(Turn::alone(lease))
     }
 
     /// Opens the queue, or joins it: `Err(None)` if the caller will not wait.
-    fn lead_or_queue(self: &Arc<Self>, name: Name, entry: Entry) -> Result<Baton, Option<Waiting>> {
+    fn lead_or_queue(
+        self: &Arc<Self>,
+        name: Name,
+        entry: &Entry,
+    ) -> Result<Baton, Option<Waiting>> {
         let mut queues = self.queues();
         match queues.get_mut(&name) {
             None => {
@@ -180,8 +187,10 @@ impl Gate {
             }
             Some(_) if entry.try_only => Err(None),
             Some(queue) => {
+                let ahead = queue.len();
                 let ticket = queue.join(entry.fresh);
                 drop(queues);
+                observe::waits_in_process(&name.key, ahead);
                 Err(Some(Waiting::new(Arc::clone(self), name, ticket)))
             }
         }
@@ -225,9 +234,10 @@ impl Baton {
     /// Asks the store until it grants or refuses.
     async fn lead(mut self, entry: Entry) -> Result<Turn, Refusal> {
         let answer = if entry.try_only {
-            self.gate.leases.try_acquire(self.request()).await
+            let request = self.request();
+            self.gate.leases.try_acquire(request, entry.section).await
         } else {
-            self.wait_in_store().await.map(Some)
+            self.wait_in_store(entry.section).await.map(Some)
         };
         match answer {
             Ok(Some(lease)) => Ok(self.begin_turns(lease)),
@@ -240,7 +250,7 @@ impl Baton {
         }
     }
 
-    async fn wait_in_store(&mut self) -> Result<OwnedLease, BackendError> {
+    async fn wait_in_store(&mut self, section: Section) -> Result<OwnedLease, BackendError> {
         let here = runtime::Handle::current().id();
         self.place.take_if(|place| place.runtime != here);
         let request = self.request();
@@ -250,7 +260,7 @@ impl Baton {
         let leases = &self.gate.leases;
         let place = self.place.get_or_insert_with(|| {
             let leases = Arc::clone(leases);
-            let request = Box::pin(async move { leases.acquire(request).await });
+            let request = Box::pin(async move { leases.acquire(request, section).await });
             StorePlace {
                 request,
                 runtime: here,

@@ -8,6 +8,7 @@ use super::queue::{Delivery, Queue};
 use super::{Baton, Gate, Name};
 use crate::backend::{BackendError, Released};
 use crate::lease::{Lease, OwnedLease, Renewals};
+use crate::observe::Section;
 use crate::token::FencingToken;
 
 /// One task's time with a lease. Dropped, the lease goes back to the store; a
@@ -70,10 +71,10 @@ impl Turn {
 
     /// The body begins: from here on, only its normal end lets the lease be
     /// handed over.
-    pub(crate) fn begin(&mut self, renewals: Renewals) {
+    pub(crate) fn begin(&mut self, section: Section, renewals: Renewals) {
         self.begun = true;
         if let Some(parts) = &self.parts {
-            parts.lease.lease().set_renewals(renewals);
+            parts.lease.lease().serve(section, renewals);
         }
     }
 
@@ -83,12 +84,7 @@ impl Turn {
 
     /// The token of this turn: greater than that of every turn before it.
     pub(crate) fn token(&self) -> FencingToken {
-        let parts = self.parts();
-        parts
-            .lease
-            .lease()
-            .token()
-            .handed_over(u64::from(parts.index))
+        self.parts().token()
     }
 
     /// Ends the turn after a body that ended normally: hands the lease over,
@@ -168,12 +164,20 @@ impl Parts {
         let Some(waiter) = next else { return Err(self) };
         // Renewed until the next body begins, however the last one wanted it.
         self.lease.lease().set_renewals(Renewals::Always);
-        waiter.deliver(Delivery::Turn(Turn::from_parts(Self {
+        let next = Self {
             index: self.index + 1,
             handovers_left: self.handovers_left - 1,
             ..self
-        })));
+        };
+        let lease = next.lease.lease();
+        lease.section().handed_over(lease.key(), next.token());
+        waiter.deliver(Delivery::Turn(Turn::from_parts(next)));
         Ok(())
+    }
+
+    fn token(&self) -> FencingToken {
+        let grant = self.lease.lease().token();
+        grant.handed_over(u64::from(self.index))
     }
 
     /// A lease that is renewed has two thirds of its ttl ahead at the least;

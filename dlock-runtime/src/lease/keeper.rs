@@ -16,6 +16,7 @@ use super::{Lease, Phase, Renewals};
 use crate::backend::{Backend, BackendError, Owner};
 use crate::clock::Clock;
 use crate::error::LossReason;
+use crate::observe::{self, Operation, Renewal};
 
 /// How often a failed renewal is tried again, as a part of the ttl.
 const RETRIES_PER_TTL: u32 = 20;
@@ -66,13 +67,8 @@ impl Keeper {
 
     fn say_whether_failing(&self, error: Option<&BackendError>) {
         let before = self.failing.swap(error.is_some(), Ordering::Relaxed);
-        match error {
-            Some(error) if !before => tracing::warn!(
-                target: "dlock::lease", %error,
-                "renewal failed; trying again until the leases end"
-            ),
-            None if before => tracing::info!(target: "dlock::lease", "renewal works again"),
-            Some(_) | None => {}
+        if before != error.is_some() {
+            observe::renewals_failing(error.map(|error| error as _));
         }
     }
 
@@ -250,14 +246,20 @@ async fn renew(keeper: Arc<Keeper>, backend: Arc<dyn Backend>, batch: InFlight) 
     for lease in &batch.0 {
         match answers.next() {
             Some(Ok(answer)) => lease.renewed(&answer),
-            Some(Err(error)) => {
+            answer => {
                 lease.retry_at(now + retry_pause(lease));
-                failed = Some(error);
+                lease.say_renewal(Renewal::Failed);
+                if let Some(Err(error)) = answer {
+                    failed = Some(error);
+                }
             }
-            None => lease.retry_at(now + retry_pause(lease)),
         }
     }
     keeper.say_whether_failing(failed.as_ref());
+    if let (Some(error), Some(lease)) = (&failed, batch.0.first()) {
+        let labels = lease.section().labels();
+        labels.store_error(Operation::Renew, error.kind());
+    }
     let InFlight(leases) = &batch;
     let leases = leases.clone();
     drop(batch);

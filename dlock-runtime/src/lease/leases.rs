@@ -12,6 +12,7 @@ use super::{Keeper, Lease, OwnedLease};
 use crate::backend::{Backend, BackendError, Grant, Owner, Renewed, Request};
 use crate::error::LockError;
 use crate::executor::{Executor, check_timers, current_runtime};
+use crate::observe::{Operation, Section};
 
 /// All leases of one manager.
 #[derive(Debug)]
@@ -61,10 +62,12 @@ impl Leases {
     pub(crate) async fn try_acquire(
         self: &Arc<Self>,
         request: Request,
+        section: Section,
     ) -> Result<Option<OwnedLease>, BackendError> {
-        match self.backend.try_acquire(&request).await? {
-            Some(grant) => self.own(request, grant).map(Some),
-            None => Ok(None),
+        match self.backend.try_acquire(&request).await {
+            Ok(Some(grant)) => self.own(request, grant, section).map(Some),
+            Ok(None) => Ok(None),
+            Err(error) => Err(not_had(error, &section)),
         }
     }
 
@@ -72,13 +75,21 @@ impl Leases {
     pub(crate) async fn acquire(
         self: &Arc<Self>,
         request: Request,
+        section: Section,
     ) -> Result<OwnedLease, BackendError> {
-        let grant = self.backend.acquire(&request).await?;
-        self.own(request, grant)
+        match self.backend.acquire(&request).await {
+            Ok(grant) => self.own(request, grant, section),
+            Err(error) => Err(not_had(error, &section)),
+        }
     }
 
-    fn own(self: &Arc<Self>, request: Request, grant: Grant) -> Result<OwnedLease, BackendError> {
-        let lease = Arc::new(Lease::new(request, grant, self.keeper()));
+    fn own(
+        self: &Arc<Self>,
+        request: Request,
+        grant: Grant,
+        section: Section,
+    ) -> Result<OwnedLease, BackendError> {
+        let lease = Arc::new(Lease::new(request, grant, self.keeper(), section));
         // From here on, dropping it gives it back.
         let owned = OwnedLease::new(lease, Arc::clone(self));
         let lease = owned.lease();
@@ -182,6 +193,12 @@ impl Drop for Leases {
         self.executor
             .spawn_release(async move { backend.stop().await });
     }
+}
+
+fn not_had(error: BackendError, section: &Section) -> BackendError {
+    let labels = section.labels();
+    labels.store_error(Operation::Acquire, error.kind());
+    error
 }
 
 /// A keeper's task. When it ends, with its runtime or by a panic, the next

@@ -23,6 +23,7 @@ pub(crate) use release::OwnedLease;
 
 use crate::backend::{Grant, Renewed, Request};
 use crate::error::LossReason;
+use crate::observe::{Renewal, Section};
 use crate::token::FencingToken;
 
 /// One lease that the store gave to this process.
@@ -59,6 +60,8 @@ struct State {
     phase: Phase,
     deadline: Instant,
     renewals: Renewals,
+    /// Whom the lease serves, for spans and metrics.
+    section: Section,
     renewal_in_flight: bool,
     /// When a renewal that failed is tried again.
     retry_at: Option<Instant>,
@@ -86,7 +89,7 @@ fn local_deadline(sent_at: Instant, ttl: Duration) -> Instant {
 }
 
 impl Lease {
-    fn new(request: Request, grant: Grant, keeper: Arc<Keeper>) -> Self {
+    fn new(request: Request, grant: Grant, keeper: Arc<Keeper>, section: Section) -> Self {
         let deadline = local_deadline(grant.sent_at, request.ttl);
         Self {
             request,
@@ -97,6 +100,7 @@ impl Lease {
                 phase: Phase::Held,
                 deadline,
                 renewals: Renewals::Always,
+                section,
                 renewal_in_flight: false,
                 retry_at: None,
                 scheduled: None,
@@ -109,6 +113,11 @@ impl Lease {
 
     pub(crate) fn ttl(&self) -> Duration {
         self.request.ttl
+    }
+
+    /// The key with its namespace.
+    pub(crate) fn key(&self) -> &str {
+        &self.request.key
     }
 
     /// The token of the grant itself; hand-overs count up from it.
@@ -138,7 +147,7 @@ impl Lease {
 
     /// Ends a lease that is held, and tells everybody who listens.
     fn lose(&self, reason: LossReason) -> Option<LossReason> {
-        let (reason, listeners, follower) = {
+        let (reason, section, listeners, follower) = {
             let mut state = self.state();
             match state.phase {
                 Phase::Held if reason == LossReason::Expired => {
@@ -159,15 +168,16 @@ impl Lease {
                 (reason, _) => reason,
             };
             state.phase = Phase::Lost(reason);
-            (reason, state.loss.clone(), state.follower.take())
+            (
+                reason,
+                state.section.clone(),
+                state.loss.clone(),
+                state.follower.take(),
+            )
         };
         // Outside of the lock: neither a subscriber's code nor a follower's
         // drop is ours.
-        tracing::warn!(
-            target: "dlock::lease",
-            key = %self.request.key, owner = %self.request.owner, %reason,
-            "lease lost"
-        );
+        section.lost(&self.request.key, self.request.owner, reason);
         if let Some(listeners) = listeners {
             listeners.cancel();
         }
@@ -231,6 +241,18 @@ impl Lease {
         self.state().deadline + 2 * drift_margin(self.request.ttl)
     }
 
+    /// From now on the lease serves this critical section, and is renewed as
+    /// that says.
+    pub(crate) fn serve(self: &Arc<Self>, section: Section, renewals: Renewals) {
+        self.state().section = section;
+        self.set_renewals(renewals);
+    }
+
+    /// Whom the lease serves.
+    pub(crate) fn section(&self) -> Section {
+        self.state().section.clone()
+    }
+
     /// Sets how the lease is renewed from now on.
     pub(crate) fn set_renewals(self: &Arc<Self>, renewals: Renewals) {
         let changed = {
@@ -261,8 +283,16 @@ impl Lease {
         renew_at.checked_sub(jitter).unwrap_or(renew_at)
     }
 
+    fn say_renewal(&self, renewal: Renewal) {
+        self.section().renewal(&self.request.key, renewal);
+    }
+
     /// The store answered a renewal.
     fn renewed(&self, answer: &Renewed) {
+        self.say_renewal(match answer {
+            Renewed::Extended { .. } => Renewal::Renewed,
+            Renewed::Gone => Renewal::Gone,
+        });
         match *answer {
             // A late answer brings nothing back, and never shortens the lease.
             Renewed::Extended { sent_at } if self.loss().is_none() => {

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::leases::Leases;
 use super::{Lease, Renewals};
 use crate::backend::{BackendError, Released};
+use crate::observe::Operation;
 
 /// The first pause before a failed release is tried again; doubled up to
 /// [`LAST_PAUSE`].
@@ -129,10 +130,8 @@ impl Kept {
                     told = self.expire_at(instant).await;
                 }
                 if !told {
-                    tracing::warn!(
-                        target: "dlock::lease", key = %self.lease.request.key,
-                        "the store was not told when min_hold ends; the lock stays for its ttl"
-                    );
+                    let section = self.lease.section();
+                    section.min_hold_not_told(&self.lease.request.key);
                 }
                 return;
             }
@@ -156,7 +155,12 @@ impl Kept {
                 self.lease.expires_with(&request, answer);
                 true
             }
-            Some(Err(_)) | None => false,
+            Some(Err(error)) => {
+                let labels = self.lease.section().labels();
+                labels.store_error(Operation::Release, error.kind());
+                false
+            }
+            None => false,
         }
     }
 }
@@ -173,6 +177,8 @@ impl Drop for Kept {
 struct Return {
     lease: Option<Arc<Lease>>,
     background: bool,
+    /// A request before this one got no answer: it may have been done.
+    asked_before: bool,
     counted: CountedReturn,
 }
 
@@ -187,6 +193,7 @@ impl Return {
         Self {
             lease: Some(lease),
             background: false,
+            asked_before: false,
             counted,
         }
     }
@@ -200,9 +207,25 @@ impl Return {
         let Some(lease) = &self.lease else {
             return Ok(Released::NotHeld);
         };
+        let known_lost = lease.loss().is_some();
         lease.stop_renewal().await;
         let result = self.counted.leases.backend().release(&lease.request).await;
         lease.let_follow();
+        let (section, key) = (lease.section(), &lease.request.key);
+        match &result {
+            Ok(Released::NotHeld) if !known_lost && !self.asked_before => {
+                section.was_gone(key, lease.request.owner);
+            }
+            Ok(Released::Released | Released::NotHeld) => section.released(key),
+            Err(error) => {
+                let labels = section.labels();
+                labels.store_error(Operation::Release, error.kind());
+                if !self.asked_before {
+                    section.release_failed(key, error);
+                }
+                self.asked_before = true;
+            }
+        }
         if result.is_ok() {
             self.lease = None;
         }
@@ -224,11 +247,8 @@ impl Return {
         while let Err(error) = self.attempt().await {
             let no_runtime = Handle::try_current().is_err();
             if no_runtime || leases.now() + pause >= end {
-                tracing::warn!(
-                    target: "dlock::lease",
-                    key = %lease.request.key, owner = %lease.request.owner, %error,
-                    "release failed; the lock stays until its ttl has passed"
-                );
+                let (key, owner) = (&lease.request.key, lease.request.owner);
+                lease.section().release_given_up(key, owner, &error);
                 break;
             }
             tokio::time::sleep(pause).await;
@@ -250,7 +270,8 @@ impl Drop for Return {
             return;
         }
         let leases = Arc::clone(&self.counted.leases);
-        let again = Self::begin(&leases, lease).in_background();
+        let mut again = Self::begin(&leases, lease).in_background();
+        again.asked_before = self.asked_before;
         leases.executor().spawn_release(again.finish());
     }
 }

@@ -1,0 +1,83 @@
+//! A call that has asked for a lock and has no answer yet.
+
+use tokio::time::Instant;
+
+use super::{Holding, Labels, Section, metrics, outcome};
+use crate::clock::Clock;
+use crate::error::LockError;
+use crate::key::LockKey;
+use crate::token::FencingToken;
+
+/// A call that has asked for a lock. It ends with the answer; dropped, the
+/// caller went away before there was one.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    section: Section,
+    begun: Instant,
+    clock: Clock,
+    answer: Answer,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Awaited,
+    Given,
+}
+
+impl Asking {
+    pub(crate) fn begin(labels: Labels, key: &LockKey, clock: Clock) -> Self {
+        metrics::waiting(labels, 1.0);
+        Self {
+            section: Section::begin(labels, key),
+            begun: clock.now(),
+            clock,
+            answer: Answer::Awaited,
+        }
+    }
+
+    pub(crate) fn section(&self) -> &Section {
+        &self.section
+    }
+
+    /// The lock was had.
+    pub(crate) fn granted(mut self, token: FencingToken) -> Holding {
+        let Section { span, labels } = &self.section;
+        let now = self.clock.now();
+        let waited = now.saturating_duration_since(self.begun);
+        if !span.is_disabled() {
+            span.record("waited", tracing::field::debug(waited));
+            span.record("token", tracing::field::display(token));
+        }
+        tracing::debug!(target: "dlock::grant", parent: span, ?waited, %token, "granted");
+        metrics::waited(*labels, waited);
+        self.answered("granted");
+        Holding::begin(self.section.clone(), now, self.clock)
+    }
+
+    /// The lock was not had.
+    pub(crate) fn refused(mut self, error: &LockError) {
+        let outcome = outcome(error);
+        tracing::debug!(
+            target: "dlock::refuse", parent: &self.section.span, outcome, %error, "not had"
+        );
+        self.answered(outcome);
+    }
+
+    fn answered(&mut self, outcome: &'static str) {
+        self.answer = Answer::Given;
+        metrics::waiting(self.section.labels, -1.0);
+        metrics::acquisition(self.section.labels, outcome);
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if self.answer == Answer::Awaited {
+            tracing::debug!(
+                target: "dlock::refuse", parent: &self.section.span,
+                outcome = "cancelled", "the caller went away before it had the lock"
+            );
+            self.answered("cancelled");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! A critical section that has its locks.
+
+use tokio::time::Instant;
+use tracing::Span;
+
+use super::{Section, metrics};
+use crate::clock::Clock;
+
+/// A critical section from the grant to the end of its last body. Dropped, it
+/// has ended.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    section: Section,
+    granted: Instant,
+    clock: Clock,
+}
+
+impl Holding {
+    pub(super) fn begin(section: Section, granted: Instant, clock: Clock) -> Self {
+        metrics::holding(section.labels, 1.0);
+        Self {
+            section,
+            granted,
+            clock,
+        }
+    }
+
+    pub(crate) fn span(&self) -> &Span {
+        self.section.span()
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let Section { span, labels } = &self.section;
+        let held = self.clock.now().saturating_duration_since(self.granted);
+        if !span.is_disabled() {
+            span.record("held", tracing::field::debug(held));
+        }
+        metrics::held(*labels, held);
+        metrics::holding(*labels, -1.0);
+    }
+}

@@ -1,0 +1,229 @@
+//! What can be seen of locks from outside: a span for each critical section,
+//! events on what happens to it, and, under the feature `metrics`, numbers.
+//!
+//! Names, levels and labels are documented in `docs/observing.md`; they are
+//! part of the public surface. A key stands in spans and events only: the
+//! labels of a metric are of low cardinality.
+
+mod asking;
+mod holding;
+#[cfg_attr(not(feature = "metrics"), path = "no_metrics.rs")]
+mod metrics;
+
+use std::fmt::Display;
+
+use tracing::Span;
+
+pub(crate) use asking::Asking;
+pub(crate) use holding::Holding;
+pub(crate) use metrics::describe;
+
+use crate::backend::{BackendErrorKind, Mode, Owner};
+use crate::error::{LockError, LossReason};
+use crate::key::LockKey;
+use crate::token::FencingToken;
+
+/// What tells the locks of one kind from others: known when compiling, but for
+/// the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Labels {
+    pub(crate) template: &'static str,
+    pub(crate) store: &'static str,
+    pub(crate) mode: Mode,
+}
+
+/// Which of the store's operations failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operation {
+    Acquire,
+    Renew,
+    Release,
+}
+
+/// How a renewal of one lease ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Renewal {
+    Renewed,
+    Gone,
+    /// To be tried again until the lease ends.
+    Failed,
+}
+
+/// One critical section, from the call that asks for it to the answer to its
+/// release, as spans and metrics know it.
+#[derive(Clone, Debug)]
+pub(crate) struct Section {
+    span: Span,
+    labels: Labels,
+}
+
+impl Labels {
+    /// Counts a re-entry, which is no critical section of its own.
+    pub(crate) fn reentered(self) {
+        metrics::acquisition(self, "reentered");
+    }
+
+    /// Counts an acquisition that was refused before it began to wait.
+    pub(crate) fn refused(self, error: &LockError) {
+        metrics::acquisition(self, outcome(error));
+    }
+
+    pub(crate) fn store_error(self, operation: Operation, kind: BackendErrorKind) {
+        let kind = match kind {
+            BackendErrorKind::Unavailable => "unavailable",
+            BackendErrorKind::Config => "config",
+            BackendErrorKind::Unsupported => "unsupported",
+        };
+        metrics::store_error(self, operation.name(), kind);
+    }
+}
+
+impl Section {
+    fn begin(labels: Labels, key: &LockKey) -> Self {
+        let span = tracing::info_span!(
+            target: "dlock",
+            "lock",
+            %key,
+            template = labels.template,
+            mode = labels.mode.name(),
+            store = labels.store,
+            waited = tracing::field::Empty,
+            token = tracing::field::Empty,
+            held = tracing::field::Empty,
+        );
+        Self { span, labels }
+    }
+
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
+    }
+
+    pub(crate) fn labels(&self) -> Labels {
+        self.labels
+    }
+
+    /// A lease went to the next task of this process.
+    pub(crate) fn handed_over(&self, key: &str, token: FencingToken) {
+        tracing::debug!(
+            target: "dlock::handover", parent: &self.span,
+            key, %token, "handed over to the next task of this process"
+        );
+        metrics::handover(self.labels);
+    }
+
+    pub(crate) fn renewal(&self, key: &str, renewal: Renewal) {
+        let outcome = match renewal {
+            Renewal::Renewed => "renewed",
+            Renewal::Gone => "gone",
+            Renewal::Failed => "failed",
+        };
+        tracing::trace!(target: "dlock::renewal", parent: &self.span, key, outcome, "renewal");
+        metrics::renewal(self.labels, outcome);
+    }
+
+    pub(crate) fn lost(&self, key: &str, owner: Owner, reason: LossReason) {
+        tracing::warn!(
+            target: "dlock::loss", parent: &self.span, key, %owner, %reason, "lease lost"
+        );
+        metrics::loss(self.labels, reason.name());
+    }
+
+    pub(crate) fn released(&self, key: &str) {
+        tracing::debug!(target: "dlock::release", parent: &self.span, key, "released");
+    }
+
+    /// The store says that the lock was not ours, of a lease that we thought
+    /// was held.
+    pub(crate) fn was_gone(&self, key: &str, owner: Owner) {
+        tracing::warn!(
+            target: "dlock::release", parent: &self.span, key, %owner,
+            "the lock was gone when its body ended; the work may overlap with another's"
+        );
+        metrics::loss(self.labels, LossReason::Gone.name());
+    }
+
+    /// A release that the store did not take is tried again.
+    pub(crate) fn release_failed(&self, key: &str, error: &dyn Display) {
+        tracing::warn!(
+            target: "dlock::release", parent: &self.span, key, %error,
+            "the store did not take the lock back yet; trying again in the background"
+        );
+    }
+
+    /// A release that the store did not take is tried no more.
+    pub(crate) fn release_given_up(&self, key: &str, owner: Owner, error: &dyn Display) {
+        tracing::warn!(
+            target: "dlock::release", parent: &self.span, key, %owner, %error,
+            "release failed; the lock stays until its ttl has passed"
+        );
+    }
+
+    /// The store could not be told when a lock under `min_hold` ends.
+    pub(crate) fn min_hold_not_told(&self, key: &str) {
+        tracing::warn!(
+            target: "dlock::release", parent: &self.span, key,
+            "the store was not told when min_hold ends; the lock stays for its ttl"
+        );
+    }
+}
+
+/// The renewals of all leases fail, or work again: said once, and not for
+/// every lease and attempt.
+pub(crate) fn renewals_failing(error: Option<&dyn Display>) {
+    match error {
+        Some(error) => tracing::warn!(
+            target: "dlock::renewal", %error,
+            "renewal failed; trying again until the leases end"
+        ),
+        None => tracing::info!(target: "dlock::renewal", "renewal works again"),
+    }
+}
+
+/// A task queues behind others of its own process.
+pub(crate) fn waits_in_process(key: &str, ahead: usize) {
+    tracing::debug!(
+        target: "dlock::wait", key, ahead, "waits behind other tasks of this process"
+    );
+}
+
+/// A request has heard from the store that somebody holds the lock.
+pub(crate) fn held_by_somebody() {
+    tracing::debug!(target: "dlock::wait", "somebody holds the lock");
+}
+
+fn outcome(error: &LockError) -> &'static str {
+    match error {
+        LockError::Busy { .. } => "busy",
+        LockError::Timeout { .. } => "timeout",
+        LockError::Unavailable { .. } => "unavailable",
+        LockError::WouldDeadlock { .. } => "would_deadlock",
+        LockError::ShutDown { .. } => "shut_down",
+        LockError::Lost { .. }
+        | LockError::InvalidKey { .. }
+        | LockError::Config { .. }
+        | LockError::Unsupported { .. }
+        | LockError::NotInitialized { .. }
+        | LockError::AlreadyInitialized => "invalid",
+    }
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Acquire => "acquire",
+            Self::Renew => "renew",
+            Self::Release => "release",
+        }
+    }
+}
+
+impl LossReason {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::Overran => "overran",
+            Self::MaxHold => "max_hold",
+            Self::Expired => "expired",
+        }
+    }
+}
