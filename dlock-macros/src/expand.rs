@@ -114,7 +114,7 @@ fn section(
     } = args;
     let span = Span::mixed_site();
     let private = krate.private(span);
-    let options = options.tokens(krate, &key.written());
+    let options = options.tokens(krate, key);
     let key = key.tokens(krate);
     let never_taken = returned.never_taken(krate);
     let error = Ident::new("error", span);

@@ -7,6 +7,7 @@ use syn::{Expr, ExprArray, Lit};
 
 use crate::krate::{Crate, ours};
 use crate::mentions::Mentions;
+use crate::source;
 use crate::template::Template;
 
 /// What names the lock, or the locks.
@@ -40,11 +41,31 @@ impl Key {
         Ok(Self::One(Part::Expression(value)))
     }
 
-    /// The names as written, where all of them are templates: of use for spans
-    /// and metrics, as there are few of them.
+    /// The names as written, each an expression's if it is no template: of use
+    /// for spans and metrics, as there are few of them.
     pub(crate) fn written(&self) -> String {
-        let written: Option<Vec<_>> = self.parts().iter().map(Part::written).collect();
-        written.unwrap_or_default().join(" + ")
+        let written: Vec<_> = match self {
+            Self::One(Part::Expression(value)) => match ungrouped(value) {
+                Expr::Array(array) => array.elems.iter().map(text).collect(),
+                value => vec![text(value)],
+            },
+            _ => self.parts().iter().map(Part::written).collect(),
+        };
+        written.join(", ")
+    }
+
+    /// For each name what it has in common with the others of its template;
+    /// empty where a name stands for itself. Empty if that is so for all.
+    pub(crate) fn shapes(&self) -> Vec<String> {
+        let shape = |part: &Part| match part {
+            Part::Template(template) => template.shape(),
+            Part::Expression(_) => None,
+        };
+        let shapes: Vec<_> = self.parts().iter().map(shape).collect();
+        if shapes.iter().all(Option::is_none) {
+            return Vec::new();
+        }
+        shapes.into_iter().map(Option::unwrap_or_default).collect()
     }
 
     /// Refuses what the function's arguments show to be a slip.
@@ -126,12 +147,16 @@ impl Part {
         quote_spanned!(span=> #private::#conversion(#value))
     }
 
-    fn written(&self) -> Option<String> {
+    fn written(&self) -> String {
         match self {
-            Self::Template(template) => Some(template.literal.value()),
-            Self::Expression(_) => None,
+            Self::Template(template) => template.literal.value(),
+            Self::Expression(expression) => text(ungrouped(expression)),
         }
     }
+}
+
+fn text(expression: &Expr) -> String {
+    source::text(expression.to_token_stream())
 }
 
 /// Refuses an expression with a string that looks like a template, but is none:
@@ -205,19 +230,30 @@ mod tests {
 
     use super::*;
 
-    fn written(value: Expr) -> String {
-        Key::new(value)
-            .unwrap_or_else(|error| panic!("{error}"))
-            .written()
+    fn key(value: Expr) -> Key {
+        Key::new(value).unwrap_or_else(|error| panic!("{error}"))
     }
 
     #[test]
-    fn only_templates_name_themselves() {
+    fn every_key_has_a_name_that_is_known_when_compiling() {
+        let written = |value| key(value).written();
         assert_eq!(written(parse_quote!("a:<id>")), "a:<id>");
         assert_eq!(written(parse_quote!(("a<<b"))), "a<<b");
-        assert_eq!(written(parse_quote!(["a:<id>", "b"])), "a:<id> + b");
-        assert_eq!(written(parse_quote!(["a:<id>", name])), "");
-        assert_eq!(written(parse_quote!([first, second])), "");
-        assert_eq!(written(parse_quote!(format!("a:{id}"))), "");
+        assert_eq!(written(parse_quote!(["a:<id>", "b"])), "a:<id>, b");
+        assert_eq!(written(parse_quote!(["a:<id>", name()])), "a:<id>, name()");
+        assert_eq!(written(parse_quote!([first, &second])), "first, &second");
+        assert_eq!(written(parse_quote!((account_key(id)))), "account_key(id)");
+    }
+
+    #[test]
+    fn only_templates_with_values_have_a_shape() {
+        let shapes = |value| key(value).shapes();
+        assert_eq!(shapes(parse_quote!("a:<id>")), ["a:<>"]);
+        assert_eq!(
+            shapes(parse_quote!(["a", "b:<id>", name])),
+            ["", "b:<>", ""]
+        );
+        assert!(shapes(parse_quote!(["a", "b"])).is_empty());
+        assert!(shapes(parse_quote!(account_key("a:<id>"))).is_empty());
     }
 }

@@ -15,6 +15,7 @@ mod krate;
 mod mentions;
 mod options;
 mod returns;
+mod source;
 mod template;
 
 use proc_macro::TokenStream;

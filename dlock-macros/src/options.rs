@@ -1,10 +1,11 @@
-//! How the lock is taken: all that is known when compiling, except the key.
+//! How the lock is taken: all that is known when compiling.
 
 use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 
+use crate::key::Key;
 use crate::krate::Crate;
 
 /// What the arguments say; `None` and `false` leave the runtime's default.
@@ -33,7 +34,7 @@ pub(crate) type Variant = &'static str;
 
 impl Options {
     /// A constant of the runtime's `Options`.
-    pub(crate) fn tokens(&self, krate: &Crate, template: &str) -> TokenStream {
+    pub(crate) fn tokens(&self, krate: &Crate, key: &Key) -> TokenStream {
         let span = Span::mixed_site();
         let private = krate.private(span);
         let mut fields = Vec::new();
@@ -41,8 +42,14 @@ impl Options {
             let name = format_ident!("{name}", span = span);
             fields.push(quote_spanned!(span=> #name: #value));
         };
-        if !template.is_empty() {
-            set("template", quote!(#template));
+        let template = key.written();
+        set("template", quote!(#template));
+        let shapes = key.shapes();
+        if !shapes.is_empty() {
+            set(
+                "shapes",
+                quote_spanned!(span=> #private::Shapes::Known(&[#(#shapes),*])),
+            );
         }
         for (name, duration) in [
             ("ttl", self.ttl),
@@ -102,28 +109,35 @@ fn duration_tokens(duration: Duration) -> TokenStream {
 
 #[cfg(test)]
 mod tests {
+    use syn::parse_quote;
+
     use super::*;
 
     #[test]
     fn what_is_not_given_is_left_to_the_runtime() {
-        let tokens = |options: &Options, template| {
+        let tokens = |options: &Options, key| {
+            let key = Key::new(key).unwrap_or_else(|error| panic!("{error}"));
             options
-                .tokens(&Crate(None), template)
+                .tokens(&Crate(None), &key)
                 .to_string()
                 .replace(' ', "")
         };
-        let private = "::dlock::__private::Options";
+        let private = "::dlock::__private";
         assert_eq!(
-            tokens(&Options::default(), ""),
-            format!("const{{&{private}{{..{private}::new()}}}}")
+            tokens(&Options::default(), parse_quote!("a")),
+            format!("const{{&{private}::Options{{template:\"a\",..{private}::Options::new()}}}}")
         );
         let options = Options {
             fenced: true,
             ..Options::default()
         };
         assert_eq!(
-            tokens(&options, "a:<id>"),
-            format!("const{{&{private}{{template:\"a:<id>\",fenced:true,..{private}::new()}}}}")
+            tokens(&options, parse_quote!("a:<id>")),
+            format!(
+                "const{{&{private}::Options{{template:\"a:<id>\",\
+                 shapes:{private}::Shapes::Known(&[\"a:<>\"]),fenced:true,\
+                 ..{private}::Options::new()}}}}"
+            )
         );
     }
 }

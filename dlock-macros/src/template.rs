@@ -50,6 +50,20 @@ impl Template {
         Ok(template)
     }
 
+    /// What all keys of the template have in common: its text, with `<>` for
+    /// each value. `None` if there is no value, and thus one key only.
+    pub(crate) fn shape(&self) -> Option<String> {
+        if self.values.is_empty() {
+            return None;
+        }
+        let texts = self.values.iter().map(|(_, after)| after);
+        let texts: Vec<_> = std::iter::once(&self.head)
+            .chain(texts)
+            .map(|text| text.replace('<', "<<"))
+            .collect();
+        Some(texts.join("<>"))
+    }
+
     /// Refuses what the function's arguments show to be a slip.
     pub(crate) fn check(&self, arguments: &[String]) -> syn::Result<()> {
         self.refuse_braces(arguments)?;
@@ -196,6 +210,17 @@ mod tests {
         assert_eq!(shape("a<<b"), ["a<b"]);
         assert_eq!(shape("<<<a>"), ["<", "a", ""]);
         assert_eq!(shape("<a><<<b>>"), ["", "a", "<", "b", ">"]);
+    }
+
+    #[test]
+    fn the_shape_is_the_same_whatever_the_values_are_called() {
+        let shape = |text| parse(text).ok().and_then(|template| template.shape());
+        assert_eq!(shape("nightly"), None);
+        assert_eq!(shape("a<<b>"), None);
+        for text in ["acct:<from>", "acct:<self.to[0]>"] {
+            assert_eq!(shape(text).as_deref(), Some("acct:<>"));
+        }
+        assert_eq!(shape("<a><<<b>>:c").as_deref(), Some("<><<<>>:c"));
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub mod __private {
     pub use crate::backend::Mode;
     pub use crate::key::{KeyTemplate, LockKey};
     pub use crate::macro_support::*;
-    pub use crate::options::{OnLost, Options, Patience};
+    pub use crate::options::{OnLost, Options, Patience, Shapes};
     pub use crate::{LockError, Run};
 
     /// Runs an annotated function's body under its lock.

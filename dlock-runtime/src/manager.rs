@@ -120,6 +120,7 @@ impl LockManager {
     }
 
     /// Asks for a lock in this manager's store.
+    #[track_caller]
     pub fn lock(&self, key: impl Into<LockKey>) -> LockRequest {
         LockRequest::new(Some(self.clone()), key.into())
     }

@@ -1,6 +1,7 @@
 //! How one lock is taken: what the attribute's arguments and the request's
 //! methods set, before the manager's defaults fill the gaps.
 
+use std::panic::Location;
 use std::time::Duration;
 
 use crate::backend::Mode;
@@ -29,14 +30,31 @@ pub enum OnLost {
     Continue,
 }
 
+/// What the keys of a lock have in common with those of other locks: what
+/// lock-order detection compares.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shapes {
+    /// Nothing: each key stands for itself.
+    Keys,
+    /// The templates with `<>` for each value, one for each key as written;
+    /// `""` for a key that stands for itself.
+    Known(&'static [&'static str]),
+    /// To be read from the template, which was given at run time.
+    OfTemplate,
+}
+
 /// Everything about a lock but its key. The attribute makes one `const` per
 /// function, so the fields are public to it and hidden from users.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The key template as written, for spans and metrics: of low cardinality.
-    /// Empty where the key is an expression.
+    /// Where the lock is asked for: the attribute's place, or the call's.
+    pub site: &'static Location<'static>,
+    /// The name of this lock in spans, metrics and warnings, of low
+    /// cardinality: the key as the attribute has it, several with `, ` between.
     pub template: &'static str,
+    pub shapes: Shapes,
     pub ttl: Option<Duration>,
     pub patience: Patience,
     pub mode: Mode,
@@ -48,11 +66,19 @@ pub struct Options {
 }
 
 impl Options {
-    /// The defaults of the attribute's table.
+    /// The defaults of the attribute's table, for a lock that is asked for
+    /// where this is called.
     #[must_use]
+    #[track_caller]
+    #[expect(
+        clippy::new_without_default,
+        reason = "a default is made in places that tell nobody anything"
+    )]
     pub const fn new() -> Self {
         Self {
-            template: "",
+            site: Location::caller(),
+            template: "unnamed",
+            shapes: Shapes::Keys,
             ttl: None,
             patience: Patience::Configured,
             mode: Mode::Write,
@@ -62,11 +88,5 @@ impl Options {
             on_lost: OnLost::Cancel,
             fenced: false,
         }
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self::new()
     }
 }

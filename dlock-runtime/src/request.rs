@@ -10,7 +10,7 @@ use crate::global;
 use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::manager::LockManager;
-use crate::options::{OnLost, Options, Patience};
+use crate::options::{OnLost, Options, Patience, Shapes};
 use crate::run::Run;
 use crate::scope::Scope;
 
@@ -33,6 +33,7 @@ use crate::scope::Scope;
 /// # Ok(()) }
 /// ```
 #[must_use = "a request does nothing until it is acquired or run"]
+#[track_caller]
 pub fn lock(key: impl Into<LockKey>) -> LockRequest {
     LockRequest::new(None, key.into())
 }
@@ -49,12 +50,24 @@ pub struct LockRequest {
 }
 
 impl LockRequest {
+    #[track_caller]
     pub(crate) fn new(manager: Option<LockManager>, key: LockKey) -> Self {
         Self {
             manager,
             key,
             options: Options::new(),
         }
+    }
+
+    /// Names this lock in spans, metrics and warnings, as the attribute's `key`
+    /// does where there is one. `"unnamed"` by default.
+    ///
+    /// A metric is kept for each name, so let there be few: write where the
+    /// parts of the key go in `<…>`, as in `"account:<id>"`, and not the key.
+    pub fn template(mut self, template: &'static str) -> Self {
+        self.options.template = template;
+        self.options.shapes = Shapes::OfTemplate;
+        self
     }
 
     /// How long the lease lasts unless it is renewed, and thus how soon others
@@ -163,5 +176,22 @@ impl LockRequest {
         };
         let stake = Box::pin(acquire(manager, self.key, self.options, scope)).await?;
         Ok(LockGuard::new(stake))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_knows_where_it_was_made() {
+        let manager = LockManager::connect(crate::Config::default())
+            .await
+            .expect("memory connects");
+        let here = std::panic::Location::caller();
+        let sites = [lock("k"), manager.lock("k")].map(|request| request.options.site);
+        for site in sites {
+            assert_eq!((site.file(), site.line()), (here.file(), here.line() + 1));
+        }
     }
 }
