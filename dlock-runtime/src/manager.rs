@@ -191,10 +191,7 @@ impl LockManager {
 
     pub(crate) fn labels(&self, options: &Options) -> Labels {
         Labels {
-            template: match options.template {
-                "" => "unnamed",
-                template => template,
-            },
+            template: options.template,
             store: self.inner.capabilities.name,
             mode: options.mode,
         }

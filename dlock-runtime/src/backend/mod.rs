@@ -240,7 +240,7 @@ impl Request {
             mode,
             ttl,
             owner: Owner::unique(),
-            progress: Progress::begin(),
+            progress: Progress::begin(Instant::now()),
         }
     }
 
@@ -249,6 +249,12 @@ impl Request {
     /// else of a store that does not answer.
     pub fn is_held_by_somebody(&self) {
         self.progress.held();
+    }
+
+    /// The same request, made at `now` by the clock of its manager.
+    pub(crate) fn made_at(mut self, now: Instant) -> Self {
+        self.progress = Progress::begin(now);
+        self
     }
 
     pub(crate) fn progress(&self) -> &Progress {

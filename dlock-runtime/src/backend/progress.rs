@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::BackendError;
 use crate::observe;
@@ -17,9 +19,9 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub(super) fn begin() -> Self {
+    pub(super) fn begin(begun: Instant) -> Self {
         Self {
-            begun: Instant::now(),
+            begun,
             held: Arc::default(),
         }
     }
@@ -32,10 +34,12 @@ impl Progress {
 
     /// Why the store counts as unavailable for a caller who waited this long,
     /// if it does.
-    pub(crate) fn outage(&self, waited: Duration) -> Option<BackendError> {
+    pub(crate) fn outage(&self, waited: Duration, now: Instant) -> Option<BackendError> {
         // If it was asked just now, by somebody who went before the caller,
         // nothing can be said of the store.
-        if self.held.load(Ordering::Relaxed) || self.begun.elapsed() < waited / 2 {
+        if self.held.load(Ordering::Relaxed)
+            || now.saturating_duration_since(self.begun) < waited / 2
+        {
             return None;
         }
         Some(BackendError::unavailable(format!(

@@ -155,7 +155,7 @@ impl Gate {
         entry: Entry,
         whereabouts: &Whereabouts,
     ) -> Result<Turn, Refusal> {
-        let request = Request::new(key, entry.mode, entry.ttl);
+        let request = self.request(key, entry.mode, entry.ttl);
         whereabouts.set(Place::InStore(request.progress().clone()));
         let lease = if entry.try_only {
             self.leases
@@ -196,6 +196,10 @@ impl Gate {
         }
     }
 
+    fn request(&self, key: Arc<str>, mode: Mode, ttl: Duration) -> Request {
+        Request::new(key, mode, ttl).made_at(self.leases.now())
+    }
+
     /// For a caller who gives up after waiting this long: why the store counts
     /// as unavailable, or none if the lock is held by somebody.
     pub(crate) fn outage(
@@ -203,12 +207,13 @@ impl Gate {
         whereabouts: &Whereabouts,
         waited: Duration,
     ) -> Option<BackendError> {
+        let now = self.leases.now();
         match &*whereabouts.place() {
             Place::Nowhere => None,
-            Place::InStore(progress) => progress.outage(waited),
+            Place::InStore(progress) => progress.outage(waited, now),
             Place::InProcess(name) => {
                 let asked = self.queues().get(name).and_then(Queue::asked).cloned();
-                asked.and_then(|progress| progress.outage(waited))
+                asked.and_then(|progress| progress.outage(waited, now))
             }
         }
     }
@@ -298,7 +303,8 @@ impl Baton {
     }
 
     fn request(&self) -> Request {
-        Request::new(Arc::clone(&self.name.key), Mode::Write, self.name.ttl)
+        let key = Arc::clone(&self.name.key);
+        self.gate.request(key, Mode::Write, self.name.ttl)
     }
 }
 

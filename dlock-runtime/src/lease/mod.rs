@@ -244,7 +244,9 @@ impl Lease {
     /// From now on the lease serves this critical section, and is renewed as
     /// that says.
     pub(crate) fn serve(self: &Arc<Self>, section: Section, renewals: Renewals) {
-        self.state().section = section;
+        let before = std::mem::replace(&mut self.state().section, section);
+        // Outside of the lock: to close a span is a subscriber's code.
+        drop(before);
         self.set_renewals(renewals);
     }
 
