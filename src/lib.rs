@@ -33,6 +33,7 @@
 //!
 //! - `redis` (default): the `redis://` store.
 //! - `tls` (default): encrypted connections, `rediss://`, with rustls.
+//! - `metrics`: numbers on every lock, through the `metrics` facade.
 //!
 //! The `memory:` store is always there.
 

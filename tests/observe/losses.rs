@@ -1,0 +1,165 @@
+//! Renewals, losses, and releases that the store did not take.
+
+use std::time::Duration;
+
+use dlock::{LockError, OnLost};
+
+use crate::collector::collector;
+use crate::support::alone::alone;
+use crate::{memory, ms, settle};
+
+fn labels<'a>(template: &'a str, more: &[(&'static str, &'static str)]) -> Vec<(&'a str, &'a str)> {
+    let mut labels = vec![("template", template), ("store", "memory")];
+    labels.extend(more);
+    labels
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_are_counted_and_traced() {
+    let (_memory, manager) = memory().await;
+    let key = "losses/renewed";
+    let lock = manager.lock(key).template(key).ttl(Duration::from_secs(3));
+    let body = tokio::time::sleep(Duration::from_secs(10));
+    lock.run(body).await.expect("it is renewed");
+
+    let renewed = labels(key, &[("outcome", "renewed")]);
+    let renewed = collector().metric("dlock_renewals_total", &renewed);
+    // Every second or a little sooner.
+    assert!(
+        renewed.is_some_and(|renewed| (9.0..=14.0).contains(&renewed)),
+        "{renewed:?}"
+    );
+    let lines = collector().of_target(key, "dlock::renewal");
+    assert_eq!(lines.len() as f64, renewed.unwrap_or_default());
+    assert_eq!(lines[0].level(), "TRACE");
+    assert_eq!(lines[0].span("template"), key);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_a_warning_inside_the_span() {
+    let (memory, manager) = memory().await;
+    let key = "losses/taken";
+    let lock = manager.lock(key).template(key);
+    let body = async {
+        assert!(memory.faults().take_away(key));
+        tokio::time::sleep(Duration::from_secs(100)).await;
+    };
+    let lost = lock.run(body).await;
+    assert!(matches!(lost, Err(LockError::Lost { .. })), "{lost:?}");
+
+    let loss = collector().line(key, "dlock::loss");
+    assert_eq!((loss.level(), loss.message()), ("WARN", "lease lost"));
+    assert_eq!(loss.span("template"), key);
+    assert!(loss.field("reason").contains("no longer knows"));
+    let gone = labels(key, &[("reason", "gone")]);
+    assert_eq!(collector().metric("dlock_losses_total", &gone), Some(1.0));
+    // It has been told; the release says no more than that it is done.
+    settle().await;
+    let releases = collector().of_target(key, "dlock::release");
+    assert!(releases.iter().all(|line| line.level() == "DEBUG"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_way_to_lose_has_its_reason() {
+    let (_memory, manager) = memory().await;
+    let second = Duration::from_secs(1);
+    let long = || tokio::time::sleep(Duration::from_secs(60));
+    let lock = |key: &'static str| manager.lock(key).template(key).ttl(second);
+    assert!(lock("losses/fixed").renew(false).run(long()).await.is_err());
+    let limited = lock("losses/limited").max_hold(second * 2);
+    assert!(limited.run(long()).await.is_err());
+    for (key, reason) in [("losses/fixed", "overran"), ("losses/limited", "max_hold")] {
+        let labels = labels(key, &[("reason", reason)]);
+        let losses = collector().metric("dlock_losses_total", &labels);
+        assert_eq!(losses, Some(1.0), "{key}");
+    }
+}
+
+#[test]
+fn an_outage_is_one_warning_and_many_failed_renewals() {
+    let name = "losses::an_outage_is_one_warning_and_many_failed_renewals";
+    alone(name, &[], outage);
+}
+
+#[tokio::main(flavor = "current_thread", start_paused = true)]
+async fn outage() {
+    let (memory, manager) = memory().await;
+    let key = "losses/outage";
+    let lock = manager.lock(key).template(key).ttl(Duration::from_secs(30));
+    let body = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        memory.faults().set_unavailable(true);
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        memory.faults().set_unavailable(false);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    };
+    lock.run(body).await.expect("it heals before the deadline");
+    let failed = labels(key, &[("outcome", "failed")]);
+    let failed = collector().metric("dlock_renewals_total", &failed);
+    assert!(failed.is_some_and(|failed| failed > 2.0), "{failed:?}");
+    let errors = labels(key, &[("operation", "renew"), ("kind", "unavailable")]);
+    let errors = collector().metric("dlock_store_errors_total", &errors);
+    assert_eq!(errors, failed);
+    // Told once for all leases of the manager, so outside of any span.
+    let said = collector().of_no_section("dlock::renewal");
+    let levels: Vec<_> = said.iter().map(|line| line.level()).collect();
+    assert_eq!(levels, ["WARN", "INFO"], "{said:#?}");
+    assert!(said[0].field("error").contains("unavailable"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_gone_at_the_end_is_a_loss() {
+    let (memory, manager) = memory().await;
+    let key = "losses/at-the-end";
+    let lock = manager.lock(key).template(key).on_lost(OnLost::Continue);
+    // Blocks until the end, so that nothing else learns of the loss first.
+    let body = async { assert!(memory.faults().take_away(key)) };
+    lock.run(body).await.expect("the body went on");
+    let release = collector().line(key, "dlock::release");
+    assert_eq!(release.level(), "WARN");
+    let gone = labels(key, &[("reason", "gone")]);
+    assert_eq!(collector().metric("dlock_losses_total", &gone), Some(1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_is_told_and_tried_again() {
+    let (memory, manager) = memory().await;
+    let key = "losses/release";
+    let lock = manager.lock(key).template(key).ttl(Duration::from_secs(30));
+    let body = async { memory.faults().set_unavailable(true) };
+    lock.run(body).await.expect("the body ended well");
+    let failed = collector().line(key, "dlock::release");
+    assert_eq!(failed.level(), "WARN");
+    assert!(failed.field("error").contains("unavailable"));
+    let errors = labels(key, &[("operation", "release"), ("kind", "unavailable")]);
+    let errors = collector().metric("dlock_store_errors_total", &errors);
+    assert!(errors.is_some_and(|errors| errors >= 1.0));
+
+    memory.faults().set_unavailable(false);
+    manager.shutdown().await;
+    let lines = collector().of_target(key, "dlock::release");
+    let last = lines.last().expect("a line");
+    assert_eq!((last.level(), last.message()), ("DEBUG", "released"));
+    assert_eq!(lines.iter().filter(|l| l.level() == "WARN").count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_speaks_of_whom_it_serves() {
+    let (_memory, manager) = memory().await;
+    let key = "losses/served";
+    let first = manager.lock(key).template("losses/first").run(async {
+        tokio::time::sleep(ms(10)).await;
+    });
+    let second = manager.lock(key).template("losses/second").run(async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    });
+    let (first, second) = tokio::join!(first, second);
+    first.expect("its turn");
+    second.expect("its turn");
+    let renewed = |template| {
+        let labels = labels(template, &[("outcome", "renewed")]);
+        collector().metric("dlock_renewals_total", &labels)
+    };
+    assert_eq!(renewed("losses/first"), None);
+    assert!(renewed("losses/second") > Some(3.0));
+}

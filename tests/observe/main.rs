@@ -1,0 +1,39 @@
+//! What a user's collectors see: spans and events as lines of JSON, metrics as
+//! Prometheus scrapes them. Each test has keys and templates of its own, since
+//! there is one of each collector in a process.
+
+mod collector;
+mod labels;
+mod losses;
+mod outcomes;
+mod sections;
+mod stores;
+#[allow(dead_code)]
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use dlock::backend::memory::Memory;
+use dlock::{Config, LockManager};
+
+/// A store, and a manager of it.
+async fn memory() -> (Memory, LockManager) {
+    collector::collector();
+    let memory = Memory::new();
+    let manager = LockManager::connect(Config::with_backend(memory.clone()))
+        .await
+        .expect("memory connects");
+    (memory, manager)
+}
+
+const fn ms(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+/// Lets every other task run until all of them wait.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,139 @@
+//! How asking for a lock ends when it is not had.
+
+use std::time::Duration;
+
+use dlock::{LockError, LockManager, LockRequest, distributed_lock};
+
+use crate::collector::collector;
+use crate::{memory, ms, settle};
+
+fn count(template: &str, mode: &str, outcome: &str) -> Option<f64> {
+    let labels = [
+        ("template", template),
+        ("store", "memory"),
+        ("mode", mode),
+        ("outcome", outcome),
+    ];
+    collector().metric("dlock_acquisitions_total", &labels)
+}
+
+fn held(manager: &LockManager, key: &'static str) -> LockRequest {
+    manager.lock(key).template(key)
+}
+
+/// The line that says why a lock was not had, inside the span of the call.
+fn refusal(key: &str, outcome: &str) {
+    let lines = collector().of_target(key, "dlock::refuse");
+    let line = lines
+        .iter()
+        .find(|line| line.field("outcome") == outcome)
+        .unwrap_or_else(|| panic!("{outcome} on {key}: {lines:#?}"));
+    assert_eq!((line.level(), line.span("name")), ("DEBUG", "lock"));
+}
+
+#[distributed_lock(key = "outcomes/held", try)]
+async fn try_it() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[distributed_lock(key = "outcomes/held", timeout = "50ms")]
+async fn wait_for_it() -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn busy_timeout_and_cancelled() {
+    let (_memory, manager) = memory().await;
+    let key = "outcomes/held";
+    let guard = held(&manager, key).acquire().await.expect("it is free");
+
+    let busy = manager.scope(try_it()).await;
+    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    let late = manager.scope(wait_for_it()).await;
+    assert!(matches!(late, Err(LockError::Timeout { .. })), "{late:?}");
+    let gone = tokio::time::timeout(ms(50), held(&manager, key).acquire()).await;
+    assert!(gone.is_err());
+    drop(guard);
+
+    for outcome in ["granted", "busy", "timeout", "cancelled"] {
+        assert_eq!(count(key, "write", outcome), Some(1.0), "{outcome}");
+    }
+    for outcome in ["busy", "timeout", "cancelled"] {
+        refusal(key, outcome);
+    }
+    let labels = [("template", key), ("store", "memory")];
+    assert_eq!(collector().metric("dlock_waiting", &labels), Some(0.0));
+    // Of these, only the grant has waited for something that came.
+    let waits = collector().metric("dlock_wait_seconds_count", &labels);
+    assert_eq!(waits, Some(1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn unavailable_is_counted_at_the_call_and_at_the_store() {
+    let (memory, manager) = memory().await;
+    let key = "outcomes/outage";
+    memory.faults().set_unavailable(true);
+    let refused = held(&manager, key).acquire().await;
+    assert!(matches!(refused, Err(LockError::Unavailable { .. })));
+
+    assert_eq!(count(key, "write", "unavailable"), Some(1.0));
+    refusal(key, "unavailable");
+    let labels = [
+        ("template", key),
+        ("store", "memory"),
+        ("operation", "acquire"),
+        ("kind", "unavailable"),
+    ];
+    let errors = collector().metric("dlock_store_errors_total", &labels);
+    assert_eq!(errors, Some(1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_too_slow_for_the_timeout_is_a_store_error() {
+    let (memory, manager) = memory().await;
+    let key = "outcomes/slow";
+    memory.faults().set_delay(Some(Duration::from_secs(3600)));
+    let refused = held(&manager, key).acquire_within(ms(50)).await;
+    assert!(matches!(refused, Err(LockError::Unavailable { .. })));
+    assert_eq!(count(key, "write", "unavailable"), Some(1.0));
+    let labels = [
+        ("template", key),
+        ("store", "memory"),
+        ("operation", "acquire"),
+        ("kind", "unavailable"),
+    ];
+    let errors = collector().metric("dlock_store_errors_total", &labels);
+    assert_eq!(errors, Some(1.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_work_is_counted() {
+    let (_memory, manager) = memory().await;
+    let key = "outcomes/deadlock";
+    let lock = || dlock::lock(key).template(key);
+    let inside = async { lock().acquire().await.map(drop) };
+    let refused = manager.scope(lock().read().run(inside)).await;
+    let refused = refused.expect("the lock is free");
+    assert!(matches!(refused, Err(LockError::WouldDeadlock { .. })));
+    assert_eq!(count(key, "read", "granted"), Some(1.0));
+    assert_eq!(count(key, "write", "would_deadlock"), Some(1.0));
+
+    let short = held(&manager, "outcomes/short").ttl(Duration::ZERO);
+    assert!(short.acquire().await.is_err());
+    assert_eq!(count("outcomes/short", "write", "invalid"), Some(1.0));
+
+    let waiter = {
+        let guard = held(&manager, "outcomes/shut").acquire().await;
+        let guard = guard.expect("it is free");
+        let waiter = tokio::spawn(held(&manager, "outcomes/shut").run(async {}));
+        settle().await;
+        let shutdown = manager.clone();
+        let shutdown = tokio::spawn(async move { shutdown.shutdown().await });
+        let waiter = waiter.await.expect("no panic");
+        drop(guard);
+        shutdown.await.expect("no panic");
+        waiter
+    };
+    assert!(matches!(waiter, Err(LockError::ShutDown { .. })));
+    assert_eq!(count("outcomes/shut", "write", "shut_down"), Some(1.0));
+}
