@@ -8,7 +8,6 @@ mod losses;
 mod outcomes;
 mod sections;
 mod stores;
-#[allow(dead_code)]
 #[path = "../support/mod.rs"]
 mod support;
 
