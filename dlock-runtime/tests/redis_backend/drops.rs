@@ -282,3 +282,64 @@ fn what_was_under_way_is_given_back_behind_it() {
         nothing_left(&server, "a").await;
     });
 }
+
+/// The caller's runtime is not running when its call is dropped, and may never
+/// run again: what was under way over its connection cannot be asked for.
+#[test]
+fn a_runtime_that_stands_still_keeps_no_lock() {
+    let server = Server::start();
+    let runtime = |threads: usize| {
+        match threads {
+            0 => tokio::runtime::Builder::new_current_thread(),
+            _ => tokio::runtime::Builder::new_multi_thread(),
+        }
+        .enable_all()
+        .build()
+        .expect("a runtime")
+    };
+    let manager = runtime(1);
+    for patience in [Duration::from_millis(100), Duration::from_secs(5)] {
+        let settings = Redis::from_url(&server.url())
+            .expect("a valid URL")
+            .request_timeout(patience);
+        let redis: &'static Redis = Box::leak(Box::new(settings));
+        manager
+            .block_on(manager.spawn(async { redis.start().await }))
+            .unwrap()
+            .expect("the backend starts");
+        for times in 1..4 {
+            for ends in [true, false] {
+                let callers = runtime(0);
+                let known = write("known");
+                callers.block_on(async {
+                    take(redis, &known).await;
+                    release(redis, &known).await;
+                });
+                let request: &'static Request = Box::leak(Box::new(write("a")));
+                let mut call = Box::pin(redis.try_acquire(request));
+                // The connection gets its turn behind each poll.
+                let granted = callers.block_on(async {
+                    let mut granted = None;
+                    for _ in 0..times {
+                        granted = poll_times(&mut call, 1).await;
+                        if granted.is_some() {
+                            break;
+                        }
+                        tokio::task::yield_now().await;
+                    }
+                    granted
+                });
+                if granted.is_some() {
+                    callers.block_on(release(redis, request));
+                    continue;
+                }
+                // Its commands go out, or not, and no answer is read.
+                let kept = (!ends).then_some(callers);
+                drop(call);
+                manager.block_on(nothing_left(&server, "a"));
+                drop(kept);
+            }
+        }
+        manager.block_on(redis.stop());
+    }
+}

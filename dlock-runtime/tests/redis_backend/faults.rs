@@ -105,6 +105,47 @@ async fn a_place_that_is_taken_late_is_left_again() {
     release(&redis, &holder).await;
 }
 
+/// The server stands still for longer than the ttl, and then does what it was
+/// told before.
+#[tokio::test]
+async fn a_place_outlives_no_outage() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port);
+    let redis = impatient(&proxy.url()).await;
+    let direct = started(&server.url()).await;
+    let holder = write("a");
+    take(&direct, &holder).await;
+    // Now the server knows the script.
+    assert!(redis.try_acquire(&read("a")).await.unwrap().is_none());
+    for queues_before in [false, true] {
+        let mut request = read("a");
+        request.ttl = Duration::from_millis(20);
+        if !queues_before {
+            proxy.requests(Flow::Hold);
+        }
+        let (answer, ()) = tokio::join!(soon("an error", redis.acquire(&request)), async {
+            if queues_before {
+                queued(&server, "a", 1).await;
+                proxy.requests(Flow::Hold);
+            }
+        });
+        assert_eq!(answer.unwrap_err().kind(), BackendErrorKind::Unavailable);
+        // Its ttl has passed long ago.
+        tokio::time::sleep(TIMEOUT).await;
+        let asked = server.calls("rpush");
+        proxy.requests(Flow::Pass);
+        until("the late command", || async {
+            queues_before || server.calls("rpush") > asked
+        })
+        .await;
+        until("an empty queue", || async {
+            queue_of(&server, "a").is_empty()
+        })
+        .await;
+    }
+    release(&direct, &holder).await;
+}
+
 /// A call whose first command is kept back, and who can make no second attempt.
 /// Then it is given back, to no effect.
 async fn failed_and_given_back<T: std::fmt::Debug>(

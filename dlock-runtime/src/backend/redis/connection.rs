@@ -88,13 +88,16 @@ impl Connection {
             let answer = Box::pin(multiplexed.send_packed_command(&command));
             return self.bound(deadline, answer).await;
         }
-        self.run_behind(command, deadline).await
+        self.wait(self.0.outbox.send(command), deadline).await
     }
 
     /// The same, but the server gets it behind everything that was sent over
-    /// this connection before, even if nobody waits for that any more.
-    pub(super) async fn run_behind(&self, command: Cmd, deadline: Deadline) -> Result<Value, Lost> {
-        self.wait(self.0.outbox.send(command), deadline).await
+    /// this connection before, even if nobody waits for that any more. From any
+    /// runtime: there is no answer for as long as the connection's own stands
+    /// still.
+    pub(super) async fn run_behind(&self, command: Cmd) -> Result<Value, Lost> {
+        let answer = self.0.outbox.send(command).await;
+        answer.unwrap_or_else(|_| Err(Lost::Broken(closed())))
     }
 
     async fn wait<A>(&self, answer: Pending<A>, deadline: Deadline) -> Result<A, Lost> {
@@ -155,8 +158,9 @@ impl Connection {
 
     /// Does the reading and writing, until the connection breaks or is
     /// discarded. Whoever still waits for an answer then learns that none will
-    /// come.
+    /// come, also if the runtime ends and drops this.
     pub(super) async fn drive(&self, mut driver: Driver) {
+        let _closes = Closes(&self.0.outbox);
         let mut postman = Postman::new();
         let send = |batch| self.deliver(batch);
         poll_fn(|context| {
@@ -169,7 +173,6 @@ impl Connection {
             Poll::Pending
         })
         .await;
-        self.0.outbox.close();
     }
 
     async fn deliver(&self, batch: Batch) {
@@ -193,6 +196,15 @@ impl Connection {
     /// Closes the connection, as it seems to be dead.
     pub(super) fn discard(&self) {
         self.0.outbox.close();
+    }
+}
+
+/// Closes an outbox when nobody empties it any more.
+struct Closes<'a>(&'a Outbox);
+
+impl Drop for Closes<'_> {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
@@ -272,13 +284,20 @@ mod tests {
         for answer in answers {
             assert!(matches!(answer, Err(Lost::Broken(_))), "{answer:?}");
         }
+        // Nor does one whose runtime has ended.
+        let (connection, driver, _server) = silent(LATE).await;
+        tokio::select! {
+            biased;
+            () = connection.drive(driver) => panic!("it was closed"),
+            () = std::future::ready(()) => {}
+        }
+        let answer = connection.run_behind(redis::cmd("PING")).await;
+        assert!(matches!(answer, Err(Lost::Broken(_))), "{answer:?}");
         // Nor does one that was discarded.
         let (connection, driver, _server) = silent(LATE).await;
         connection.discard();
         connection.drive(driver).await;
-        let answer = connection
-            .run_behind(redis::cmd("PING"), Deadline::after(LATE))
-            .await;
+        let answer = connection.run_behind(redis::cmd("PING")).await;
         assert!(matches!(answer, Err(Lost::Broken(_))), "{answer:?}");
     }
 }

@@ -1,11 +1,13 @@
 //! Giving back what a request may have left at the server when its caller has
 //! gone, or no longer knows.
 //!
-//! A `SET` whose answer was lost may be run later than anything that is sent
-//! after it over another connection, and would then lock the key for nobody: a
-//! ghost. What was sent over one connection is run in order. So if the
-//! connection still works, one release behind the last command is the end of
-//! it; if not, the release is repeated until the ghost's ttl has passed.
+//! A command whose answer was lost may be run later than anything that is sent
+//! after it over another connection, and would then lock the key, or queue for
+//! it, for nobody: a ghost. What was sent over one connection is run in order.
+//! So if the connection still works, one release behind the last command is the
+//! end of it. If not, the release is repeated until the ghost's ttl has passed,
+//! and from then on until the server has answered twice: what it had received
+//! when it answered the first time, it has run before the second.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,11 +23,14 @@ use super::core::Shared;
 use super::errors::{Remedy, remedy};
 use super::scripts::Form;
 use super::waiters::Waiters;
-use crate::backend::{Owner, Request};
+use crate::backend::{BackendErrorKind, Owner, Request};
 
-/// How long the caller's own connection has to answer. Its runtime may be
-/// blocked, or not running at all.
+/// How long the caller's own connection has to answer before another is used as
+/// well. Its runtime may be blocked, or not running at all.
 const BEHIND: Duration = Duration::from_millis(250);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
 
 /// What is to be given back.
 pub(super) struct GiveBack {
@@ -40,38 +45,85 @@ impl GiveBack {
     /// Works until nothing of the request can be left. When `stopping`, once
     /// is enough.
     pub(super) async fn run(self, shared: Arc<Shared>, stopping: CancellationToken) {
-        let Self {
-            request,
-            behind,
-            unanswered,
-        } = self;
-        let leaving = Leaving::new(&shared.waiters, request.owner);
-        let mut doubt = unanswered;
-        if let Some(connection) = behind {
-            let sent_at = Instant::now();
-            let deadline = Deadline::after(BEHIND);
-            match release_behind(&connection, &request, &shared, deadline).await {
-                Ok(()) if doubt.is_none() => return,
-                Ok(()) => {}
-                Err(_) => doubt = Some(sent_at),
+        let leaving = Leaving::new(&shared.waiters, self.request.owner);
+        let dropped_at = Instant::now();
+        let Some(connection) = &self.behind else {
+            let ghost = Ghost::sent(self.unanswered, dropped_at, self.request.ttl);
+            return self.repeat(&shared, ghost, &leaving, &stopping).await;
+        };
+        let behind = self.release_behind(connection, &shared);
+        tokio::pin!(behind);
+        let clock = &shared.connector.clock;
+        let first = clock.bound(Deadline::after(BEHIND), &mut behind).await;
+        let (doubt, may_answer) = match first {
+            Ok(Ok(())) if self.unanswered.is_none() => return,
+            Ok(Ok(())) => (self.unanswered, false),
+            Ok(Err(_)) => {
+                connection.discard();
+                (Some(dropped_at), false)
+            }
+            Err(_) => (Some(dropped_at), self.unanswered.is_none()),
+        };
+        let ghost = Ghost::sent(doubt, dropped_at, self.request.ttl);
+        tokio::select! {
+            () = self.repeat(&shared, ghost, &leaving, &stopping) => {}
+            Ok(()) = behind, if may_answer => {}
+        }
+    }
+
+    /// Sends a release over the connection on which the request's other
+    /// commands were sent.
+    async fn release_behind(&self, connection: &Connection, shared: &Shared) -> Result<(), Lost> {
+        for form in [Form::Digest, Form::Source] {
+            let command = commands::release(form, &self.request, Some(shared.process));
+            match connection.run_behind(command).await? {
+                Value::ServerError(error) if remedy(&error) == Remedy::SendScript => {}
+                Value::ServerError(error) => return Err(Lost::Broken(error.into())),
+                _ => break,
             }
         }
-        let end = Deadline::from(doubt.unwrap_or_else(Instant::now), request.ttl);
-        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+        Ok(())
+    }
+
+    /// Sends releases over the manager's connection: one, or if there may be a
+    /// ghost, as many as it takes until that has ended. However long an outage
+    /// lasts, it is for those only that were under way when it began.
+    async fn repeat(
+        &self,
+        shared: &Shared,
+        mut ghost: Ghost,
+        leaving: &Leaving<'_>,
+        stopping: &CancellationToken,
+    ) {
+        let clock = &shared.connector.clock;
+        let timeout = shared.connector.settings.request_timeout;
+        let new_backoff = || Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+        let mut backoff = new_backoff();
         loop {
+            let asked = Instant::now();
             let mut call = Call::new(&shared.connector, Arc::clone(&shared.lane));
             let answer = call
-                .ask(&request.key, |form| {
-                    commands::release(form, &request, Some(shared.process))
+                .ask(&self.request.key, |form| {
+                    commands::release(form, &self.request, Some(shared.process))
                 })
                 .await;
-            let enough = answer.is_ok() && (doubt.is_none() || stopping.is_cancelled());
-            if enough || end.has_passed() {
+            let enough = match answer {
+                Ok(_) => ghost.is_gone() || stopping.is_cancelled(),
+                // It will not be allowed later either.
+                Err(error) if error.kind() != BackendErrorKind::Unavailable => ghost.has_ended(),
+                Err(_) => {
+                    if asked.elapsed() >= timeout / 2 {
+                        // Waiting for an answer was pause enough.
+                        backoff = new_backoff();
+                    }
+                    false
+                }
+            };
+            if enough {
                 return;
             }
-            let pause = end.within(backoff.pause());
             tokio::select! {
-                () = shared.connector.clock.sleep(pause) => {}
+                () = clock.sleep(ghost.before_its_end(backoff.pause())) => {}
                 // It was granted just now.
                 () = leaving.granted() => {}
                 () = stopping.cancelled(), if !stopping.is_cancelled() => {}
@@ -80,23 +132,43 @@ impl GiveBack {
     }
 }
 
-/// Sends a release over the connection on which the request's other commands
-/// were sent.
-async fn release_behind(
-    connection: &Connection,
-    request: &Request,
-    shared: &Shared,
-    deadline: Deadline,
-) -> Result<(), Lost> {
-    for form in [Form::Digest, Form::Source] {
-        let command = commands::release(form, request, Some(shared.process));
-        match connection.run_behind(command, deadline).await? {
-            Value::ServerError(error) if remedy(&error) == Remedy::SendScript => {}
-            Value::ServerError(error) => return Err(Lost::Broken(error.into())),
-            _ => break,
+/// A command that may be run yet.
+struct Ghost {
+    /// It is certain that there is none.
+    none: bool,
+    /// What it locks it has locked until then, if it was run in time.
+    ends: Deadline,
+    /// The server has answered a release since.
+    answered: bool,
+}
+
+impl Ghost {
+    fn sent(at: Option<Instant>, dropped_at: Instant, ttl: Duration) -> Self {
+        Self {
+            none: at.is_none(),
+            ends: Deadline::from(at.unwrap_or(dropped_at), ttl),
+            answered: false,
         }
     }
-    Ok(())
+
+    /// Whether a release that was answered just now was the last that is needed.
+    fn is_gone(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.answered, true);
+        self.none || (before && self.has_ended())
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ends.has_passed()
+    }
+
+    /// So much later than now, but no later than its end if that is ahead.
+    fn before_its_end(&self, pause: Duration) -> Deadline {
+        if self.has_ended() {
+            Deadline::after(pause)
+        } else {
+            self.ends.within(pause)
+        }
+    }
 }
 
 /// Listens for grants to an owner who has left.
