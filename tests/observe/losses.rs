@@ -153,7 +153,14 @@ async fn a_lease_speaks_of_whom_it_serves() {
     let second = manager.lock(key).template("losses/second").run(async {
         tokio::time::sleep(Duration::from_secs(60)).await;
     });
-    let (first, second) = tokio::join!(first, second);
+    // A lease goes on to those who queued when it came: let them queue.
+    let before = manager.lock(key).template("losses/before").run(async {
+        tokio::time::sleep(ms(10)).await;
+    });
+    let (before, first, second) = tokio::join!(before, first, second);
+    before.expect("it is free");
+    let handovers = collector().metric("dlock_handovers_total", &labels("losses/first", &[]));
+    assert_eq!(handovers, Some(1.0));
     first.expect("its turn");
     second.expect("its turn");
     let renewed = |template| {
