@@ -28,6 +28,7 @@ mod request;
 mod run;
 mod scope;
 mod token;
+mod under_way;
 
 pub use config::Config;
 pub use error::{LockError, LossReason, Source};

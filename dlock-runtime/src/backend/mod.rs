@@ -52,6 +52,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Ends what [`start`](Self::start) began. No operation follows.
     async fn stop(&self) {}
 
+    /// Waits until what dropped requests left behind has been given back, or its
+    /// ttl has passed. The default is for a store that gives back at once.
+    async fn settle(&self) {}
+
     /// Takes the lock if it is free: `None` means that somebody holds it.
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError>;
 

@@ -7,12 +7,12 @@ use tokio::runtime;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::release::Returns;
 use super::{Keeper, Lease, OwnedLease};
 use crate::backend::{Backend, BackendError, Grant, Owner, Renewed, Request};
 use crate::error::LockError;
 use crate::executor::{Executor, check_timers, current_runtime};
 use crate::observe::{Operation, Section};
+use crate::under_way::UnderWay;
 
 /// All leases of one manager.
 #[derive(Debug)]
@@ -22,7 +22,8 @@ pub(crate) struct Leases {
     /// One keeper; for the `memory:` store, one for each runtime that takes
     /// leases, since there every runtime has a clock of its own.
     keepers: Mutex<HashMap<runtime::Id, Arc<Keeper>>>,
-    returns: Returns,
+    /// Leases on their way back.
+    returns: UnderWay,
     shutdown: CancellationToken,
 }
 
@@ -32,7 +33,7 @@ impl Leases {
             backend,
             executor,
             keepers: Mutex::default(),
-            returns: Returns::default(),
+            returns: UnderWay::default(),
             shutdown: CancellationToken::new(),
         }
     }
@@ -45,7 +46,7 @@ impl Leases {
         &self.executor
     }
 
-    pub(super) fn returns(&self) -> &Returns {
+    pub(super) fn returns(&self) -> &UnderWay {
         &self.returns
     }
 
@@ -169,11 +170,12 @@ impl Leases {
         }
     }
 
-    /// Waits until every lease on its way back has arrived or run out.
-    /// Leases held back by `min_hold` are left to the store to expire.
+    /// Waits until every lease on its way back has arrived or run out, and
+    /// likewise whatever dropped requests left in the store. Leases held back by `min_hold` are left to the store to expire.
     pub(crate) async fn shutdown(&self) {
         self.shutdown.cancel();
         self.returns.none_left().await;
+        self.backend.settle().await;
     }
 
     fn keepers(&self) -> MutexGuard<'_, HashMap<runtime::Id, Arc<Keeper>>> {

@@ -1,43 +1,21 @@
 //! Giving leases back, whatever becomes of the caller.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::leases::Leases;
 use super::{Lease, Renewals};
 use crate::backend::{BackendError, Released};
 use crate::observe::Operation;
+use crate::under_way::Counted;
 
 /// The first pause before a failed release is tried again; doubled up to
 /// [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
-
-/// Counts the leases that are on their way back.
-#[derive(Debug, Default)]
-pub(super) struct Returns {
-    under_way: AtomicUsize,
-    none_left: Notify,
-}
-
-impl Returns {
-    pub(super) async fn none_left(&self) {
-        loop {
-            let none_left = self.none_left.notified();
-            tokio::pin!(none_left);
-            none_left.as_mut().enable();
-            if self.under_way.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            none_left.await;
-        }
-    }
-}
 
 /// A lease that somebody is responsible for: given back when dropped.
 #[derive(Debug)]
@@ -279,31 +257,21 @@ impl Drop for Return {
 /// A return that `Leases::shutdown` waits for, as a rule.
 struct CountedReturn {
     leases: Arc<Leases>,
-    counts: bool,
+    _counted: Option<Counted>,
 }
 
 impl CountedReturn {
     fn new(leases: &Arc<Leases>) -> Self {
-        leases.returns().under_way.fetch_add(1, Ordering::AcqRel);
         Self {
             leases: Arc::clone(leases),
-            counts: true,
+            _counted: Some(leases.returns().count()),
         }
     }
 
     fn uncounted(leases: &Arc<Leases>) -> Self {
         Self {
             leases: Arc::clone(leases),
-            counts: false,
-        }
-    }
-}
-
-impl Drop for CountedReturn {
-    fn drop(&mut self) {
-        let returns = self.leases.returns();
-        if self.counts && returns.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
-            returns.none_left.notify_waiters();
+            _counted: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{connect, free, had, healed, unavailable};
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, until, within};
 
 /// The request was given up, and takes effect later all the same.
 #[tokio::test]
@@ -67,4 +67,39 @@ async fn a_dropped_call_that_arrives_late_leaves_no_ghost() {
         free(&judge).await;
         had(&judge).await;
     }
+}
+
+/// Who shuts down may end the process: nobody would be left to give back what
+/// was dropped before that.
+#[tokio::test]
+async fn a_shutdown_waits_for_what_was_dropped() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let judge = connect(&server.url()).await;
+    let holder = judge.lock("held").acquire().await.expect("the lock");
+    for key in ["key", "held"] {
+        let manager = connect(&server.url_through(proxy.port())).await;
+        had(&manager).await;
+        proxy.delay(Some(Duration::from_millis(50)));
+        let call = manager.lock(key).acquire();
+        let seen = until(
+            "the call reaches the server",
+            async || judge.inspect(key).await.expect("inspect"),
+            |lock| {
+                lock.as_ref()
+                    .is_some_and(|lock| key == "key" || lock.waiters > 0)
+            },
+        );
+        tokio::select! {
+            biased;
+            _ = seen => {}
+            answer = call => panic!("{answer:?} before its answer could come"),
+        }
+        within(HANG, manager.shutdown()).await;
+        // No waiting here.
+        let left = judge.inspect(key).await.expect("inspect");
+        assert_eq!(left.map(|lock| lock.waiters), (key == "held").then_some(0));
+        proxy.delay(None);
+    }
+    holder.release().await.expect("the release");
 }

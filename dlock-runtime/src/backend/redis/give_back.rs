@@ -24,6 +24,7 @@ use super::errors::{Remedy, remedy};
 use super::scripts::Form;
 use super::waiters::Waiters;
 use crate::backend::{BackendErrorKind, Owner, Request};
+use crate::under_way::Counted;
 
 /// How long the caller's own connection has to answer before another is used as
 /// well. Its runtime may be blocked, or not running at all.
@@ -43,13 +44,20 @@ pub(super) struct GiveBack {
 
 impl GiveBack {
     /// Works until nothing of the request can be left. When `stopping`, once
-    /// is enough.
-    pub(super) async fn run(self, shared: Arc<Shared>, stopping: CancellationToken) {
+    /// is enough. `unsettled` is kept until the server has been told.
+    pub(super) async fn run(
+        self,
+        shared: Arc<Shared>,
+        stopping: CancellationToken,
+        unsettled: Counted,
+    ) {
         let leaving = Leaving::new(&shared.waiters, self.request.owner);
         let dropped_at = Instant::now();
         let Some(connection) = &self.behind else {
             let ghost = Ghost::sent(self.unanswered, dropped_at, self.request.ttl);
-            return self.repeat(&shared, ghost, &leaving, &stopping).await;
+            return self
+                .repeat(&shared, ghost, &leaving, &stopping, unsettled)
+                .await;
         };
         let behind = self.release_behind(connection, &shared);
         tokio::pin!(behind);
@@ -66,7 +74,7 @@ impl GiveBack {
         };
         let ghost = Ghost::sent(doubt, dropped_at, self.request.ttl);
         tokio::select! {
-            () = self.repeat(&shared, ghost, &leaving, &stopping) => {}
+            () = self.repeat(&shared, ghost, &leaving, &stopping, unsettled) => {}
             Ok(()) = behind, if may_answer => {}
         }
     }
@@ -94,7 +102,9 @@ impl GiveBack {
         mut ghost: Ghost,
         leaving: &Leaving<'_>,
         stopping: &CancellationToken,
+        unsettled: Counted,
     ) {
+        let mut unsettled = Some(unsettled);
         let clock = &shared.connector.clock;
         let timeout = shared.connector.settings.request_timeout;
         let new_backoff = || Backoff::new(FIRST_PAUSE, LAST_PAUSE);
@@ -107,6 +117,7 @@ impl GiveBack {
                     commands::release(form, &self.request, Some(shared.process))
                 })
                 .await;
+            let told = answer.is_ok();
             let enough = match answer {
                 Ok(_) => ghost.is_gone() || stopping.is_cancelled(),
                 // It will not be allowed later either.
@@ -121,6 +132,9 @@ impl GiveBack {
             };
             if enough {
                 return;
+            }
+            if told || ghost.has_ended() {
+                drop(unsettled.take());
             }
             tokio::select! {
                 () = clock.sleep(ghost.before_its_end(backoff.pause())) => {}

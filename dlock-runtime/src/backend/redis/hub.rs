@@ -12,10 +12,13 @@ use super::clock::Deadline;
 use super::core::Shared;
 use super::give_back::GiveBack;
 use super::watch;
+use crate::under_way::{Counted, UnderWay};
 
 /// The tasks of a backend. They end with this.
 pub(super) struct Hub {
-    left_behind: mpsc::UnboundedSender<GiveBack>,
+    left_behind: mpsc::UnboundedSender<(GiveBack, Counted)>,
+    /// Counts what the server has not been told yet.
+    unsettled: UnderWay,
     stopping: CancellationToken,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -31,6 +34,7 @@ impl Hub {
         ];
         Self {
             left_behind,
+            unsettled: UnderWay::default(),
             stopping,
             tasks: Mutex::new(tasks),
         }
@@ -39,7 +43,13 @@ impl Hub {
     /// Works from a `Drop`, and outside a runtime.
     pub(super) fn give_back(&self, what: GiveBack) {
         // If the backend has stopped, the lease ends by its ttl.
-        let _ = self.left_behind.send(what);
+        let _ = self.left_behind.send((what, self.unsettled.count()));
+    }
+
+    /// Waits until the server has been told of all that was left behind, or
+    /// that has run out.
+    pub(super) async fn settle(&self) {
+        self.unsettled.none_left().await;
     }
 
     /// Lets the tasks finish what they have begun, but no longer than `limit`.
@@ -77,7 +87,7 @@ impl Drop for Hub {
 /// for a whole ttl must not hold up the others.
 async fn give_back_all(
     shared: Arc<Shared>,
-    mut inbox: mpsc::UnboundedReceiver<GiveBack>,
+    mut inbox: mpsc::UnboundedReceiver<(GiveBack, Counted)>,
     stopping: CancellationToken,
 ) {
     let mut under_way = JoinSet::new();
@@ -85,8 +95,9 @@ async fn give_back_all(
         tokio::select! {
             Some(_) = under_way.join_next() => {}
             left = inbox.recv() => match left {
-                Some(left) => {
-                    under_way.spawn(left.run(Arc::clone(&shared), stopping.clone()));
+                Some((left, unsettled)) => {
+                    let work = left.run(Arc::clone(&shared), stopping.clone(), unsettled);
+                    under_way.spawn(work);
                 }
                 None => break,
             },

@@ -167,6 +167,12 @@ impl Backend for Redis {
         }
     }
 
+    async fn settle(&self) {
+        if let Ok(core) = self.core() {
+            core.hub.settle().await;
+        }
+    }
+
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
         self.core()?.try_acquire(request).await
     }
