@@ -5,9 +5,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use dlock::{LockError, current, distributed_lock};
+use dlock::{LockError, LockRequest, current, distributed_lock};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
@@ -217,17 +217,29 @@ pub(crate) async fn a_body_that_blocks_its_runtime_keeps_its_lease<S: Store>(sto
 
 pub(crate) async fn a_fixed_lease_is_lost_after_a_block<S: Store>(store: &mut S) {
     let manager = process(store).await;
+    let request = manager.lock("key").ttl(store.short_ttl()).renew(false);
+    is_lost_after_a_block(request, store.short_ttl() * 3 / 2).await;
+}
+
+pub(crate) async fn a_lease_past_its_max_hold_is_lost_after_a_block<S: Store>(store: &mut S) {
+    let manager = process(store).await;
     let ttl = store.short_ttl();
+    // Renewed once, and not a second time.
+    let request = manager.lock("key").ttl(ttl).max_hold(ttl / 2);
+    is_lost_after_a_block(request, 2 * ttl).await;
+}
+
+async fn is_lost_after_a_block(request: LockRequest, block: Duration) {
     let went_on = Arc::new(AtomicBool::new(false));
     let blocked = on_one_thread({
         let went_on = Arc::clone(&went_on);
         async move {
             let body = async {
-                std::thread::sleep(ttl * 3 / 2);
+                std::thread::sleep(block);
                 tokio::task::yield_now().await;
                 went_on.store(true, Relaxed);
             };
-            manager.lock("key").ttl(ttl).renew(false).run(body).await
+            request.run(body).await
         }
     });
     let error = within(HANG, blocked)

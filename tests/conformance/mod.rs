@@ -180,6 +180,7 @@ macro_rules! conformance {
                 on_lost_continue_lets_the_body_go_on
                 a_body_that_blocks_its_runtime_keeps_its_lease
                 a_fixed_lease_is_lost_after_a_block
+                a_lease_past_its_max_hold_is_lost_after_a_block
             }
             queues {
                 a_released_lock_wakes_its_waiter

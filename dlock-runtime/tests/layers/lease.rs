@@ -43,6 +43,23 @@ async fn a_fixed_lease_ends_with_its_ttl() {
     drop(manager.lock("k").try_acquire().await.expect("free again"));
 }
 
+/// Clocks may drift apart by 1% during a ttl, and the holder's may be the slow
+/// one.
+#[tokio::test(start_paused = true)]
+async fn a_lease_ends_here_before_it_ends_in_the_store() {
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
+    for ttl in [seconds(1), seconds(100)] {
+        let guard = here.lock("k").ttl(ttl).renew(false).acquire().await;
+        let guard = guard.expect("free");
+        guard.lost().await;
+        let left = there.inspect("k").await.expect("answers").expect("held");
+        let left = left.holders[0].expires_in.expect("memory says so");
+        assert!(left >= ttl / 100, "{left:?} before the end of {ttl:?}");
+        drop(there.lock("k").acquire().await.expect("expires"));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn max_hold_ends_a_body_that_hangs() {
     let (_, manager) = manager().await;

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use dlock::{LockError, current};
+use dlock::{Config, LockError, LockManager, current};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::{REQUEST_TIMEOUT, connect, free, had, healed, queued, unavailable};
+use crate::lock_name;
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, eventually, within};
 
 /// A half-open connection: it is there, and nothing comes over it any more.
 #[tokio::test]
@@ -49,6 +50,65 @@ async fn a_half_open_connection_is_noticed() {
     healed(&manager).await;
     free(&judge).await;
     had(&manager).await;
+}
+
+/// A slow network: a lease is counted from when its request was sent, not from
+/// when the answer came.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_ends_here_before_it_ends_in_the_store() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let ttl = Duration::from_secs(2);
+    let config = Config::from_url(&server.url_through(proxy.port())).expect("a valid URL");
+    let manager = LockManager::connect(config).await.expect("a connection");
+    had(&manager).await;
+    proxy.delay(Some(ttl / 8));
+    for renewals in [0, 1] {
+        let request = manager.lock("key").ttl(ttl);
+        let request = match renewals {
+            0 => request.renew(false),
+            // One renewal falls before it.
+            _ => request.max_hold(ttl / 2),
+        };
+        let guard = within(HANG, request.acquire()).await.expect("the lock");
+        let ended = async || {
+            // In this order: the store first, then the holder.
+            let there: u32 = server.command(&["EXISTS", &lock_name("key")]).await;
+            (there == 0).then(|| !guard.is_held())
+        };
+        let knew = eventually("the lock expires", ended).await;
+        assert!(knew, "its holder believes in a lock that is free");
+    }
+}
+
+/// The request timeout bounds an outage, and not some time of dlock's own.
+#[tokio::test]
+async fn an_outage_is_reported_within_the_request_timeout() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let url = server.url_through(proxy.port());
+    let with_timeout = async |timeout| {
+        let config = Config::from_url(&url).expect("a valid URL");
+        let manager = LockManager::connect(config.request_timeout(timeout)).await;
+        let manager = manager.expect("a connection");
+        had(&manager).await;
+        manager
+    };
+    let hasty = with_timeout(Duration::from_millis(100)).await;
+    let patient = with_timeout(HANG / 2).await;
+    proxy.stall(true);
+    let ten_times = async {
+        for _ in 0..5 {
+            unavailable(hasty.lock("key").try_acquire().await);
+            unavailable(hasty.lock("key").acquire().await);
+        }
+    };
+    let once = async { unavailable(patient.lock("key").try_acquire().await) };
+    tokio::select! {
+        biased;
+        () = once => panic!("ten short timeouts took longer than one long one"),
+        () = within(HANG, ten_times) => {}
+    }
 }
 
 /// The server itself stands still, then goes on.

@@ -52,7 +52,8 @@ pub struct Memory {
     losses: Arc<Losses>,
 }
 
-/// Owners whose leases were taken away; each clone of a store hears of all.
+/// Owners whose leases were taken away; each clone of a store that serves a
+/// manager hears of all.
 #[derive(Debug, Default)]
 struct Losses {
     owners: Mutex<Vec<Owner>>,
@@ -78,12 +79,10 @@ impl Memory {
     }
 
     fn over(shared: Arc<Shared>) -> Self {
-        let losses = Arc::new(Losses::default());
-        let mut clones = shared.clones();
-        clones.retain(|clone| clone.strong_count() > 0);
-        clones.push(Arc::downgrade(&losses));
-        drop(clones);
-        Self { shared, losses }
+        Self {
+            shared,
+            losses: Arc::default(),
+        }
     }
 
     /// What a test can make go wrong in this store and its clones.
@@ -148,7 +147,12 @@ impl Backend for Memory {
     }
 
     async fn start(&self) -> Result<(), BackendError> {
-        self.shared.faults.pass().await
+        self.shared.faults.pass().await?;
+        // Not before: with no manager, nobody would take out what is told here.
+        let mut clones = self.shared.clones();
+        clones.retain(|clone| clone.strong_count() > 0);
+        clones.push(Arc::downgrade(&self.losses));
+        Ok(())
     }
 
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {

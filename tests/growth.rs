@@ -1,0 +1,171 @@
+//! Guarantee 11, in this process: what a lock needed in memory goes with it,
+//! however it ended. Every key is new, so that whatever is kept of one shows.
+
+mod support;
+
+use std::alloc::System;
+use std::time::Duration;
+
+use dlock::backend::memory::Memory;
+use dlock::{Config, LockError, LockManager};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+use support::alone::alone;
+use support::polls::drop_at_poll;
+use support::wait::{HANG, until, within};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// The bytes that are allocated now.
+fn live() -> usize {
+    let stats = ALLOCATOR.stats();
+    stats.bytes_allocated - stats.bytes_deallocated
+}
+
+/// Two processes, as far as the store can tell, and a way to end a lease
+/// behind its holder's back.
+struct Contenders<T> {
+    one: LockManager,
+    other: LockManager,
+    take_away: T,
+}
+
+impl<T: AsyncFn(&str)> Contenders<T> {
+    /// A lock's life, and end, in every way there is.
+    async fn use_up(&self, key: &str) -> Result<(), LockError> {
+        let Self {
+            one,
+            other,
+            take_away,
+        } = self;
+        // By a value, after a hand-over, re-entered, in the middle.
+        let three = [(); 3].map(|()| one.lock(key).run(one.lock(key).run(async {})));
+        let [first, second, third] = three;
+        let (first, second, third) = tokio::join!(first, second, third);
+        first.and(second).and(third)??;
+        drop_at_poll(
+            one.lock(key).run(std::future::pending::<()>()),
+            8,
+            Duration::from_millis(2),
+        )
+        .await;
+
+        let guard = one.lock(key).acquire().await?;
+        let busy = other.lock(key).try_acquire().await;
+        assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+        let late = other
+            .lock(key)
+            .acquire_within(Duration::from_millis(1))
+            .await;
+        assert!(late.is_err(), "{late:?}");
+        // A waiter in the store's queue and one in this process go.
+        drop_at_poll(other.lock(key).acquire(), 4, Duration::from_millis(1)).await;
+        drop_at_poll(one.lock(key).acquire(), 4, Duration::from_millis(1)).await;
+        // One waits, and is served.
+        let (guard, released) = tokio::join!(other.lock(key).acquire(), guard.release());
+        released?;
+        drop(guard?);
+
+        let readers = tokio::join!(
+            one.lock(key).read().acquire(),
+            other.lock(key).read().acquire()
+        );
+        readers.0?.release().await?;
+        readers.1?.release().await?;
+
+        let guard = one.lock(key).acquire().await?;
+        take_away(key).await;
+        assert!(guard.release().await.is_err(), "it was taken away");
+        one.lock(key)
+            .min_hold(Duration::from_millis(1))
+            .run(async {})
+            .await
+    }
+
+    async fn leave_nothing(&self, few: usize, many: usize) {
+        let mut numbers = 0..;
+        let mut use_up = async |count| {
+            for number in numbers.by_ref().take(count) {
+                let key = format!("key:{number}");
+                within(HANG, self.use_up(&key)).await.expect("the lock");
+                if number % 16 == 0 {
+                    self.use_in_another_runtime(number).await;
+                }
+            }
+            let held = async || self.one.list("").await.expect("list");
+            until("all locks have gone back", held, Vec::is_empty).await;
+        };
+        // Tables grow to the size that so many at a time need.
+        use_up(few).await;
+        let before = live();
+        use_up(many).await;
+        // Half of what the name of each key alone would take.
+        let most = before + 12 * many;
+        until(
+            "all that was needed is free again",
+            async || live(),
+            |&now| now <= most,
+        )
+        .await;
+    }
+
+    /// As in a service that makes a runtime for each of its jobs.
+    async fn use_in_another_runtime(&self, number: usize) {
+        let manager = self.one.clone();
+        let thread = tokio::task::spawn_blocking(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
+            runtime.block_on(manager.lock(format!("other:{number}")).run(async {}))
+        });
+        thread.await.expect("no panic").expect("the lock");
+    }
+}
+
+async fn connect(config: Config) -> LockManager {
+    LockManager::connect(config).await.expect("a connection")
+}
+
+/// In a process of its own, where nobody else allocates.
+fn alone_on_one_thread(name: &str, test: impl AsyncFnOnce()) {
+    alone(name, &[], || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(test());
+    });
+}
+
+#[test]
+fn memory_leaves_nothing() {
+    alone_on_one_thread("memory_leaves_nothing", async || {
+        let memory = Memory::new();
+        let contenders = Contenders {
+            one: connect(Config::with_backend(memory.clone())).await,
+            other: connect(Config::with_backend(memory.clone())).await,
+            take_away: async |key: &str| assert!(memory.faults().take_away(key)),
+        };
+        contenders.leave_nothing(200, 1_600).await;
+    });
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn redis_leaves_nothing() {
+    alone_on_one_thread("redis_leaves_nothing", async || {
+        let server = support::redis::RedisServer::start().await;
+        let config = || Config::from_url(&server.url()).expect("a valid URL");
+        let contenders = Contenders {
+            one: connect(config()).await,
+            other: connect(config()).await,
+            take_away: async |key: &str| {
+                let deleted: u32 = server.command(&["DEL", &format!("dlock:{{{key}}}")]).await;
+                assert_eq!(deleted, 1);
+            },
+        };
+        contenders.leave_nothing(100, 800).await;
+    });
+}
