@@ -168,6 +168,7 @@ macro_rules! conformance {
                 a_late_release_changes_nothing
                 a_foreign_lease_is_not_touched
                 min_hold_keeps_it
+                the_store_knows_of_min_hold_when_the_body_has_ended
                 shutdown_finishes_what_is_under_way
                 nothing_is_left_behind
             }

@@ -205,6 +205,23 @@ pub(crate) async fn min_hold_keeps_it<S: Store>(store: &mut S) {
     );
 }
 
+/// Whoever ran the body may end the process right behind it.
+pub(crate) async fn the_store_knows_of_min_hold_when_the_body_has_ended<S: Store>(store: &mut S) {
+    let (manager, other) = (process(store).await, process(store).await);
+    let ttl = store.short_ttl();
+    for number in 0..20 {
+        let request = manager.lock(number.to_string()).ttl(ttl);
+        let request = request.min_hold(Duration::from_secs(600));
+        request.run(async {}).await.expect("the lock");
+        // No waiting here.
+        let lock = other.inspect(number.to_string()).await.expect("inspect");
+        let lock = lock.expect("held by min_hold");
+        if let Some(left) = lock.holders[0].expires_in {
+            assert!(left > ttl, "its lease ends in {left:?}");
+        }
+    }
+}
+
 pub(crate) async fn shutdown_finishes_what_is_under_way<S: Store>(store: &mut S) {
     let (manager, other) = (process(store).await, process(store).await);
     for number in 0..20 {

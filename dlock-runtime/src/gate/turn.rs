@@ -89,7 +89,8 @@ impl Turn {
 
     /// Ends the turn after a body that ended normally: hands the lease over,
     /// or gives it back and waits until the store has answered. If
-    /// `not_before` is still ahead, that happens in the background at that time.
+    /// `not_before` is still ahead, the store is told, and the lease goes back
+    /// in the background at that time.
     pub(crate) async fn end(
         mut self,
         not_before: Option<Instant>,
@@ -97,10 +98,9 @@ impl Turn {
         let Some(parts) = self.parts.take() else {
             return Ok(Released::NotHeld);
         };
-        let parts = match parts.keep_until(not_before) {
-            Ok(()) => return Ok(Released::Released),
-            Err(parts) => parts,
-        };
+        if let Some(instant) = parts.kept_until(not_before) {
+            return parts.lease.release_at(instant).await;
+        }
         match parts.hand_over() {
             Ok(()) => Ok(Released::Released),
             Err(Parts { lease, .. }) => lease.release().await,
@@ -121,8 +121,9 @@ impl Turn {
         let Some(parts) = self.parts.take() else {
             return;
         };
-        if let Err(parts) = parts.keep_until(not_before) {
-            drop(parts.lease);
+        match parts.kept_until(not_before) {
+            Some(instant) => parts.lease.abandon_at(instant),
+            None => drop(parts.lease),
         }
     }
 
@@ -187,15 +188,9 @@ impl Parts {
         lease.remaining().is_some_and(|left| left > lease.ttl() / 3)
     }
 
-    /// Keeps the lock until `instant` after its body has ended, if that is
-    /// still ahead and the lease is not lost.
-    fn keep_until(self, instant: Option<Instant>) -> Result<(), Self> {
-        match instant {
-            Some(instant) if instant > self.lease.now() && self.lease.lease().is_held() => {
-                self.lease.release_at(instant);
-                Ok(())
-            }
-            Some(_) | None => Err(self),
-        }
+    /// Until when the lock is kept after its body has ended, if that is still
+    /// ahead and the lease is not lost.
+    fn kept_until(&self, not_before: Option<Instant>) -> Option<Instant> {
+        not_before.filter(|&instant| instant > self.lease.now() && self.lease.lease().is_held())
     }
 }

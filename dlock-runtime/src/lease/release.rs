@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::leases::Leases;
 use super::{Lease, Renewals};
-use crate::backend::{BackendError, Released};
+use crate::backend::{BackendError, Released, Renewed};
 use crate::observe::Operation;
 use crate::under_way::Counted;
 
@@ -56,19 +56,22 @@ impl OwnedLease {
     }
 
     /// Keeps the lease until `instant` and then gives it back, in the
-    /// background. The store is told to let it expire at `instant` by itself:
-    /// neither the end of the runtime nor that of the process frees it sooner.
-    pub(crate) fn release_at(mut self, instant: Instant) {
-        let Some(lease) = self.lease.take() else {
-            return;
-        };
-        let kept = Kept {
-            lease,
-            counted: CountedReturn::new(&self.leases),
-        };
-        self.leases
-            .executor()
-            .spawn_release(kept.release_at(instant));
+    /// background. The store is told here and now to let it expire at `instant`
+    /// by itself: neither the end of the runtime nor that of the process frees
+    /// it sooner. If it does not answer, or the caller is dropped, that goes on
+    /// in the background too.
+    pub(crate) async fn release_at(mut self, instant: Instant) -> Result<Released, BackendError> {
+        match self.lease.take() {
+            Some(lease) => Kept::begin(&self.leases, lease, instant).tell().await,
+            None => Ok(Released::NotHeld),
+        }
+    }
+
+    /// The same, all of it in the background.
+    pub(crate) fn abandon_at(mut self, instant: Instant) {
+        if let Some(lease) = self.lease.take() {
+            drop(Kept::begin(&self.leases, lease, instant));
+        }
     }
 }
 
@@ -80,34 +83,77 @@ impl Drop for OwnedLease {
     }
 }
 
-/// A lease that is kept for a while after its body has ended. Dropped, it is
-/// left to the store to expire.
+/// A lease that is kept for a while after its body has ended. Dropped, the rest
+/// is done in a task of the manager's own; dropped there, it is left to the
+/// store to expire.
 struct Kept {
     lease: Arc<Lease>,
+    until: Instant,
+    /// The store will let it expire by itself.
+    told: bool,
+    background: bool,
     counted: CountedReturn,
 }
 
 impl Kept {
-    async fn release_at(self, instant: Instant) {
+    fn begin(leases: &Arc<Leases>, lease: Arc<Lease>, until: Instant) -> Self {
+        Self {
+            lease,
+            until,
+            told: false,
+            background: false,
+            counted: CountedReturn::new(leases),
+        }
+    }
+
+    /// Sets the store's own expiry to the end, and ours.
+    async fn tell(&mut self) -> Result<Released, BackendError> {
+        let leases = &self.counted.leases;
+        self.lease.set_renewals(Renewals::Never);
+        self.lease.renewal_answered().await;
+        let left = self.until.saturating_duration_since(leases.now());
+        let mut request = self.lease.request.clone();
+        request.ttl = left.max(Duration::from_millis(1));
+        let answers = leases.backend().renew(std::slice::from_ref(&request)).await;
+        let answer = match answers.into_iter().next() {
+            Some(Ok(answer)) => answer,
+            Some(Err(error)) => {
+                let labels = self.lease.section().labels();
+                labels.store_error(Operation::Release, error.kind());
+                return Err(error);
+            }
+            None => return Ok(Released::NotHeld),
+        };
+        self.lease.expires_with(&request, &answer);
+        self.told = true;
+        Ok(match answer {
+            Renewed::Extended { .. } => Released::Released,
+            Renewed::Gone => Released::NotHeld,
+        })
+    }
+
+    /// The work of the background.
+    async fn finish(mut self) {
         let leases = Arc::clone(&self.counted.leases);
-        let mut told = self.expire_at(instant).await;
+        if !self.told {
+            let _ = self.tell().await;
+        }
         // Without a runtime there is nothing to wait on.
         if Handle::try_current().is_err() {
             return;
         }
-        if !told {
+        if !self.told {
             self.lease.set_renewals(Renewals::Always);
         }
         let lost = self.lease.loss_token();
         tokio::select! {
-            () = tokio::time::sleep_until(instant) => {}
+            () = tokio::time::sleep_until(self.until) => {}
             () = lost.cancelled() => {}
             () = leases.shutdown_token().cancelled() => {
-                if !told {
-                    self.lease.set_renewals(Renewals::Never);
-                    told = self.expire_at(instant).await;
+                if !self.told {
+                    let _ = self.tell().await;
                 }
-                if !told {
+                if !self.told {
                     let section = self.lease.section();
                     section.min_hold_not_told(&self.lease.request.key);
                 }
@@ -118,35 +164,20 @@ impl Kept {
         drop(self);
         again.in_background().finish().await;
     }
-
-    /// Sets the store's own expiry to `instant`, and ours.
-    async fn expire_at(&self, instant: Instant) -> bool {
-        let leases = &self.counted.leases;
-        self.lease.set_renewals(Renewals::Never);
-        self.lease.renewal_answered().await;
-        let left = instant.saturating_duration_since(leases.now());
-        let mut request = self.lease.request.clone();
-        request.ttl = left.max(Duration::from_millis(1));
-        let answers = leases.backend().renew(std::slice::from_ref(&request)).await;
-        match answers.first() {
-            Some(Ok(answer)) => {
-                self.lease.expires_with(&request, answer);
-                true
-            }
-            Some(Err(error)) => {
-                let labels = self.lease.section().labels();
-                labels.store_error(Operation::Release, error.kind());
-                false
-            }
-            None => false,
-        }
-    }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        self.lease.keeper.unschedule(&self.lease);
-        self.lease.let_follow();
+        if self.background {
+            self.lease.keeper.unschedule(&self.lease);
+            self.lease.let_follow();
+            return;
+        }
+        let leases = Arc::clone(&self.counted.leases);
+        let mut again = Self::begin(&leases, Arc::clone(&self.lease), self.until);
+        again.told = self.told;
+        again.background = true;
+        leases.executor().spawn_release(again.finish());
     }
 }
 
