@@ -1,0 +1,38 @@
+//! The contestants of the benchmarks, each with the same one method: a critical
+//! section on a key.
+
+mod bare;
+mod dlock;
+mod rslock;
+
+use std::future::Future;
+use std::time::Duration;
+
+pub use self::bare::Bare;
+pub use self::dlock::Dlock;
+pub use self::rslock::Rslock;
+
+/// The lease that every contestant asks for: longer than any run, so that no
+/// renewal falls into what is measured.
+pub const TTL: Duration = Duration::from_secs(600);
+
+/// A way to run a body under a lock. A clone shares the connection.
+///
+/// # Panics
+///
+/// Nothing fails in a benchmark but by a mistake, so every error is a panic.
+pub trait Locker: Clone + Send + Sync + 'static {
+    /// What the tables call it.
+    const NAME: &'static str;
+
+    /// Connects to a Redis server.
+    fn connect(url: &str) -> impl Future<Output = Self> + Send;
+
+    /// Takes the lock on `key`, waiting as this contestant does, runs `body`
+    /// and gives the lock back.
+    fn section<T: Send>(
+        &self,
+        key: &str,
+        body: impl Future<Output = T> + Send,
+    ) -> impl Future<Output = T> + Send;
+}
