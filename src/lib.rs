@@ -33,6 +33,8 @@
 //!
 //! - `redis` (default): the `redis://` store.
 //! - `tls` (default): encrypted connections, `rediss://`, with rustls.
+//! - `axum`: an axum handler may return a [`LockError`], whose page says with
+//!   which status.
 //! - `metrics`: numbers on every lock, through the `metrics` facade.
 //!
 //! The `memory:` store is always there.

@@ -81,6 +81,10 @@ use proc_macro::TokenStream;
 /// lock; above, the body only. Methods under `#[async_trait]` are understood as it leaves
 /// them; there, a destructured argument cannot be named in a key.
 ///
+/// An axum handler names its extractors in the key, as in `Path(id): Path<u64>` and
+/// `key = "order:<id>"`; `#[debug_handler]` works on either side. With feature
+/// `axum`, `LockError` is a response.
+///
 /// Of two locks on one function, the lower is taken first. To take several
 /// keys, `key = [a, b]` is better: it cannot deadlock.
 #[proc_macro_attribute]

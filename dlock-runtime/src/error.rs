@@ -17,6 +17,8 @@ pub type Source = Arc<dyn StdError + Send + Sync + 'static>;
 /// Every variant says the key or setting, what happened and what to do. `Busy`
 /// and `Timeout` mean that somebody else has the lock; `Unavailable` that the
 /// store did not answer; `Lost` that the body began but its lease ended.
+///
+/// With feature `axum` it is a response.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {

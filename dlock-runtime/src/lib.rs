@@ -8,6 +8,8 @@
 //! - [`backend`]: the store's protocol and nothing else.
 
 mod acquire;
+#[cfg(feature = "axum")]
+mod axum;
 pub mod backend;
 mod clock;
 mod config;

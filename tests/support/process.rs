@@ -52,6 +52,11 @@ impl Process {
         }
     }
 
+    /// `SIGTERM`: asks it to end.
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
     /// `SIGSTOP`, and returns once it has stopped: it does nothing from then on
     /// until [`resume`](Self::resume).
     pub(crate) fn pause(&self) {

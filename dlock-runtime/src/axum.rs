@@ -1,0 +1,142 @@
+//! What an axum handler answers when it did not have the lock, or lost it.
+
+use std::time::Duration;
+
+use axum_core::response::{IntoResponse, Response};
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, StatusCode, header};
+
+use crate::error::LockError;
+
+/// How soon a store may answer again: a restart or a failover takes seconds.
+const OUTAGE: Duration = Duration::from_secs(5);
+
+/// Another copy of the service takes the next request.
+const SHUT_DOWN: Duration = Duration::from_secs(1);
+
+/// With feature `axum`, a handler may return a `LockError`.
+///
+/// | error | status | `Retry-After`, in seconds | body |
+/// |---|---|---|---|
+/// | `Busy` | 423 Locked | none: nothing is known of how long the lock will be held | `{"error":"lock_busy"}` |
+/// | `Timeout` | 503 Service Unavailable | as long as the request has waited in vain, rounded up | `{"error":"lock_timeout"}` |
+/// | `Unavailable` | 503 Service Unavailable | 5 | `{"error":"lock_unavailable"}` |
+/// | `ShutDown` | 503 Service Unavailable | 1: another copy of the service takes over | `{"error":"lock_shut_down"}` |
+/// | `Lost` | 500 Internal Server Error | none | `{"error":"lock_lost"}` |
+/// | all others: mistakes in the program or its settings | 500 Internal Server Error | none | `{"error":"lock_failed"}` |
+///
+/// `Lost` is a 500 because the body has begun, and what it did so far stays
+/// done. Proxies and clients repeat a 503 by themselves, and a 409 would blame
+/// the client.
+///
+/// The body is for strangers: it says neither the key, which may hold a user's
+/// data, nor anything about the store. The whole error is an extension of the
+/// response, for a layer of yours. A 500 is logged as an error and
+/// `Unavailable` as a warning, with target `dlock::axum`; the rest is what a
+/// lock is for.
+///
+/// A key that does not fit a store is `InvalidKey`, and so a 500: refuse a path
+/// parameter of any length before it becomes part of a key.
+///
+/// # A handler with an error of its own
+///
+/// ```
+/// # mod axum { pub use axum_core::response; pub use http; }
+/// # use dlock_runtime as dlock;
+/// use axum::http::StatusCode;
+/// use axum::response::{IntoResponse, Response};
+/// use dlock::LockError;
+///
+/// /// What the handlers return as `Result<_, ShopError>`.
+/// enum ShopError {
+///     SoldOut,
+///     Lock(LockError),
+/// }
+///
+/// // Lets `#[distributed_lock]` end the handler with this error.
+/// impl From<LockError> for ShopError {
+///     fn from(error: LockError) -> Self {
+///         Self::Lock(error)
+///     }
+/// }
+///
+/// impl IntoResponse for ShopError {
+///     fn into_response(self) -> Response {
+///         match self {
+///             Self::SoldOut => (StatusCode::CONFLICT, "sold out").into_response(),
+///             Self::Lock(error) => error.into_response(),
+///         }
+///     }
+/// }
+/// # let response = ShopError::from(LockError::AlreadyInitialized).into_response();
+/// # assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+/// # assert_eq!(ShopError::SoldOut.into_response().status(), StatusCode::CONFLICT);
+/// ```
+impl IntoResponse for LockError {
+    fn into_response(self) -> Response {
+        let (status, retry_after, body) = answer(&self);
+        match &self {
+            error if status == StatusCode::INTERNAL_SERVER_ERROR => {
+                tracing::error!(target: "dlock::axum", %error, "a request has failed");
+            }
+            error @ Self::Unavailable { .. } => {
+                tracing::warn!(target: "dlock::axum", %error, "a request was turned away");
+            }
+            _ => {}
+        }
+        let json = HeaderValue::from_static("application/json");
+        let mut response = (status, [(header::CONTENT_TYPE, json)], body).into_response();
+        if let Some(time) = retry_after {
+            let seconds = HeaderValue::from(whole_seconds(time));
+            response.headers_mut().insert(RETRY_AFTER, seconds);
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+fn answer(error: &LockError) -> (StatusCode, Option<Duration>, &'static str) {
+    use StatusCode as Status;
+
+    match error {
+        LockError::Busy { .. } => (Status::LOCKED, None, r#"{"error":"lock_busy"}"#),
+        // It was held for all of that time. To ask again sooner than after as
+        // long is to wait in vain again.
+        LockError::Timeout { waited, .. } => (
+            Status::SERVICE_UNAVAILABLE,
+            Some(*waited),
+            r#"{"error":"lock_timeout"}"#,
+        ),
+        LockError::Unavailable { .. } => (
+            Status::SERVICE_UNAVAILABLE,
+            Some(OUTAGE),
+            r#"{"error":"lock_unavailable"}"#,
+        ),
+        LockError::ShutDown { .. } => (
+            Status::SERVICE_UNAVAILABLE,
+            Some(SHUT_DOWN),
+            r#"{"error":"lock_shut_down"}"#,
+        ),
+        LockError::Lost { .. } => (
+            Status::INTERNAL_SERVER_ERROR,
+            None,
+            r#"{"error":"lock_lost"}"#,
+        ),
+        LockError::WouldDeadlock { .. }
+        | LockError::InvalidKey { .. }
+        | LockError::Config { .. }
+        | LockError::Unsupported { .. }
+        | LockError::NotInitialized { .. }
+        | LockError::AlreadyInitialized => (
+            Status::INTERNAL_SERVER_ERROR,
+            None,
+            r#"{"error":"lock_failed"}"#,
+        ),
+    }
+}
+
+/// Rounded up, and never 0, which would say "at once".
+fn whole_seconds(time: Duration) -> u64 {
+    let begun = u64::from(time.subsec_nanos() > 0);
+    time.as_secs().saturating_add(begun).max(1)
+}

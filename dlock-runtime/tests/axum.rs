@@ -1,0 +1,151 @@
+//! What a client is answered for each lock error, and what it is not told.
+
+#[path = "../../tests/support/log.rs"]
+mod log;
+
+use std::future::pending;
+use std::time::Duration;
+
+use axum_core::response::{IntoResponse, Response};
+use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::{Config, LockError, LockManager};
+use http::StatusCode;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http_body_util::BodyExt;
+
+use log::Log;
+
+/// In every key, and so never to be in a response.
+const SECRET: &str = "alice@example.org";
+
+/// Status, `Retry-After` and body.
+type Answer = (u16, Option<String>, String);
+
+async fn answer(error: LockError) -> Answer {
+    let told = error.to_string();
+    let response: Response = error.into_response();
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.expect("a body").to_bytes();
+    let body = String::from_utf8(body.to_vec()).expect("text");
+    assert_eq!(parts.headers[CONTENT_TYPE], "application/json");
+    let public = format!("{:?} {body}", parts.headers);
+    assert!(!public.contains(SECRET), "{public}");
+    let inside = parts.extensions.get::<LockError>().map(ToString::to_string);
+    assert_eq!(inside, Some(told), "a layer sees the whole error");
+    let retry_after = parts.headers.get(RETRY_AFTER);
+    let retry_after = retry_after.map(|value| value.to_str().expect("digits").to_owned());
+    (parts.status.as_u16(), retry_after, body)
+}
+
+fn expected(status: StatusCode, retry_after: Option<&str>, code: &str) -> Answer {
+    (
+        status.as_u16(),
+        retry_after.map(str::to_owned),
+        format!(r#"{{"error":"{code}"}}"#),
+    )
+}
+
+async fn memory() -> (Memory, LockManager) {
+    let memory = Memory::new();
+    let manager = LockManager::connect(Config::with_backend(memory.clone()));
+    (memory, manager.await.expect("memory connects"))
+}
+
+async fn error_of<T>(result: impl Future<Output = Result<T, LockError>>) -> LockError {
+    result.await.err().expect("an error")
+}
+
+#[tokio::test(start_paused = true)]
+async fn busy_is_locked_for_nobody_knows_how_long() {
+    let (_, manager) = memory().await;
+    let _guard = manager.lock(SECRET).acquire().await.expect("free");
+    let busy = error_of(manager.lock(SECRET).try_acquire()).await;
+    assert_eq!(
+        answer(busy).await,
+        expected(StatusCode::LOCKED, None, "lock_busy")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_timeout_the_client_waits_as_long_again() {
+    let (_, manager) = memory().await;
+    let _guard = manager.lock(SECRET).acquire().await.expect("free");
+    for (milliseconds, seconds) in [(1, "1"), (200, "1"), (2_000, "2"), (2_001, "3")] {
+        let limit = Duration::from_millis(milliseconds);
+        let timeout = error_of(manager.lock(SECRET).acquire_within(limit)).await;
+        assert_eq!(
+            answer(timeout).await,
+            expected(
+                StatusCode::SERVICE_UNAVAILABLE,
+                Some(seconds),
+                "lock_timeout"
+            ),
+            "{limit:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_and_a_shutdown_are_over_soon() {
+    let (memory, manager) = memory().await;
+    memory.faults().set_unavailable(true);
+    let unavailable = error_of(manager.lock(SECRET).acquire()).await;
+    assert_eq!(
+        answer(unavailable).await,
+        expected(
+            StatusCode::SERVICE_UNAVAILABLE,
+            Some("5"),
+            "lock_unavailable"
+        )
+    );
+    memory.faults().set_unavailable(false);
+    manager.shutdown().await;
+    let shut_down = error_of(manager.lock(SECRET).acquire()).await;
+    assert_eq!(
+        answer(shut_down).await,
+        expected(StatusCode::SERVICE_UNAVAILABLE, Some("1"), "lock_shut_down")
+    );
+}
+
+/// Nobody is invited to repeat what may be done already.
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_no_invitation_to_repeat() {
+    let (memory, manager) = memory().await;
+    let body = async {
+        memory.faults().take_away(SECRET);
+        pending::<()>().await;
+    };
+    let lost = error_of(manager.lock(SECRET).run(body)).await;
+    assert!(matches!(lost, LockError::Lost { .. }), "{lost:?}");
+    assert_eq!(
+        answer(lost).await,
+        expected(StatusCode::INTERNAL_SERVER_ERROR, None, "lock_lost")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn mistakes_are_told_to_the_log_and_not_to_the_client() {
+    let log = Log::capture();
+    let (_, manager) = memory().await;
+    let write = error_of(manager.lock(SECRET).acquire());
+    let nested = manager.lock(SECRET).read().run(write);
+    let mistakes = [
+        nested.await.expect("free"),
+        error_of(manager.lock(SECRET.repeat(100)).acquire()).await,
+        error_of(dlock_runtime::lock(SECRET).acquire()).await,
+        Config::from_url(&format!("nowhere://{SECRET}")).expect_err("no such store"),
+        LockError::AlreadyInitialized,
+    ];
+    for mistake in mistakes {
+        let told = mistake.to_string();
+        assert_eq!(
+            answer(mistake).await,
+            expected(StatusCode::INTERNAL_SERVER_ERROR, None, "lock_failed"),
+            "{told}"
+        );
+        let logged = log.text();
+        let line = logged.lines().last().unwrap_or_default();
+        assert!(line.starts_with("ERROR"), "{line}");
+        assert!(line.contains(&told), "{line}");
+    }
+}

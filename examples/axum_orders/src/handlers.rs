@@ -1,0 +1,110 @@
+//! What the shop does for a request. Each lock is one line.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use axum::{Json, Router, debug_handler};
+use dlock::{LockScopeExt, distributed_lock};
+
+use crate::error::ShopError;
+use crate::order::{NewOrder, Order, Status};
+use crate::shop::{Books, Shop, token};
+
+/// The shop's routes.
+pub fn router(shop: Arc<Shop>) -> Router {
+    Router::new()
+        .route("/orders", post(place))
+        .route("/orders/{id}", get(show).delete(cancel))
+        .route("/orders/{id}/payment", post(pay))
+        .route("/books", get(books))
+        .with_state(shop)
+}
+
+/// Takes pieces from the shelf. Requests for other articles do not wait for
+/// this one.
+///
+/// A client that hangs up drops the handler at an await: there is nothing to
+/// undo, as all is in one write.
+#[debug_handler]
+#[distributed_lock(key = "<shop.name>:stock:<wanted.sku>", ttl = "5s", timeout = "2s")]
+async fn place(
+    State(shop): State<Arc<Shop>>,
+    Json(wanted): Json<NewOrder>,
+) -> Result<(StatusCode, Json<Order>), ShopError> {
+    if wanted.quantity == 0 {
+        return Err(ShopError::NothingOrdered);
+    }
+    let token = token();
+    let left = shop.stock(&wanted.sku, token).await?;
+    let left = left
+        .checked_sub(wanted.quantity.into())
+        .ok_or(ShopError::SoldOut)?;
+    let order = shop.place(wanted, left, token).await?;
+    Ok((StatusCode::CREATED, Json(order)))
+}
+
+/// Charges for an order, once. A second request for the same order, such as an
+/// impatient second click, is told at once that the first is at it: 423.
+#[debug_handler]
+#[distributed_lock(key = "<shop.name>:order:<id>", ttl = "5s", try)]
+async fn pay(State(shop): State<Arc<Shop>>, Path(id): Path<u64>) -> Result<Json<Order>, ShopError> {
+    // Once begun, a payment is not cut short by a client that hangs up: it is
+    // a task, which is inside this lock and keeps it until its own end.
+    let payment = settle(Arc::clone(&shop), id).in_lock_scope();
+    shop.payments.spawn(payment).await?
+}
+
+/// The payment itself, whoever waits for it.
+#[distributed_lock(key = "<shop.name>:order:<id>", ttl = "5s", try)]
+async fn settle(shop: Arc<Shop>, id: u64) -> Result<Json<Order>, ShopError> {
+    let token = token();
+    let mut order = shop.order(id, token).await?;
+    match order.status {
+        Status::Paid => return Ok(Json(order)),
+        Status::Cancelled => return Err(ShopError::Cancelled),
+        Status::Placed => {}
+    }
+    // A copy of the service may have died after the charge and before it was
+    // in the books.
+    if !shop.bank.has_charged(id).await? {
+        shop.bank.charge(id).await?;
+    }
+    order.status = Status::Paid;
+    shop.update(&order, token).await?;
+    Ok(Json(order))
+}
+
+/// Puts the pieces back. It first holds the order and then the article, which
+/// only the order tells; nobody takes the two the other way round.
+#[debug_handler]
+#[distributed_lock(key = "<shop.name>:order:<id>", ttl = "5s", timeout = "2s")]
+async fn cancel(
+    State(shop): State<Arc<Shop>>,
+    Path(id): Path<u64>,
+) -> Result<Json<Order>, ShopError> {
+    let token = token();
+    let order = shop.order(id, token).await?;
+    match order.status {
+        // The same death: paid, and not in the books yet.
+        Status::Placed if shop.bank.has_charged(id).await? => Err(ShopError::Paid),
+        Status::Placed => Ok(Json(shop.put_back(order, token).await?)),
+        Status::Cancelled => Ok(Json(order)),
+        Status::Paid => Err(ShopError::Paid),
+    }
+}
+
+/// A single record needs no lock to be read.
+#[debug_handler]
+async fn show(
+    State(shop): State<Arc<Shop>>,
+    Path(id): Path<u64>,
+) -> Result<Json<Order>, ShopError> {
+    Ok(Json(shop.order(id, None).await?))
+}
+
+#[debug_handler]
+async fn books(State(shop): State<Arc<Shop>>) -> Result<Json<Books>, ShopError> {
+    Ok(Json(shop.books().await?))
+}

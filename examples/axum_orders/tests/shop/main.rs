@@ -1,0 +1,34 @@
+//! The shop over HTTP, on memory and on a real Redis: clients that hang up
+//! while they wait and while they hold a lock, what they are answered when it
+//! was not had, and a rush on copies of the service in processes of their own.
+
+#[path = "../../../../tests/support/mod.rs"]
+mod support;
+
+mod answers;
+mod client;
+mod gate;
+mod hang_ups;
+mod processes;
+mod rush;
+mod scene;
+
+/// Makes a test of each function for each store.
+macro_rules! on_each_store {
+    ($($test:ident),+ $(,)?) => {
+        mod memory {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test($crate::scene::Scene::on_memory().await).await;
+            })+
+        }
+
+        mod redis {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test($crate::scene::Scene::on_redis().await).await;
+            })+
+        }
+    };
+}
+pub(crate) use on_each_store;

@@ -1,0 +1,164 @@
+//! The service as it is run: processes that share a store, of which one is
+//! killed, and which end as they should when they are told to.
+
+use std::fs::File;
+use std::net::SocketAddr;
+
+use dlock::{Config, LockManager};
+use serde_json::json;
+
+use crate::client::{Call, Pending, call};
+use crate::rush::Rush;
+use crate::support::dir::TempDir;
+use crate::support::process::{Process, command};
+use crate::support::redis::RedisServer;
+use crate::support::wait::{eventually, until};
+
+/// A running copy of the service, killed on drop.
+struct Service {
+    process: Process,
+    address: SocketAddr,
+    _dir: TempDir,
+}
+
+impl Service {
+    async fn start(store: &str, stock: u64, bank_takes: &str) -> Self {
+        let dir = TempDir::new();
+        let printed = dir.path().join("printed");
+        let mut program = command(env!("CARGO_BIN_EXE_axum_orders"));
+        program
+            .args(["--listen", "127.0.0.1:0", "--bank-ms", bank_takes])
+            .args(["--stock", &stock.to_string()])
+            .env("DLOCK_URL", store)
+            .stdout(File::create(&printed).expect("a file"));
+        let mut process = Process::spawn(program).expect("the service");
+        let address = eventually("it listens", async || {
+            assert_eq!(process.ended(), None, "the service has ended");
+            let printed = std::fs::read_to_string(&printed).expect("the file");
+            let address = printed.strip_prefix("listening on http://")?;
+            address.strip_suffix('\n')?.parse().ok()
+        })
+        .await;
+        Self {
+            process,
+            address,
+            _dir: dir,
+        }
+    }
+
+    /// A blue mug.
+    async fn place(&self) -> u64 {
+        let sku = "blue-mug";
+        let placed = call(self.address, Call::Place { sku, quantity: 1 }).await;
+        let id = placed.expect("an answer").body["id"].as_u64();
+        id.expect("an id")
+    }
+
+    async fn ends_well(&mut self) {
+        let status = eventually("it has ended", async || self.process.ended()).await;
+        assert!(status.success(), "{status}");
+    }
+}
+
+/// Not to be sold out before everybody has had a turn.
+const STOCK: u64 = 60;
+
+#[tokio::test]
+async fn a_rush_on_one_copy_in_memory() {
+    let mut service = Service::start("memory:", STOCK, "5").await;
+    let seen = Rush::start(&[service.address], 24, 25).end().await;
+    seen.nothing_broke();
+    seen.was_a_rush();
+    seen.adds_up(service.address, STOCK).await;
+    service.process.terminate();
+    service.ends_well().await;
+}
+
+#[tokio::test]
+async fn a_rush_on_two_copies_on_redis() {
+    let server = RedisServer::start().await;
+    let mut one = Service::start(&server.url(), STOCK, "5").await;
+    let mut other = Service::start(&server.url(), STOCK, "5").await;
+    let seen = Rush::start(&[one.address, other.address], 24, 25)
+        .end()
+        .await;
+    seen.nothing_broke();
+    seen.was_a_rush();
+    seen.adds_up(one.address, STOCK).await;
+    for service in [&mut one, &mut other] {
+        service.process.terminate();
+        service.ends_well().await;
+    }
+    // What is left is the shop's.
+    let left = async || {
+        let mut left = server.keys().await;
+        left.retain(|key| !key.starts_with("shop:mugs:") && key != "dlock:token");
+        left
+    };
+    until("no lock is left", left, Vec::is_empty).await;
+}
+
+#[tokio::test]
+async fn a_copy_that_is_killed_leaves_nothing_half_done() {
+    let server = RedisServer::start().await;
+    let mut victim = Service::start(&server.url(), STOCK, "5").await;
+    let heir = Service::start(&server.url(), STOCK, "5").await;
+    let rush = Rush::start(&[victim.address, heir.address], 24, 40);
+    rush.has_placed(20).await;
+    victim.process.kill();
+    let seen = rush.end().await;
+    seen.adds_up(heir.address, STOCK).await;
+}
+
+/// Also those whose client does not wait for the end.
+#[tokio::test]
+async fn told_to_stop_it_ends_what_it_has_begun() {
+    let server = RedisServer::start().await;
+    let config = Config::from_url(&server.url()).expect("a valid URL");
+    let observer = LockManager::connect(config).await.expect("Redis");
+    let is_locked = async |key: &str| observer.inspect(key).await.expect("Redis").is_some();
+
+    let mut service = Service::start(&server.url(), STOCK, "2000").await;
+    let (answered, unanswered) = (service.place().await, service.place().await);
+    let [patient, impatient] =
+        [answered, unanswered].map(|id| Pending::start(service.address, Call::Pay(id)));
+    for id in [answered, unanswered] {
+        let key = format!("mugs:order:{id}");
+        until("it pays", async || is_locked(&key).await, |&locked| locked).await;
+    }
+    impatient.hang_up().await;
+    service.process.terminate();
+    assert_eq!(patient.answer().await.status, 200);
+    service.ends_well().await;
+
+    assert!(observer.list("").await.expect("Redis").is_empty());
+    let heir = Service::start(&server.url(), STOCK, "0").await;
+    for id in [answered, unanswered] {
+        let order = call(heir.address, Call::Show(id)).await.expect("an answer");
+        assert_eq!(order.body["status"], "paid");
+    }
+    let books = call(heir.address, Call::Books).await.expect("an answer");
+    let mut charges = books.body["charges"].as_array().expect("charges").clone();
+    charges.sort_by_key(serde_json::Value::as_u64);
+    assert_eq!(json!(charges), json!([answered, unanswered]));
+}
+
+#[test]
+fn what_it_is_told_wrong_it_explains() {
+    for (arguments, says) in [
+        (&["--stock", "many"][..], "many"),
+        (&["--what"], "--what"),
+        (&["--store", "nowhere"], "store URL"),
+        (&["--store", "redis://127.0.0.1:1"], "redis"),
+    ] {
+        let mut program = command(env!("CARGO_BIN_EXE_axum_orders"));
+        let output = program.args(arguments).env_remove("DLOCK_URL").output();
+        let output = output.expect("the service");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(
+            errors.contains(says) && !errors.contains("panicked"),
+            "{arguments:?}: {errors}"
+        );
+    }
+}
