@@ -150,4 +150,31 @@ async fn loss(scene: Scene) {
     assert_eq!(scene.blue_mugs_left().await, STOCK - 1);
 }
 
-on_each_store!(the_life_of_an_order, nonsense, busy, timeout, outage, loss);
+/// The bank has charged, and what the books should say of it was lost: whoever
+/// comes next asks the bank first.
+async fn a_charge_that_is_not_in_the_books(scene: Scene) {
+    assert_eq!(scene.place(0).await.body["id"], 1);
+    let mut write = scene.hold_back_a_write();
+    let unlucky = scene.start(0, Call::Pay(1));
+    write.sent().await;
+    drop(write);
+    assert_eq!(told(&unlucky.answer().await), (500, None, Some("failed")));
+
+    let books = scene.books().await;
+    assert_eq!(books["charges"], json!([1]));
+    assert_eq!(books["orders"][0]["status"], "placed");
+    let cancelled = scene.ask(1, Call::Cancel(1)).await;
+    assert_eq!(told(&cancelled), (409, None, Some("paid")));
+    assert_eq!(scene.ask(1, Call::Pay(1)).await.body["status"], "paid");
+    assert_eq!(scene.books().await["charges"], json!([1]));
+}
+
+on_each_store!(
+    the_life_of_an_order,
+    nonsense,
+    busy,
+    timeout,
+    outage,
+    loss,
+    a_charge_that_is_not_in_the_books
+);

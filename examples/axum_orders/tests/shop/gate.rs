@@ -1,12 +1,12 @@
 //! Places in the shop where a test stops whoever comes by.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use axum_orders::bank::{Bank, BankError};
 use axum_orders::table::{Change, Table, TableError};
 use dlock::FencingToken;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::support::wait::{HANG, within};
 
@@ -48,23 +48,82 @@ impl Gate {
     }
 }
 
+/// A write that is on its way to the table, whatever becomes of its sender. It
+/// is lost if this is dropped.
+pub(crate) struct LateWrite {
+    sent: oneshot::Receiver<()>,
+    go_on: oneshot::Sender<()>,
+    outcome: oneshot::Receiver<String>,
+}
+
+/// The table's side of it.
+struct HeldBack {
+    sent: oneshot::Sender<()>,
+    go_on: oneshot::Receiver<()>,
+    outcome: oneshot::Sender<String>,
+}
+
+impl LateWrite {
+    /// Waits until it is on its way.
+    pub(crate) async fn sent(&mut self) {
+        let sent = within(HANG, &mut self.sent).await;
+        sent.expect("the table is there");
+    }
+
+    /// Lets it arrive, and returns what the table makes of it.
+    pub(crate) async fn arrive(self) -> String {
+        self.go_on.send(()).expect("it is on its way");
+        let outcome = within(HANG, self.outcome).await;
+        outcome.expect("the table is there")
+    }
+}
+
 /// A table with a gate for those who hold an article's lock and look at its
 /// shelf.
 pub(crate) struct GatedTable {
     table: Arc<dyn Table>,
     pub(crate) shelf: Arc<Gate>,
+    held_back: Mutex<Option<HeldBack>>,
 }
 
 impl GatedTable {
     pub(crate) fn new(table: Arc<dyn Table>) -> Self {
-        let shelf = Gate::new();
-        Self { table, shelf }
+        Self {
+            table,
+            shelf: Gate::new(),
+            held_back: Mutex::default(),
+        }
     }
 
     /// Another table behind the same gate.
     pub(crate) fn with(&self, table: Arc<dyn Table>) -> Self {
-        let shelf = Arc::clone(&self.shelf);
-        Self { table, shelf }
+        Self {
+            shelf: Arc::clone(&self.shelf),
+            ..Self::new(table)
+        }
+    }
+
+    /// Makes the next write a late one.
+    pub(crate) fn hold_back_a_write(&self) -> LateWrite {
+        let (tell_sent, sent) = oneshot::channel();
+        let (go_on, told_to_go_on) = oneshot::channel();
+        let (tell_outcome, outcome) = oneshot::channel();
+        *self.next_write() = Some(HeldBack {
+            sent: tell_sent,
+            go_on: told_to_go_on,
+            outcome: tell_outcome,
+        });
+        LateWrite {
+            sent,
+            go_on,
+            outcome,
+        }
+    }
+
+    fn next_write(&self) -> std::sync::MutexGuard<'_, Option<HeldBack>> {
+        self.held_back
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,7 +149,20 @@ impl Table for GatedTable {
     }
 
     async fn write(&self, changes: Vec<Change>) -> Result<(), TableError> {
-        self.table.write(changes).await
+        let Some(late) = self.next_write().take() else {
+            return self.table.write(changes).await;
+        };
+        let table = Arc::clone(&self.table);
+        let write = tokio::spawn(async move {
+            let _ = late.sent.send(());
+            late.go_on
+                .await
+                .map_err(|lost| TableError::Store(lost.into()))?;
+            let answer = table.write(changes).await;
+            let _ = late.outcome.send(format!("{answer:?}"));
+            answer
+        });
+        write.await.expect("no panic")
     }
 
     async fn all(&self) -> Result<Vec<(String, String)>, TableError> {

@@ -66,4 +66,24 @@ async fn while_it_pays(scene: Scene) {
     assert_eq!(scene.books().await["charges"], json!([id]));
 }
 
-on_each_store!(while_it_holds, while_it_waits, while_it_pays);
+/// Its write is on the way, and arrives when another one has sold the piece:
+/// the table refuses it by its token.
+async fn while_it_writes(scene: Scene) {
+    let mut write = scene.hold_back_a_write();
+    let gone = scene.start(0, BLUE_MUG);
+    write.sent().await;
+    gone.hang_up().await;
+    let sold = scene.place(1).await;
+    assert_eq!(sold.status, 201);
+
+    assert_eq!(write.arrive().await, "Err(Outdated)");
+    assert_eq!(scene.blue_mugs_left().await, STOCK - 1);
+    assert_eq!(scene.books().await["orders"], json!([sold.body]));
+}
+
+on_each_store!(
+    while_it_holds,
+    while_it_waits,
+    while_it_pays,
+    while_it_writes
+);

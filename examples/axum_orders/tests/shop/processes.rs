@@ -118,18 +118,25 @@ async fn told_to_stop_it_ends_what_it_has_begun() {
     let observer = LockManager::connect(config).await.expect("Redis");
     let is_locked = async |key: &str| observer.inspect(key).await.expect("Redis").is_some();
 
-    let mut service = Service::start(&server.url(), STOCK, "2000").await;
-    let (answered, unanswered) = (service.place().await, service.place().await);
-    let [patient, impatient] =
-        [answered, unanswered].map(|id| Pending::start(service.address, Call::Pay(id)));
+    let mut copies = [
+        Service::start(&server.url(), STOCK, "2000").await,
+        Service::start(&server.url(), STOCK, "2000").await,
+    ];
+    let (answered, unanswered) = (copies[0].place().await, copies[0].place().await);
+    let patient = Pending::start(copies[0].address, Call::Pay(answered));
+    let impatient = Pending::start(copies[1].address, Call::Pay(unanswered));
     for id in [answered, unanswered] {
         let key = format!("mugs:order:{id}");
         until("it pays", async || is_locked(&key).await, |&locked| locked).await;
     }
     impatient.hang_up().await;
-    service.process.terminate();
+    for copy in &copies {
+        copy.process.terminate();
+    }
     assert_eq!(patient.answer().await.status, 200);
-    service.ends_well().await;
+    for copy in &mut copies {
+        copy.ends_well().await;
+    }
 
     assert!(observer.list("").await.expect("Redis").is_empty());
     let heir = Service::start(&server.url(), STOCK, "0").await;

@@ -1,6 +1,7 @@
 //! Many clients at once who place, pay and cancel, and some of whom hang up.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::support::wait::{HANG, until, within};
 pub(crate) const SKUS: [&str; 4] = ["blue-mug", "red-mug", "green-mug", "tea-pot"];
 
 /// What the clients have seen.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Seen {
     /// How often each status was answered.
     statuses: BTreeMap<u16, usize>,
@@ -108,6 +109,16 @@ impl Client {
             Ok(Err(_)) => seen.broken += 1,
             Ok(Ok(answer)) => seen.note(&what, &answer),
         }
+    }
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seen")
+            .field("statuses", &self.statuses)
+            .field("hung_up", &self.hung_up)
+            .field("broken", &self.broken)
+            .finish_non_exhaustive()
     }
 }
 

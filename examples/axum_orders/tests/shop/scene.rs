@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::client::{Answer, Call, Pending};
-use crate::gate::{Gate, GatedBank, GatedTable};
+use crate::gate::{Gate, GatedBank, GatedTable, LateWrite};
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::wait::until;
 
@@ -174,6 +174,11 @@ impl Scene {
     /// Stops whoever is about to charge.
     pub(crate) fn counter(&self) -> &Gate {
         &self.bank.counter
+    }
+
+    /// Makes the next write to the books late, or lost.
+    pub(crate) fn hold_back_a_write(&self) -> LateWrite {
+        self.table.hold_back_a_write()
     }
 
     pub(crate) fn address(&self, copy: usize) -> SocketAddr {
