@@ -6,6 +6,7 @@ use std::future::Future;
 use dlock::backend::memory::Memory;
 use dlock::{Config, LockManager};
 
+pub mod axum;
 pub mod readme;
 pub mod usual;
 
