@@ -1,6 +1,7 @@
 //! What of the pages can be checked besides their snippets.
 
 mod commands;
+mod format;
 mod links;
 #[allow(dead_code, reason = "the build script uses the rest")]
 #[path = "../../markdown.rs"]
