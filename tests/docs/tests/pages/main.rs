@@ -2,6 +2,7 @@
 
 mod commands;
 mod format;
+mod guarantees;
 mod links;
 #[allow(dead_code, reason = "the build script uses the rest")]
 #[path = "../../markdown.rs"]
