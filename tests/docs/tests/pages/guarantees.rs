@@ -52,7 +52,7 @@ fn is_run(path: &Path, name: &str) -> Result<(), String> {
             .and_then(|line| line.strip_prefix(name));
         tail.is_some_and(|tail| tail.starts_with(['(', '<']))
     };
-    let Some(place) = lines.iter().position(|line| is_it(&line)) else {
+    let Some(place) = lines.iter().position(is_it) else {
         return Err(format!("there is no such function in {}", path.display()));
     };
     if let Ok(case) = path.strip_prefix(CONFORMANCE) {
