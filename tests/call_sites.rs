@@ -24,7 +24,7 @@ mod watched {
     }
 }
 
-use watched::__private::{Options, SEEN, Shapes};
+use watched::__private::{Options, Part, SEEN, Shapes};
 
 /// What the attribute of `call` has handed over.
 async fn seen(call: impl Future<Output = Result<(), LockError>>) -> Options {
@@ -66,6 +66,10 @@ fn account_key(id: u32) -> String {
     format!("account:{id}")
 }
 
+const fn part(template: &'static str, shape: &'static str) -> Part {
+    Part { template, shape }
+}
+
 macro_rules! inside_a_macro {
     ($key:literal) => {
         #[distributed_lock(key = $key, crate = watched)]
@@ -94,13 +98,21 @@ async fn every_form_of_key_has_a_template() {
         (
             seen(template(1)).await,
             "stock:<sku>",
-            Shapes::Known(&["stock:<>"]),
+            Shapes::Known(const { &[part("stock:<sku>", "stock:<>")] }),
         ),
         (seen(constant()).await, "nightly", Shapes::Keys),
         (
             seen(list(1, 2)).await,
             "acct:<from>, audit, account_key(to)",
-            Shapes::Known(&["acct:<>", "", ""]),
+            Shapes::Known(
+                const {
+                    &[
+                        part("acct:<from>", "acct:<>"),
+                        part("audit", ""),
+                        part("account_key(to)", ""),
+                    ]
+                },
+            ),
         ),
         (seen(expression(1)).await, "account_key(id)", Shapes::Keys),
         (

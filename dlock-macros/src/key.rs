@@ -54,18 +54,15 @@ impl Key {
         written.join(", ")
     }
 
-    /// For each name what it has in common with the others of its template;
-    /// empty where a name stands for itself. Empty if that is so for all.
-    pub(crate) fn shapes(&self) -> Vec<String> {
-        let shape = |part: &Part| match part {
-            Part::Template(template) => template.shape(),
-            Part::Expression(_) => None,
-        };
-        let shapes: Vec<_> = self.parts().iter().map(shape).collect();
-        if shapes.iter().all(Option::is_none) {
-            return Vec::new();
+    /// Each name as written, with its shape if it has one. Empty if there is
+    /// nothing to say of one that [`written`](Self::written) does not.
+    pub(crate) fn shapes(&self) -> Vec<(String, Option<String>)> {
+        let parts = self.parts().iter();
+        let shapes: Vec<_> = parts.map(|part| (part.written(), part.shape())).collect();
+        match &shapes[..] {
+            [(_, None)] => Vec::new(),
+            _ => shapes,
         }
-        shapes.into_iter().map(Option::unwrap_or_default).collect()
     }
 
     /// Refuses what the function's arguments show to be a slip.
@@ -151,6 +148,13 @@ impl Part {
         match self {
             Self::Template(template) => template.literal.value(),
             Self::Expression(expression) => text(ungrouped(expression)),
+        }
+    }
+
+    fn shape(&self) -> Option<String> {
+        match self {
+            Self::Template(template) => template.shape(),
+            Self::Expression(_) => None,
         }
     }
 }
@@ -247,13 +251,19 @@ mod tests {
 
     #[test]
     fn only_templates_with_values_have_a_shape() {
-        let shapes = |value| key(value).shapes();
-        assert_eq!(shapes(parse_quote!("a:<id>")), ["a:<>"]);
+        let shapes = |value| -> Vec<_> {
+            let shapes = key(value).shapes().into_iter();
+            shapes
+                .map(|(written, shape)| format!("{written} {shape:?}"))
+                .collect()
+        };
+        assert_eq!(shapes(parse_quote!("a:<id>")), ["a:<id> Some(\"a:<>\")"]);
         assert_eq!(
             shapes(parse_quote!(["a", "b:<id>", name])),
-            ["", "b:<>", ""]
+            ["a None", "b:<id> Some(\"b:<>\")", "name None"]
         );
-        assert!(shapes(parse_quote!(["a", "b"])).is_empty());
+        assert!(shapes(parse_quote!("a")).is_empty());
         assert!(shapes(parse_quote!(account_key("a:<id>"))).is_empty());
+        assert!(shapes(parse_quote!([first, second])).is_empty());
     }
 }

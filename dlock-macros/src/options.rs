@@ -46,9 +46,13 @@ impl Options {
         set("template", quote!(#template));
         let shapes = key.shapes();
         if !shapes.is_empty() {
+            let parts = shapes.iter().map(|(written, shape)| {
+                let shape = shape.as_deref().unwrap_or_default();
+                quote_spanned!(span=> #private::Part { template: #written, shape: #shape })
+            });
             set(
                 "shapes",
-                quote_spanned!(span=> #private::Shapes::Known(&[#(#shapes),*])),
+                quote_spanned!(span=> #private::Shapes::Known(&[#(#parts),*])),
             );
         }
         for (name, duration) in [
@@ -135,7 +139,8 @@ mod tests {
             tokens(&options, parse_quote!("a:<id>")),
             format!(
                 "const{{&{private}::Options{{template:\"a:<id>\",\
-                 shapes:{private}::Shapes::Known(&[\"a:<>\"]),fenced:true,\
+                 shapes:{private}::Shapes::Known(&[\
+                 {private}::Part{{template:\"a:<id>\",shape:\"a:<>\"}}]),fenced:true,\
                  ..{private}::Options::new()}}}}"
             )
         );

@@ -71,6 +71,9 @@ async fn take(
         Patience::Within(limit) => (false, Some(limit)),
         Patience::Configured | Patience::Wait => (false, None),
     };
+    if !try_only && let Some(order) = manager.lock_order() {
+        order.about_to_wait(key, options, scope.held(manager.id()));
+    }
     let entry = Entry {
         mode: options.mode,
         ttl,
@@ -82,7 +85,7 @@ async fn take(
     let locks = async {
         tokio::select! {
             biased;
-            locks = take_all(manager, key, &entry, scope, &whereabouts) => {
+            locks = take_all(manager, key, options, &entry, scope, &whereabouts) => {
                 // Had or not, it comes too late.
                 if shutdown.is_cancelled() { Err(shut_down()) } else { locks }
             }
@@ -147,12 +150,14 @@ pub(crate) fn reenter(
 async fn take_all(
     manager: &LockManager,
     key: &LockKey,
+    options: &Options,
     entry: &Entry,
     scope: &Scope,
     whereabouts: &Whereabouts,
 ) -> Result<Taken, LockError> {
     loop {
-        let Taken { tenures, locks } = take_each(manager, key, entry, scope, whereabouts).await?;
+        let taken = take_each(manager, key, options, entry, scope, whereabouts);
+        let Taken { tenures, locks } = taken.await?;
         if entry.fresh && locks.len() > 1 {
             // The first of them has been waiting for the last, and there will
             // be no renewal to make up for it.
@@ -213,6 +218,7 @@ impl Taken {
 async fn take_each(
     manager: &LockManager,
     key: &LockKey,
+    options: &Options,
     entry: &Entry,
     scope: &Scope,
     whereabouts: &Whereabouts,
@@ -225,7 +231,7 @@ async fn take_each(
     for name in sorted {
         let (tenure, lock) = match scope.reenter(manager.id(), &name, entry.mode)? {
             Some((stake, lock)) => (Tenure::Reentered(stake), lock),
-            None => take_one(manager, key, name, entry, whereabouts).await?,
+            None => take_one(manager, key, options, name, entry, whereabouts).await?,
         };
         tenures.push(tenure);
         locks.push(lock);
@@ -237,6 +243,7 @@ async fn take_each(
 async fn take_one(
     manager: &LockManager,
     key: &LockKey,
+    options: &Options,
     name: Arc<str>,
     entry: &Entry,
     whereabouts: &Whereabouts,
@@ -251,6 +258,7 @@ async fn take_one(
             Refusal::Store(error) => manager.store_error(format!("lock `{name}`"), error),
         })?;
     let lock = HeldLock {
+        origin: options.origin(key, &name),
         name,
         mode: entry.mode,
         token: turn.token(),

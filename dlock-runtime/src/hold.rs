@@ -15,6 +15,7 @@ use crate::key::LockKey;
 use crate::lease::Lease;
 use crate::manager::ManagerId;
 use crate::observe::Holding;
+use crate::options::Origin;
 use crate::token::FencingToken;
 
 /// The locks of one critical section. Everybody inside has a [`Stake`] in it:
@@ -36,6 +37,7 @@ pub(crate) struct HeldLock {
     pub(crate) mode: Mode,
     pub(crate) token: FencingToken,
     pub(crate) lease: Arc<Lease>,
+    pub(crate) origin: Origin,
 }
 
 /// What stands behind a lock of a hold.
@@ -119,6 +121,13 @@ impl Hold {
         let state = self.state();
         let holding = state.holding.as_ref();
         holding.map_or_else(Span::none, |holding| holding.span().clone())
+    }
+
+    /// The locks that are held; none if this is another manager's.
+    pub(crate) fn held(&self, manager: ManagerId) -> impl Iterator<Item = &HeldLock> {
+        let ours = self.manager == manager && !self.is_over();
+        let locks = self.locks.iter().filter(move |_| ours);
+        locks.filter(|lock| lock.lease.is_held())
     }
 
     pub(crate) fn key(&self) -> &LockKey {

@@ -21,6 +21,7 @@ mod guard;
 mod hold;
 mod key;
 mod lease;
+mod lock_order;
 #[doc(hidden)]
 pub mod macro_support;
 mod manager;
@@ -52,7 +53,7 @@ pub mod __private {
     pub use crate::backend::Mode;
     pub use crate::key::{KeyTemplate, LockKey};
     pub use crate::macro_support::*;
-    pub use crate::options::{OnLost, Options, Patience, Shapes};
+    pub use crate::options::{OnLost, Options, Part, Patience, Shapes};
     pub use crate::{LockError, Run};
 
     /// Runs an annotated function's body under its lock.

@@ -16,6 +16,7 @@ use crate::executor::Executor;
 use crate::gate::Gate;
 use crate::key::{LockKey, namespaced};
 use crate::lease::Leases;
+use crate::lock_order::LockOrder;
 use crate::observe::{self, Labels};
 use crate::options::{Options, Patience};
 use crate::request::LockRequest;
@@ -58,6 +59,8 @@ struct Inner {
     patience: Patience,
     leases: Arc<Leases>,
     gate: Arc<Gate>,
+    /// Off if it is not there.
+    lock_order: Option<LockOrder>,
 }
 
 impl LockManager {
@@ -113,6 +116,7 @@ impl LockManager {
                 namespace: settings.namespace,
                 ttl: settings.ttl,
                 patience: settings.patience,
+                lock_order: settings.detect_lock_order.then(LockOrder::default),
                 gate: Arc::new(Gate::new(Arc::clone(&leases), settings.handoff)),
                 leases,
             }),
@@ -215,6 +219,10 @@ impl LockManager {
 
     pub(crate) fn gate(&self) -> &Arc<Gate> {
         &self.inner.gate
+    }
+
+    pub(crate) fn lock_order(&self) -> Option<&LockOrder> {
+        self.inner.lock_order.as_ref()
     }
 
     pub(crate) fn clock(&self) -> Clock {

@@ -5,6 +5,7 @@ use std::panic::Location;
 use std::time::Duration;
 
 use crate::backend::Mode;
+use crate::key::LockKey;
 
 /// How long a caller is ready to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,17 +32,26 @@ pub enum OnLost {
 }
 
 /// What the keys of a lock have in common with those of other locks: what
-/// lock-order detection compares.
+/// lock-order detection goes by.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shapes {
     /// Nothing: each key stands for itself.
     Keys,
-    /// The templates with `<>` for each value, one for each key as written;
-    /// `""` for a key that stands for itself.
-    Known(&'static [&'static str]),
+    /// One for each key, as written.
+    Known(&'static [Part]),
     /// To be read from the template, which was given at run time.
     OfTemplate,
+}
+
+/// One key of a lock, as far as it is known when compiling.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// As written.
+    pub template: &'static str,
+    /// The template with `<>` for each value; empty without values.
+    pub shape: &'static str,
 }
 
 /// Everything about a lock but its key. The attribute makes one `const` per
@@ -87,6 +97,52 @@ impl Options {
             min_hold: None,
             on_lost: OnLost::Cancel,
             fenced: false,
+        }
+    }
+}
+
+/// Where one lock was asked for, and under which name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) site: &'static Location<'static>,
+    pub(crate) template: &'static str,
+    pub(crate) shape: Shape,
+}
+
+/// What one key has in common with others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shape {
+    /// Nothing: it stands for itself.
+    Key,
+    Known(&'static str),
+    /// To be read from the template.
+    OfTemplate,
+}
+
+impl Options {
+    /// The origin of the lock that is `name` among those of `key`.
+    pub(crate) fn origin(&self, key: &LockKey, name: &str) -> Origin {
+        let index = || key.names().position(|written| written == name);
+        let (template, shape) = match self.shapes {
+            Shapes::Keys => (self.template, Shape::Key),
+            Shapes::Known(parts) => match index().and_then(|index| parts.get(index)) {
+                Some(part) if part.shape.is_empty() => (part.template, Shape::Key),
+                Some(part) => (part.template, Shape::Known(part.shape)),
+                None => (self.template, Shape::Key),
+            },
+            Shapes::OfTemplate => {
+                let one_each = self.template.split(", ").count() == key.names().count();
+                let own = index().and_then(|index| self.template.split(", ").nth(index));
+                (
+                    own.filter(|_| one_each).unwrap_or(self.template),
+                    Shape::OfTemplate,
+                )
+            }
+        };
+        Origin {
+            site: self.site,
+            template,
+            shape,
         }
     }
 }

@@ -64,6 +64,12 @@ impl LockRequest {
     ///
     /// A metric is kept for each name, so let there be few: write where the
     /// parts of the key go in `<…>`, as in `"account:<id>"`, and not the key.
+    ///
+    /// To [lock-order detection](crate::Config::detect_lock_order) all keys of
+    /// a template with `<…>` are one lock, whatever the words inside, and a key
+    /// under a name without `<…>` stands for itself; `<<` is a literal `<`. Of
+    /// several keys, each has its own template if they are written as the
+    /// attribute would: `"account:<from>, audit"`, in the order of the keys.
     pub fn template(mut self, template: &'static str) -> Self {
         self.options.template = template;
         self.options.shapes = Shapes::OfTemplate;

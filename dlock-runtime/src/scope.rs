@@ -107,6 +107,11 @@ impl Scope {
         Ok(None)
     }
 
+    /// The locks that this scope is inside of, the innermost first.
+    pub(crate) fn held(&self, manager: ManagerId) -> impl Iterator<Item = &HeldLock> {
+        self.holds().flat_map(move |hold| hold.held(manager))
+    }
+
     fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
         std::iter::successors(self.innermost.as_ref(), |node| node.outer.as_ref())
             .map(|node| &node.hold)

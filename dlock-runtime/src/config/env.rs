@@ -21,6 +21,15 @@ pub(super) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Config
             .map(Some)
             .map_err(|reason| LockError::config(name, reason)),
     };
+    let switch = |name: &str| match text(name)?.as_deref() {
+        None => Ok(None),
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some(value) => Err(LockError::config(
+            name,
+            format!("{value:?} is neither true nor false"),
+        )),
+    };
     let Some(url) = text("DLOCK_URL")? else {
         return Err(LockError::config(
             "DLOCK_URL",
@@ -40,6 +49,9 @@ pub(super) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Config
     }
     if let Some(timeout) = duration("DLOCK_REQUEST_TIMEOUT")? {
         config = config.request_timeout(timeout);
+    }
+    if let Some(detect) = switch("DLOCK_DETECT_LOCK_ORDER")? {
+        config = config.detect_lock_order(detect);
     }
     Ok(config)
 }
@@ -119,6 +131,19 @@ mod tests {
                 assert!(error.contains(name) && error.contains(value), "{error}");
             }
         }
+    }
+
+    #[test]
+    fn a_switch_is_true_or_false() {
+        let name = "DLOCK_DETECT_LOCK_ORDER";
+        let config = |value| config(&[("DLOCK_URL", "memory:"), (name, value)]);
+        for value in ["true", "false"] {
+            let shown = format!("{:?}", config(value).expect("a switch"));
+            let expected = format!("detect_lock_order: {value}");
+            assert!(shown.contains(&expected), "{shown}");
+        }
+        let error = config("yes").expect_err("no switch").to_string();
+        assert!(error.contains(name) && error.contains("\"yes\""), "{error}");
     }
 
     #[test]

@@ -47,6 +47,7 @@ pub struct Config {
     handoff: u32,
     request_timeout: Duration,
     fenced: bool,
+    detect_lock_order: bool,
 }
 
 #[derive(Clone)]
@@ -69,6 +70,7 @@ pub(crate) struct Settings {
     pub(crate) patience: Patience,
     pub(crate) handoff: u32,
     pub(crate) fenced: bool,
+    pub(crate) detect_lock_order: bool,
 }
 
 impl Default for Config {
@@ -87,6 +89,7 @@ impl Config {
             handoff: DEFAULT_HANDOFF,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             fenced: false,
+            detect_lock_order: cfg!(debug_assertions),
         }
     }
 
@@ -105,8 +108,9 @@ impl Config {
     }
 
     /// The store in `DLOCK_URL`, with `DLOCK_NAMESPACE`, `DLOCK_TTL`,
-    /// `DLOCK_TIMEOUT` and `DLOCK_REQUEST_TIMEOUT` (durations such as `30s` or
-    /// `1m30s`) where they are set.
+    /// `DLOCK_TIMEOUT`, `DLOCK_REQUEST_TIMEOUT` (durations such as `30s` or
+    /// `1m30s`) and `DLOCK_DETECT_LOCK_ORDER` (`true` or `false`) where they are
+    /// set.
     ///
     /// # Errors
     ///
@@ -174,6 +178,34 @@ impl Config {
         self
     }
 
+    /// Warns when locks are taken in orders that can end in a deadlock, before
+    /// one does. On by default in debug builds; off, it costs nothing.
+    ///
+    /// While it is on, the manager remembers which lock was waited for while
+    /// which was held. An order that closes a circle (`a` then `b` here, `b`
+    /// then `a` there, or over more locks) is told once, in a `tracing` warning
+    /// of target `dlock::order` with all the places in the code and a way out;
+    /// the call itself goes on. Whether two tasks ever met in the circle makes
+    /// no difference: a test that runs each path once shows the mistake.
+    ///
+    /// Locks are compared by template: all keys of `"account:<id>"` are one
+    /// lock, under whatever names the values go, and taking two of them one
+    /// under the other is a mistake if both orders of the keys occur. A key
+    /// without a template ([`LockRequest::template`](crate::LockRequest::template))
+    /// stands for itself. A request that does not wait (`try`) counts for what
+    /// it holds only.
+    ///
+    /// It goes by the bodies that a call is inside of, as re-entry does. A lock
+    /// that is held by a guard of
+    /// [`acquire`](crate::LockRequest::acquire), which may be anywhere, is not
+    /// seen; nor is one that was left behind by a spawn without
+    /// [`in_lock_scope`](crate::LockScopeExt::in_lock_scope).
+    #[must_use]
+    pub fn detect_lock_order(mut self, detect: bool) -> Self {
+        self.detect_lock_order = detect;
+        self
+    }
+
     pub(crate) fn is_memory(&self) -> bool {
         matches!(self.store, Store::Url(StoreUrl::Memory))
     }
@@ -219,6 +251,7 @@ impl Config {
             patience: self.patience,
             handoff: self.handoff,
             fenced: self.fenced,
+            detect_lock_order: self.detect_lock_order,
         })
     }
 }
@@ -242,6 +275,7 @@ impl fmt::Debug for Config {
             .field("handoff", &self.handoff)
             .field("request_timeout", &self.request_timeout)
             .field("fenced", &self.fenced)
+            .field("detect_lock_order", &self.detect_lock_order)
             .finish()
     }
 }

@@ -7,6 +7,7 @@
 mod corners;
 mod gate;
 mod lease;
+mod lock_order;
 mod run;
 mod scope;
 

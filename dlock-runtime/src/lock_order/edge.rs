@@ -1,0 +1,151 @@
+//! What counts as one lock, and that one is waited for under another.
+
+use std::borrow::Cow;
+use std::panic::Location;
+use std::sync::Arc;
+
+use crate::backend::Mode;
+use crate::options::{Origin, Shape};
+
+/// What counts as one lock.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Node {
+    /// All keys of the templates of one shape: `acct:<>`.
+    Shape(Cow<'static, str>),
+    /// One key: that of a template without values, or of no template.
+    Key(Arc<str>),
+}
+
+impl Node {
+    fn of(name: &Arc<str>, origin: Origin) -> Self {
+        let shape = match origin.shape {
+            Shape::Key => None,
+            Shape::Known(shape) => Some(Cow::Borrowed(shape)),
+            Shape::OfTemplate => shape_of(origin.template).map(Cow::Owned),
+        };
+        shape.map_or_else(|| Self::Key(Arc::clone(name)), Self::Shape)
+    }
+}
+
+/// The template with `<>` for each `<…>`; `None` if there is none.
+fn shape_of(template: &str) -> Option<String> {
+    let mut shape = String::new();
+    let mut has_values = false;
+    let mut rest = template;
+    while let Some(at) = rest.find('<') {
+        let (text, tail) = rest.split_at(at);
+        shape.push_str(text);
+        rest = if let Some(tail) = tail.strip_prefix("<<") {
+            shape.push_str("<<");
+            tail
+        } else {
+            let (_, tail) = tail.split_once('>')?;
+            shape.push_str("<>");
+            has_values = true;
+            tail
+        };
+    }
+    shape.push_str(rest);
+    has_values.then_some(shape)
+}
+
+/// One lock as it was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    name: Arc<str>,
+    end: End,
+}
+
+/// One end of an [`Edge`].
+#[derive(Clone, Debug)]
+pub(super) struct End {
+    pub(super) node: Node,
+    pub(super) mode: Mode,
+    pub(super) template: &'static str,
+    pub(super) site: &'static Location<'static>,
+}
+
+impl Asked {
+    pub(super) fn new(name: &Arc<str>, mode: Mode, origin: Origin) -> Self {
+        let end = End {
+            node: Node::of(name, origin),
+            mode,
+            template: origin.template,
+            site: origin.site,
+        };
+        let name = Arc::clone(name);
+        Self { name, end }
+    }
+}
+
+/// How the key that was held compares with the one that was waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Sense {
+    Rising,
+    Falling,
+}
+
+/// That a lock was waited for while another was held, as seen for the first
+/// time.
+#[derive(Clone, Debug)]
+pub(super) struct Edge {
+    pub(super) held: End,
+    pub(super) wanted: End,
+    pub(super) sense: Sense,
+    /// Both are of one request, which takes them in the order of their names.
+    pub(super) at_once: bool,
+}
+
+impl Edge {
+    pub(super) fn nested(held: &Asked, wanted: &Asked) -> Self {
+        Self {
+            held: held.end.clone(),
+            wanted: wanted.end.clone(),
+            sense: if held.name < wanted.name {
+                Sense::Rising
+            } else {
+                Sense::Falling
+            },
+            at_once: false,
+        }
+    }
+
+    pub(super) fn at_once(first: &Asked, second: &Asked) -> Self {
+        Self {
+            at_once: true,
+            ..Self::nested(first, second)
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// That `wanted` was waited for under `held`, both without a template.
+    #[track_caller]
+    pub(in crate::lock_order) fn edge(held: &str, wanted: &str) -> Edge {
+        let origin = Origin {
+            site: Location::caller(),
+            template: "unnamed",
+            shape: Shape::Key,
+        };
+        let [held, wanted] =
+            [held, wanted].map(|name| Asked::new(&Arc::from(name), Mode::Write, origin));
+        Edge::nested(&held, &wanted)
+    }
+
+    #[test]
+    fn the_shape_of_a_template() {
+        for (template, shape) in [
+            ("acct:<from>", Some("acct:<>")),
+            ("<a>:<b.c>/d", Some("<>:<>/d")),
+            ("a<<b:<c>", Some("a<<b:<>")),
+            ("unnamed", None),
+            ("a<<b>", None),
+            ("a<b", None),
+        ] {
+            assert_eq!(shape_of(template).as_deref(), shape, "{template}");
+        }
+    }
+}

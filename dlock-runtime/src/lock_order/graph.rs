@@ -1,0 +1,188 @@
+//! The edges that were seen, and the circles they make.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use super::edge::{Edge, Node, Sense};
+
+/// The most edges that are remembered. Beyond, the oldest that was not seen
+/// again is forgotten: keys that are used once make way, and the order of
+/// a service's own templates stays.
+pub(super) const MOST_EDGES: usize = 4096;
+
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    /// By the lock that was held. The inner order makes the circle that is
+    /// found the same in every run.
+    edges: HashMap<Node, BTreeMap<Target, Known>>,
+    /// All edges, the oldest first.
+    ages: VecDeque<(Node, Target)>,
+}
+
+/// Where an edge leads. One that was seen in both senses is two.
+type Target = (Node, Sense);
+
+#[derive(Debug)]
+struct Known {
+    edge: Edge,
+    seen_again: bool,
+}
+
+impl Graph {
+    /// Whether the edge is known; if so, it has been seen again.
+    pub(super) fn knows(&mut self, edge: &Edge) -> bool {
+        let known = self
+            .edges
+            .get_mut(&edge.held.node)
+            .and_then(|targets| targets.get_mut(&target(edge)));
+        known.map(|known| known.seen_again = true).is_some()
+    }
+
+    /// Remembers an edge that is not known.
+    pub(super) fn add(&mut self, edge: Edge) {
+        while self.ages.len() >= MOST_EDGES {
+            self.forget_one();
+        }
+        let (held, target) = (edge.held.node.clone(), target(&edge));
+        self.ages.push_back((held.clone(), target.clone()));
+        let known = Known {
+            edge,
+            seen_again: false,
+        };
+        self.edges.entry(held).or_default().insert(target, known);
+    }
+
+    /// The shortest way from what `closing` wants back to what it holds, behind
+    /// `closing` itself.
+    ///
+    /// A circle in which every key is greater than the one before, or every key
+    /// less, is none among the keys themselves, whatever it is among their
+    /// templates: somewhere it would have to turn.
+    pub(super) fn circle(&self, closing: &Edge) -> Option<Vec<Edge>> {
+        let start = (&closing.wanted.node, Senses::default().and(closing.sense));
+        let mut reached_by = HashMap::from([(start, None)]);
+        let mut queue = VecDeque::from([start]);
+        while let Some(here) = queue.pop_front() {
+            let (node, senses) = here;
+            if *node == closing.held.node && senses.are_both() {
+                let way_back =
+                    std::iter::successors(reached_by[&here], |(_, from)| reached_by[from]);
+                let mut circle: Vec<_> = way_back.map(|(edge, _)| Edge::clone(edge)).collect();
+                circle.push(closing.clone());
+                circle.reverse();
+                return Some(circle);
+            }
+            for known in self.edges.get(node).into_iter().flat_map(BTreeMap::values) {
+                let edge = &known.edge;
+                let there = (&edge.wanted.node, senses.and(edge.sense));
+                if let Entry::Vacant(unseen) = reached_by.entry(there) {
+                    unseen.insert(Some((edge, here)));
+                    queue.push_back(there);
+                }
+            }
+        }
+        None
+    }
+
+    fn forget_one(&mut self) {
+        while let Some((held, target)) = self.ages.pop_front() {
+            let Entry::Occupied(mut targets) = self.edges.entry(held.clone()) else {
+                continue;
+            };
+            if let Some(known) = targets.get_mut().get_mut(&target)
+                && known.seen_again
+            {
+                known.seen_again = false;
+                self.ages.push_back((held, target));
+                continue;
+            }
+            targets.get_mut().remove(&target);
+            if targets.get().is_empty() {
+                targets.remove();
+            }
+            return;
+        }
+    }
+}
+
+fn target(edge: &Edge) -> Target {
+    (edge.wanted.node.clone(), edge.sense)
+}
+
+/// In which senses the edges of a way go.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct Senses {
+    rising: bool,
+    falling: bool,
+}
+
+impl Senses {
+    fn and(mut self, sense: Sense) -> Self {
+        match sense {
+            Sense::Rising => self.rising = true,
+            Sense::Falling => self.falling = true,
+        }
+        self
+    }
+
+    fn are_both(self) -> bool {
+        self.rising && self.falling
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock_order::edge::tests::edge;
+
+    fn size(graph: &Graph) -> (usize, usize, usize) {
+        let edges = graph.edges.values().map(BTreeMap::len).sum();
+        (edges, graph.edges.len(), graph.ages.len())
+    }
+
+    fn see(graph: &mut Graph, edge: Edge) {
+        if !graph.knows(&edge) {
+            graph.add(edge);
+        }
+    }
+
+    #[test]
+    fn any_number_of_keys_costs_no_more_than_the_bound() {
+        let mut graph = Graph::default();
+        for key in 0..100_000 {
+            see(&mut graph, edge(&format!("order:{key}"), "audit"));
+            assert!(graph.ages.len() <= MOST_EDGES);
+        }
+        assert_eq!(size(&graph), (MOST_EDGES, MOST_EDGES, MOST_EDGES));
+        for key in 0..10_000 {
+            see(&mut graph, edge("nightly", &format!("order:{key}")));
+        }
+        assert_eq!(size(&graph), (MOST_EDGES, 1, MOST_EDGES));
+    }
+
+    #[test]
+    fn what_is_seen_again_outlives_what_is_not() {
+        let mut graph = Graph::default();
+        see(&mut graph, edge("a", "b"));
+        see(&mut graph, edge("b", "c"));
+        for key in 0..10 * MOST_EDGES {
+            see(&mut graph, edge(&format!("order:{key}"), "audit"));
+            if key % (MOST_EDGES / 2) == 0 {
+                assert!(graph.knows(&edge("b", "c")), "forgotten at {key}");
+            }
+        }
+        assert!(!graph.knows(&edge("a", "b")));
+        assert_eq!(graph.circle(&edge("c", "b")).map(|c| c.len()), Some(2));
+    }
+
+    #[test]
+    fn all_that_is_seen_again_is_bounded_too() {
+        let mut graph = Graph::default();
+        for key in 0..3 * MOST_EDGES {
+            let edge = edge(&format!("order:{key}"), "audit");
+            see(&mut graph, edge.clone());
+            see(&mut graph, edge);
+        }
+        assert_eq!(size(&graph), (MOST_EDGES, MOST_EDGES, MOST_EDGES));
+    }
+}

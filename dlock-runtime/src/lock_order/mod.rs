@@ -1,0 +1,139 @@
+//! Lock-order detection: which locks were taken while which were held, and a
+//! warning when an order closes a circle, before anyone waits in it.
+//!
+//! Why it is this way: `docs/design/lock_order.md`.
+
+mod edge;
+mod graph;
+mod told;
+mod warning;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::hold::HeldLock;
+use crate::key::LockKey;
+use crate::options::Options;
+use edge::{Asked, Edge};
+use graph::Graph;
+use told::Told;
+
+/// Of a key of more names, and of more locks held, this many are looked at.
+const MOST_LOCKS: usize = 16;
+
+/// What one manager has seen of the order in which locks are taken.
+#[derive(Debug, Default)]
+pub(crate) struct LockOrder {
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    graph: Graph,
+    told: Told,
+}
+
+impl LockOrder {
+    /// Notes that the calling code, which holds `held`, is about to wait for
+    /// the locks of `key`. Warns if that closes a circle.
+    pub(crate) fn about_to_wait<'a>(
+        &self,
+        key: &LockKey,
+        options: &Options,
+        held: impl Iterator<Item = &'a HeldLock>,
+    ) {
+        let held = distinct(held);
+        if held.is_empty() && key.single().is_some() {
+            return;
+        }
+        let circle = self.seen().note(edges(&held, key, options));
+        // Outside of the lock: a subscriber's code is not ours.
+        if let Some(circle) = circle {
+            tracing::warn!(
+                target: "dlock::order",
+                circle = %warning::path(&circle),
+                "{}", warning::text(&circle)
+            );
+        }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        // No code of ours panics while it holds this.
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seen {
+    /// Adds what is new, and answers with the circle that is to be told. A call
+    /// that closes several is told of the shortest: it is the same mistake.
+    fn note(&mut self, edges: Vec<Edge>) -> Option<Vec<Edge>> {
+        let mut circles = Vec::new();
+        for edge in edges {
+            if self.graph.knows(&edge) {
+                continue;
+            }
+            circles.extend(self.graph.circle(&edge));
+            self.graph.add(edge);
+        }
+        circles.sort_by_key(Vec::len);
+        circles.into_iter().find(|circle| self.told.add(circle))
+    }
+}
+
+/// What each of the locks of `key` has to wait for: those that are held, and
+/// the one before it, as they are taken in the order of their names.
+fn edges(held: &[&HeldLock], key: &LockKey, options: &Options) -> Vec<Edge> {
+    let mut names = key.distinct();
+    names.retain(|name| held.iter().all(|lock| lock.name != *name));
+    names.sort_unstable();
+    names.truncate(MOST_LOCKS);
+    let wanted: Vec<_> = names
+        .iter()
+        .map(|name| Asked::new(name, options.mode, options.origin(key, name)))
+        .collect();
+    let mut edges = Vec::new();
+    for wanted in &wanted {
+        for held in held {
+            let held = Asked::new(&held.name, held.mode, held.origin);
+            edges.push(Edge::nested(&held, wanted));
+        }
+    }
+    edges.extend(
+        wanted
+            .windows(2)
+            .map(|pair| Edge::at_once(&pair[0], &pair[1])),
+    );
+    edges
+}
+
+fn distinct<'a>(held: impl Iterator<Item = &'a HeldLock>) -> Vec<&'a HeldLock> {
+    let mut distinct = Vec::<&HeldLock>::new();
+    for lock in held {
+        if distinct.len() == MOST_LOCKS {
+            break;
+        }
+        if distinct.iter().all(|known| known.name != lock.name) {
+            distinct.push(lock);
+        }
+    }
+    distinct
+}
+
+#[cfg(test)]
+mod tests {
+    use super::edge::tests::edge;
+    use super::*;
+
+    #[test]
+    fn a_circle_that_was_forgotten_is_not_told_again() {
+        let mut seen = Seen::default();
+        let (ab, ba) = (edge("a", "b"), edge("b", "a"));
+        assert!(seen.note(vec![ab.clone()]).is_none());
+        assert!(seen.note(vec![ba.clone()]).is_some());
+        for key in 0..2 * graph::MOST_EDGES {
+            seen.note(vec![edge(&format!("order:{key}"), "audit")]);
+        }
+        assert!(!seen.graph.knows(&ba));
+        assert!(seen.note(vec![ab]).is_none());
+        assert!(seen.note(vec![ba]).is_none());
+    }
+}

@@ -1,0 +1,81 @@
+//! The circles that were told.
+
+use std::collections::HashMap;
+use std::panic::Location;
+
+use super::edge::{Edge, Node};
+
+type Site = &'static Location<'static>;
+
+/// The most warnings of the same call sites. One asks for every key where the
+/// code has a function of its own for that, so other keys are another mistake;
+/// but not a hundred of them.
+const MOST_OF_SAME_SITES: usize = 8;
+
+/// The most sets of call sites that are told of.
+const MOST_SITES: usize = 256;
+
+/// The circles that were told, by the call sites of their edges.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    circles: HashMap<Vec<(Site, Site)>, Vec<Vec<Node>>>,
+}
+
+impl Told {
+    /// Whether the circle is to be told, which is so once.
+    pub(super) fn add(&mut self, circle: &[Edge]) -> bool {
+        let sites = sorted(circle.iter().map(|edge| (edge.held.site, edge.wanted.site)));
+        if self.circles.len() >= MOST_SITES && !self.circles.contains_key(&sites) {
+            return false;
+        }
+        let nodes = sorted(circle.iter().map(|edge| edge.held.node.clone()));
+        let told = self.circles.entry(sites).or_default();
+        let is_new = told.len() < MOST_OF_SAME_SITES && !told.contains(&nodes);
+        if is_new {
+            told.push(nodes);
+        }
+        is_new
+    }
+}
+
+/// The same wherever one begins to go around.
+fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut items: Vec<_> = items.collect();
+    items.sort_unstable();
+    items
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lock_order::edge::tests::edge;
+
+    #[test]
+    fn a_circle_is_the_same_from_wherever_it_is_closed() {
+        let [ab, bc, ca] = [edge("a", "b"), edge("b", "c"), edge("c", "a")];
+        let mut told = Told::default();
+        assert!(told.add(&[ab.clone(), bc.clone(), ca.clone()]));
+        assert!(!told.add(&[bc.clone(), ca.clone(), ab.clone()]));
+        assert!(!told.add(&[ca, ab, bc]));
+    }
+
+    #[test]
+    fn other_keys_at_the_same_places_are_told_a_few_times() {
+        let mut told = Told::default();
+        let new = (0..1000).filter(|n| {
+            let (a, b) = (format!("{n}:a"), format!("{n}:b"));
+            told.add(&[edge(&a, &b), edge(&b, &a)])
+        });
+        assert_eq!(new.count(), MOST_OF_SAME_SITES);
+        assert_eq!(told.circles.len(), 1);
+    }
+
+    #[test]
+    fn any_number_of_places_costs_no_more_than_the_bound() {
+        let mut told = Told::default();
+        let circle = vec![edge("a", "b"); 1000];
+        let new = (1..1000).filter(|length| told.add(&circle[..*length]));
+        assert_eq!(new.count(), MOST_SITES);
+        assert_eq!(told.circles.len(), MOST_SITES);
+    }
+}

@@ -1,0 +1,146 @@
+//! What a circle is told as. One line, as logs are read by line.
+
+use std::fmt::Write as _;
+
+use super::edge::{Edge, End, Node};
+use crate::backend::Mode;
+
+/// The locks in the order in which they are waited for.
+pub(super) fn path(circle: &[Edge]) -> String {
+    let held = circle.iter().map(|edge| node(&edge.held.node));
+    let first = circle.first().map(|edge| node(&edge.held.node));
+    let path: Vec<_> = held.chain(first).collect();
+    path.join(" -> ")
+}
+
+/// What is wrong, where, and what to do.
+pub(super) fn text(circle: &[Edge]) -> String {
+    let is_one_lock = circle.iter().all(|edge| edge.wanted.node == edge.held.node);
+    let mut text = String::from("possible deadlock: ");
+    text.push_str(if is_one_lock {
+        "two keys of one template are taken one under the other, in either order, and tasks that \
+         do so at the same time"
+    } else {
+        "these locks are taken in a circle, and tasks that meet in it"
+    });
+    text.push_str(" wait for each other, for ever if they have no timeout: ");
+    text.push_str(&clauses(circle));
+    text.push_str(if is_one_lock {
+        ". Take both at once where the first is taken"
+    } else {
+        ". Take them in the same order everywhere; or take both at once where the first is taken"
+    });
+    text.push_str(
+        ", as keys that are taken at once are sorted, and what is called inside re-enters: ",
+    );
+    text.push_str(&proposals(circle));
+    if circle_has_readers(circle) {
+        text.push_str(
+            ". Readers are no exception: one that comes behind a waiting writer waits for it",
+        );
+    }
+    text
+}
+
+/// What was seen at each edge.
+fn clauses(circle: &[Edge]) -> String {
+    let clauses = distinct(circle.iter().map(|edge| {
+        let Edge { held, wanted, .. } = edge;
+        if edge.at_once {
+            format!(
+                "{} and {} are taken at once at {}, the lesser key first",
+                lock(held),
+                lock(wanted),
+                held.site
+            )
+        } else {
+            format!(
+                "{}, taken at {}, is held while {} is taken at {}",
+                lock(held),
+                held.site,
+                lock(wanted),
+                wanted.site
+            )
+        }
+    }));
+    if let [clause] = &clauses[..] {
+        return clause.clone();
+    }
+    let numbered = clauses.iter().enumerate();
+    let numbered: Vec<_> = numbered
+        .map(|(index, clause)| format!("({}) {clause}", index + 1))
+        .collect();
+    numbered.join("; ")
+}
+
+/// How to take both locks of each edge at once.
+fn proposals(circle: &[Edge]) -> String {
+    let nested = circle.iter().filter(|edge| !edge.at_once);
+    let proposals = distinct(nested.map(|Edge { held, wanted, .. }| {
+        let both = format!("[{}, {}]", own(held), others(wanted));
+        let how = match held.template {
+            "unnamed" => format!("lock({both})"),
+            _ => format!("key = {both}"),
+        };
+        format!("`{how}` at {}", held.site)
+    }));
+    proposals.join(", ")
+}
+
+fn circle_has_readers(circle: &[Edge]) -> bool {
+    circle
+        .iter()
+        .any(|edge| edge.held.mode == Mode::Read || edge.wanted.mode == Mode::Read)
+}
+
+/// The lock as its user knows it.
+fn lock(end: &End) -> String {
+    let mut text = match &end.node {
+        Node::Key(key) if is_named_by(end, key) => format!("`{key}`"),
+        Node::Key(key) => format!("`{}` (here `{key}`)", end.template),
+        Node::Shape(_) => format!("`{}`", end.template),
+    };
+    if end.mode == Mode::Read {
+        let _ = write!(text, " (for reading)");
+    }
+    text
+}
+
+/// The key as it is written where it is taken.
+fn own(end: &End) -> String {
+    match &end.node {
+        Node::Key(key) if is_named_by(end, key) => format!("\"{key}\""),
+        Node::Key(_) => end.template.to_owned(),
+        Node::Shape(_) => format!("\"{}\"", end.template),
+    }
+}
+
+/// The key as it is to be written where its values have other names.
+fn others(end: &End) -> String {
+    match &end.node {
+        Node::Key(_) => own(end),
+        Node::Shape(shape) => format!("\"{}\"", shape.replace("<>", "<…>")),
+    }
+}
+
+/// Whether the key says all.
+fn is_named_by(end: &End, key: &str) -> bool {
+    end.template == "unnamed" || end.template == key
+}
+
+fn node(node: &Node) -> &str {
+    match node {
+        Node::Shape(shape) => shape,
+        Node::Key(key) => key,
+    }
+}
+
+fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut distinct = Vec::new();
+    for text in texts {
+        if !distinct.contains(&text) {
+            distinct.push(text);
+        }
+    }
+    distinct
+}

@@ -1,0 +1,488 @@
+//! Orders of locks that can end in a deadlock are told before one does.
+
+use std::fmt::{Debug, Write as _};
+use std::sync::{Arc, Mutex};
+
+use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::{
+    Config, LockError, LockManager, LockRequest, LockScopeExt, Patience, current, lock,
+};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
+use tracing::{Event, Metadata, Subscriber};
+
+use crate::{seconds, settle};
+
+/// The warnings of this test, each with when it came.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<(Instant, String)>>>);
+
+impl Warnings {
+    fn capture() -> (Self, DefaultGuard) {
+        let warnings = Self::default();
+        let guard = tracing::subscriber::set_default(warnings.clone());
+        (warnings, guard)
+    }
+
+    fn all(&self) -> Vec<(Instant, String)> {
+        self.0.lock().expect("no panic under it").clone()
+    }
+
+    fn texts(&self) -> Vec<String> {
+        self.all().into_iter().map(|(_, text)| text).collect()
+    }
+
+    #[track_caller]
+    fn none(&self) {
+        assert_eq!(self.texts(), Vec::<String>::new());
+    }
+
+    /// The only one, which is about this circle.
+    #[track_caller]
+    fn only(&self, circle: &str) -> String {
+        let texts = self.texts();
+        let [text] = &texts[..] else {
+            panic!("not one warning: {texts:#?}")
+        };
+        assert!(text.contains(&format!("circle={circle} ")), "{text}");
+        text.clone()
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "dlock::order"
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        assert_eq!(*event.metadata().level(), tracing::Level::WARN);
+        let mut fields = Fields(String::new());
+        event.record(&mut fields);
+        let mut warnings = self.0.lock().expect("no panic under it");
+        warnings.push((Instant::now(), fields.0));
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let _ = write!(self.0, "{}={value:?} ", field.name());
+    }
+}
+
+async fn connect(config: Config) -> LockManager {
+    LockManager::connect(config.detect_lock_order(true))
+        .await
+        .expect("memory connects")
+}
+
+async fn manager() -> LockManager {
+    connect(Config::default()).await
+}
+
+/// Takes one lock under another, which are both free.
+async fn nested(outer: LockRequest, inner: LockRequest) {
+    let body = async { inner.run(async {}).await.expect("the inner lock is free") };
+    outer.run(body).await.expect("the outer lock is free");
+}
+
+fn account(manager: &LockManager, id: u32) -> LockRequest {
+    let lock = manager.lock(format!("acct:{id}"));
+    lock.template("acct:<id>")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadlock_is_told_before_anyone_waits() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    let start = Instant::now();
+    let both_hold = tokio::sync::Barrier::new(2);
+    let half = |outer, inner| {
+        let (manager, both_hold) = (&manager, &both_hold);
+        manager.lock(outer).run(async move {
+            both_hold.wait().await;
+            manager.lock(inner).acquire_within(seconds(5)).await
+        })
+    };
+    let (one, other) = tokio::join!(half("a", "b"), half("b", "a"));
+    let inner = [one.expect("free"), other.expect("free")];
+    // The first to give up lets the other in.
+    let timed_out = |inner| matches!(inner, &Err(LockError::Timeout { .. }));
+    assert!(inner.iter().any(timed_out), "{inner:?}");
+    assert_eq!(start.elapsed(), seconds(5));
+    let told = warnings.all();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].0, start);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_names_both_places_and_a_way_out() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    let above = line!();
+    let a1 = manager.lock("a");
+    let b1 = manager.lock("b");
+    let b2 = manager.lock("b");
+    let a2 = manager.lock("a");
+    nested(a1, b1).await;
+    warnings.none();
+    nested(b2, a2).await;
+    let text = warnings.only("b -> a -> b");
+    let [a1, b1, b2, a2] = [1, 2, 3, 4].map(|n| format!("{}:{}:22", file!(), above + n));
+    for part in [
+        format!("(1) `b`, taken at {b2}, is held while `a` is taken at {a2}; "),
+        format!("(2) `a`, taken at {a1}, is held while `b` is taken at {b1}. "),
+        format!("`lock([\"b\", \"a\"])` at {b2}, `lock([\"a\", \"b\"])` at {a1}"),
+    ] {
+        assert!(text.contains(&part), "{part}\nis not in\n{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_circle_is_told_once() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    for _ in 0..3 {
+        nested(manager.lock("a"), manager.lock("b")).await;
+        nested(manager.lock("b"), manager.lock("a")).await;
+    }
+    warnings.only("b -> a -> b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_circle_of_three_is_one() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    nested(manager.lock("a"), manager.lock("b")).await;
+    nested(manager.lock("b"), manager.lock("c")).await;
+    warnings.none();
+    nested(manager.lock("c"), manager.lock("a")).await;
+    warnings.only("c -> a -> b -> c");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_closes_several_circles_is_one_mistake() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    let three = |keys: [&'static str; 3]| {
+        let [first, second, third] = keys.map(|key| manager.lock(key));
+        first.run(async { nested(second, third).await })
+    };
+    three(["a", "b", "c"]).await.expect("free");
+    warnings.none();
+    let (one, other) = (manager.lock("b"), manager.lock("c"));
+    let inner = async {
+        other
+            .run(nested(manager.lock("d"), manager.lock("a")))
+            .await
+    };
+    one.run(inner).await.expect("free").expect("free");
+    // One of the shortest, and of these the one of the call nearest by.
+    warnings.only("c -> a -> c");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_order_everywhere_is_no_circle() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    for (outer, inner) in [("a", "b"), ("b", "c"), ("a", "c"), ("a", "d"), ("c", "d")] {
+        nested(manager.lock(outer), manager.lock(inner)).await;
+    }
+    // One after the other is not one under the other.
+    for key in ["d", "c", "b", "a"] {
+        manager.lock(key).run(async {}).await.expect("free");
+    }
+    warnings.none();
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_of_one_template_are_one_lock() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    let stock = |sku| manager.lock(format!("stock:{sku}")).template("stock:<sku>");
+    let other_name = manager.lock("acct:9").template("acct:<from.id>");
+    nested(account(&manager, 1), stock(1)).await;
+    nested(stock(2), other_name).await;
+    let text = warnings.only("stock:<> -> acct:<> -> stock:<>");
+    for part in ["`acct:<id>`", "`acct:<from.id>`", "`stock:<sku>`"] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_keys_of_a_template_are_a_circle_in_both_orders() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    for (outer, inner) in [(1, 2), (2, 3), (1, 9)] {
+        nested(account(&manager, outer), account(&manager, inner)).await;
+    }
+    warnings.none();
+    nested(account(&manager, 3), account(&manager, 1)).await;
+    let text = warnings.only("acct:<> -> acct:<> -> acct:<>");
+    assert!(
+        text.contains("`key = [\"acct:<id>\", \"acct:<…>\"]`"),
+        "{text}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_asked_for_by_key_is_that_of_the_constant_template() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    nested(
+        manager.lock("audit").template("audit"),
+        account(&manager, 1),
+    )
+    .await;
+    nested(account(&manager, 2), manager.lock("audit")).await;
+    warnings.only("acct:<> -> audit -> acct:<>");
+}
+
+/// A name for metrics that says nothing of the keys.
+#[tokio::test(start_paused = true)]
+async fn keys_under_a_plain_name_stand_for_themselves() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    let order = |id: &'static str| manager.lock(id).template("order");
+    nested(order("1"), order("2")).await;
+    nested(order("3"), order("2")).await;
+    nested(order("2"), order("4")).await;
+    warnings.none();
+    nested(order("4"), order("1")).await;
+    warnings.only("4 -> 1 -> 2 -> 4");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_are_taken_at_once_are_sorted() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    let at_once = async |keys| manager.lock(keys).run(async {}).await.expect("free");
+    at_once(["a", "b"]).await;
+    at_once(["b", "a"]).await;
+    at_once(["c", "b"]).await;
+    // As keys they are in one order always, whatever their templates.
+    let shops = |keys| manager.lock(keys).template("<shop>:stock, <shop>:orders");
+    shops(["1:stock", "1:orders"])
+        .run(async {})
+        .await
+        .expect("free");
+    shops(["1:stock", "2:orders"])
+        .run(async {})
+        .await
+        .expect("free");
+    warnings.none();
+    // But one under the other in another order meets them.
+    nested(manager.lock("b"), manager.lock("a")).await;
+    let text = warnings.only("b -> a -> b");
+    assert!(text.contains("`a` and `b` are taken at once at "), "{text}");
+    assert_eq!(text.matches("`lock([").count(), 1, "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_of_several_keys_has_its_template() {
+    let stock = |manager: &LockManager| manager.lock("stock:1").template("stock:<sku>");
+    for (keys, template) in [
+        (["audit", "acct:1"], "audit, acct:<id>"),
+        (["acct:1", "acct:2"], "acct:<id>, acct:<id>"),
+        (["acct:1", "acct:2"], "acct:<id>"),
+    ] {
+        let (warnings, _guard) = Warnings::capture();
+        let manager = manager().await;
+        nested(manager.lock(keys).template(template), stock(&manager)).await;
+        nested(stock(&manager), account(&manager, 9)).await;
+        warnings.only("stock:<> -> acct:<> -> stock:<>");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_of_several_keys_is_waited_for() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    nested(manager.lock("m"), manager.lock(["z", "a"])).await;
+    nested(manager.lock(["z", "y"]), manager.lock("m")).await;
+    warnings.only("z -> m -> z");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_already_is_not_waited_for() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    nested(manager.lock(["a", "b"]), manager.lock("b")).await;
+    nested(manager.lock(["a", "b"]), manager.lock("a")).await;
+    nested(manager.lock(["a", "b"]), manager.lock(["b", "a"])).await;
+    nested(manager.lock("a"), manager.lock(["a", "b"])).await;
+    warnings.none();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_only_tries_waits_for_nothing() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    let tries = |key| manager.lock(key).patience(Patience::Try);
+    nested(manager.lock("a"), manager.lock("b")).await;
+    nested(manager.lock("b"), tries("a")).await;
+    nested(
+        manager.lock("b"),
+        manager.lock("a").patience(Patience::Within(seconds(0))),
+    )
+    .await;
+    warnings.none();
+    // But what it has, it holds.
+    nested(
+        tries("b"),
+        manager.lock("a").patience(Patience::Within(seconds(1))),
+    )
+    .await;
+    warnings.only("b -> a -> b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_count_as_they_wait_behind_writers() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    nested(manager.lock("a").read(), manager.lock("b")).await;
+    nested(manager.lock("b"), manager.lock("a").read()).await;
+    let text = warnings.only("b -> a -> b");
+    assert!(text.contains("`a` (for reading)"), "{text}");
+    assert!(text.contains("waiting writer"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spawned_task_holds_what_it_takes_along() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    let child = |key| {
+        let lock = manager.lock(key);
+        async { lock.run(async {}).await.expect("free") }
+    };
+    let spawned = async { tokio::spawn(child("a")).await.expect("no panic") };
+    nested(manager.lock("a"), manager.lock("b")).await;
+    manager.lock("b").run(spawned).await.expect("free");
+    warnings.none();
+    let along = async { tokio::spawn(child("a").in_lock_scope()).await };
+    let along = manager.lock("b").run(along).await;
+    along.expect("free").expect("no panic");
+    warnings.only("b -> a -> b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_lost_is_not_held() {
+    let (warnings, _guard) = Warnings::capture();
+    let memory = Memory::new();
+    let manager = connect(Config::with_backend(memory.clone())).await;
+    nested(manager.lock("a"), manager.lock("b")).await;
+    let body = async {
+        assert!(memory.faults().take_away("b"));
+        let held = current().expect("inside");
+        held.lost().await;
+        manager.lock("a").run(async {}).await.expect("free");
+    };
+    let lock = manager.lock("b").on_lost(dlock_runtime::OnLost::Continue);
+    lock.run(body).await.expect("it goes on");
+    warnings.none();
+}
+
+/// The lease of the parent's lock has gone to another task of the process.
+#[tokio::test(start_paused = true)]
+async fn what_the_parent_has_given_back_is_not_held() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    nested(manager.lock("a"), manager.lock("b")).await;
+    let (go, gone) = oneshot::channel::<()>();
+    let a = manager.lock("a");
+    let child = async move {
+        gone.await.expect("the test sends");
+        a.run(async {}).await.expect("free");
+    };
+    let next = manager.lock("b").acquire();
+    let parent = manager.lock("b").run(async {
+        let next = tokio::spawn(next);
+        settle().await;
+        (tokio::spawn(child.in_lock_scope()), next)
+    });
+    let (child, next) = parent.await.expect("free");
+    let next = next.await.expect("no panic").expect("handed over");
+    go.send(()).expect("the child waits");
+    child.await.expect("no panic");
+    next.release().await.expect("held");
+    warnings.none();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_is_seen_when_it_is_waited_for() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    // Where the guard is from then on, nobody knows.
+    let guard = manager.lock("b").acquire().await.expect("free");
+    nested(manager.lock("a"), manager.lock("c")).await;
+    guard.release().await.expect("held");
+    nested(manager.lock("c"), manager.lock("b")).await;
+    warnings.none();
+    let body = async { drop(manager.lock("a").acquire().await.expect("free")) };
+    manager.lock("b").run(body).await.expect("free");
+    warnings.only("b -> a -> c -> b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn managers_have_an_order_each() {
+    let (warnings, _guard) = Warnings::capture();
+    let memory = Memory::new();
+    let here = connect(Config::with_backend(memory.clone())).await;
+    let there = connect(Config::with_backend(memory)).await;
+    nested(here.lock("a"), here.lock("b")).await;
+    nested(there.lock("b"), there.lock("a")).await;
+    nested(here.lock("c"), here.lock("d")).await;
+    nested(there.lock("d"), here.lock("c")).await;
+    warnings.none();
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_can_be_turned_off() {
+    let (warnings, _guard) = Warnings::capture();
+    let config = Config::default().detect_lock_order(false);
+    let manager = LockManager::connect(config).await.expect("memory connects");
+    nested(manager.lock("a"), manager.lock("b")).await;
+    nested(manager.lock("b"), manager.lock("a")).await;
+    warnings.none();
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_on_in_debug_builds() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = LockManager::connect(Config::default()).await;
+    let body = async {
+        nested(lock("a"), lock("b")).await;
+        nested(lock("b"), lock("a")).await;
+    };
+    manager.expect("memory connects").scope(body).await;
+    assert_eq!(warnings.texts().len(), usize::from(cfg!(debug_assertions)));
+}
+
+/// One function that makes its keys by itself, with ever new ones.
+#[tokio::test(start_paused = true)]
+async fn one_mistake_with_many_keys_does_not_flood_the_log() {
+    let (warnings, _guard) = Warnings::capture();
+    let manager = manager().await;
+    let keys = |id: u32| [format!("{id}:a"), format!("{id}:b")];
+    for id in 0..1000 {
+        let [a, b] = keys(id);
+        for (outer, inner) in [(a.clone(), b.clone()), (b, a)] {
+            nested(manager.lock(outer), manager.lock(inner)).await;
+        }
+    }
+    let told = warnings.texts().len();
+    assert!((1..10).contains(&told), "{told}");
+}
