@@ -2,9 +2,12 @@
 //!
 //! A page shows what its reader needs and no more, so a snippet is completed
 //! here: it is given the usual imports and what its page takes for granted (see
-//! `src/lib.rs`), and statements get a function around them. A snippet of
-//! statements is run, in a process whose locks are `memory:`, and so is every
-//! test in it; with `no_run` behind the `rust` it is compiled only.
+//! `src/lib.rs`), and statements get a function around them. As a page is read
+//! from its top, a snippet may use what those above it have defined: each is a
+//! module within the one before.
+//!
+//! A snippet of statements is run, in a process whose locks are `memory:`, and
+//! so is every test in it; with `no_run` behind the `rust` it is compiled only.
 
 #[allow(dead_code, reason = "the tests use the rest")]
 mod markdown;
@@ -33,34 +36,38 @@ fn main() {
 
 fn write_page(code: &mut String, page: &Page) {
     let blocks = page.blocks();
-    let snippets = blocks
+    let snippets: Vec<_> = blocks
         .iter()
-        .filter(|block| block.what.info.first().is_some_and(|word| word == "rust"));
-    let mut inside = String::new();
-    for snippet in snippets {
-        write_snippet(&mut inside, page, snippet);
+        .filter(|block| block.what.info.first().is_some_and(|word| word == "rust"))
+        .collect();
+    if snippets.is_empty() {
+        return;
     }
-    if !inside.is_empty() {
-        write!(code, "mod {} {{\n{inside}}}\n", module_of(page)).expect("a string");
+    let name = module_of(page);
+    let granted = if Path::new("src").join(format!("{name}.rs")).exists() {
+        &name
+    } else {
+        "usual"
+    };
+    write!(
+        code,
+        "mod {name} {{\n#[allow(unused_imports)] use dlock_docs_tests::{granted}::*;\n"
+    )
+    .expect("a string");
+    for snippet in &snippets {
+        write_snippet(code, page, snippet);
     }
+    code.push_str(&"}\n".repeat(snippets.len() + 1));
 }
 
+/// Leaves the module open.
 fn write_snippet(code: &mut String, page: &Page, snippet: &On<Block>) {
     let (path, line, text) = (&page.path, snippet.line, &snippet.what.text);
-    let runs = match snippet.what.info[1..]
-        .iter()
-        .map(String::as_str)
-        .collect::<Vec<_>>()[..]
-    {
+    let others: Vec<_> = snippet.what.info[1..].iter().map(String::as_str).collect();
+    let runs = match others[..] {
         [] => true,
         ["no_run"] => false,
-        ref other => panic!("{path}:{line}: {other:?} behind `rust`; only `no_run` is known"),
-    };
-    let granted = module_of(page);
-    let granted = if Path::new("src").join(format!("{granted}.rs")).exists() {
-        granted
-    } else {
-        "usual".to_owned()
+        _ => panic!("{path}:{line}: {others:?} behind `rust`; only `no_run` is known"),
     };
     let kind = Kind::of(text).unwrap_or_else(|error| panic!("{path}:{line}: {error}:\n{text}"));
     let snippet = match kind {
@@ -68,17 +75,18 @@ fn write_snippet(code: &mut String, page: &Page, snippet: &On<Block>) {
         Kind::Statements { end } => {
             let test = if runs {
                 "#[tokio::test(start_paused = true)]\n\
-                 async fn runs() -> Result<(), Error> { in_memory(snippet()).await }\n"
+                 async fn runs() -> dlock_docs_tests::Answer { dlock_docs_tests::in_memory(snippet()).await }\n"
             } else {
                 ""
             };
-            format!("{test}async fn snippet() -> Result<(), Error> {{\n{text}{end}\nOk(())\n}}\n")
+            format!(
+                "{test}async fn snippet() -> dlock_docs_tests::Answer {{\n{text}{end}\nOk(())\n}}\n"
+            )
         }
     };
     write!(
         code,
-        "// {path}:{line}\nmod line_{line} {{\n\
-         #[allow(unused_imports)] use dlock_docs_tests::{granted}::*;\n{snippet}}}\n"
+        "// {path}:{line}\nmod line_{line} {{\n#[allow(unused_imports)] use super::*;\n{snippet}"
     )
     .expect("a string");
 }

@@ -8,17 +8,18 @@ use dlock::{Config, LockManager};
 
 pub mod axum;
 pub mod readme;
+pub mod testing;
 pub mod usual;
 
-/// What a snippet may end with.
-pub type Error = Box<dyn std::error::Error + Send + Sync>;
+/// What a snippet of statements ends with.
+pub type Answer = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// Runs a snippet in a process whose locks are its own.
 ///
 /// # Errors
 ///
 /// Those of the snippet.
-pub async fn in_memory(snippet: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+pub async fn in_memory(snippet: impl Future<Output = Answer>) -> Answer {
     let manager = LockManager::connect(Config::with_backend(Memory::new())).await?;
     manager.scope(snippet).await
 }

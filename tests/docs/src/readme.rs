@@ -7,6 +7,8 @@ pub use crate::usual::*;
 pub enum ShopError {
     /// The lock was not had, or was lost.
     Lock(LockError),
+    /// Nothing is left.
+    SoldOut,
 }
 
 impl From<LockError> for ShopError {

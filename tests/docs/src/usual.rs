@@ -8,5 +8,3 @@ pub use dlock::{
     Config, FencingToken, LockError, LockGuard, LockManager, LockScopeExt, current,
     distributed_lock, lock,
 };
-
-pub use crate::{Error, in_memory};
