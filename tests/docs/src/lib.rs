@@ -7,6 +7,7 @@ use dlock::backend::memory::Memory;
 use dlock::{Config, LockManager};
 
 pub mod axum;
+pub mod operations;
 pub mod readme;
 pub mod testing;
 pub mod usual;

@@ -7,6 +7,7 @@ mod links;
 #[allow(dead_code, reason = "the build script uses the rest")]
 #[path = "../../markdown.rs"]
 mod markdown;
+mod metrics;
 mod settings;
 
 /// Fails with all that is wrong at once.
