@@ -5,6 +5,8 @@
 
 #[path = "../conformance/mod.rs"]
 mod conformance;
+#[path = "../contenders/mod.rs"]
+mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -13,7 +15,6 @@ mod bad_input;
 mod faults;
 mod global;
 mod idle;
-mod processes;
 mod refusals;
 mod secrets;
 mod server;
@@ -23,6 +24,7 @@ mod tls;
 use dlock::Config;
 
 use conformance::{Store, conformance};
+use contenders::{Shared, contenders};
 use support::proxy::Proxy;
 use support::redis::RedisServer;
 
@@ -40,7 +42,7 @@ impl Store for RedisStore {
     }
 
     fn config(&self) -> Config {
-        Config::from_url(&self.server.url_through(self.proxy.port())).expect("a valid URL")
+        Config::from_url(&self.url()).expect("a valid URL")
     }
 
     async fn take_away(&self, key: &str) {
@@ -63,6 +65,12 @@ impl Store for RedisStore {
     }
 }
 
+impl Shared for RedisStore {
+    fn url(&self) -> String {
+        self.server.url_through(self.proxy.port())
+    }
+}
+
 /// Where a lock is in Redis: part of what dlock documents, as operators and
 /// ACLs need it.
 fn lock_name(key: &str) -> String {
@@ -70,12 +78,4 @@ fn lock_name(key: &str) -> String {
 }
 
 conformance!(crate::RedisStore);
-
-/// In a normal run this does nothing; see [`support::worker`].
-#[test]
-fn plays_a_role() {
-    match support::worker::role().as_deref() {
-        None => {}
-        Some(role) => processes::contender::play(role),
-    }
-}
+contenders!(crate::RedisStore);

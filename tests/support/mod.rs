@@ -19,6 +19,7 @@ pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod resource;
+pub(crate) mod sentinel;
 pub(crate) mod tls;
 pub(crate) mod wait;
 pub(crate) mod worker;

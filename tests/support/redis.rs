@@ -1,5 +1,6 @@
 //! A real `redis-server` of the test's own.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -18,6 +19,18 @@ pub(crate) struct Setup {
     append_only: bool,
     password: Option<String>,
     tls: bool,
+    replica_of: Option<u16>,
+    watches: Option<Watched>,
+}
+
+/// What a sentinel is told of a master.
+#[derive(Clone, Debug)]
+pub(crate) struct Watched {
+    pub(crate) name: &'static str,
+    pub(crate) port: u16,
+    pub(crate) password: Option<String>,
+    /// How long the master may be silent.
+    pub(crate) down_after: Duration,
 }
 
 impl Setup {
@@ -36,6 +49,18 @@ impl Setup {
     /// Listens for TLS as well, on a port of its own.
     pub(crate) fn tls(mut self) -> Self {
         self.tls = true;
+        self
+    }
+
+    /// Follows the master on this port, which has the same password.
+    pub(crate) fn replica_of(mut self, port: u16) -> Self {
+        self.replica_of = Some(port);
+        self
+    }
+
+    /// Is a sentinel of this master.
+    pub(crate) fn watches(mut self, watched: Watched) -> Self {
+        self.watches = Some(watched);
         self
     }
 
@@ -137,6 +162,14 @@ impl RedisServer {
             .unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
+    /// The same, if it answers.
+    pub(crate) async fn try_command<T: FromRedisValue>(&self, words: &[&str]) -> Option<T> {
+        let mut connection = self.connect().await.ok()?;
+        let mut command = redis::Cmd::new();
+        command.arg(words);
+        command.query_async(&mut connection).await.ok()
+    }
+
     /// Every key in the server.
     pub(crate) async fn keys(&self) -> Vec<String> {
         self.command(&["KEYS", "*"]).await
@@ -220,24 +253,30 @@ impl RedisServer {
 
     fn command_line(&self) -> Command {
         let mut server = command("redis-server");
+        if let Some(watched) = &self.setup.watches {
+            server.arg(self.sentinel_file(watched)).arg("--sentinel");
+        }
         server
-            .args([
-                "--port",
-                &self.port.to_string(),
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-            ])
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
             .args(["--logfile", LOG, "--dir"])
             .arg(self.dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null());
+        if self.setup.watches.is_none() {
+            server.args(["--save", "", "--repl-diskless-sync-delay", "0"]);
+        }
+        if let Some(master) = self.setup.replica_of {
+            server.args(["--replicaof", "127.0.0.1", &master.to_string()]);
+        }
         if self.setup.append_only {
             server.args(["--appendonly", "yes", "--appendfsync", "always"]);
         }
         if let Some(password) = &self.setup.password {
             server.args(["--requirepass", password]);
+            if self.setup.watches.is_none() {
+                // For when it is a replica.
+                server.args(["--masterauth", password]);
+            }
         }
         if let Some(tls) = &self.tls {
             server
@@ -255,6 +294,31 @@ impl RedisServer {
                 .arg(&tls.key);
         }
         server
+    }
+
+    /// What a sentinel knows from the start, and where it notes what it learns.
+    fn sentinel_file(&self, watched: &Watched) -> PathBuf {
+        let path = self.dir.path().join("sentinel.conf");
+        if path.exists() {
+            return path;
+        }
+        let Watched {
+            name,
+            port,
+            password,
+            down_after,
+        } = watched;
+        let down_after = down_after.as_millis();
+        let mut text = format!(
+            "sentinel monitor {name} 127.0.0.1 {port} 2\n\
+             sentinel down-after-milliseconds {name} {down_after}\n\
+             sentinel failover-timeout {name} 3000\n"
+        );
+        if let Some(password) = password {
+            text += &format!("sentinel auth-pass {name} {password}\n");
+        }
+        std::fs::write(&path, text).expect("a file in our own directory");
+        path
     }
 
     fn log(&self) -> String {

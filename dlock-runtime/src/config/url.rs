@@ -16,7 +16,12 @@ pub(crate) enum StoreUrl {
 }
 
 /// Every scheme that dlock knows, and the feature it needs.
-const SCHEMES: &[(&str, &str)] = &[("redis", "redis"), ("rediss", "redis")];
+const SCHEMES: &[(&str, &str)] = &[
+    ("redis", "redis"),
+    ("rediss", "redis"),
+    ("redis+sentinel", "redis"),
+    ("rediss+sentinel", "redis"),
+];
 
 impl StoreUrl {
     /// `setting` is where the URL comes from, for messages. They never show
@@ -35,7 +40,7 @@ impl StoreUrl {
                 "`memory:` takes nothing behind the colon",
             )),
             #[cfg(feature = "redis")]
-            "redis" | "rediss" => {
+            "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => {
                 let store = crate::backend::redis::Redis::from_url(url).map_err(|error| {
                     LockError::Config {
                         setting: setting.to_owned(),

@@ -162,6 +162,20 @@ pub(super) fn types(key: &str) -> Pipeline {
     ])
 }
 
+/// What a server says it is.
+pub(super) fn role() -> Cmd {
+    redis::cmd("ROLE")
+}
+
+/// Asks a sentinel who it is, and where the master is.
+pub(super) fn whereabouts(master: &str) -> [Cmd; 2] {
+    let mut id = redis::cmd("SENTINEL");
+    id.arg("MYID");
+    let mut address = redis::cmd("SENTINEL");
+    address.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
+    [id, address]
+}
+
 pub(super) fn setting(name: &str) -> Cmd {
     let mut get = redis::cmd("CONFIG");
     get.arg("GET").arg(name);

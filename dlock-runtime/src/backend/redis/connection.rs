@@ -14,6 +14,7 @@ use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use super::clock::{Clock, Deadline};
 use super::commands;
 use super::outbox::{Batch, Outbox, Pending, Postman};
+use super::socket::Address;
 
 /// A connection that many tasks use at a time. Cheap to clone.
 #[derive(Clone)]
@@ -21,6 +22,7 @@ pub(super) struct Connection(Arc<Inner>);
 
 struct Inner {
     id: u64,
+    address: Address,
     multiplexed: MultiplexedConnection,
     outbox: Outbox,
     /// Somebody sends past the outbox.
@@ -55,6 +57,7 @@ pub(super) enum Lost {
 impl Connection {
     pub(super) fn new(
         multiplexed: MultiplexedConnection,
+        address: Address,
         token_floor: u64,
         patience: Duration,
         clock: Clock,
@@ -62,6 +65,7 @@ impl Connection {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         Self(Arc::new(Inner {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            address,
             multiplexed,
             outbox: Outbox::new(),
             alone: AtomicBool::new(false),
@@ -187,6 +191,11 @@ impl Connection {
         self.0.id
     }
 
+    /// Where it leads.
+    pub(super) fn address(&self) -> &Address {
+        &self.0.address
+    }
+
     /// No token that is drawn over this connection may be this or lower:
     /// the counter was here when the connection was made.
     pub(super) fn token_floor(&self) -> u64 {
@@ -241,8 +250,12 @@ mod tests {
             .await
             .expect("nothing to log in to");
         let clock = Clock::of_this_runtime().expect("a runtime");
+        let address = Address {
+            host: "nowhere".to_owned(),
+            port: 0,
+        };
         (
-            Connection::new(multiplexed, 0, patience, clock),
+            Connection::new(multiplexed, address, 0, patience, clock),
             Box::pin(driver),
             there,
         )

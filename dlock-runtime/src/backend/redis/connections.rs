@@ -18,6 +18,7 @@ use super::clock::{Backoff, Deadline};
 use super::connection::{Connection, Opened};
 use super::connector::{Connector, Listener};
 use super::errors;
+use super::socket::Address;
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// The lanes of a backend. Dropping them closes every connection.
@@ -114,6 +115,31 @@ impl Connections {
         lane
     }
 
+    /// Whether a connection leads to another server.
+    pub(super) fn any_not_to(&self, address: &Address) -> bool {
+        self.lanes()
+            .iter()
+            .any(|lane| lane.leads_elsewhere(address).is_some())
+    }
+
+    /// Closes every connection that leads to another server: those who use it
+    /// get another. Whether there was one.
+    pub(super) fn keep_only(&self, address: &Address) -> bool {
+        let mut any = false;
+        for lane in self.lanes() {
+            if let Some(connection) = lane.leads_elsewhere(address) {
+                lane.discard(&connection);
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn lanes(&self) -> Vec<Arc<Lane>> {
+        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
+        lanes.iter().map(|(_, lane)| Arc::clone(lane)).collect()
+    }
+
     /// Closes every connection. What is asked of them from now on fails.
     pub(super) fn close(&self) {
         let lanes =
@@ -176,6 +202,13 @@ impl Lane {
                 State::Failed(error) => last = Some(error.clone()),
                 State::Idle => {}
             }
+        }
+    }
+
+    fn leads_elsewhere(&self, address: &Address) -> Option<Connection> {
+        match &*self.state.borrow() {
+            State::Ready(connection) if connection.address() != address => Some(connection.clone()),
+            _ => None,
         }
     }
 

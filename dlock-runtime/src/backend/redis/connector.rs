@@ -1,20 +1,17 @@
 //! One connection to the server, from the socket to the first usable command.
 
-use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
-use tokio::net::TcpStream;
 
 use super::clock::{Clock, Deadline};
 use super::commands;
 use super::connection::{Connection, Driver, Opened, closed};
 use super::errors::{Place, Remedy, remedy};
 use super::names::Process;
-use super::settings::Settings;
+use super::settings::{Server, Settings};
+use super::socket::{Address, Socket, dial};
 use super::waiters::Waiters;
 use crate::backend::BackendError;
 
@@ -22,10 +19,6 @@ use crate::backend::BackendError;
 /// The client's 50 are fewer than a busy service has tasks, each of which would
 /// be put to sleep and woken once more.
 const PIPELINE_BUFFER: usize = 1024;
-
-/// Firewalls and load balancers forget a connection that is idle for minutes,
-/// and the next command would then be met with silence.
-const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// Makes connections.
 pub(super) struct Connector {
@@ -52,7 +45,7 @@ impl Connector {
         let start = std::time::Instant::now();
         match self
             .clock
-            .bound(deadline, self.open_unbounded(listener))
+            .bound(deadline, self.open_unbounded(listener, deadline))
             .await
         {
             Ok(opened) => opened,
@@ -60,36 +53,39 @@ impl Connector {
         }
     }
 
-    async fn open_unbounded(&self, listener: Option<&Listener>) -> Result<Opened, BackendError> {
-        let stream = self
-            .connect()
+    async fn open_unbounded(
+        &self,
+        listener: Option<&Listener>,
+        deadline: Deadline,
+    ) -> Result<Opened, BackendError> {
+        let address = self.locate(deadline).await?;
+        let place = self.place.found_at(&address);
+        let socket = dial(&address, &self.settings)
             .await
-            .map_err(|error| self.place.no_connection(error))?;
-        #[cfg(feature = "tls")]
-        if let Some(tls) = &self.settings.tls {
-            let stream = tls
-                .encrypt(&self.settings.host, stream)
-                .await
-                .map_err(|error| self.place.no_connection(error))?;
-            return self.log_in(stream, listener).await;
-        }
-        self.log_in(stream, listener).await
+            .map_err(|error| place.no_connection(error))?;
+        self.log_in(socket, address, &place, listener).await
     }
 
-    async fn connect(&self) -> io::Result<TcpStream> {
-        let Settings { host, port, .. } = &self.settings;
-        let stream = TcpStream::connect((host.as_str(), *port)).await?;
-        stream.set_nodelay(true)?;
-        SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
-        Ok(stream)
+    /// Where the server is. A master may have moved since it was last asked.
+    async fn locate(&self, deadline: Deadline) -> Result<Address, BackendError> {
+        match &self.settings.server {
+            Server::At(address) => Ok(address.clone()),
+            Server::Master(sentinels) => {
+                // The rest of the time is for the master itself.
+                let deadline = deadline.within(self.settings.patience() / 2);
+                sentinels.locate(&self.place, &self.clock, deadline).await
+            }
+        }
     }
 
     async fn log_in(
         &self,
-        stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+        socket: Box<dyn Socket>,
+        address: Address,
+        place: &Place,
         listener: Option<&Listener>,
     ) -> Result<Opened, BackendError> {
-        let unreachable = |error| self.place.unreachable(error);
+        let unreachable = |error| place.unreachable(error);
         let mut config = AsyncConnectionConfig::new()
             .set_pipeline_buffer_size(PIPELINE_BUFFER)
             // Each call has a deadline of its own.
@@ -102,11 +98,14 @@ impl Connector {
             });
         }
         let (mut multiplexed, driver) =
-            MultiplexedConnection::new_with_config(&self.settings.login, stream, config)
+            MultiplexedConnection::new_with_config(&self.settings.login, socket, config)
                 .await
                 .map_err(unreachable)?;
         let mut driver: Driver = Box::pin(driver);
         let set_up = async {
+            if self.settings.sentinels().is_some() {
+                check_role(&mut multiplexed, place).await?;
+            }
             if let Some(listener) = listener {
                 multiplexed
                     .subscribe(listener.process.wake_channel())
@@ -122,10 +121,10 @@ impl Connector {
                 Value::ServerError(error)
                     if matches!(remedy(&error), Remedy::Foreign | Remedy::ForeignCounter) =>
                 {
-                    Err(self.place.foreign_counter())
+                    Err(place.foreign_counter())
                 }
-                Value::ServerError(error) => Err(self.place.refused(&error)),
-                _ => Err(self.place.nonsense()),
+                Value::ServerError(error) => Err(place.refused(&error)),
+                _ => Err(place.nonsense()),
             }
         };
         let token_floor = tokio::select! {
@@ -134,8 +133,32 @@ impl Connector {
             () = &mut driver => return Err(unreachable(closed())),
         };
         let patience = self.settings.patience();
-        let connection = Connection::new(multiplexed, token_floor, patience, self.clock.clone());
+        let clock = self.clock.clone();
+        let connection = Connection::new(multiplexed, address, token_floor, patience, clock);
         Ok(Opened { connection, driver })
+    }
+}
+
+/// The sentinels' word is not enough: a server that they take for the master
+/// may have become a replica meanwhile.
+async fn check_role(
+    multiplexed: &mut MultiplexedConnection,
+    place: &Place,
+) -> Result<(), BackendError> {
+    let answer = multiplexed
+        .send_packed_command(&commands::role())
+        .await
+        .map_err(|error| place.unreachable(error))?;
+    match answer {
+        Value::Array(role) => match role.first() {
+            Some(Value::BulkString(role)) if role == b"master" => Ok(()),
+            Some(Value::BulkString(role)) => {
+                Err(place.not_the_master(&String::from_utf8_lossy(role)))
+            }
+            _ => Err(place.nonsense()),
+        },
+        Value::ServerError(error) => Err(place.refused(&error)),
+        _ => Err(place.nonsense()),
     }
 }
 

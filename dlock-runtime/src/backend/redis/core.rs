@@ -63,7 +63,7 @@ impl Core {
         });
         let tokens = shared.check_server().await?;
         Ok(Self {
-            hub: Hub::start(&shared),
+            hub: Hub::start(&shared, &connections),
             shared,
             connections,
             suspects: Suspects::default(),
@@ -125,6 +125,11 @@ impl Shared {
                 "{place} has maxmemory-policy {policy}: when its memory is full it drops locks \
                  that are held; set noeviction, or use a server of its own for locks"
             );
+        }
+        if let Some(sentinels) = settings.sentinels() {
+            sentinels.warn_of_their_number();
+            // A master is followed by a replica that may not have it all.
+            return Ok(TokenTier::BestEffort);
         }
         Ok(if is("appendonly", "yes") && is("appendfsync", "always") {
             TokenTier::Strict

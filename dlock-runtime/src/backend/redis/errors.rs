@@ -3,11 +3,13 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerError};
 
 use super::names::{Name, TOKEN, wake_prefix};
+use super::socket::Address;
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// What a user of the server must be allowed to do.
@@ -16,15 +18,32 @@ const PERMISSIONS: &str = concat!(
     wake_prefix!(),
     "*`, and the commands +hello +subscribe +publish +eval +evalsha +incrby +set +get +mget +del \
      +exists +pexpire +pexpireat +pttl +time +lpop +lpush +rpush +lpos +lrem +llen +zadd +zrange \
-     +zrem +zscore +zrangebyscore +zremrangebyscore +type +scan"
+     +zrem +zscore +zrangebyscore +zremrangebyscore +type +scan (with sentinels, +role and +wait too)"
 );
 
-/// The server as it is named in messages, and the secret that they must not
+/// What a user of the sentinels must be allowed to do.
+const SENTINEL_PERMISSIONS: &str = "let this user do what dlock does: the channel \
+    `&+switch-master`, and the commands +hello +subscribe +sentinel|myid \
+    +sentinel|get-master-addr-by-name";
+
+/// A server as it is named in messages, and the secret that they must not
 /// contain.
 #[derive(Clone)]
 pub(super) struct Place {
-    pub(super) address: String,
-    pub(super) secret: Option<String>,
+    server: Server,
+    secret: Option<String>,
+}
+
+/// What a server is to dlock, as its advice depends on it.
+#[derive(Clone)]
+pub(super) enum Server {
+    At(Address),
+    /// Sentinels say where it is.
+    Master {
+        name: Arc<str>,
+        at: Option<Address>,
+    },
+    Sentinel(Address),
 }
 
 /// What can be done about an error that the server answered with.
@@ -66,24 +85,87 @@ pub(super) fn remedy(error: &ServerError) -> Remedy {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "redis at {}", self.address)
+        match &self.server {
+            Server::At(address) => write!(f, "redis at {address}"),
+            Server::Master { name, at: None } => write!(f, "redis master `{name}`"),
+            Server::Master {
+                name,
+                at: Some(address),
+            } => write!(f, "redis master `{name}` at {address}"),
+            Server::Sentinel(address) => write!(f, "sentinel at {address}"),
+        }
     }
 }
 
 impl Place {
+    pub(super) fn new(server: Server, secret: Option<&str>) -> Self {
+        Self {
+            server,
+            secret: secret.map(str::to_owned),
+        }
+    }
+
+    /// The same, now that it is known where it is.
+    pub(super) fn found_at(&self, address: &Address) -> Self {
+        let mut place = self.clone();
+        if let Server::Master { at, .. } = &mut place.server {
+            *at = Some(address.clone());
+        }
+        place
+    }
+
+    /// What to write into the URL for a server that wants a password.
+    fn login_advice(&self) -> &'static str {
+        match self.server {
+            Server::At(_) => {
+                "it wants a password; write redis://:password@host or redis://user:password@host"
+            }
+            Server::Master { .. } => {
+                "it wants a password; write redis+sentinel://:password@… or \
+                 redis+sentinel://user:password@… (that of the sentinels is another, \
+                 `sentinel_password`)"
+            }
+            Server::Sentinel(_) => {
+                "it wants a password; add ?sentinel_password=… and if it has users, \
+                 sentinel_username=… (what stands before the `@` is for the master only)"
+            }
+        }
+    }
+
+    fn wrong_login_advice(&self) -> &'static str {
+        match self.server {
+            Server::Sentinel(_) => "check `sentinel_username` and `sentinel_password` in the URL",
+            _ => "check the user and password in the URL",
+        }
+    }
+
+    fn reach_advice(&self) -> &'static str {
+        match self.server {
+            Server::At(_) => "check that the server runs and that the URL names its host and port",
+            Server::Master { .. } => {
+                "check that it runs and can be reached from here at this address, which the \
+                 sentinels give out; a failover may be under way"
+            }
+            Server::Sentinel(_) => "check that it runs and that the URL names its host and port",
+        }
+    }
     /// The server answered a command with an error.
     pub(super) fn refused(&self, error: &ServerError) -> BackendError {
         use BackendErrorKind::{Config, Unavailable};
         let (kind, advice) = match error.code() {
-            "WRONGPASS" => (Config, "check the user and password in the URL"),
-            "NOAUTH" => (
-                Config,
-                "it wants a password; write redis://:password@host or redis://user:password@host",
-            ),
-            "NOPERM" => (Config, PERMISSIONS),
-            "READONLY" | "MASTERDOWN" => {
-                (Unavailable, "it is a replica; name the master in the URL")
-            }
+            "WRONGPASS" => (Config, self.wrong_login_advice()),
+            "NOAUTH" => (Config, self.login_advice()),
+            "NOPERM" => match self.server {
+                Server::Sentinel(_) => (Config, SENTINEL_PERMISSIONS),
+                _ => (Config, PERMISSIONS),
+            },
+            "READONLY" | "MASTERDOWN" => match self.server {
+                Server::Master { .. } => (
+                    Unavailable,
+                    "it is a replica; a failover seems to be under way",
+                ),
+                _ => (Unavailable, "it is a replica; name the master in the URL"),
+            },
             "LOADING" => (Unavailable, "it is still loading its data; try again"),
             "BUSY" => (
                 Unavailable,
@@ -142,19 +224,15 @@ impl Place {
             ErrorKind::RESP3NotSupported => {
                 (BackendErrorKind::Config, "dlock needs Redis 6.2 or later")
             }
-            ErrorKind::AuthenticationFailed => (
-                BackendErrorKind::Config,
-                "check the user and password in the URL",
-            ),
+            ErrorKind::AuthenticationFailed => {
+                (BackendErrorKind::Config, self.wrong_login_advice())
+            }
             // What `redis` makes of a refused SELECT.
             ErrorKind::Server(_) => (
                 BackendErrorKind::Config,
                 "check the database number in the URL",
             ),
-            _ => (
-                BackendErrorKind::Unavailable,
-                "check that the server runs and that the URL names its host and port",
-            ),
+            _ => (BackendErrorKind::Unavailable, self.reach_advice()),
         };
         let said = self.without_secret(&error.to_string());
         self.with_source(
@@ -170,7 +248,7 @@ impl Place {
             "check that the server speaks TLS (else write redis://) and that its certificate is \
              valid for the host in the URL; name a private CA with `?ca=<path>`"
         } else {
-            "check that the server runs and that the URL names its host and port"
+            self.reach_advice()
         };
         BackendError::unavailable(format!("{self}: {error}; {advice}")).with_source(error)
     }
@@ -180,6 +258,14 @@ impl Place {
         BackendError::unavailable(format!(
             "{self} did not answer within {after:?}; check the network, or raise the request \
              timeout"
+        ))
+    }
+
+    /// The sentinels name it, but it does not call itself the master.
+    pub(super) fn not_the_master(&self, role: &str) -> BackendError {
+        BackendError::unavailable(format!(
+            "{self} says that its role is `{role}`, and locks are kept on a master only; a \
+             failover may be under way"
         ))
     }
 
@@ -268,10 +354,11 @@ mod tests {
     use super::*;
 
     fn place() -> Place {
-        Place {
-            address: "db:6379".into(),
-            secret: Some("hunter2".into()),
-        }
+        let address = Address {
+            host: "db".to_owned(),
+            port: 6379,
+        };
+        Place::new(Server::At(address), Some("hunter2"))
     }
 
     fn answer(code: &str, detail: &str) -> ServerError {

@@ -8,7 +8,7 @@ use crate::backend::BackendError;
 /// `scheme://[user:password@]host[:port][,host[:port]…][/path][?query]`.
 ///
 /// Each part is as it stands in the URL: a host and its login are read by
-/// [`node`](Self::node), in the way of a URL with one host.
+/// [`nodes`](Self::nodes), in the way of a URL with one host.
 pub(super) struct Hosts<'u> {
     encrypted: bool,
     login: &'u str,
@@ -71,32 +71,36 @@ impl<'u> Hosts<'u> {
         with_login: bool,
         database: &str,
     ) -> Result<Vec<Settings>, BackendError> {
-        let mut nodes: Vec<Settings> = Vec::with_capacity(self.hosts.len());
         let login = if with_login { self.login } else { "" };
+        let mut nodes: Vec<Settings> = Vec::with_capacity(self.hosts.len());
         for host in &self.hosts {
             // An address of IPv6 stands in brackets.
             let port = host.rsplit_once(']').map_or(*host, |(_, port)| port);
             let node = if port.contains(':') {
-                self.node(login, host, database)?
+                self.read(login, host, database)?
             } else {
-                self.node(login, &format!("{host}:{default_port}"), database)?
+                self.read(login, &format!("{host}:{default_port}"), database)?
             };
-            let address = node.place().address;
-            let same = |other: &Settings| other.place().address.eq_ignore_ascii_case(&address);
+            let place = node.place().to_string();
+            let same = |other: &Settings| other.place().to_string().eq_ignore_ascii_case(&place);
             if nodes.iter().any(same) {
-                return Err(invalid(format!("it names {address} twice")));
+                return Err(invalid(format!("it names {place} twice")));
             }
             nodes.push(node);
         }
         Ok(nodes)
     }
 
-    /// The settings of a host, which may have been named elsewhere.
-    fn node(&self, login: &str, host: &str, database: &str) -> Result<Settings, BackendError> {
+    /// The URL's user and password, for a host that is named elsewhere.
+    pub(super) fn login(&self, database: &str) -> Result<Settings, BackendError> {
+        self.read(self.login, "elsewhere", database)
+    }
+
+    fn read(&self, login: &str, host: &str, database: &str) -> Result<Settings, BackendError> {
         let scheme = if self.encrypted { "rediss" } else { "redis" };
         let ca = self.ca.map(|path| format!("?ca={path}"));
         let ca = ca.as_deref().unwrap_or_default();
-        Settings::from_url(&format!("{scheme}://{login}@{host}/{database}{ca}"))
+        Settings::of_server(&format!("{scheme}://{login}@{host}/{database}{ca}"))
     }
 
     /// What stands behind the hosts, without the first slash.
@@ -132,7 +136,7 @@ mod tests {
         nodes
             .unwrap_or_else(|error| panic!("{url}: {error}"))
             .iter()
-            .map(|node| node.place().address)
+            .map(|node| node.place().to_string().replace("redis at ", ""))
             .collect()
     }
 
@@ -175,8 +179,8 @@ mod tests {
             ("redis+x://:hunter2@/m", "a host is missing"),
             ("redis+x://:hunter2@a,,b/m", "a host is missing"),
             ("redis+x://:hunter2@a,b,/m", "a host is missing"),
-            ("redis+x://:hunter2@a,b,a/m", "names a:5 twice"),
-            ("redis+x://:hunter2@a,A:5/m", "names A:5 twice"),
+            ("redis+x://:hunter2@a,b,a/m", "names redis at a:5 twice"),
+            ("redis+x://:hunter2@a,A:5/m", "names redis at A:5 twice"),
             ("redis+x://:hunter2@a:b/m", "not a URL"),
             ("redis+x://:hunter2@a b/m", "not a URL"),
             ("redis+x://:hunter2/x@a,b/m", "percent-encode"),

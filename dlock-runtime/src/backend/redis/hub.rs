@@ -9,8 +9,10 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::clock::Deadline;
+use super::connections::Connections;
 use super::core::Shared;
 use super::give_back::GiveBack;
+use super::sentinel::follow;
 use super::watch;
 use crate::under_way::{Counted, UnderWay};
 
@@ -25,13 +27,21 @@ pub(super) struct Hub {
 
 impl Hub {
     /// Starts the tasks on the current runtime.
-    pub(super) fn start(shared: &Arc<Shared>) -> Self {
+    pub(super) fn start(shared: &Arc<Shared>, connections: &Arc<Connections>) -> Self {
         let (left_behind, inbox) = mpsc::unbounded_channel();
         let stopping = CancellationToken::new();
-        let tasks = vec![
+        let mut tasks = vec![
             tokio::spawn(watch::keep_watch(Arc::clone(shared), stopping.clone())),
             tokio::spawn(give_back_all(Arc::clone(shared), inbox, stopping.clone())),
         ];
+        if let Some(sentinels) = shared.connector.settings.sentinels() {
+            tasks.push(tokio::spawn(follow(
+                Arc::clone(sentinels),
+                Arc::clone(shared),
+                Arc::clone(connections),
+                stopping.clone(),
+            )));
+        }
         Self {
             left_behind,
             unsettled: UnderWay::default(),

@@ -27,10 +27,6 @@ mod connector;
 mod core;
 mod errors;
 mod give_back;
-#[allow(
-    dead_code,
-    reason = "for the deployments of several servers, which are on their way"
-)]
 mod hosts;
 mod hub;
 mod inspect;
@@ -38,7 +34,9 @@ mod lease;
 mod names;
 mod outbox;
 mod scripts;
+mod sentinel;
 mod settings;
+mod socket;
 mod suspects;
 #[cfg(feature = "tls")]
 mod tls;

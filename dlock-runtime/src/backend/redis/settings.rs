@@ -1,11 +1,15 @@
 //! What a store URL says.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
-use super::errors::Place;
+use super::errors::{Place, Server as Named};
+use super::hosts::Hosts;
+use super::sentinel::{self, Sentinels};
+use super::socket::Address;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use crate::backend::{BackendError, BackendErrorKind};
@@ -16,18 +20,46 @@ const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Where the server is and how to log in.
 #[derive(Clone)]
 pub(super) struct Settings {
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(super) server: Server,
     pub(super) login: RedisConnectionInfo,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Tls>,
     pub(super) request_timeout: Duration,
 }
 
+/// Which server keeps the locks.
+#[derive(Clone)]
+pub(super) enum Server {
+    At(Address),
+    /// The one that these sentinels call the master now.
+    Master(Arc<Sentinels>),
+}
+
 impl Settings {
+    /// Reads the URL of one server, or of one that sentinels name.
+    pub(super) fn from_url(url: &str) -> Result<Self, BackendError> {
+        match url.split_once(':') {
+            Some(("redis+sentinel" | "rediss+sentinel", _)) => sentinel::read(url),
+            _ => Self::of_server(url),
+        }
+    }
+
+    /// The settings for the master that these sentinels name, which is logged
+    /// in to and encrypted as a host of the same URL would be.
+    pub(super) fn of_master(
+        hosts: &Hosts<'_>,
+        database: &str,
+        sentinels: Sentinels,
+    ) -> Result<Self, BackendError> {
+        Ok(Self {
+            server: Server::Master(Arc::new(sentinels)),
+            ..hosts.login(database)?
+        })
+    }
+
     /// Reads `redis://[user:password@]host[:port][/db]`, or `rediss://` for an
     /// encrypted connection, with `?ca=<path>` for a private authority.
-    pub(super) fn from_url(url: &str) -> Result<Self, BackendError> {
+    pub(super) fn of_server(url: &str) -> Result<Self, BackendError> {
         let mut url = redis::parse_redis_url(url).ok_or_else(|| {
             invalid(
                 "not a URL of the form redis://[user:password@]host[:port][/db]; in a user or \
@@ -113,8 +145,7 @@ impl Settings {
             .set_protocol(ProtocolVersion::RESP3)
             .set_lib_name("dlock", env!("CARGO_PKG_VERSION"));
         Ok(Self {
-            host,
-            port,
+            server: Server::At(Address { host, port }),
             login,
             #[cfg(feature = "tls")]
             tls,
@@ -122,15 +153,23 @@ impl Settings {
         })
     }
 
+    /// The server as messages name it.
     pub(super) fn place(&self) -> Place {
-        let address = if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
+        let server = match &self.server {
+            Server::At(address) => Named::At(address.clone()),
+            Server::Master(sentinels) => Named::Master {
+                name: sentinels.master().into(),
+                at: None,
+            },
         };
-        Place {
-            address,
-            secret: self.login.password().map(str::to_owned),
+        Place::new(server, self.login.password())
+    }
+
+    /// Who says which server it is, if it is not always the same.
+    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        match &self.server {
+            Server::At(_) => None,
+            Server::Master(sentinels) => Some(sentinels),
         }
     }
 
@@ -150,8 +189,12 @@ impl Settings {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis")
-            .field("address", &self.place().address)
+        let mut shown = f.debug_struct("Redis");
+        match &self.server {
+            Server::At(address) => shown.field("address", &address.to_string()),
+            Server::Master(sentinels) => shown.field("master", sentinels),
+        };
+        shown
             .field("database", &self.login.db())
             .field("user", &self.login.username())
             .field("encrypted", &self.encrypted())
@@ -176,6 +219,13 @@ mod tests {
         Settings::from_url(url).unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 
+    fn address(settings: &Settings) -> String {
+        match &settings.server {
+            Server::At(address) => address.to_string(),
+            Server::Master(_) => panic!("an address was given"),
+        }
+    }
+
     fn refusal(url: &str) -> String {
         match Settings::from_url(url) {
             Ok(settings) => panic!("{url} was read as {settings:?}"),
@@ -189,20 +239,17 @@ mod tests {
     #[test]
     fn every_part_is_read() {
         let settings = read("redis://alice:p%40ss%2Fword@example.com:6380/3");
-        assert_eq!(
-            (settings.host.as_str(), settings.port),
-            ("example.com", 6380)
-        );
+        assert_eq!(address(&settings), "example.com:6380");
         assert_eq!(settings.login.username(), Some("alice"));
         assert_eq!(settings.login.password(), Some("p@ss/word"));
         assert_eq!(settings.login.db(), 3);
         assert!(!settings.encrypted());
 
         let settings = read("redis://:secret@10.0.0.1");
-        assert_eq!(settings.place().address, "10.0.0.1:6379");
+        assert_eq!(address(&settings), "10.0.0.1:6379");
         assert_eq!(settings.login.username(), None);
         assert_eq!(settings.login.password(), Some("secret"));
-        assert_eq!(read("redis://[::1]:7000/").place().address, "[::1]:7000");
+        assert_eq!(address(&read("redis://[::1]:7000/")), "[::1]:7000");
     }
 
     #[test]

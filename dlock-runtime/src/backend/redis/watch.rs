@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::clock::Deadline;
 use super::commands;
 use super::core::Shared;
+use super::errors::{Remedy, remedy};
 
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -137,6 +138,9 @@ impl Watch<'_> {
             match answer {
                 Value::Array(some) => values.extend(some),
                 Value::ServerError(error) => {
+                    if remedy(&error) == Remedy::Reconnect {
+                        lane.discard(&connection);
+                    }
                     let error = connector.place.refused(&error);
                     tracing::warn!("dlock cannot look after its waiters: {error}");
                     return None;

@@ -1,14 +1,17 @@
 //! Contenders in processes of their own, some of them killed, some paused for
 //! longer than their ttl. What they protect is a counter that sees everything;
 //! its history must be one that a lock explains.
+//!
+//! Each store that processes can share runs all of it:
+//! `contenders!(ItsStore)`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use dlock::{Config, LockError, LockManager};
 
+use crate::conformance::Store;
 use crate::support::dir::TempDir;
-use crate::support::redis::RedisServer;
 use crate::support::resource::Resource;
 use crate::support::wait::{HANG, until, within};
 use crate::support::worker::Worker;
@@ -16,28 +19,38 @@ use crate::support::worker::Worker;
 pub(crate) mod contender;
 
 /// Short enough that a dead holder's lock comes free within the test.
-const TTL: Duration = Duration::from_millis(1_500);
+pub(crate) const TTL: Duration = Duration::from_millis(1_500);
 
 /// Rounds of a worker that ends when it is told to, or dies.
-const ENDLESS: usize = usize::MAX;
+pub(crate) const ENDLESS: usize = usize::MAX;
 
-/// A test's view: a server, the resource, and the workers around them.
-struct Scene {
-    server: RedisServer,
-    resource: Resource,
+/// A store that several processes can share.
+pub(crate) trait Shared: Store {
+    /// Leads the other processes to it.
+    fn url(&self) -> String;
+}
+
+/// A test's view: a store, the resource, and the workers around them.
+pub(crate) struct Scene<S> {
+    pub(crate) store: S,
+    pub(crate) resource: Resource,
     dir: TempDir,
 }
 
-impl Scene {
+impl<S: Shared> Scene<S> {
     async fn set() -> Self {
+        Self::around(S::start().await)
+    }
+
+    pub(crate) fn around(store: S) -> Self {
         Self {
-            server: RedisServer::start().await,
+            store,
             resource: Resource::start(),
             dir: TempDir::new(),
         }
     }
 
-    fn worker(
+    pub(crate) fn worker(
         &self,
         role: &str,
         name: &str,
@@ -49,7 +62,7 @@ impl Scene {
             role,
             &[
                 ("NAME", name),
-                ("URL", &self.server.url()),
+                ("URL", &self.store.url()),
                 ("RESOURCE", &self.resource.address().to_string()),
                 ("TASKS", &tasks.to_string()),
                 ("ROUNDS", &rounds.to_string()),
@@ -60,24 +73,24 @@ impl Scene {
     }
 
     /// Where the workers look whether to stop.
-    fn stop_sign(&self) -> PathBuf {
+    pub(crate) fn stop_sign(&self) -> PathBuf {
         self.dir.path().join("stop")
     }
 
-    async fn judge(&self) -> LockManager {
-        let config = Config::from_url(&self.server.url()).expect("a valid URL");
+    pub(crate) async fn judge(&self) -> LockManager {
+        let config = Config::from_url(&self.store.url()).expect("a valid URL");
         LockManager::connect(config).await.expect("a connection")
     }
 
     /// Waits until `worker` is in its critical section, where its read is not
     /// answered.
-    async fn inside(&self, worker: &str) {
+    pub(crate) async fn inside(&self, worker: &str) {
         let inside = async || self.resource.history().is_inside(worker);
         until(&format!("{worker} is inside"), inside, |&inside| inside).await;
     }
 
     /// Waits until others have got in `count` more times.
-    async fn others_add(&self, worker: &str, count: usize) {
+    pub(crate) async fn others_add(&self, worker: &str, count: usize) {
         let others = async || {
             let history = self.resource.history();
             usize::try_from(history.value()).expect("a small number") - history.writes_of(worker)
@@ -87,16 +100,15 @@ impl Scene {
     }
 }
 
-async fn all_end_well(workers: &mut [Worker]) {
+pub(crate) async fn all_end_well(workers: &mut [Worker]) {
     for worker in workers {
         let status = worker.end().await;
         assert!(status.success(), "a worker failed: {status}");
     }
 }
 
-#[tokio::test]
-async fn processes_add_up() {
-    let scene = Scene::set().await;
+pub(crate) async fn processes_add_up<S: Shared>() {
+    let scene = Scene::<S>::set().await;
     let mut workers: Vec<_> = ["a", "b", "c"]
         .map(|name| scene.worker("contend", name, 3, 20, false))
         .into();
@@ -108,9 +120,8 @@ async fn processes_add_up() {
 
 /// Killed inside its critical section: the lock comes free within the ttl, and
 /// nobody notices more than that.
-#[tokio::test]
-async fn a_killed_holder_frees_its_lock() {
-    let scene = Scene::set().await;
+pub(crate) async fn a_killed_holder_frees_its_lock<S: Shared>() {
+    let scene = Scene::<S>::set().await;
     scene.resource.hold_back("victim");
     let mut victim = scene.worker("contend", "victim", 1, ENDLESS, false);
     scene.inside("victim").await;
@@ -146,9 +157,8 @@ async fn a_killed_holder_frees_its_lock() {
 }
 
 /// Killed while it waits, in front of the others.
-#[tokio::test]
-async fn a_killed_waiter_delays_the_rest_for_a_bounded_time() {
-    let scene = Scene::set().await;
+pub(crate) async fn a_killed_waiter_delays_the_rest_for_a_bounded_time<S: Shared>() {
+    let scene = Scene::<S>::set().await;
     let judge = scene.judge().await;
     let guard = judge.lock("counter").acquire().await.expect("the lock");
     let waiting = async |count: usize| {
@@ -186,9 +196,8 @@ async fn a_killed_waiter_delays_the_rest_for_a_bounded_time() {
 
 /// Paused inside for longer than its ttl: others go on, and when it comes back
 /// its body is dropped before it writes.
-#[tokio::test]
-async fn a_paused_holder_stops_when_it_comes_back() {
-    let scene = Scene::set().await;
+pub(crate) async fn a_paused_holder_stops_when_it_comes_back<S: Shared>() {
+    let scene = Scene::<S>::set().await;
     scene.resource.hold_back("victim");
     let victim = scene.worker("contend", "victim", 1, 3, false);
     scene.inside("victim").await;
@@ -211,9 +220,8 @@ async fn a_paused_holder_stops_when_it_comes_back() {
 }
 
 /// The same with a body that goes on regardless: its late write is refused.
-#[tokio::test]
-async fn a_paused_holder_that_writes_late_is_refused() {
-    let scene = Scene::set().await;
+pub(crate) async fn a_paused_holder_that_writes_late_is_refused<S: Shared>() {
+    let scene = Scene::<S>::set().await;
     scene.resource.hold_back("victim");
     let victim = scene.worker("contend", "victim", 1, 3, true);
     scene.inside("victim").await;
@@ -235,11 +243,10 @@ async fn a_paused_holder_that_writes_late_is_refused() {
 }
 
 /// Many processes; some are paused at random moments, some are killed.
-#[tokio::test]
-async fn kills_and_pauses_at_random_moments_add_up() {
+pub(crate) async fn kills_and_pauses_at_random_moments_add_up<S: Shared>() {
     const SURVIVORS: [&str; 3] = ["a", "b", "c"];
     const VICTIMS: [&str; 6] = ["u", "v", "w", "x", "y", "z"];
-    let scene = Scene::set().await;
+    let scene = Scene::<S>::set().await;
     let mut survivors: Vec<_> = SURVIVORS
         .map(|name| scene.worker("contend", name, 3, ENDLESS, false))
         .into();
@@ -281,9 +288,8 @@ async fn kills_and_pauses_at_random_moments_add_up() {
 }
 
 /// A holder in another process, seen from this one.
-#[tokio::test]
-async fn another_processs_lock_is_busy_until_it_dies() {
-    let scene = Scene::set().await;
+pub(crate) async fn another_processs_lock_is_busy_until_it_dies<S: Shared>() {
+    let scene = Scene::<S>::set().await;
     let judge = scene.judge().await;
     let mut holder = scene.worker("hold", "holder", 0, 0, false);
     let reports = async || scene.resource.history().reports_of("holder").len();
@@ -297,3 +303,37 @@ async fn another_processs_lock_is_busy_until_it_dies() {
         .await
         .expect("the lock");
 }
+
+/// Makes a test of each, for one store: a type that implements [`Shared`].
+macro_rules! contenders {
+    ($store:ty) => {
+        $crate::contenders::contenders! { @cases $store;
+            processes_add_up
+            a_killed_holder_frees_its_lock
+            a_killed_waiter_delays_the_rest_for_a_bounded_time
+            a_paused_holder_stops_when_it_comes_back
+            a_paused_holder_that_writes_late_is_refused
+            kills_and_pauses_at_random_moments_add_up
+            another_processs_lock_is_busy_until_it_dies
+        }
+
+        /// In a normal run this does nothing; see [`support::worker`].
+        #[test]
+        fn plays_a_role() {
+            if let Some(role) = $crate::support::worker::role() {
+                $crate::contenders::contender::play(&role);
+            }
+        }
+    };
+    (@cases $store:ty; $($case:ident)*) => {
+        mod processes {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    $crate::contenders::$case::<$store>().await;
+                }
+            )*
+        }
+    };
+}
+pub(crate) use contenders;

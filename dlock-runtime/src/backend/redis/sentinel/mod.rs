@@ -1,0 +1,155 @@
+//! `redis+sentinel://`: a master that is known by its name, and sentinels that
+//! say where it is.
+//!
+//! No single sentinel is believed: a server counts as the master if more than
+//! half of the sentinels in the URL name it, whether they answer or not, and if
+//! it says so itself. This is asked anew for each connection ([`Sentinels::locate`]),
+//! and in the background, as a master that was replaced need not know
+//! ([`follow`]).
+
+mod ask;
+mod follow;
+mod votes;
+
+use std::fmt;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+pub(super) use self::follow::follow;
+use self::votes::Votes;
+use super::clock::{Clock, Deadline};
+use super::errors::{Place, Server as Named};
+use super::hosts::{Hosts, decoded};
+use super::settings::{Server, Settings, invalid};
+use super::socket::Address;
+use crate::backend::BackendError;
+
+const DEFAULT_PORT: u16 = 26379;
+
+const EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster";
+
+/// Who says which server is the master.
+pub(super) struct Sentinels {
+    master: String,
+    nodes: Vec<Sentinel>,
+}
+
+struct Sentinel {
+    address: Address,
+    /// How to connect and log in.
+    settings: Settings,
+}
+
+/// Reads `redis+sentinel://[user:password@]s1[:port],s2,…/master[/db][?…]`. The
+/// user and password are those of the master.
+pub(super) fn read(url: &str) -> Result<Settings, BackendError> {
+    let hosts = Hosts::parse(url, EXAMPLE)?;
+    let (master, database) = hosts.path().split_once('/').unwrap_or((hosts.path(), ""));
+    let master = decoded(master)?;
+    if master.is_empty() {
+        return Err(invalid(format!(
+            "behind the sentinels comes the name of the master, as in {EXAMPLE}"
+        )));
+    }
+    let (mut database, mut user, mut password) = (database.to_owned(), None, None);
+    for (option, value) in hosts.options() {
+        let value = decoded(value)?;
+        match *option {
+            "db" if database.is_empty() || database == value => database = value,
+            "db" => return Err(invalid("it names two databases, in its path and by `db`")),
+            "sentinel_username" => user = Some(value),
+            "sentinel_password" => password = Some(value),
+            // Its name may be a password that was not encoded.
+            _ => {
+                return Err(invalid(
+                    "it has an unknown parameter; there are `db`, `sentinel_username`, \
+                     `sentinel_password` and `ca`",
+                ));
+            }
+        }
+    }
+    if user.is_some() && password.is_none() {
+        return Err(invalid("`sentinel_username` needs a `sentinel_password`"));
+    }
+    let mut nodes = Vec::new();
+    for mut settings in hosts.nodes(DEFAULT_PORT, false, "")? {
+        if let Some(user) = &user {
+            settings.login = settings.login.set_username(user);
+        }
+        if let Some(password) = &password {
+            settings.login = settings.login.set_password(password);
+        }
+        if let Server::At(address) = settings.server.clone() {
+            nodes.push(Sentinel { address, settings });
+        }
+    }
+    Settings::of_master(&hosts, &database, Sentinels { master, nodes })
+}
+
+impl Sentinels {
+    /// The name of the master.
+    pub(super) fn master(&self) -> &str {
+        &self.master
+    }
+
+    /// Asks all sentinels where the master is, and is done as soon as enough of
+    /// them agree.
+    pub(super) async fn locate(
+        self: &Arc<Self>,
+        place: &Place,
+        clock: &Clock,
+        deadline: Deadline,
+    ) -> Result<Address, BackendError> {
+        let mut asking = JoinSet::new();
+        for index in 0..self.nodes.len() {
+            let (sentinels, clock) = (Arc::clone(self), clock.clone());
+            asking.spawn(async move { (index, sentinels.ask(index, &clock, deadline).await) });
+        }
+        let mut votes = Votes::new(self.nodes.len());
+        while let Some(heard) = asking.join_next().await {
+            // An error means that this runtime is shutting down.
+            if let Ok((index, vote)) = heard {
+                votes.set(index, vote);
+                if let Some(address) = votes.winner() {
+                    return Ok(address.clone());
+                }
+            }
+        }
+        Err(votes.no_winner(place, &self.nodes))
+    }
+
+    /// Says what is not as it should be with the number of sentinels.
+    pub(super) fn warn_of_their_number(&self) {
+        let (master, count) = (&self.master, self.nodes.len());
+        if count < 3 {
+            tracing::warn!(
+                "redis master `{master}`: only {count} of its sentinels in the URL; name all of \
+                 them, three at least, so that one can be down or wrong"
+            );
+        } else if count.is_multiple_of(2) {
+            tracing::warn!(
+                "redis master `{master}`: {count} sentinels bear no more failures than {}; name \
+                 an odd number",
+                count - 1
+            );
+        }
+    }
+}
+
+impl Sentinel {
+    fn place(&self) -> Place {
+        let name = Named::Sentinel(self.address.clone());
+        Place::new(name, self.settings.login.password())
+    }
+}
+
+impl fmt::Debug for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses = self.nodes.iter().map(|node| node.address.to_string());
+        f.debug_struct("Sentinels")
+            .field("master", &self.master)
+            .field("addresses", &addresses.collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}

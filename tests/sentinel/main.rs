@@ -1,0 +1,78 @@
+//! Redis with sentinels: the conformance suite on a real deployment, and what
+//! only a master that moves can do wrong.
+
+#![cfg(feature = "redis")]
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+#[path = "../contenders/mod.rs"]
+mod contenders;
+#[path = "../support/mod.rs"]
+mod support;
+
+use dlock::Config;
+
+use conformance::{Store, conformance};
+use contenders::{Shared, contenders};
+use support::proxy::Proxy;
+use support::redis::RedisServer;
+use support::sentinel::{Deployment, Passwords, replicated};
+
+/// A deployment of the test's own. Its master is reached through a proxy that
+/// can fail: that is where its sentinels say it is.
+struct SentinelStore {
+    deployment: Deployment,
+    proxy: Proxy,
+}
+
+impl SentinelStore {
+    fn master(&self) -> &RedisServer {
+        &self.deployment.servers[0]
+    }
+}
+
+impl Store for SentinelStore {
+    async fn start() -> Self {
+        let mut proxy = None;
+        let deployment = Deployment::calm(&Passwords::default(), |port| {
+            proxy.insert(Proxy::to(port)).port()
+        })
+        .await;
+        let proxy = proxy.expect("made along with the deployment");
+        Self { deployment, proxy }
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    async fn take_away(&self, key: &str) {
+        let lock = format!("dlock:{{{key}}}");
+        let deleted: u32 = self.master().command(&["DEL", &lock]).await;
+        assert_eq!(deleted, 1, "nobody held `{key}`");
+    }
+
+    async fn set_outage(&self, outage: bool) {
+        self.proxy.refuse(outage);
+    }
+
+    async fn restart(&mut self) -> bool {
+        let _: String = self.master().command(&["SAVE"]).await;
+        self.deployment.servers[0].restart().await;
+        replicated(self.master(), 2).await;
+        true
+    }
+
+    async fn records(&self) -> Option<usize> {
+        Some(self.master().command(&["DBSIZE"]).await)
+    }
+}
+
+impl Shared for SentinelStore {
+    fn url(&self) -> String {
+        self.deployment.url("")
+    }
+}
+
+conformance!(crate::SentinelStore);
+contenders!(crate::SentinelStore);

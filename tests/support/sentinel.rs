@@ -1,0 +1,171 @@
+//! A master, its replicas and its sentinels: real ones, of the test's own.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::redis::{RedisServer, Setup, Watched};
+use super::wait::{eventually, until};
+
+pub(crate) const MASTER: &str = "mymaster";
+
+/// How long a master may be silent in tests in which it is not meant to be
+/// replaced.
+pub(crate) const LONG: Duration = Duration::from_secs(600);
+
+/// The same where it is.
+pub(crate) const SHORT: Duration = Duration::from_millis(700);
+
+/// Three servers and three sentinels.
+#[derive(Debug)]
+pub(crate) struct Deployment {
+    /// The first of them was the master when it all began.
+    pub(crate) servers: Vec<RedisServer>,
+    pub(crate) sentinels: Vec<RedisServer>,
+}
+
+/// Passwords of a deployment, if it has any.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Passwords {
+    pub(crate) servers: Option<&'static str>,
+    pub(crate) sentinels: Option<&'static str>,
+}
+
+impl Passwords {
+    fn server(&self) -> Setup {
+        match self.servers {
+            Some(password) => Setup::default().password(password),
+            None => Setup::default(),
+        }
+    }
+
+    /// A sentinel of the master that is found on this port.
+    pub(crate) async fn sentinel(&self, port: u16, down_after: Duration) -> RedisServer {
+        let setup = match self.sentinels {
+            Some(password) => Setup::default().password(password),
+            None => Setup::default(),
+        };
+        setup
+            .watches(Watched {
+                name: MASTER,
+                port,
+                password: self.servers.map(str::to_owned),
+                down_after,
+            })
+            .start()
+            .await
+    }
+}
+
+impl Deployment {
+    /// One whose sentinels leave the master alone. They find it on another port
+    /// than its own if `master_port` says so.
+    pub(crate) async fn calm(passwords: &Passwords, master_port: impl FnOnce(u16) -> u16) -> Self {
+        let master = passwords.server().start().await;
+        let port = master.port();
+        let replica = async || passwords.server().replica_of(port).start().await;
+        let watched = master_port(port);
+        let sentinel = async || passwords.sentinel(watched, LONG).await;
+        let (first, second, a, b, c) =
+            tokio::join!(replica(), replica(), sentinel(), sentinel(), sentinel());
+        Self {
+            servers: vec![master, first, second],
+            sentinels: vec![a, b, c],
+        }
+    }
+
+    /// One that is ready to replace its master as soon as that is silent.
+    pub(crate) async fn watchful() -> Self {
+        let passwords = Passwords::default();
+        let master = passwords.server().start().await;
+        let port = master.port();
+        let replica = async || passwords.server().replica_of(port).start().await;
+        let (first, second) = tokio::join!(replica(), replica());
+        replicated(&master, 2).await;
+        let sentinel = async || {
+            let sentinel = passwords.sentinel(port, SHORT).await;
+            // What it does every second or ten, so that no test waits for that.
+            let periods = [
+                "publish-period",
+                "200",
+                "ask-period",
+                "200",
+                "info-period",
+                "1000",
+            ];
+            let command = [&["SENTINEL", "DEBUG"], &periods[..]].concat();
+            sentinel.command::<()>(&command).await;
+            sentinel
+        };
+        let (a, b, c) = tokio::join!(sentinel(), sentinel(), sentinel());
+        let all = Self {
+            servers: vec![master, first, second],
+            sentinels: vec![a, b, c],
+        };
+        for sentinel in &all.sentinels {
+            eventually("a sentinel knows all others", async || {
+                let known: HashMap<String, String> =
+                    sentinel.command(&["SENTINEL", "MASTER", MASTER]).await;
+                (known["num-slaves"] == "2" && known["num-other-sentinels"] == "2").then_some(())
+            })
+            .await;
+        }
+        all
+    }
+
+    /// Where clients find it; `more` stands behind the name of the master.
+    pub(crate) fn url(&self, more: &str) -> String {
+        url(
+            "",
+            &self
+                .sentinels
+                .iter()
+                .map(RedisServer::port)
+                .collect::<Vec<_>>(),
+            more,
+        )
+    }
+
+    /// The server that most sentinels call the master, if they agree and it
+    /// agrees.
+    pub(crate) async fn master(&self) -> Option<&RedisServer> {
+        let mut votes = HashMap::<u16, usize>::new();
+        for sentinel in &self.sentinels {
+            let (_, port): (String, u16) = sentinel
+                .command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER])
+                .await;
+            *votes.entry(port).or_default() += 1;
+        }
+        let (port, _) = votes.into_iter().find(|(_, votes)| *votes == 3)?;
+        let master = self.servers.iter().find(|server| server.port() == port)?;
+        let role: Vec<redis::Value> = master.try_command(&["ROLE"]).await?;
+        let is_master = role.first() == Some(&redis::Value::BulkString(b"master".into()));
+        is_master.then_some(master)
+    }
+
+    /// Waits until another than the first server is the master.
+    pub(crate) async fn failed_over(&self) -> &RedisServer {
+        eventually("another is the master", async || {
+            let master = self.master().await?;
+            (master.port() != self.servers[0].port()).then_some(master)
+        })
+        .await
+    }
+}
+
+/// Waits until so many replicas follow this master.
+pub(crate) async fn replicated(master: &RedisServer, replicas: usize) {
+    let online = async || {
+        let info: String = master.command(&["INFO", "replication"]).await;
+        info.matches("state=online").count()
+    };
+    until("the replicas follow", online, |&online| online >= replicas).await;
+}
+
+/// A URL of sentinels on these ports. `login` ends in an `@`, if there is one.
+pub(crate) fn url(login: &str, ports: &[u16], more: &str) -> String {
+    let hosts: Vec<_> = ports
+        .iter()
+        .map(|port| format!("127.0.0.1:{port}"))
+        .collect();
+    format!("redis+sentinel://{login}{}/{MASTER}{more}", hosts.join(","))
+}
