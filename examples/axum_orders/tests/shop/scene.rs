@@ -35,7 +35,7 @@ pub(crate) struct Scene {
 
 pub(crate) enum Store {
     Memory(Memory),
-    Redis(RedisServer),
+    Redis(Box<RedisServer>),
 }
 
 impl Store {
@@ -120,7 +120,7 @@ impl Scene {
         let table = redis::Table::connect(&url, "mugs").await.expect("Redis");
         let bank = InRedis::connect(&url, "mugs", Duration::ZERO).await;
         let bank = Arc::new(bank.expect("Redis"));
-        Self::set(Store::Redis(server), Arc::new(table), bank).await
+        Self::set(Store::Redis(Box::new(server)), Arc::new(table), bank).await
     }
 
     async fn set(store: Store, table: Arc<dyn Table>, bank: Arc<dyn Bank>) -> Self {
