@@ -221,9 +221,9 @@ impl<'a> Acquisition<'a> {
     /// last heard of; but long enough for a new connection in any case.
     fn give_more_time(&mut self) {
         let timeout = self.core.shared.connector.settings.request_timeout;
-        let deadline = Deadline::from(self.core.shared.waiters.last_heard(), timeout)
-            .max(Deadline::after(timeout / 4));
-        self.call.restart(deadline);
+        let heard = self.core.shared.waiters.last_heard();
+        let deadline = Deadline::from(heard, timeout).max(Deadline::after(timeout / 4));
+        self.call.restart(heard, deadline);
     }
 }
 

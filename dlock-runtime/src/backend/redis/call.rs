@@ -27,6 +27,7 @@ pub(super) struct Call<'a> {
     lane: Arc<Lane>,
     deadline: Deadline,
     backoff: Backoff,
+    /// Since when there is no answer.
     started: Instant,
     /// Why the last attempt came to nothing.
     failure: Option<BackendError>,
@@ -45,10 +46,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Begins anew, with another deadline.
-    pub(super) fn restart(&mut self, deadline: Deadline) {
+    /// Begins anew, with another deadline. `heard` is when the server was last
+    /// known to answer.
+    pub(super) fn restart(&mut self, heard: Instant, deadline: Deadline) {
         *self = Self {
             deadline,
+            started: heard,
             ..Self::new(self.connector, Arc::clone(&self.lane))
         };
     }
