@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use crate::backend::{Mode, TokenTier};
+use crate::backend::{Capabilities, MIN_TTL, Mode, TokenTier};
 use crate::error::LockError;
 use crate::gate::{Entry, Refusal, Whereabouts};
 use crate::hold::{HeldLock, Hold, Stake, Tenure};
@@ -283,15 +283,8 @@ impl LockManager {
                 "the {store} store has no read locks; use mode \"write\""
             )));
         }
-        if options.fenced && capabilities.tokens != TokenTier::Strict {
-            return Err(unsupported(format!(
-                "`fenced` needs tokens that never go back, and those of this {store} store are \
-                 {}; see the store's page for how to set it up, or use another store",
-                match capabilities.tokens {
-                    TokenTier::None => "missing",
-                    _ => "best effort",
-                }
-            )));
+        if options.fenced {
+            check_fenced(&capabilities).map_err(unsupported)?;
         }
         let ttl = options.ttl.unwrap_or(self.ttl());
         check_ttl(ttl, capabilities.min_ttl, store)?;
@@ -310,8 +303,27 @@ impl LockManager {
     }
 }
 
+/// Says what to do about tokens that are not strict.
+pub(crate) fn check_fenced(capabilities: &Capabilities) -> Result<(), String> {
+    let tokens = match capabilities.tokens {
+        TokenTier::Strict => return Ok(()),
+        TokenTier::BestEffort => "best effort",
+        TokenTier::None => "missing",
+    };
+    let remedy = match capabilities.strict_with {
+        "" => "use another store".to_owned(),
+        settings => format!("set {settings}, or use another store"),
+    };
+    let store = capabilities.name;
+    Err(format!(
+        "`fenced` needs tokens that never go back, and those of this {store} store are {tokens}; \
+         {remedy}"
+    ))
+}
+
 /// Refuses a ttl that a store cannot keep.
 pub(crate) fn check_ttl(ttl: Duration, least: Duration, store: &str) -> Result<(), LockError> {
+    let least = least.max(MIN_TTL);
     if ttl < least {
         return Err(LockError::config(
             "ttl",
@@ -325,4 +337,19 @@ pub(crate) fn check_ttl(ttl: Duration, least: Duration, store: &str) -> Result<(
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_store_goes_below_what_the_attribute_allows() {
+        let shorter = MIN_TTL - Duration::from_millis(1);
+        for least in [Duration::ZERO, MIN_TTL] {
+            let error = check_ttl(shorter, least, "any").expect_err("too short");
+            assert!(error.to_string().contains("10ms"), "{error}");
+            assert!(check_ttl(MIN_TTL, least, "any").is_ok());
+        }
+    }
 }

@@ -115,10 +115,14 @@ pub enum LockError {
         reason: String,
     },
 
-    /// A lock was asked for before `dlock::init`.
+    /// A lock was asked for before `dlock::init`, and outside of
+    /// [`LockManager::scope`](crate::LockManager::scope). A spawned task is
+    /// outside, unless its future went through
+    /// [`in_lock_scope`](crate::LockScopeExt::in_lock_scope).
     #[error(
         "lock `{key}`: dlock is not initialised; call `dlock::init(config).await` at start-up, \
-         or run inside `LockManager::scope`"
+         or run inside `LockManager::scope`, which a spawned task leaves unless its future goes \
+         through `in_lock_scope()`"
     )]
     #[non_exhaustive]
     NotInitialized {

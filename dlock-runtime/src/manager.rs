@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backend::{BackendError, Capabilities, LockInfo, TokenTier};
+use crate::backend::{BackendError, Capabilities, LockInfo};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::error::LockError;
@@ -100,14 +100,13 @@ impl LockManager {
         // From here on, dropping it stops the backend.
         let leases = Arc::new(Leases::new(backend, executor));
         crate::acquire::check_ttl(settings.ttl, capabilities.min_ttl, name)?;
-        if settings.fenced && capabilities.tokens != TokenTier::Strict {
-            return Err(LockError::Unsupported {
-                subject: "connecting".to_owned(),
-                reason: format!(
-                    "the configuration asks for fenced locks, and the tokens of this {name} \
-                     store are not strict; see the store's page for how to set it up"
-                ),
-            });
+        if settings.fenced {
+            crate::acquire::check_fenced(&capabilities).map_err(|reason| {
+                LockError::Unsupported {
+                    subject: "connecting".to_owned(),
+                    reason,
+                }
+            })?;
         }
         Ok(Self {
             inner: Arc::new(Inner {

@@ -17,10 +17,18 @@ async fn connect(server: &RedisServer) -> LockManager {
 #[tokio::test]
 async fn tokens_are_strict_where_redis_keeps_every_write() {
     let plain = RedisServer::start().await;
-    assert_eq!(
-        connect(&plain).await.capabilities().tokens,
-        TokenTier::BestEffort
-    );
+    let manager = connect(&plain).await;
+    assert_eq!(manager.capabilities().tokens, TokenTier::BestEffort);
+    let config = Config::from_url(&plain.url()).expect("a valid URL");
+    for refused in [
+        manager.lock("key").fenced(true).acquire().await.map(drop),
+        LockManager::connect(config.fenced(true)).await.map(drop),
+    ] {
+        let error = refused.expect_err("tokens that may go back").to_string();
+        for setting in ["`fenced`", "`appendonly yes`", "`appendfsync always`"] {
+            assert!(error.contains(setting), "{error}");
+        }
+    }
 
     let mut durable = Setup::default().append_only().start().await;
     let manager = connect(&durable).await;

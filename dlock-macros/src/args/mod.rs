@@ -54,7 +54,7 @@ impl<'a> Draft<'a> {
         let options = &mut self.options;
         match argument.name.to_string().as_str() {
             "key" => self.key = Some(Key::new(argument.value("\"stock:<sku>\"")?.clone())?),
-            "ttl" => options.ttl = Some(duration(argument)?),
+            "ttl" => options.ttl = Some(ttl(argument)?),
             "wait" => self.set_patience(argument, Patience::Wait)?,
             "try" => self.set_patience(argument, Patience::Try)?,
             "timeout" => self.set_patience(argument, Patience::Within(duration(argument)?))?,
@@ -112,6 +112,18 @@ impl<'a> Draft<'a> {
             krate,
         })
     }
+}
+
+/// What no store keeps, as `MIN_TTL` of the runtime says.
+const MIN_TTL: Duration = Duration::from_millis(10);
+
+fn ttl(argument: &Argument) -> syn::Result<Duration> {
+    let ttl = duration(argument)?;
+    if ttl < MIN_TTL {
+        let message = format!("no store keeps a lease of {ttl:?}; give at least `10ms`");
+        return Err(syn::Error::new_spanned(argument.value("\"30s\"")?, message));
+    }
+    Ok(ttl)
 }
 
 fn duration(argument: &Argument) -> syn::Result<Duration> {

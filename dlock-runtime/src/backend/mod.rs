@@ -88,6 +88,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// The shortest lease, whatever the store: less could not be renewed in time.
+/// The attribute refuses a shorter `ttl` when compiling.
+pub const MIN_TTL: Duration = Duration::from_millis(10);
+
 /// What a store can promise; the layers above and the conformance suite go by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -98,9 +102,12 @@ pub struct Capabilities {
     pub fair: bool,
     /// What its fencing tokens are worth.
     pub tokens: TokenTier,
+    /// What to set in the store to make its tokens strict, for messages;
+    /// empty if nothing does.
+    pub strict_with: &'static str,
     /// Knows [`Mode::Read`].
     pub read_write: bool,
-    /// The shortest lease it can keep.
+    /// The shortest lease it can keep; [`MIN_TTL`] if that is longer.
     pub min_ttl: Duration,
     /// The longest key it takes, in bytes, with the namespace.
     pub max_key_bytes: usize,
@@ -118,8 +125,9 @@ impl Capabilities {
             name,
             fair: false,
             tokens: TokenTier::None,
+            strict_with: "",
             read_write: false,
-            min_ttl: Duration::from_millis(10),
+            min_ttl: MIN_TTL,
             max_key_bytes: MAX_KEY_BYTES,
             local: false,
         }

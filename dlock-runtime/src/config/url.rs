@@ -23,16 +23,37 @@ const SCHEMES: &[(&str, &str)] = &[
     ("rediss+sentinel", "redis"),
 ];
 
+/// Schemes of stores that this version does not have.
+const LATER: &[&str] = &[
+    "redis+redlock",
+    "rediss+redlock",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+    "etcd",
+    "zookeeper",
+    "postgres",
+    "postgresql",
+    "mysql",
+    "sqlite",
+    "memcached",
+];
+
 impl StoreUrl {
     /// `setting` is where the URL comes from, for messages. They never show
     /// the URL itself, which may hold a password.
     pub(crate) fn parse(setting: &'static str, url: &str) -> Result<Self, LockError> {
-        let Some((scheme, rest)) = url.split_once(':') else {
+        // What a file or a shell has put around it.
+        let Some((scheme, rest)) = url.trim().split_once(':') else {
             return Err(LockError::config(
                 setting,
                 "not a URL; write for example redis://127.0.0.1:6379 or memory:",
             ));
         };
+        let scheme = &*scheme.to_ascii_lowercase();
+        #[cfg(feature = "redis")]
+        let url = &*format!("{scheme}:{rest}");
         match scheme {
             "memory" if rest.is_empty() => Ok(Self::Memory),
             "memory" => Err(LockError::config(
@@ -50,12 +71,12 @@ impl StoreUrl {
                 })?;
                 Ok(Self::Redis(Box::new(store)))
             }
-            _ => Err(LockError::config(setting, refuse(scheme))),
+            _ => Err(LockError::config(setting, refuse(scheme, rest))),
         }
     }
 }
 
-fn refuse(scheme: &str) -> String {
+fn refuse(scheme: &str, rest: &str) -> String {
     if let Some((_, feature)) = SCHEMES.iter().find(|(known, _)| *known == scheme) {
         return format!(
             "`{scheme}:` needs the cargo feature `{feature}`; turn it on: \
@@ -65,8 +86,31 @@ fn refuse(scheme: &str) -> String {
     let known: Vec<_> = std::iter::once("memory:".to_owned())
         .chain(SCHEMES.iter().map(|(scheme, _)| format!("{scheme}://")))
         .collect();
+    let known = known.join(", ");
+    if LATER.contains(&scheme) {
+        return format!("this version of dlock has no `{scheme}:` store; it has {known}");
+    }
+    if is_port(rest) {
+        let meant = if is_host(scheme) {
+            format!("did you mean redis://{scheme}:{rest}")
+        } else {
+            "did you mean redis:// and then the host".to_owned()
+        };
+        return format!("it has no scheme; {meant}? dlock knows {known}");
+    }
     // What stands before the colon may be a password if the scheme is missing.
-    format!("its scheme is unknown; dlock knows {}", known.join(", "))
+    format!("its scheme is unknown; dlock knows {known}")
+}
+
+/// Whether this is what comes behind a host, `6379` or `6379/0`.
+fn is_port(rest: &str) -> bool {
+    let (port, database) = rest.split_once('/').unwrap_or((rest, ""));
+    port.parse::<u16>().is_ok() && database.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Whether this is surely a host, and no password.
+fn is_host(text: &str) -> bool {
+    text == "localhost" || text.parse::<std::net::Ipv4Addr>().is_ok()
 }
 
 impl StoreUrl {
@@ -88,5 +132,68 @@ impl fmt::Debug for StoreUrl {
             #[cfg(feature = "redis")]
             Self::Redis(store) => fmt::Debug::fmt(store, f),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(url: &str) -> String {
+        let error = StoreUrl::parse("store URL", url).expect_err("no such store");
+        assert!(
+            matches!(error, LockError::Config { .. }),
+            "{url}: {error:?}"
+        );
+        error.to_string()
+    }
+
+    #[test]
+    fn what_is_around_the_url_and_the_case_of_its_scheme_make_no_difference() {
+        for url in [" memory:", "memory:\n", "MEMORY:", "Memory: "] {
+            let store = StoreUrl::parse("store URL", url).expect(url);
+            assert_eq!(format!("{store:?}"), "memory:");
+        }
+        #[cfg(feature = "redis")]
+        for url in ["\tREDIS://User@Host:1/2\r\n", "Redis://User@Host:1/2"] {
+            let store = StoreUrl::parse("store URL", url).expect(url);
+            let plain = StoreUrl::parse("store URL", "redis://User@Host:1/2").expect("plain");
+            assert_eq!(format!("{store:?}"), format!("{plain:?}"));
+        }
+    }
+
+    #[test]
+    fn a_host_without_a_scheme_is_told_the_scheme() {
+        for url in ["localhost:6379", "127.0.0.1:6380/3", " LOCALHOST:6379 "] {
+            let meant = format!("did you mean redis://{}?", url.trim().to_lowercase());
+            let error = refusal(url);
+            assert!(error.contains(&meant), "{error}");
+        }
+        // It may be a host, or a password.
+        let error = refusal("hunter2:6379");
+        assert!(error.contains("redis:// and then the host"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+        for url in [
+            "hunter2:",
+            "hunter2:host",
+            "hunter2:6379/a",
+            "hunter2:99999",
+        ] {
+            let error = refusal(url);
+            assert!(error.contains("its scheme is unknown"), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_store_of_another_version_is_not_called_unknown() {
+        for scheme in LATER {
+            let error = refusal(&format!("{scheme}://user:hunter2@host"));
+            assert!(error.contains(&format!("no `{scheme}:` store")), "{error}");
+            assert!(error.contains("memory:, redis://"), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+            assert!(SCHEMES.iter().all(|(known, _)| known != scheme), "{scheme}");
+        }
+        assert!(refusal("SQLite:locks.db").contains("no `sqlite:` store"));
     }
 }

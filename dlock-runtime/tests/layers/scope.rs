@@ -54,6 +54,25 @@ async fn a_spawned_task_queues_unless_in_lock_scope() {
     manager.scope(lock("k").run(body)).await.expect("free");
 }
 
+/// The global manager is not there, as in a test of a service.
+#[tokio::test(start_paused = true)]
+async fn a_spawned_task_that_left_its_manager_is_told_how_to_keep_it() {
+    let (_, manager) = manager().await;
+    let child = || lock("k").run(async {});
+    let body = async {
+        let left = tokio::spawn(child()).await.expect("ends");
+        let error = left.expect_err("no manager");
+        assert!(
+            matches!(error, LockError::NotInitialized { .. }),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("`in_lock_scope()`"), "{error}");
+        let kept = tokio::spawn(child().in_lock_scope()).await;
+        kept.expect("ends").expect("free");
+    };
+    manager.scope(body).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_right_to_reenter_ends_with_the_lock() {
     let (_, manager) = manager().await;

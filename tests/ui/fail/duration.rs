@@ -30,4 +30,9 @@ async fn overflow() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "stock", ttl = "9ms")]
+async fn shorter_than_any_lease() -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}

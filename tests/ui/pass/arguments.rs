@@ -23,6 +23,11 @@ async fn all(id: u32) -> String {
     format!("{id} {}", held())
 }
 
+#[distributed_lock(key = "shortest", ttl = "10ms")]
+async fn shortest() -> Result<String, LockError> {
+    Ok(held())
+}
+
 #[distributed_lock(key = "one", wait)]
 async fn wait() -> Result<(), LockError> {
     Ok(())
@@ -46,6 +51,11 @@ async fn read() -> Result<(), LockError> {
 #[tokio::test]
 async fn all_at_once() {
     assert_eq!(alone(all(3)).await, "3 all:3");
+}
+
+#[tokio::test]
+async fn the_shortest_ttl_is_one_that_the_runtime_keeps() {
+    assert_eq!(alone(shortest()).await.expect("free"), "shortest");
 }
 
 #[tokio::test]

@@ -9,7 +9,6 @@ mod faults;
 mod store;
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
@@ -141,7 +140,6 @@ impl Backend for Memory {
         capabilities.fair = true;
         capabilities.tokens = TokenTier::Strict;
         capabilities.read_write = true;
-        capabilities.min_ttl = Duration::from_millis(10);
         capabilities.local = true;
         capabilities
     }

@@ -143,8 +143,9 @@ impl Backend for Redis {
         Capabilities {
             fair: true,
             tokens,
+            strict_with: "`appendonly yes` and `appendfsync always` (and let dlock's user read \
+                          them, with `CONFIG GET`)",
             read_write: true,
-            min_ttl: Duration::from_millis(10),
             ..Capabilities::new("redis")
         }
     }
