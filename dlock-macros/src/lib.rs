@@ -39,7 +39,7 @@ use proc_macro::TokenStream;
 /// | `key = "a:<expr>:b"` | a template: each `<…>` holds a Rust expression over the arguments (`<sku>`, `<self.shop>`, `<order.lines[0].id>`, `<id.as_str()>`), shown with `Display`; `<<` is a literal `<`; braces are plain text | required |
 /// | `key = expr` | any expression that makes a key (`impl Into<LockKey>`) | |
 /// | `key = ["a:<from>", "a:<to>"]` | several keys as one: sorted, duplicates folded, all or nothing | |
-/// | `ttl = "30s"` | the lease (`ms`, `s`, `m`, `h`, and sums such as `1m30s`) | the configuration's |
+/// | `ttl = "30s"` | the lease (`ms`, `s`, `m`, `h`, and sums such as `1m30s`; at least `10ms`) | the configuration's |
 /// | `wait`, `try` or `timeout = "5s"` | wait for the lock; give up at once; give up after that time | the configuration's, else `wait` |
 /// | `mode = "read"` or `"write"` | shared or exclusive | `"write"` |
 /// | `renew = false` | a fixed lease: the body must end within `ttl` | renewed |

@@ -77,7 +77,8 @@ impl LockRequest {
     }
 
     /// How long the lease lasts unless it is renewed, and thus how soon others
-    /// get the lock when this process dies.
+    /// get the lock when this process dies. At least
+    /// [`MIN_TTL`](crate::backend::MIN_TTL).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options.ttl = Some(ttl);
         self
