@@ -27,8 +27,6 @@ const SCHEMES: &[(&str, &str)] = &[
 const LATER: &[&str] = &[
     "redis+redlock",
     "rediss+redlock",
-    "redis+sentinel",
-    "rediss+sentinel",
     "redis+cluster",
     "rediss+cluster",
     "etcd",

@@ -140,11 +140,18 @@ impl Backend for Redis {
             .core
             .get()
             .map_or(TokenTier::BestEffort, |core| core.tokens);
+        let strict_with = match self.settings.sentinels() {
+            None => {
+                "`appendonly yes` and `appendfsync always` (and let dlock's user read them, with \
+                 `CONFIG GET`)"
+            }
+            // A failover may take a replica that lacks the last of them.
+            Some(_) => "",
+        };
         Capabilities {
             fair: true,
             tokens,
-            strict_with: "`appendonly yes` and `appendfsync always` (and let dlock's user read \
-                          them, with `CONFIG GET`)",
+            strict_with,
             read_write: true,
             ..Capabilities::new("redis")
         }
