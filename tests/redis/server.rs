@@ -93,10 +93,66 @@ async fn a_lock_is_a_key_with_a_ttl() {
     guard.release().await.expect("the release");
     let exists: u32 = server.command(&["EXISTS", &lock_name("stock:42")]).await;
     assert_eq!(exists, 0);
-    // Of what is left, only the counter of all tokens stays for good.
-    for key in server.keys().await {
-        let ttl: i64 = server.command(&["PTTL", &key]).await;
-        assert!(ttl != -1 || key == "dlock:token", "`{key}` never goes");
+    all_but_the_counter_expire(&server).await;
+}
+
+/// Only the counter of all tokens stays for good. Returns the other keys.
+async fn all_but_the_counter_expire(server: &RedisServer) -> Vec<String> {
+    let mut keys = server.keys().await;
+    keys.retain(|key| key != "dlock:token");
+    for key in &keys {
+        let ttl: i64 = server.command(&["PTTL", key]).await;
+        assert!(ttl != -1, "`{key}` never goes");
+    }
+    keys
+}
+
+/// Whoever dies, and whenever: nothing that dlock has in Redis needs anybody to
+/// remove it.
+#[tokio::test]
+async fn all_that_a_lock_needs_expires() {
+    let server = RedisServer::start().await;
+    let managers = [
+        connect(&server).await,
+        connect(&server).await,
+        connect(&server).await,
+    ];
+    let ask = |manager: &LockManager, read: bool| {
+        let request = manager.lock("key");
+        if read { request.read() } else { request }
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    for reads in [
+        [false, false, true],
+        [true, true, false],
+        [true, false, true],
+    ] {
+        let mut asking: Vec<_> = managers
+            .iter()
+            .zip(reads)
+            .map(|(manager, read)| Box::pin(ask(manager, read).acquire()))
+            .collect();
+        let mut had = Vec::new();
+        for (index, request) in asking.iter_mut().enumerate() {
+            // Each in its turn: had, or waiting in the queue.
+            let known = async || {
+                let lock = managers[0].inspect("key").await.expect("inspect");
+                lock.map_or(0, |lock| lock.holders.len() + lock.waiters)
+            };
+            tokio::select! {
+                guard = &mut *request => had.push(guard.expect("the lock")),
+                _ = until("it is known", known, |&count| count == index + 1) => {}
+            }
+            seen.extend(all_but_the_counter_expire(&server).await);
+        }
+        drop((asking, had));
+        let left = async || managers[0].inspect("key").await.expect("inspect");
+        until("it is free", left, Option::is_none).await;
+    }
+    // It has looked at what it is about.
+    for part in ["", ":queue", ":readers"] {
+        let key = format!("{}{part}", lock_name("key"));
+        assert!(seen.contains(&key), "{seen:?}");
     }
 }
 
