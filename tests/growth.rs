@@ -89,7 +89,7 @@ impl<T: AsyncFn(&str)> Contenders<T> {
             for number in numbers.by_ref().take(count) {
                 let key = format!("key:{number}");
                 within(HANG, self.use_up(&key)).await.expect("the lock");
-                if number % 16 == 0 {
+                if number % 4 == 0 {
                     self.use_in_another_runtime(number).await;
                 }
             }
@@ -110,12 +110,14 @@ impl<T: AsyncFn(&str)> Contenders<T> {
         .await;
     }
 
-    /// As in a service that makes a runtime for each of its jobs.
+    /// As in a service that makes a runtime for each of its jobs. Its time is
+    /// paused, or `memory:` would keep its leases elsewhere.
     async fn use_in_another_runtime(&self, number: usize) {
         let manager = self.one.clone();
         let thread = tokio::task::spawn_blocking(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
+                .start_paused(true)
                 .build()
                 .expect("a runtime");
             runtime.block_on(manager.lock(format!("other:{number}")).run(async {}))
