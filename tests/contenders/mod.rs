@@ -89,6 +89,13 @@ impl<S: Shared> Scene<S> {
         until(&format!("{worker} is inside"), inside, |&inside| inside).await;
     }
 
+    /// Waits until `worker` has got in `count` more times.
+    pub(crate) async fn adds(&self, worker: &str, count: usize) {
+        let writes = async || self.resource.history().writes_of(worker);
+        let before = writes().await;
+        until("it goes on", writes, |&now| now >= before + count).await;
+    }
+
     /// Waits until others have got in `count` more times.
     pub(crate) async fn others_add(&self, worker: &str, count: usize) {
         let others = async || {

@@ -10,6 +10,9 @@ mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod failover;
+mod naming;
+
 use dlock::Config;
 
 use conformance::{Store, conformance};

@@ -12,8 +12,8 @@ pub(crate) const MASTER: &str = "mymaster";
 /// replaced.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
-/// The same where it is.
-pub(crate) const SHORT: Duration = Duration::from_millis(700);
+/// The same where it is: a busy machine must not be taken for a dead master.
+pub(crate) const SHORT: Duration = Duration::from_millis(1_500);
 
 /// Three servers and three sentinels.
 #[derive(Debug)]
@@ -142,13 +142,27 @@ impl Deployment {
         is_master.then_some(master)
     }
 
-    /// Waits until another than the first server is the master.
-    pub(crate) async fn failed_over(&self) -> &RedisServer {
+    /// Waits until another than the one on this port is the master.
+    pub(crate) async fn failed_over(&self, from: u16) -> &RedisServer {
         eventually("another is the master", async || {
             let master = self.master().await?;
-            (master.port() != self.servers[0].port()).then_some(master)
+            (master.port() != from).then_some(master)
         })
         .await
+    }
+
+    /// Kills the master, and waits until another is.
+    pub(crate) async fn fail_over(&mut self) -> &RedisServer {
+        let master = eventually("there is a master", async || {
+            self.master().await.map(RedisServer::port)
+        })
+        .await;
+        for server in &mut self.servers {
+            if server.port() == master {
+                server.kill();
+            }
+        }
+        self.failed_over(master).await
     }
 }
 

@@ -6,6 +6,7 @@
 //! an answer that was lost and a lock held by somebody else look the same to it.
 //! So it is sent once at most, and its lost answer is asked for by script.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use redis::{ServerError, Value};
@@ -186,6 +187,8 @@ impl<'a> Acquisition<'a> {
             // The counter has lost what it was when this connection was made.
             first = Box::pin(self.draw_again(connection)).await?;
         }
+        let highest = &self.core.shared.connector.highest_token;
+        highest.fetch_max(first + (TOKENS_PER_GRANT - 1), Ordering::Relaxed);
         let trace = std::mem::take(&mut self.trace);
         if let Some(sent_at) = trace.unanswered {
             self.core.suspects.add(self.request, sent_at);

@@ -298,6 +298,8 @@ fn new_backoff() -> Backoff {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use super::super::clock::Clock;
     use super::super::settings::Settings;
     use super::*;
@@ -319,6 +321,7 @@ mod tests {
                 place: settings.place(),
                 settings,
                 clock: Clock::of_this_runtime().expect("a runtime"),
+                highest_token: AtomicU64::new(0),
             }))
         };
         let lanes = || connections.lanes.read().expect("no panic").len();

@@ -1,6 +1,7 @@
 //! One connection to the server, from the socket to the first usable command.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
@@ -25,6 +26,9 @@ pub(super) struct Connector {
     pub(super) settings: Settings,
     pub(super) place: Place,
     pub(super) clock: Clock,
+    /// The highest token that was had. A server that has lost its last writes,
+    /// or has replaced one that did not pass them on, is told of it.
+    pub(super) highest_token: AtomicU64,
 }
 
 /// What the messages that come over a connection are for.
@@ -102,6 +106,7 @@ impl Connector {
                 .await
                 .map_err(unreachable)?;
         let mut driver: Driver = Box::pin(driver);
+        let lowest = self.highest_token.load(Ordering::Relaxed);
         let set_up = async {
             if self.settings.sentinels().is_some() {
                 check_role(&mut multiplexed, place).await?;
@@ -113,7 +118,7 @@ impl Connector {
                     .map_err(unreachable)?;
             }
             let floor = multiplexed
-                .send_packed_command(&commands::lift_tokens(0))
+                .send_packed_command(&commands::lift_tokens(lowest))
                 .await
                 .map_err(unreachable)?;
             match floor {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use redis::Value;
 
@@ -46,6 +47,7 @@ impl Core {
             settings,
             place,
             clock,
+            highest_token: AtomicU64::new(0),
         });
         let connections = Connections::new(Arc::clone(&connector));
         let process = Process::unique();

@@ -194,10 +194,15 @@ impl Place {
                 text if text.contains("nknown command")
                     || text.contains("nknown Redis command") =>
                 {
-                    (
-                        Config,
-                        "dlock needs Redis 6.2 or later, with no command renamed",
-                    )
+                    match self.server {
+                        Server::Sentinel(_) => {
+                            (Config, "it is no sentinel, whose port is 26379 as a rule")
+                        }
+                        _ => (
+                            Config,
+                            "dlock needs Redis 6.2 or later, with no command renamed",
+                        ),
+                    }
                 }
                 text if text.contains("max number of clients") => {
                     (Unavailable, "raise its maxclients")

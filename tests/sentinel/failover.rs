@@ -1,0 +1,290 @@
+//! The master is replaced while its locks are held and waited for.
+
+use std::time::Duration;
+
+use dlock::backend::TokenTier;
+use dlock::{Config, LockError, LockManager};
+
+use crate::conformance::Store;
+use crate::contenders::{ENDLESS, Scene, Shared, all_end_well};
+use crate::support::redis::RedisServer;
+use crate::support::sentinel::{Deployment, MASTER};
+use crate::support::wait::{HANG, eventually, until, within};
+
+/// Longer than a failover takes here.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// A deployment that replaces its master.
+struct Watchful {
+    deployment: Deployment,
+    url: String,
+}
+
+impl Watchful {
+    async fn start(more: &str) -> Self {
+        let deployment = Deployment::watchful().await;
+        let url = deployment.url(more);
+        Self { deployment, url }
+    }
+
+    async fn connect(&self) -> LockManager {
+        let config = self.config().request_timeout(PATIENCE);
+        LockManager::connect(config).await.expect("a connection")
+    }
+
+    fn first(&self) -> &RedisServer {
+        &self.deployment.servers[0]
+    }
+}
+
+impl Store for Watchful {
+    async fn start() -> Self {
+        Self::start("").await
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.url).expect("a valid URL")
+    }
+
+    async fn take_away(&self, _: &str) {
+        unreachable!("for the conformance suite only");
+    }
+
+    async fn set_outage(&self, _: bool) {
+        unreachable!("for the conformance suite only");
+    }
+
+    async fn restart(&mut self) -> bool {
+        false
+    }
+
+    async fn records(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl Shared for Watchful {
+    fn url(&self) -> String {
+        self.url.clone()
+    }
+}
+
+/// Whether a server has this lock.
+async fn has(server: &RedisServer, key: &str) -> bool {
+    let exists: u32 = server
+        .command(&["EXISTS", &format!("dlock:{{{key}}}")])
+        .await;
+    exists == 1
+}
+
+/// Several processes hold and wait while the master dies. Every call ends, all
+/// of them go on by themselves, and a holder whose lock did not reach the new
+/// master is told apart by its token.
+#[tokio::test]
+async fn processes_go_on_when_their_master_dies() {
+    const WORKERS: [&str; 3] = ["a", "b", "c"];
+    let mut scene = Scene::around(Watchful::start("").await);
+    let mut workers: Vec<_> = WORKERS
+        .map(|name| scene.worker("contend", name, 3, ENDLESS, true))
+        .into();
+    for _ in 0..2 {
+        scene.others_add("nobody", 30).await;
+        // From here on there may be two who hold the lock.
+        for name in WORKERS {
+            scene.resource.suspended(name);
+        }
+        scene.store.deployment.fail_over().await;
+        scene.others_add("nobody", 30).await;
+        for name in WORKERS {
+            scene.resource.resumed(name);
+        }
+    }
+    for name in WORKERS {
+        scene.adds(name, 3).await;
+    }
+    std::fs::write(scene.stop_sign(), "").expect("a file");
+    all_end_well(&mut workers).await;
+    scene.resource.history().check();
+    let judge = scene.judge().await;
+    until(
+        "nothing is left",
+        async || judge.list("").await.expect("list"),
+        Vec::is_empty,
+    )
+    .await;
+}
+
+/// What had reached the replica before its master died is kept: by its holder
+/// and in its waiters' order.
+#[tokio::test]
+async fn a_lease_and_its_waiters_go_along() {
+    let store = Watchful::start("").await;
+    let (holder, other) = (store.connect().await, store.connect().await);
+    assert_eq!(holder.capabilities().tokens, TokenTier::BestEffort);
+    let guard = holder
+        .lock("key")
+        .ttl(TTL)
+        .acquire()
+        .await
+        .expect("the lock");
+    let token = guard.token();
+    let waiting = tokio::spawn({
+        let other = other.clone();
+        async move { other.lock("key").acquire().await }
+    });
+    until(
+        "the other waits",
+        async || {
+            holder
+                .inspect("key")
+                .await
+                .expect("inspect")
+                .map_or(0, |lock| lock.waiters)
+        },
+        |&waiters| waiters == 1,
+    )
+    .await;
+    // What was written before this has arrived when it has.
+    let confirmed: u32 = {
+        let mut connection = store.first().connection().await;
+        let (_, confirmed): ((), u32) = redis::pipe()
+            .cmd("SET")
+            .arg("mark")
+            .arg(1)
+            .cmd("WAIT")
+            .arg(2)
+            .arg(0)
+            .query_async(&mut connection)
+            .await
+            .expect("answers");
+        confirmed
+    };
+    assert_eq!(confirmed, 2);
+    let mut store = store;
+    let master = store.deployment.fail_over().await;
+    assert!(has(master, "key").await);
+    assert!(guard.is_held());
+    within(HANG, guard.release()).await.expect("the release");
+    let next = within(HANG, waiting)
+        .await
+        .expect("no panic")
+        .expect("the lock");
+    assert!(next.token() > token);
+}
+
+/// A master that was replaced and does not know it, since its sentinels do not
+/// reach it: those who are connected to it do not go on with it.
+#[tokio::test]
+async fn a_master_that_does_not_know_is_left() {
+    let store = Watchful::start("").await;
+    let (manager, other) = (store.connect().await, store.connect().await);
+    let guard = manager
+        .lock("held")
+        .ttl(TTL)
+        .acquire()
+        .await
+        .expect("the lock");
+    let waiting = tokio::spawn({
+        let other = other.clone();
+        async move { other.lock("held").acquire().await }
+    });
+    // It will not do what sentinels tell one that was replaced.
+    let old = store.first();
+    old.command::<()>(&[
+        "ACL",
+        "SETUSER",
+        "default",
+        "-slaveof",
+        "-replicaof",
+        "-client|kill",
+    ])
+    .await;
+    store.deployment.sentinels[0]
+        .command::<()>(&["SENTINEL", "FAILOVER", MASTER])
+        .await;
+    let master = store.deployment.failed_over(old.port()).await;
+    let role: Vec<redis::Value> = old.command(&["ROLE"]).await;
+    assert_eq!(
+        role[0],
+        redis::Value::BulkString(b"master".into()),
+        "the test's own premise"
+    );
+
+    for manager in [&manager, &other] {
+        eventually("it locks at the new master", async || {
+            let guard = manager.lock("new").acquire().await.ok()?;
+            let there = has(master, "new").await;
+            guard.release().await.ok()?;
+            there.then_some(())
+        })
+        .await;
+    }
+    // The lock had gone along, or its holder hears that it is lost.
+    within(HANG, guard.release()).await.ok();
+    let waited = within(HANG, waiting).await.expect("no panic");
+    drop(waited.expect("the lock"));
+    let listened = async || {
+        old.command::<Vec<String>>(&["PUBSUB", "CHANNELS", "dlock:*"])
+            .await
+    };
+    until("nobody listens to the old one", listened, Vec::is_empty).await;
+}
+
+/// Some of the last tokens did not reach the new master, whose clock is behind:
+/// whoever has seen them is given greater ones.
+#[tokio::test]
+async fn tokens_rise_for_those_who_have_seen_the_last() {
+    let store = Watchful::start("").await;
+    let manager = store.connect().await;
+    let before = manager.lock("key").acquire().await.expect("the lock");
+    // As a clock that is an hour ahead would have made it.
+    let ahead = u64::from(before.token()) + 3_600_000_000;
+    store
+        .first()
+        .command::<()>(&["SET", "dlock:token", &ahead.to_string()])
+        .await;
+    before.release().await.expect("the release");
+    let before = manager.lock("key").acquire().await.expect("the lock");
+    assert!(u64::from(before.token()) > ahead);
+    let token = before.token();
+    before.release().await.expect("the release");
+    // The replicas never hear of it.
+    for replica in &store.deployment.servers[1..] {
+        replica
+            .command::<()>(&["CONFIG", "SET", "replica-read-only", "no"])
+            .await;
+        replica.command::<()>(&["SET", "dlock:token", "1"]).await;
+    }
+    let mut store = store;
+    store.deployment.fail_over().await;
+    let after = within(HANG, manager.lock("key").acquire())
+        .await
+        .expect("the lock");
+    assert!(after.token() > token, "{} after {token}", after.token());
+}
+
+/// The old master comes back as a replica; nothing changes for anybody.
+#[tokio::test]
+async fn a_master_that_comes_back_is_a_replica() {
+    let mut store = Watchful::start("").await;
+    let manager = store.connect().await;
+    manager.lock("key").run(async {}).await.expect("the lock");
+    store.deployment.fail_over().await;
+    within(HANG, manager.lock("key").run(async {}))
+        .await
+        .expect("the lock");
+    store.deployment.servers[0].restart().await;
+    let guard = manager.lock("key").acquire().await.expect("the lock");
+    eventually("it follows", async || {
+        let role: Vec<redis::Value> = store.first().try_command(&["ROLE"]).await?;
+        (role[0] == redis::Value::BulkString(b"slave".into())).then_some(())
+    })
+    .await;
+    assert!(guard.is_held());
+    let other = store.connect().await;
+    let busy = within(HANG, other.lock("key").try_acquire()).await;
+    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    guard.release().await.expect("the release");
+}
