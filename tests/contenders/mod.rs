@@ -259,8 +259,7 @@ pub(crate) async fn kills_and_pauses_at_random_moments_add_up<S: Shared>() {
         .into();
     for (number, name) in VICTIMS.into_iter().enumerate() {
         let mut victim = scene.worker("contend", name, 3, ENDLESS, number % 2 == 0);
-        let writes = async || scene.resource.history().writes_of(name);
-        until("the victim adds", writes, |&writes| writes > 2).await;
+        scene.adds(name, 3).await;
         tokio::time::sleep(Duration::from_micros(fastrand::u64(..5_000))).await;
         victim.pause();
         scene.resource.suspended(name);
