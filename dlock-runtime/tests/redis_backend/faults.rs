@@ -309,6 +309,25 @@ fn a_waiter_whom_no_message_can_reach_asks_by_itself() {
     });
 }
 
+/// Also when it comes between the first connection and its first answers.
+#[tokio::test]
+async fn a_cut_while_it_starts_is_made_up_for() {
+    let server = Server::start();
+    let proxy = Proxy::to(server.port);
+    for _ in 0..30 {
+        let redis = Redis::from_url(&proxy.url()).expect("a valid URL");
+        let cuts = async {
+            for _ in 0..10 {
+                proxy.cut();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let (started, ()) = tokio::join!(soon("the start", redis.start()), cuts);
+        started.expect("the backend starts");
+        redis.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn an_outage_is_reported_and_heals() {
     let mut server = Server::start();

@@ -4,12 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use redis::Value;
-
 use super::call::Call;
-use super::clock::{Clock, Deadline};
+use super::clock::Clock;
 use super::commands;
-use super::connections::{Connections, Lane, NoConnection};
+use super::connections::{Connections, Lane};
 use super::connector::{Connector, Listener};
 use super::errors;
 use super::hub::Hub;
@@ -91,31 +89,18 @@ impl Shared {
         let Connector {
             settings, place, ..
         } = &*self.connector;
-        let deadline = Deadline::after(settings.request_timeout);
-        let connection = self
-            .lane
-            .connection(deadline)
-            .await
-            .map_err(|none| match none {
-                NoConnection::Failed(error) => error,
-                NoConnection::TooLate => place.silent(settings.request_timeout),
-            })?;
         let names = ["appendonly", "appendfsync", "maxmemory", "maxmemory-policy"];
-        let commands = commands::pipeline(
-            std::iter::once(commands::test_message(self.process))
-                .chain(names.map(commands::setting)),
-        );
-        let mut answers = connection
-            .run_all(&commands, deadline)
-            .await
-            .map_err(|_| place.silent(settings.request_timeout))?
-            .into_iter();
-        if let Some(Value::ServerError(error)) = answers.next() {
-            return Err(place.refused(&error));
-        }
+        let mut call = Call::new(&self.connector, Arc::clone(&self.lane));
+        let build = |index: usize, _| match index.checked_sub(1) {
+            None => commands::test_message(self.process),
+            Some(setting) => commands::setting(names[setting]),
+        };
+        let answers = call.ask_all(1 + names.len(), |_| "", build).await;
+        let mut answers = answers.into_iter();
+        answers.next().transpose()?;
         // Servers that are rented out refuse `CONFIG`.
         let found: HashMap<String, String> = answers
-            .filter_map(|answer| redis::from_redis_value::<HashMap<_, _>>(answer).ok())
+            .filter_map(|answer| redis::from_redis_value::<HashMap<_, _>>(answer.ok()?.value).ok())
             .flatten()
             .collect();
         let is = |name: &str, value: &str| found.get(name).is_some_and(|found| found == value);
