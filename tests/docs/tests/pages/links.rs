@@ -1,5 +1,6 @@
 //! Links within the repository.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use crate::markdown::{pages, root};
@@ -31,6 +32,30 @@ fn every_link_leads_somewhere() {
         }
     }
     none_wrong(&wrong);
+}
+
+#[test]
+fn every_page_is_linked_from_another() {
+    let pages = pages();
+    let linked: BTreeSet<_> = pages
+        .iter()
+        .flat_map(|page| {
+            let links = page.links().into_iter();
+            let targets = links.filter_map(|link| {
+                let target = link.what.target;
+                let path = target.split('#').next()?;
+                Some(beside(&page.path, path))
+            });
+            let others = targets.filter(|target| Path::new(&page.path) != target);
+            others.collect::<Vec<_>>()
+        })
+        .collect();
+    let in_docs = pages.iter().filter(|page| page.path.starts_with("docs/"));
+    let alone = in_docs.filter(|page| !linked.contains(Path::new(&page.path)));
+    let alone: Vec<_> = alone
+        .map(|page| format!("nothing leads to {}", page.path))
+        .collect();
+    none_wrong(&alone);
 }
 
 /// The path, from the root, of what a page calls `target`.
