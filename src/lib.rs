@@ -128,6 +128,10 @@
 //! }
 //! ```
 //!
+//! Locks that are taken one under the other, in opposite orders, can deadlock.
+//! In debug builds a warning says so before it happens; see
+//! [`Config::detect_lock_order`].
+//!
 //! # Readers and writers
 //!
 //! `mode = "read"` shares the lock with other readers. Both wait in one queue, so
