@@ -280,6 +280,36 @@ async fn a_waiter_who_does_not_answer_is_not_waited_for_long() {
     release(&redis, &request).await;
 }
 
+/// Their connections stay open, as those of a machine that went down do: each
+/// is granted the lock, until none of them counts as alive.
+#[tokio::test]
+async fn many_who_died_together_are_not_waited_for_one_by_one() {
+    const DEAD: usize = 20;
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let (holder, request) = (write("a"), write("a"));
+    take(&redis, &holder).await;
+    // What a waiter leaves at the server when it asks.
+    let mut listening = server.connection();
+    let mut listening = listening.as_pubsub();
+    for dead in 1..=DEAD {
+        let process = format!("dead.{dead:x}");
+        listening
+            .subscribe(format!("dlock:wake:{process}"))
+            .unwrap();
+        server.run::<()>(&["SET", &format!("dlock:alive:{process}"), "1", "PX", "8000"]);
+        let entry = format!("w:dead.{dead:x}:60000:{process}");
+        server.run::<u64>(&["RPUSH", "dlock:{a}:queue", &entry]);
+    }
+    let waiter = wait(&redis, &request);
+    queued(&server, "a", DEAD + 1).await;
+    release(&redis, &holder).await;
+    assert!(lock_value(&server, "a").starts_with("w:dead."));
+    // One by one they would take twice as long as a test may.
+    soon("the waiter", waiter).await.unwrap();
+    release(&redis, &request).await;
+}
+
 /// `SIGKILL` while waiting: the connection is closed at once, and with it the
 /// place is passed over.
 #[tokio::test]
