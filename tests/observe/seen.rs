@@ -3,6 +3,7 @@
 //! there is one of each collector in a process.
 
 mod collector;
+mod ends;
 mod labels;
 mod losses;
 mod outcomes;

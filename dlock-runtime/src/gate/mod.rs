@@ -23,14 +23,14 @@ use tokio::runtime;
 pub(crate) use turn::Turn;
 
 use crate::backend::{BackendError, Mode, Progress, Request};
-use crate::lease::{Leases, OwnedLease};
+use crate::lease::{Answer, Leases, OwnedLease};
 use crate::observe::{self, Section};
 
 /// A request that waits in the store's queue. It belongs to the gate and not
 /// to the task that polls it: when that task is dropped, the next one goes on
 /// polling, and the place is kept.
 struct StorePlace {
-    request: Pin<Box<dyn Future<Output = Result<OwnedLease, BackendError>> + Send>>,
+    request: Pin<Box<dyn Future<Output = Answer> + Send>>,
     /// Where it was begun. Its timers and connections are of that runtime, and
     /// of no use when that has ended: elsewhere, the place is given up.
     runtime: runtime::Id,
@@ -265,7 +265,7 @@ impl Baton {
         let leases = &self.gate.leases;
         let place = self.place.get_or_insert_with(|| {
             let leases = Arc::clone(leases);
-            let request = Box::pin(async move { leases.acquire(request, section).await });
+            let request = Box::pin(async move { leases.wait(request).await });
             StorePlace {
                 request,
                 runtime: here,
@@ -273,7 +273,7 @@ impl Baton {
         });
         let answer = place.request.as_mut().await;
         self.place = None;
-        answer
+        leases.answered(answer, section)
     }
 
     /// A fresh lease serves those who queue now, up to the limit: whoever

@@ -48,6 +48,9 @@ struct Due {
     renewals: Vec<Arc<Lease>>,
     /// Leases whose deadline has passed.
     ended: Vec<Arc<Lease>>,
+    /// Leases that ended before, to be dropped outside of the lock: the last to
+    /// know one closes its span.
+    over: Vec<Arc<Lease>>,
     next: Option<Instant>,
 }
 
@@ -150,6 +153,7 @@ impl Keeper {
             let Due {
                 renewals: due,
                 ended,
+                over,
                 next,
             } = {
                 let mut schedule = self.schedule();
@@ -158,6 +162,7 @@ impl Keeper {
                 }
                 self.take_due(&mut schedule)
             };
+            drop(over);
             for lease in ended {
                 lease.lose(LossReason::Expired);
             }
@@ -197,6 +202,8 @@ impl Keeper {
             let mut state = lease.state();
             state.scheduled = None;
             if state.phase != Phase::Held {
+                drop(state);
+                due.over.push(lease);
                 continue;
             }
             if now >= state.deadline {

@@ -14,6 +14,9 @@ use crate::executor::{Executor, check_timers, current_runtime};
 use crate::observe::{Operation, Section};
 use crate::under_way::UnderWay;
 
+/// What the store has answered to a request that waited in its queue.
+pub(crate) type Answer = Result<(Request, Grant), BackendError>;
+
 /// All leases of one manager.
 #[derive(Debug)]
 pub(crate) struct Leases {
@@ -78,8 +81,26 @@ impl Leases {
         request: Request,
         section: Section,
     ) -> Result<OwnedLease, BackendError> {
-        match self.backend.acquire(&request).await {
-            Ok(grant) => self.own(request, grant, section),
+        let answer = self.wait(request).await;
+        self.answered(answer, section)
+    }
+
+    /// Waits in the store's queue, for whoever will be there when it answers.
+    /// The answer goes to [`answered`](Self::answered) at once: until then, a
+    /// grant has no owner.
+    pub(crate) async fn wait(&self, request: Request) -> Answer {
+        let grant = self.backend.acquire(&request).await?;
+        Ok((request, grant))
+    }
+
+    /// Makes the answer to a request that of this critical section.
+    pub(crate) fn answered(
+        self: &Arc<Self>,
+        answer: Answer,
+        section: Section,
+    ) -> Result<OwnedLease, BackendError> {
+        match answer {
+            Ok((request, grant)) => self.own(request, grant, section),
             Err(error) => Err(not_had(error, &section)),
         }
     }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use keeper::Keeper;
-pub(crate) use leases::Leases;
+pub(crate) use leases::{Answer, Leases};
 pub(crate) use release::OwnedLease;
 
 use crate::backend::{Grant, Renewed, Request};
@@ -250,6 +250,17 @@ impl Lease {
         self.set_renewals(renewals);
     }
 
+    /// The lease is over: the critical section that it served ends, also where
+    /// somebody still knows the lease.
+    fn serve_nobody(&self) {
+        let before = {
+            let mut state = self.state();
+            let nobody = state.section.without_span();
+            std::mem::replace(&mut state.section, nobody)
+        };
+        drop(before);
+    }
+
     /// Whom the lease serves.
     pub(crate) fn section(&self) -> Section {
         self.state().section.clone()
@@ -322,11 +333,18 @@ impl Lease {
     }
 
     /// The store said that it will end a lease that is kept after its body.
-    /// Nobody works under it any more, so it is given up late, not early.
+    /// Nobody works under it any more, so its end is no loss, and it is given up
+    /// late, not early.
     fn expires_with(&self, request: &Request, answer: &Renewed) {
         match *answer {
             Renewed::Extended { sent_at } => {
-                self.state().deadline = sent_at + request.ttl + drift_margin(request.ttl);
+                {
+                    let mut state = self.state();
+                    state.deadline = sent_at + request.ttl + drift_margin(request.ttl);
+                    if state.phase == Phase::Held {
+                        state.phase = Phase::Released;
+                    }
+                }
                 self.keeper.unschedule(self);
             }
             Renewed::Gone => drop(self.lose(LossReason::Gone)),

@@ -140,6 +140,7 @@ impl Kept {
         }
         // Without a runtime there is nothing to wait on.
         if Handle::try_current().is_err() {
+            self.lease.serve_nobody();
             return;
         }
         if !self.told {
@@ -157,10 +158,13 @@ impl Kept {
                     let section = self.lease.section();
                     section.min_hold_not_told(&self.lease.request.key);
                 }
+                self.lease.serve_nobody();
                 return;
             }
         }
-        let again = Return::begin(&leases, Arc::clone(&self.lease));
+        let mut again = Return::begin(&leases, Arc::clone(&self.lease));
+        // It ends at this very moment by itself: that it is gone is no news.
+        again.asked_before = self.told;
         drop(self);
         again.in_background().finish().await;
     }
@@ -186,7 +190,7 @@ impl Drop for Kept {
 struct Return {
     lease: Option<Arc<Lease>>,
     background: bool,
-    /// A request before this one got no answer: it may have been done.
+    /// A request before this one asked for the same, and may have been done.
     asked_before: bool,
     counted: CountedReturn,
 }
@@ -236,6 +240,7 @@ impl Return {
             }
         }
         if result.is_ok() {
+            lease.serve_nobody();
             self.lease = None;
         }
         result
@@ -258,6 +263,7 @@ impl Return {
             if no_runtime || leases.now() + pause >= end {
                 let (key, owner) = (&lease.request.key, lease.request.owner);
                 lease.section().release_given_up(key, owner, &error);
+                lease.serve_nobody();
                 break;
             }
             tokio::time::sleep(pause).await;
@@ -276,6 +282,7 @@ impl Drop for Return {
         // ended, and the lock ends with its ttl.
         if self.background {
             lease.let_follow();
+            lease.serve_nobody();
             return;
         }
         let leases = Arc::clone(&self.counted.leases);

@@ -102,6 +102,14 @@ impl Section {
         self.labels
     }
 
+    /// What is left of a section that has ended.
+    pub(crate) fn without_span(&self) -> Self {
+        Self {
+            span: Span::none(),
+            labels: self.labels,
+        }
+    }
+
     /// A lease went to the next task of this process.
     pub(crate) fn handed_over(&self, key: &str, token: FencingToken) {
         tracing::debug!(

@@ -1,0 +1,107 @@
+//! When a critical section is over, for those who look on: its span is closed,
+//! its gauges are down, and nothing is told that did not happen.
+
+use dlock::{Config, LockManager};
+
+use crate::collector::collector;
+use crate::support::redis::RedisServer;
+use crate::support::wait::eventually;
+use crate::{memory, ms, settle};
+
+/// No warning, and no loss counted, of a lock that `min_hold` has kept.
+fn kept_without_a_word(key: &str, store: &str) {
+    let lines = collector().lines(key);
+    assert!(
+        lines.iter().all(|line| line.level() != "WARN"),
+        "{lines:#?}"
+    );
+    for reason in ["gone", "expired", "overran"] {
+        let labels = [("template", key), ("store", store), ("reason", reason)];
+        let losses = collector().metric("dlock_losses_total", &labels);
+        assert_eq!(losses, None, "{reason}: {lines:#?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_kept_after_its_body_is_no_loss() {
+    let (_memory, manager) = memory().await;
+    let key = "ends/kept";
+    let lock = manager.lock(key).template(key).min_hold(ms(100));
+    lock.run(async {}).await.expect("the lock is free");
+    manager
+        .lock(key)
+        .acquire()
+        .await
+        .expect("its time comes")
+        .release()
+        .await
+        .expect("held");
+    eventually("its span is closed", async || {
+        (collector().closed_spans(key).len() == 2).then_some(())
+    })
+    .await;
+    kept_without_a_word(key, "memory");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_kept_in_redis_is_no_loss() {
+    collector();
+    let server = RedisServer::start().await;
+    let config = Config::from_url(&server.url()).expect("a valid URL");
+    let manager = LockManager::connect(config).await.expect("it answers");
+    let key = "ends/kept-in-redis";
+    for round in 1..=5 {
+        let lock = manager.lock(key).template(key).min_hold(ms(50));
+        lock.run(async {}).await.expect("its turn comes");
+        eventually("its span is closed", async || {
+            (collector().closed_spans(key).len() == round).then_some(())
+        })
+        .await;
+    }
+    kept_without_a_word(key, "redis");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_span_ends_with_its_lock_whoever_still_knows_the_lock() {
+    let (memory, manager) = memory().await;
+    let key = "ends/known";
+    let known = manager.lock(key).run(async { dlock::current() }).await;
+    let known = known.expect("the lock is free").expect("inside");
+    assert!(!known.is_held());
+    assert_eq!(collector().closed_spans(key).len(), 1);
+
+    // The same of a lease that is lost.
+    let key = "ends/known-lost";
+    let mut known = None;
+    let body = async {
+        known = dlock::current();
+        memory.faults().take_away(key);
+        std::future::pending::<()>().await;
+    };
+    assert!(manager.lock(key).run(body).await.is_err());
+    settle().await;
+    assert_eq!(collector().closed_spans(key).len(), 1);
+    drop(known);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_span_of_a_caller_that_went_away_ends_though_its_place_is_kept() {
+    let (memory, manager) = memory().await;
+    let other = LockManager::connect(Config::with_backend(memory)).await;
+    let other = other.expect("memory connects");
+    let key = "ends/place";
+    let guard = other.lock(key).template("ends/other").acquire().await;
+    let guard = guard.expect("the lock is free");
+    let lock = |template| manager.lock(key).template(template);
+    let first = tokio::spawn(lock("ends/first").run(async {}));
+    settle().await;
+    let second = tokio::spawn(lock("ends/second").run(async {}));
+    settle().await;
+    first.abort();
+    settle().await;
+    let closed = collector().closed_spans(key);
+    let closed: Vec<_> = closed.iter().map(|span| span.span("template")).collect();
+    assert_eq!(closed, ["ends/first"]);
+    drop(guard);
+    second.await.expect("no panic").expect("its turn comes");
+}
