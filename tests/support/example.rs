@@ -1,0 +1,25 @@
+//! The examples' programs.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// An example's program, built from the sources as they are.
+pub(crate) fn example(name: &str) -> PathBuf {
+    // This test is <target>/<profile>/deps/<name>.
+    let test = std::env::current_exe().expect("the path of this test");
+    let target = test.ancestors().nth(3).expect("the target directory");
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build
+        .args(["build", "--quiet", "--example", name, "--target-dir"])
+        .arg(target);
+    if cfg!(not(feature = "redis")) {
+        build.arg("--no-default-features");
+    }
+    let built = build.output().expect("cargo");
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
+    target.join("debug/examples").join(name)
+}

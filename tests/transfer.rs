@@ -1,0 +1,118 @@
+//! The example `transfer`, as a user runs it.
+
+mod support;
+
+use std::process::{Command, Output};
+
+use support::example::example;
+
+fn run(arguments: &[&str]) -> Output {
+    let mut program = Command::new(example("transfer"));
+    let output = program.args(arguments).env_remove("DLOCK_URL").output();
+    output.expect("the example")
+}
+
+/// The number behind this label.
+fn number(output: &Output, label: &str) -> i64 {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut lines = text.lines().filter_map(|line| {
+        let rest = line.trim().strip_prefix(label)?.trim_start();
+        let number = rest.split(|end: char| !end.is_ascii_digit()).next()?;
+        number.parse().ok()
+    });
+    lines
+        .next()
+        .unwrap_or_else(|| panic!("no `{label}` in {text}"))
+}
+
+#[test]
+fn transfers_in_all_directions_end_and_add_up() {
+    let output = run(&[]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(number(&output, "stuck, gave up"), 0);
+    assert_eq!(number(&output, "money after"), 4000);
+    let ended = number(&output, "done") + number(&output, "not enough money");
+    assert_eq!(ended, 1600);
+}
+
+#[test]
+fn one_lock_after_the_other_gets_stuck() {
+    let output = run(&["--one-by-one"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(number(&output, "stuck, gave up") > 0, "{output:?}");
+    assert_eq!(number(&output, "money after"), 4000);
+}
+
+#[test]
+fn without_locks_it_does_not_add_up() {
+    let output = run(&["--without-lock", "--tasks", "64"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_ne!(number(&output, "money after"), 4000);
+}
+
+#[test]
+fn what_it_is_told_wrong_it_explains() {
+    for (arguments, says) in [
+        (&["--accounts", "1"][..], "two accounts"),
+        (&["--tasks", "0"], "it takes a task"),
+        (&["--store", "rediss"], "not a URL"),
+        (&["--twice"], "--twice"),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains(says), "{arguments:?}: {errors}");
+        assert!(errors.contains("Usage:"), "{arguments:?}: {errors}");
+    }
+}
+
+#[cfg(feature = "redis")]
+mod on_redis {
+    use std::process::Stdio;
+
+    use super::*;
+    use crate::support::process::{Process, command};
+    use crate::support::redis::RedisServer;
+    use crate::support::wait::eventually;
+
+    fn start(server: &RedisServer, transfers: &str) -> Process {
+        let mut program = command(example("transfer"));
+        program
+            .args(["--bank", "shared", "--tasks", "8", "--transfers", transfers])
+            .env("DLOCK_URL", server.url())
+            .stdout(Stdio::null());
+        Process::spawn(program).expect("the example")
+    }
+
+    async fn end(mut program: Process) {
+        let status = eventually("the program has ended", async || program.ended()).await;
+        assert!(status.success(), "{status}");
+    }
+
+    #[tokio::test]
+    async fn programs_that_are_killed_and_paused_cost_no_money() {
+        let server = RedisServer::start().await;
+        let (mut killed, paused) = (start(&server, "100000"), start(&server, "100"));
+        eventually("every account has been written to", async || {
+            let tokens: u32 = server.command(&["HLEN", "shared:tokens"]).await;
+            (tokens > 4).then_some(())
+        })
+        .await;
+        killed.kill();
+        paused.pause();
+        // Gets the locks of both when their ttl has passed.
+        end(start(&server, "20")).await;
+        // And may have been overtaken.
+        paused.resume();
+        end(paused).await;
+
+        let balances: Vec<i64> = server.command(&["HVALS", "shared:balances"]).await;
+        assert_eq!(balances.iter().sum::<i64>(), 4000, "{balances:?}");
+        eventually("no lock is left", async || {
+            let keys = server.keys().await;
+            let left = keys.iter().any(|key| key.contains("account"));
+            (!left).then_some(())
+        })
+        .await;
+    }
+}
