@@ -231,3 +231,25 @@ async fn a_short_timeout_does_not_hide_an_outage() {
     unavailable(within(HANG, manager.lock("key").acquire_within(limit)).await);
     drop(guard);
 }
+
+/// A server of many keys is not one that is silent.
+#[tokio::test]
+async fn a_list_may_take_longer_than_one_request() {
+    const LIMIT: Duration = Duration::from_secs(2);
+    let server = RedisServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let url = server.url_through(proxy.port());
+    let config = Config::from_url(&url).expect("a valid URL");
+    let manager = LockManager::connect(config.request_timeout(LIMIT))
+        .await
+        .expect("a connection");
+    let _held = manager.lock("key").acquire().await.expect("the lock");
+    let fill = "for i = 1, 30000 do redis.call('SET', 'other:' .. i, 1) end";
+    server.command::<()>(&["EVAL", fill, "0"]).await;
+    proxy.delay(Some(Duration::from_millis(50)));
+    let start = Instant::now();
+    let listed = within(HANG, manager.list("")).await.expect("list");
+    assert_eq!(listed.len(), 1);
+    assert!(start.elapsed() > LIMIT, "too quick to show anything");
+    proxy.delay(None);
+}

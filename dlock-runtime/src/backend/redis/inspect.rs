@@ -22,13 +22,14 @@ impl Core {
     }
 
     pub(super) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
-        let mut call = self.call()?;
         let pattern = locks_with(prefix);
         let mut locks = Vec::new();
         // A scan may show a key twice.
         let mut seen = HashSet::new();
         let mut cursor = 0;
         loop {
+            // However many keys there are, each step has the time of a call.
+            let mut call = self.call()?;
             let answer = call
                 .ask(prefix, |_| commands::scan(cursor, &pattern))
                 .await?;
