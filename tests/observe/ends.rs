@@ -2,6 +2,7 @@
 //! its gauges are down, and nothing is told that did not happen.
 
 use dlock::{Config, LockManager};
+use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::collector::collector;
 use crate::support::redis::RedisServer;
@@ -59,6 +60,33 @@ async fn a_lock_that_is_kept_in_redis_is_no_loss() {
         .await;
     }
     kept_without_a_word(key, "redis");
+}
+
+/// A recorder of one thread, of a test's as a rule, or one that came late: what
+/// it did not see begin it does not see end.
+#[tokio::test(start_paused = true)]
+async fn a_gauge_goes_down_where_it_went_up() {
+    let (_memory, manager) = memory().await;
+    let key = "ends/gauge";
+    let lock = || manager.lock(key).template(key);
+    let guard = lock().acquire().await.expect("the lock is free");
+    let waiter = tokio::spawn(lock().acquire());
+    settle().await;
+    let late = PrometheusBuilder::new().build_recorder();
+    {
+        let _installed = metrics::set_default_local_recorder(&late);
+        drop(guard);
+        drop(waiter.await.expect("no panic").expect("its turn comes"));
+    }
+    let labels = [("template", key), ("store", "memory")];
+    for gauge in ["dlock_waiting", "dlock_held"] {
+        assert_eq!(collector().metric(gauge, &labels), Some(0.0), "{gauge}");
+    }
+    let scraped = late.handle().render();
+    let waiting = format!("dlock_waiting{{template=\"{key}\",store=\"memory\"}}");
+    assert!(!scraped.contains(&waiting), "{scraped}");
+    let held = format!("dlock_held{{template=\"{key}\",store=\"memory\"}} 0\n");
+    assert!(scraped.contains(&held), "{scraped}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,8 @@
 
 use tokio::time::Instant;
 
-use super::{Holding, Labels, Section, metrics, outcome};
+use super::metrics::{self, Counted};
+use super::{Holding, Labels, Section, outcome};
 use crate::clock::Clock;
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -15,23 +16,17 @@ pub(crate) struct Asking {
     section: Section,
     begun: Instant,
     clock: Clock,
-    answer: Answer,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Answer {
-    Awaited,
-    Given,
+    /// Until there is an answer.
+    waiting: Option<Counted>,
 }
 
 impl Asking {
     pub(crate) fn begin(labels: Labels, key: &LockKey, clock: Clock) -> Self {
-        metrics::waiting(labels, 1.0);
         Self {
             section: Section::begin(labels, key),
             begun: clock.now(),
             clock,
-            answer: Answer::Awaited,
+            waiting: Some(Counted::waiting(labels)),
         }
     }
 
@@ -64,15 +59,14 @@ impl Asking {
     }
 
     fn answered(&mut self, outcome: &'static str) {
-        self.answer = Answer::Given;
-        metrics::waiting(self.section.labels, -1.0);
+        self.waiting = None;
         metrics::acquisition(self.section.labels, outcome);
     }
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        if self.answer == Answer::Awaited {
+        if self.waiting.is_some() {
             tracing::debug!(
                 target: "dlock::refuse", parent: &self.section.span,
                 outcome = "cancelled", "the caller went away before it had the lock"

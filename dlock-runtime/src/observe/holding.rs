@@ -3,7 +3,8 @@
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::{Section, metrics};
+use super::Section;
+use super::metrics::{self, Counted};
 use crate::clock::Clock;
 
 /// A critical section from the grant to the end of its last body. Dropped, it
@@ -13,12 +14,13 @@ pub(crate) struct Holding {
     section: Section,
     granted: Instant,
     clock: Clock,
+    _counted: Counted,
 }
 
 impl Holding {
     pub(super) fn begin(section: Section, granted: Instant, clock: Clock) -> Self {
-        metrics::holding(section.labels, 1.0);
         Self {
+            _counted: Counted::holding(section.labels),
             section,
             granted,
             clock,
@@ -38,6 +40,5 @@ impl Drop for Holding {
             span.record("held", tracing::field::debug(held));
         }
         metrics::held(*labels, held);
-        metrics::holding(*labels, -1.0);
     }
 }

@@ -1,12 +1,13 @@
 //! Numbers for whichever recorder the program has installed, through the
 //! `metrics` facade. Nothing is kept here: a recorder may be installed late, or
-//! for one thread only.
+//! for one thread only. What went up in one goes down in the same: a gauge is
+//! kept as long as what it counts.
 
 use std::time::Duration;
 
 use metrics::{
-    SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
-    histogram,
+    Gauge, SharedString, Unit, counter, describe_counter, describe_gauge, describe_histogram,
+    gauge, histogram,
 };
 
 use super::Labels;
@@ -69,12 +70,34 @@ pub(super) fn acquisition(labels: Labels, outcome: &'static str) {
     counter!(ACQUISITIONS, labels.iter()).increment(1);
 }
 
-pub(super) fn waiting(labels: Labels, more: f64) {
-    gauge!(WAITING, labels!(labels).iter()).increment(more);
+/// One in a gauge. Dropped, it is out again.
+pub(super) struct Counted(Gauge);
+
+impl Counted {
+    fn into(gauge: Gauge) -> Self {
+        gauge.increment(1.0);
+        Self(gauge)
+    }
+
+    pub(super) fn waiting(labels: Labels) -> Self {
+        Self::into(gauge!(WAITING, labels!(labels).iter()))
+    }
+
+    pub(super) fn holding(labels: Labels) -> Self {
+        Self::into(gauge!(HELD, labels!(labels).iter()))
+    }
 }
 
-pub(super) fn holding(labels: Labels, more: f64) {
-    gauge!(HELD, labels!(labels).iter()).increment(more);
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
+impl std::fmt::Debug for Counted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Counted")
+    }
 }
 
 pub(super) fn waited(labels: Labels, waited: Duration) {

@@ -8,9 +8,18 @@ pub(crate) fn describe() {}
 
 pub(super) fn acquisition(_: Labels, _: &'static str) {}
 
-pub(super) fn waiting(_: Labels, _: f64) {}
+#[derive(Debug)]
+pub(super) struct Counted;
 
-pub(super) fn holding(_: Labels, _: f64) {}
+impl Counted {
+    pub(super) fn waiting(_: Labels) -> Self {
+        Self
+    }
+
+    pub(super) fn holding(_: Labels) -> Self {
+        Self
+    }
+}
 
 pub(super) fn waited(_: Labels, _: Duration) {}
 
