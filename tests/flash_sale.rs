@@ -3,35 +3,9 @@
 
 mod support;
 
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// The example's program, built from the sources as they are.
-fn flash_sale() -> PathBuf {
-    // This test is <target>/<profile>/deps/<name>.
-    let test = std::env::current_exe().expect("the path of this test");
-    let target = test.ancestors().nth(3).expect("the target directory");
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build
-        .args([
-            "build",
-            "--quiet",
-            "--example",
-            "flash_sale",
-            "--target-dir",
-        ])
-        .arg(target);
-    if cfg!(not(feature = "redis")) {
-        build.arg("--no-default-features");
-    }
-    let built = build.output().expect("cargo");
-    assert!(
-        built.status.success(),
-        "{}",
-        String::from_utf8_lossy(&built.stderr)
-    );
-    target.join("debug/examples/flash_sale")
-}
+use support::example::example;
 
 /// What it has printed: the numbers by their labels.
 struct Sale {
@@ -46,7 +20,7 @@ impl Sale {
     }
 
     fn run(arguments: &[&str]) -> Self {
-        let mut command = Command::new(flash_sale());
+        let mut command = Command::new(example("flash_sale"));
         Self::of(
             command
                 .args(arguments)
@@ -155,20 +129,20 @@ fn what_it_is_told_wrong_it_explains() {
 
 #[cfg(feature = "redis")]
 mod on_redis {
-    use std::io::{BufRead, BufReader};
-    use std::process::{Child, Stdio};
     use std::time::Duration;
 
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
 
     use super::*;
+    use crate::support::process::command;
+    use crate::support::program::Program;
     use crate::support::redis::RedisServer;
-    use crate::support::wait::{HANG, until};
+    use crate::support::wait::{eventually, until};
 
     /// The sale while it runs.
     struct Running {
-        program: Child,
+        program: Program,
         processes: Vec<Pid>,
         server: RedisServer,
     }
@@ -176,32 +150,23 @@ mod on_redis {
     impl Running {
         async fn start(arguments: &[&str]) -> Self {
             let server = RedisServer::start().await;
-            let mut command = Command::new(flash_sale());
-            command
-                .args(["--processes", "4"])
+            let mut sale = command(example("flash_sale"));
+            sale.args(["--processes", "4"])
                 .args(arguments)
                 .env("DLOCK_URL", server.url());
-            let mut program = command
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .expect("the example");
+            let program = Program::start(sale);
             // It names its processes in the first line, as `[12, 13]` at the end.
-            let mut errors = BufReader::new(program.stderr.take().expect("a pipe"));
-            let mut line = String::new();
-            errors.read_line(&mut line).expect("the first line");
-            let (_, list) = line
-                .rsplit_once('[')
-                .unwrap_or_else(|| panic!("no processes: {line}"));
-            let processes: Vec<_> = list
-                .trim_end()
-                .trim_end_matches(']')
-                .split(", ")
-                .map(|pid| Pid::from_raw(pid.parse().expect("a process id")))
-                .collect();
+            let processes = eventually("the sale has begun", async || {
+                let errors = program.errors();
+                let (_, list) = errors.lines().next()?.strip_suffix(']')?.rsplit_once('[')?;
+                let pids = list.split(", ").map(str::parse);
+                Some(
+                    pids.map(|pid| Pid::from_raw(pid.expect("a process id")))
+                        .collect(),
+                )
+            });
+            let processes: Vec<_> = processes.await;
             assert_eq!(processes.len(), 4);
-            // The rest goes where a person would see it.
-            std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::stderr()));
             Self {
                 program,
                 processes,
@@ -233,31 +198,7 @@ mod on_redis {
         }
 
         async fn end(mut self) -> (Sale, RedisServer) {
-            let pid = self.program.id();
-            let ended = tokio::task::spawn_blocking(move || {
-                let mut printed = Vec::new();
-                let mut pipe = self.program.stdout.take().expect("a pipe");
-                std::io::Read::read_to_end(&mut pipe, &mut printed).expect("what it prints");
-                let status = self.program.wait().expect("its end");
-                (
-                    Sale::of(Output {
-                        status,
-                        stdout: printed,
-                        stderr: Vec::new(),
-                    }),
-                    self.server,
-                )
-            });
-            tokio::time::timeout(2 * HANG, ended)
-                .await
-                .unwrap_or_else(|_| {
-                    let _ = kill(
-                        Pid::from_raw(i32::try_from(pid).expect("an id")),
-                        Signal::SIGKILL,
-                    );
-                    panic!("the sale hangs")
-                })
-                .expect("no panic")
+            (Sale::of(self.program.end().await), self.server)
         }
     }
 
@@ -314,5 +255,67 @@ mod on_redis {
             "{}",
             sale.printed
         );
+    }
+
+    impl Sale {
+        /// It ended early, and has said so and why.
+        fn ended_early(&self) {
+            let errors = String::from_utf8_lossy(&self.output.stderr);
+            assert_eq!(self.output.status.code(), Some(1), "{errors}");
+            assert!(errors.contains("ended early: "), "{errors}");
+            assert!(!errors.contains("panicked"), "{errors}");
+            assert_eq!(self.number("orders"), 20_000, "{}", self.printed);
+        }
+    }
+
+    /// Every connection breaks. What was sold so far is in the book, and the
+    /// table says it.
+    #[tokio::test]
+    async fn a_sale_that_loses_its_shop_says_what_was_sold() {
+        let running = Running::start(&["--orders", "20000"]).await;
+        running.has_booked(500).await;
+        // A connection may be made again between the two.
+        for _ in 0..2 {
+            let words = ["CLIENT", "KILL", "TYPE", "normal"];
+            let _: u64 = running.server.command(&words).await;
+        }
+        let (sale, server) = running.end().await;
+        sale.ended_early();
+        let served = ["sold", "refused", "failed"].map(|label| sale.number(label));
+        assert!(served.iter().sum::<u64>() >= 500, "{}", sale.printed);
+        assert_eq!(sale.number("oversold"), 0, "{}", sale.printed);
+        assert!(sale.printed.contains("sales a second"), "{}", sale.printed);
+        let left = async || server.keys().await;
+        let of_the_sale = |left: &Vec<String>| !left.iter().any(|key| key.contains(":orders:"));
+        until("nothing is left", left, of_the_sale).await;
+    }
+
+    /// And when the store is gone for good, what was seen of it.
+    #[tokio::test]
+    async fn a_sale_whose_store_is_gone_says_what_it_last_saw() {
+        let mut running = Running::start(&["--orders", "20000"]).await;
+        running.has_booked(500).await;
+        running.server.kill();
+        let (sale, _server) = running.end().await;
+        sale.ended_early();
+        assert!(sale.number("served") > 0, "{}", sale.printed);
+        assert!(sale.number("sold") > 0, "{}", sale.printed);
+    }
+
+    /// However their parent ends, the processes do not sell on without it, and
+    /// give back what they hold.
+    #[tokio::test]
+    async fn the_processes_end_with_their_parent() {
+        for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+            let mut running = Running::start(&["--orders", "1000000"]).await;
+            running.has_booked(100).await;
+            let parent = i32::try_from(running.program.process.id());
+            let parent = Pid::from_raw(parent.expect("a process id"));
+            kill(parent, signal).expect("a running process");
+            running.program.end().await;
+            let mut keys = running.server.keys().await;
+            keys.retain(|key| key.starts_with("dlock:{"));
+            assert!(keys.is_empty(), "{signal}: {keys:?}");
+        }
     }
 }

@@ -26,8 +26,8 @@ use dlock::{Config, LockError, distributed_lock};
 use tokio::task::JoinSet;
 
 use arguments::{Arguments, Store};
-use report::{Outcome, Receipt, Report};
-use shop::{Shop, ShopError};
+use report::{LastSeen, Outcome, Receipt, Report};
+use shop::{Progress, Shop, ShopError, insist};
 
 /// Sells one piece if there is one left. Of all tasks and processes, one at a
 /// time does this for the same article.
@@ -101,20 +101,21 @@ impl fmt::Display for SaleError {
     }
 }
 
-/// Takes orders until there are none, so many at once.
+/// Takes orders, so many at once, until there are none or it is told to stop.
 async fn serve(
     shop: &Arc<dyn Shop>,
     arguments: &Arguments,
     process: usize,
-) -> Result<(), ShopError> {
+    stop: impl Future<Output = ()>,
+) -> Result<(), AnyError> {
     let mut tasks = JoinSet::new();
     for _ in 0..arguments.tasks {
         let (shop, orders, locked) = (Arc::clone(shop), arguments.orders, arguments.locked);
         tasks.spawn(async move {
             loop {
-                let number = shop.next_order().await?;
+                let number = insist(|| shop.next_order()).await?;
                 if number >= orders {
-                    return Ok(());
+                    return Ok::<_, ShopError>(());
                 }
                 let sku = shop::sku_of(number);
                 let order = Order {
@@ -132,11 +133,24 @@ async fn serve(
                     eprintln!("order {number} was not served: {error}");
                     order.receipt(Outcome::Failed, order.placed.elapsed())
                 });
-                shop.book(&receipt).await?;
+                insist(|| shop.book(&receipt)).await?;
             }
         });
     }
-    tasks.join_all().await.into_iter().collect()
+    let all_ended = async {
+        let mut first_error = Ok(());
+        while let Some(ended) = tasks.join_next().await {
+            first_error = first_error.and(ended?);
+        }
+        Ok(first_error?)
+    };
+    tokio::select! {
+        ended = all_ended => return ended,
+        () = stop => {}
+    }
+    // Not only told to end: what they hold is on its way back when they have.
+    tasks.shutdown().await;
+    Ok(())
 }
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -151,27 +165,45 @@ async fn run(arguments: Arguments) -> Result<ExitCode, AnyError> {
     let shop = shop::open(&arguments).await?;
 
     let start = Instant::now();
-    let pids = match (&arguments.store, arguments.process) {
+    let mut seen = Progress::default();
+    let (pids, ended) = match (&arguments.store, arguments.process) {
         (Store::Memory, _) => {
-            let follow = report::follow(&*shop, arguments.orders);
-            tokio::try_join!(serve(&shop, &arguments, 0), follow)?;
-            vec![std::process::id()]
+            let follow = report::follow(&*shop, arguments.orders, &mut seen);
+            let follow = async { Ok(follow.await?) };
+            let serve = serve(&shop, &arguments, 0, std::future::pending());
+            let ended = tokio::try_join!(serve, follow).map(drop);
+            (vec![std::process::id()], ended)
         }
         // The process that starts the others.
         #[cfg(feature = "redis")]
-        (Store::Redis(_), None) => processes::run(&*shop, &arguments).await?,
+        (Store::Redis(_), None) => processes::run(&*shop, &arguments, &mut seen).await?,
         // One of the others.
         #[cfg(feature = "redis")]
         (Store::Redis(_), Some(process)) => {
-            serve(&shop, &arguments, process).await?;
+            serve(&shop, &arguments, process, processes::parent_ended()).await?;
             dlock::shutdown().await;
             return Ok(ExitCode::SUCCESS);
         }
     };
-    let report = Report::new(&arguments, &shop.close().await?, start.elapsed(), &pids);
+    let receipts = shop::close(&*shop, &arguments).await;
     // Whoever reads it may have had enough.
-    let _ = write!(std::io::stdout(), "{report}");
-    Ok(if arguments.locked && report.oversold() > 0 {
+    let mut out = std::io::stdout();
+    let mut oversold = 0;
+    match &receipts {
+        Ok(receipts) => {
+            let report = Report::new(&arguments, receipts, start.elapsed(), &pids);
+            oversold = report.oversold();
+            let _ = write!(out, "{report}");
+        }
+        Err(_) => {
+            let _ = write!(out, "{}", LastSeen(&arguments, seen));
+        }
+    }
+    if let Err(error) = ended.and(receipts.map_err(AnyError::from)) {
+        eprintln!("flash_sale: the sale ended early: {error}");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(if arguments.locked && oversold > 0 {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS

@@ -7,7 +7,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arguments::Arguments;
-use crate::shop::{ARTICLES, Shop, ShopError, stock_for};
+use crate::shop::{ARTICLES, Progress, Shop, ShopError, insist, stock_for};
 
 /// What became of one order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,18 +83,37 @@ impl FromStr for Receipt {
 }
 
 /// Moves a bar with the book of the shop, until every order is in it.
-pub(crate) async fn follow(shop: &dyn Shop, orders: u64) -> Result<(), ShopError> {
+/// What it last saw is in `seen`, also when the shop fails.
+pub(crate) async fn follow(
+    shop: &dyn Shop,
+    orders: u64,
+    seen: &mut Progress,
+) -> Result<(), ShopError> {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} orders, {eta} left")
         .expect("a valid template");
     let bar = ProgressBar::new(orders).with_style(style);
     loop {
-        let booked = shop.booked().await?;
-        bar.set_position(booked);
-        if booked >= orders {
+        *seen = insist(|| shop.progress()).await?;
+        bar.set_position(seen.booked);
+        if seen.booked >= orders {
             bar.finish();
             return Ok(());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// What there is to say when the book cannot be read.
+pub(crate) struct LastSeen<'a>(pub(crate) &'a Arguments, pub(crate) Progress);
+
+impl fmt::Display for LastSeen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(arguments, Progress { booked, sold }) = self;
+        let stock = stock_for(arguments.orders) * ARTICLES as u64;
+        writeln!(f, "\nwhen last seen")?;
+        writeln!(f, "  orders          {:>8}", arguments.orders)?;
+        writeln!(f, "  served          {booked:>8}")?;
+        writeln!(f, "  sold            {sold:>8}   of {stock} in stock")
     }
 }
 

@@ -11,6 +11,7 @@ mod redis;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock::FencingToken;
@@ -50,8 +51,8 @@ pub(crate) trait Shop: Send + Sync {
     /// Books what became of an order, unless it is in the book already.
     async fn book(&self, receipt: &Receipt) -> Result<(), ShopError>;
 
-    /// How many orders are in the book.
-    async fn booked(&self) -> Result<u64, ShopError>;
+    /// How far the sale is.
+    async fn progress(&self) -> Result<Progress, ShopError>;
 
     /// The book. Leaves nothing of the sale behind.
     async fn close(&self) -> Result<Vec<Receipt>, ShopError>;
@@ -72,6 +73,46 @@ pub(crate) async fn open(arguments: &Arguments) -> Result<Arc<dyn Shop>, ShopErr
             Ok(Arc::new(shop))
         }
     }
+}
+
+/// Asks the shop again while it does not answer: one answer that is lost, as
+/// when this process was paused, is not the end of the shop.
+pub(crate) async fn insist<T, A>(mut ask: impl FnMut() -> A) -> Result<T, ShopError>
+where
+    A: Future<Output = Result<T, ShopError>>,
+{
+    for _ in 0..20 {
+        if let Ok(answer) = ask().await {
+            return Ok(answer);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    ask().await
+}
+
+/// The book, and leaves nothing of the sale behind. The connection may be the
+/// very reason for closing: then over a new one.
+pub(crate) async fn close(
+    shop: &dyn Shop,
+    arguments: &Arguments,
+) -> Result<Vec<Receipt>, ShopError> {
+    match (&arguments.store, shop.close().await) {
+        #[cfg(feature = "redis")]
+        (Store::Redis(url), Err(_)) => {
+            let shop = redis::Shop::connect(url, &arguments.sale).await?;
+            shop.close().await
+        }
+        (_, closed) => closed,
+    }
+}
+
+/// What the book says at a glance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Orders in it.
+    pub(crate) booked: u64,
+    /// Those of them that are sold.
+    pub(crate) sold: u64,
 }
 
 #[derive(Debug)]

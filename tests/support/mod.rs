@@ -17,6 +17,7 @@ pub(crate) mod log;
 pub(crate) mod polls;
 pub(crate) mod port;
 pub(crate) mod process;
+pub(crate) mod program;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 pub(crate) mod resource;

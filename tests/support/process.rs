@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
 use std::sync::LazyLock;
 use std::sync::mpsc::{Sender, channel};
 
@@ -26,6 +26,11 @@ impl Process {
             child: spawn_from_lasting_thread(command)?,
             ended: None,
         })
+    }
+
+    /// Its standard output and error, if the command made pipes of them.
+    pub(crate) fn pipes(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
+        (self.child.stdout.take(), self.child.stderr.take())
     }
 
     pub(crate) fn id(&self) -> u32 {

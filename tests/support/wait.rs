@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 
 /// How often a condition is looked at.
-const STEP: Duration = Duration::from_millis(5);
+pub(crate) const STEP: Duration = Duration::from_millis(5);
 
 /// Awaits `future`, and fails rather than hang.
 #[track_caller]

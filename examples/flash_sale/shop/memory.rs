@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dlock::FencingToken;
 
-use super::{ARTICLES, ShopError};
-use crate::report::Receipt;
+use super::{ARTICLES, Progress, ShopError};
+use crate::report::{Outcome, Receipt};
 
 const DISTANCE: Duration = Duration::from_micros(500);
 
@@ -87,8 +87,13 @@ impl super::Shop for Shop {
         Ok(())
     }
 
-    async fn booked(&self) -> Result<u64, ShopError> {
-        Ok(self.pages().len() as u64)
+    async fn progress(&self) -> Result<Progress, ShopError> {
+        let pages = self.pages();
+        let sold = pages.values().filter(|one| one.outcome == Outcome::Sold);
+        Ok(Progress {
+            booked: pages.len() as u64,
+            sold: sold.count() as u64,
+        })
     }
 
     async fn close(&self) -> Result<Vec<Receipt>, ShopError> {

@@ -9,7 +9,7 @@ use dlock::FencingToken;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, Script};
 
-use super::{ARTICLES, ShopError};
+use super::{ARTICLES, Progress, ShopError};
 use crate::report::Receipt;
 
 /// Should this program be killed, its keys go after this time.
@@ -20,7 +20,7 @@ macro_rules! fenced {
     ($then:literal) => {
         LazyLock::new(|| {
             Script::new(concat!(
-                "-- KEYS: fence, stock, book; ARGV: token or '', left, order, receipt
+                "-- KEYS: fence, stock, book, sold; ARGV: token or '', left, order, receipt
                  local token, newest = ARGV[1], redis.call('GET', KEYS[1]) or ''
                  if token ~= '' then
                    if #token < #newest or (#token == #newest and token < newest) then
@@ -38,6 +38,7 @@ static READ: LazyLock<Script> = fenced!("return redis.call('GET', KEYS[2])");
 static WRITE: LazyLock<Script> = fenced!(
     "redis.call('SET', KEYS[2], ARGV[2], 'KEEPTTL')
      redis.call('HSET', KEYS[3], ARGV[3], ARGV[4])
+     redis.call('INCR', KEYS[4])
      return ARGV[2]"
 );
 
@@ -71,6 +72,7 @@ impl Shop {
             all.set(self.key("fence", sku), 0).ignore();
         }
         all.set(self.key("orders", "next"), 0).ignore();
+        all.set(self.key("orders", "sold"), 0).ignore();
         all.hset(self.key("orders", "book"), "", "").ignore();
         for key in self.keys() {
             all.expire(key, FORGOTTEN_AFTER.as_secs() as i64).ignore();
@@ -86,7 +88,7 @@ impl Shop {
         let articles =
             (0..ARTICLES).flat_map(|sku| ["stock", "fence"].map(|kind| self.key(kind, sku)));
         articles
-            .chain(["next", "book"].map(|which| self.key("orders", which)))
+            .chain(["next", "sold", "book"].map(|which| self.key("orders", which)))
             .collect()
     }
 
@@ -101,6 +103,7 @@ impl Shop {
         call.key(self.key("fence", sku))
             .key(self.key("stock", sku))
             .key(self.key("orders", "book"))
+            .key(self.key("orders", "sold"))
             .arg(token.map(|token| token.to_string()).unwrap_or_default());
         if let Some((left, sale)) = write {
             call.arg(left).arg(sale.order).arg(sale.to_string());
@@ -145,13 +148,14 @@ impl super::Shop for Shop {
             .await?)
     }
 
-    async fn booked(&self) -> Result<u64, ShopError> {
-        let pages: u64 = self
-            .connection
-            .clone()
+    async fn progress(&self) -> Result<Progress, ShopError> {
+        let (pages, sold): (u64, u64) = redis::pipe()
             .hlen(self.key("orders", "book"))
+            .get(self.key("orders", "sold"))
+            .query_async(&mut self.connection.clone())
             .await?;
-        Ok(pages.saturating_sub(1))
+        let booked = pages.saturating_sub(1);
+        Ok(Progress { booked, sold })
     }
 
     async fn close(&self) -> Result<Vec<Receipt>, ShopError> {

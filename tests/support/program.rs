@@ -1,0 +1,101 @@
+//! A program as a user runs it, and what it prints meanwhile.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use tokio::time::sleep;
+
+use super::process::Process;
+use super::wait::{HANG, STEP, within};
+
+/// A running program, killed on drop.
+#[derive(Debug)]
+pub(crate) struct Program {
+    pub(crate) process: Process,
+    printed: Stream,
+    errors: Stream,
+}
+
+impl Program {
+    /// Starts it with nothing to read.
+    pub(crate) fn start(mut command: Command) -> Self {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut process = Process::spawn(command).expect("a program");
+        let (printed, errors) = process.pipes();
+        Self {
+            process,
+            printed: Stream::of(printed.expect("a pipe")),
+            errors: Stream::of(errors.expect("a pipe")),
+        }
+    }
+
+    /// What it has printed so far, in whole lines.
+    pub(crate) fn printed(&self) -> String {
+        self.printed.text()
+    }
+
+    /// The same of its errors.
+    pub(crate) fn errors(&self) -> String {
+        self.errors.text()
+    }
+
+    /// Whether nobody is left who could print: neither the program nor a
+    /// process that it has started.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.printed.reader.is_finished() && self.errors.reader.is_finished()
+    }
+
+    /// Waits until it ends by itself, together with all that it has started.
+    pub(crate) async fn end(&mut self) -> Output {
+        let ended = async {
+            loop {
+                match self.process.ended() {
+                    Some(status) if self.is_silent() => return status,
+                    _ => sleep(STEP).await,
+                }
+            }
+        };
+        let status = within(2 * HANG, ended).await;
+        Output {
+            status,
+            stdout: self.printed().into_bytes(),
+            stderr: self.errors().into_bytes(),
+        }
+    }
+}
+
+/// What comes out of a pipe.
+#[derive(Debug)]
+struct Stream {
+    lines: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
+}
+
+impl Stream {
+    fn of(pipe: impl Read + Send + 'static) -> Self {
+        let lines = Arc::new(Mutex::new(String::new()));
+        let read = Arc::clone(&lines);
+        let reader = std::thread::spawn(move || {
+            let mut pipe = BufReader::new(pipe);
+            let mut line = Vec::new();
+            while pipe
+                .read_until(b'\n', &mut line)
+                .is_ok_and(|bytes| bytes > 0)
+            {
+                let text = String::from_utf8_lossy(&line);
+                read.lock().expect("no panic").push_str(&text);
+                line.clear();
+            }
+        });
+        Self { lines, reader }
+    }
+
+    fn text(&self) -> String {
+        self.lines.lock().expect("no panic").clone()
+    }
+}
