@@ -1,0 +1,97 @@
+//! What the job has done: one line for each beginning and each end of it. The
+//! journal keeps nobody off; that is for the lock.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::AnyError;
+use crate::arguments::Arguments;
+
+pub(crate) struct Journal {
+    job: String,
+    place: Place,
+}
+
+enum Place {
+    Memory(Mutex<Vec<String>>),
+    #[cfg(feature = "redis")]
+    Redis(redis::aio::MultiplexedConnection),
+}
+
+impl Journal {
+    pub(crate) async fn open(arguments: &Arguments) -> Result<Self, AnyError> {
+        let place = match &arguments.store {
+            None => Place::Memory(Mutex::default()),
+            #[cfg(feature = "redis")]
+            Some(url) => {
+                let client = redis::Client::open(url.as_str())?;
+                Place::Redis(client.get_multiplexed_async_connection().await?)
+            }
+            #[cfg(not(feature = "redis"))]
+            Some(_) => unreachable!("without the feature, dlock knows `memory:` alone"),
+        };
+        let job = arguments.job.clone();
+        Ok(Self { job, place })
+    }
+
+    pub(crate) fn job(&self) -> &str {
+        &self.job
+    }
+
+    pub(crate) async fn begin(&self, tick: u64, copy: &str) -> Result<(), AnyError> {
+        self.write(format!("{tick} begun by {copy}")).await
+    }
+
+    pub(crate) async fn done(&self, tick: u64, copy: &str) -> Result<(), AnyError> {
+        self.write(format!("{tick} done by {copy}")).await
+    }
+
+    /// Whatever else may go wrong, this must be empty.
+    pub(crate) async fn ticks_done_twice(&self) -> Result<Vec<u64>, AnyError> {
+        let mut done = BTreeMap::<u64, u32>::new();
+        for line in self.lines().await? {
+            if let Some((tick, _)) = line.split_once(" done by ") {
+                *done.entry(tick.parse()?).or_default() += 1;
+            }
+        }
+        let twice = done.into_iter().filter(|(_, times)| *times > 1);
+        Ok(twice.map(|(tick, _)| tick).collect())
+    }
+
+    async fn write(&self, line: String) -> Result<(), AnyError> {
+        match &self.place {
+            Place::Memory(lines) => {
+                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                lines.push(line);
+            }
+            #[cfg(feature = "redis")]
+            Place::Redis(connection) => {
+                redis::pipe()
+                    .rpush(self.key(), line)
+                    .expire(self.key(), 3600)
+                    .exec_async(&mut connection.clone())
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn lines(&self) -> Result<Vec<String>, AnyError> {
+        match &self.place {
+            Place::Memory(lines) => {
+                let lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(lines.clone())
+            }
+            #[cfg(feature = "redis")]
+            Place::Redis(connection) => {
+                use redis::AsyncCommands as _;
+                Ok(connection.clone().lrange(self.key(), 0, -1).await?)
+            }
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    fn key(&self) -> String {
+        format!("journal:{}", self.job)
+    }
+}

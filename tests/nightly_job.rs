@@ -1,0 +1,127 @@
+//! The example `nightly_job`, as a user runs it.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::process::{Command, Output};
+
+use support::example::example;
+
+fn run(arguments: &[&str]) -> Output {
+    let mut program = Command::new(example("nightly_job"));
+    let output = program.args(arguments).env_remove("DLOCK_URL").output();
+    output.expect("the example")
+}
+
+/// How often the job was done at each tick that a copy has seen, as printed.
+fn ticks(printed: &str) -> BTreeMap<u64, u32> {
+    let mut ticks = BTreeMap::new();
+    for line in printed.lines() {
+        let tick = line.strip_prefix("tick ").and_then(|l| l.split_once(": "));
+        let (tick, what) = tick.unwrap_or_else(|| panic!("{line}"));
+        let done = ticks.entry(tick.parse().expect("a tick")).or_default();
+        *done += u32::from(what.ends_with(" did it"));
+    }
+    ticks
+}
+
+#[test]
+fn of_many_copies_one_does_it_at_each_tick() {
+    let output = run(&["--copies", "50", "--ticks", "2"]);
+    assert!(output.status.success(), "{output:?}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let ticks = ticks(&printed);
+    assert!(ticks.len() >= 2, "{printed}");
+    assert!(ticks.values().all(|done| *done == 1), "{printed}");
+}
+
+#[test]
+fn what_it_is_told_wrong_it_explains() {
+    for (arguments, says) in [
+        (&["--copies", "0"][..], "a copy and a tick"),
+        (&["--store", "rediss"], "not a URL"),
+        (&["--weekly"], "--weekly"),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains(says), "{arguments:?}: {errors}");
+        assert!(errors.contains("Usage:"), "{arguments:?}: {errors}");
+    }
+}
+
+#[cfg(feature = "redis")]
+mod on_redis {
+    use super::*;
+    use crate::support::process::command;
+    use crate::support::program::Program;
+    use crate::support::redis::RedisServer;
+    use crate::support::wait::eventually;
+
+    fn start(server: &RedisServer, ticks: &str) -> Program {
+        let mut program = command(example("nightly_job"));
+        program
+            .args(["--job", "shared", "--copies", "3", "--ticks", ticks])
+            .env("DLOCK_URL", server.url());
+        Program::start(program)
+    }
+
+    /// What the journal has of each tick.
+    async fn journal(server: &RedisServer) -> BTreeMap<u64, Vec<String>> {
+        let lines: Vec<String> = server
+            .command(&["LRANGE", "journal:shared", "0", "-1"])
+            .await;
+        let mut ticks = BTreeMap::<_, Vec<_>>::new();
+        for line in lines {
+            let (tick, what) = line.split_once(' ').expect("a tick");
+            let of_tick = ticks.entry(tick.parse().expect("a tick")).or_default();
+            of_tick.push(what.to_owned());
+        }
+        ticks
+    }
+
+    #[tokio::test]
+    async fn programs_share_the_ticks_also_when_one_is_killed() {
+        let server = RedisServer::start().await;
+        let mut killed = start(&server, "1000");
+        let mut others = [start(&server, "4"), start(&server, "4")];
+        eventually("the job has been done", async || {
+            let journal = journal(&server).await;
+            let mut lines = journal.values().flatten();
+            lines.any(|line| line.starts_with("done")).then_some(())
+        })
+        .await;
+        killed.process.kill();
+
+        let by_killed = format!(" by {}.", killed.process.id());
+        let mut seen = BTreeMap::new();
+        for other in &mut others {
+            let output = other.end().await;
+            // It fails if a tick was done twice.
+            assert!(output.status.success(), "{output:?}");
+            seen.append(&mut ticks(&String::from_utf8_lossy(&output.stdout)));
+        }
+        let journal = journal(&server).await;
+        for tick in seen.keys() {
+            let lines = journal.get(tick).cloned().unwrap_or_default();
+            let done = lines.iter().filter(|line| line.starts_with("done"));
+            let begun_by_killed = lines.iter().any(|line| line.contains(&by_killed));
+            let done = done.count();
+            assert!(
+                done == 1 || (done == 0 && begun_by_killed),
+                "{tick}: {journal:#?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_copy_that_comes_when_the_others_are_gone_does_not_repeat_a_tick() {
+        let server = RedisServer::start().await;
+        let first = start(&server, "1").end().await;
+        assert!(first.status.success(), "{first:?}");
+        // The lock of that tick is there, though nobody is.
+        let keys = server.keys().await;
+        let locks = keys.iter().filter(|key| key.contains("nightly"));
+        assert!(locks.count() >= 1, "{keys:?}");
+    }
+}
