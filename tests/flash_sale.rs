@@ -1,11 +1,13 @@
 //! The example, as a user runs it: what it prints, how it ends, and what
 //! becomes of the sale when one of its processes is killed or paused.
 
+#[path = "support/example.rs"]
+mod example;
 mod support;
 
 use std::process::{Command, Output};
 
-use support::example::example;
+use example::example;
 
 /// What it has printed: the numbers by their labels.
 struct Sale {

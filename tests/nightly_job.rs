@@ -1,11 +1,13 @@
 //! The example `nightly_job`, as a user runs it.
 
+#[path = "support/example.rs"]
+mod example;
 mod support;
 
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
 
-use support::example::example;
+use example::example;
 
 fn run(arguments: &[&str]) -> Output {
     let mut program = Command::new(example("nightly_job"));

@@ -1,10 +1,12 @@
 //! The example `transfer`, as a user runs it.
 
+#[path = "support/example.rs"]
+mod example;
 mod support;
 
 use std::process::{Command, Output};
 
-use support::example::example;
+use example::example;
 
 fn run(arguments: &[&str]) -> Output {
     let mut program = Command::new(example("transfer"));

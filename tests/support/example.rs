@@ -1,4 +1,5 @@
-//! The examples' programs.
+//! The programs of this package's examples. No part of `support`, which other
+//! packages share: they have neither these examples nor these features.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -12,7 +12,6 @@
 
 pub(crate) mod alone;
 pub(crate) mod dir;
-pub(crate) mod example;
 pub(crate) mod log;
 pub(crate) mod polls;
 pub(crate) mod port;
