@@ -183,11 +183,12 @@ impl LockManager {
     }
 
     /// Refuses locks from now on, to those who wait too, and waits until every
-    /// release under way has reached the store or its lease has run out. Call
-    /// it before `main` returns: a guard that was dropped just before gives its
-    /// lock back in the background. A lock that `min_hold` keeps is left to the
-    /// store to expire at its time. Bodies that still run are not waited for,
-    /// and may re-enter what they hold.
+    /// release under way has reached the store or its lease has run out; a call
+    /// that was dropped while it asked for a lock counts as one. Call it before
+    /// `main` returns: a guard that was dropped just before gives its lock back
+    /// in the background. A lock that `min_hold` keeps is left to the store to
+    /// expire at its time. Bodies that still run are not waited for, and may
+    /// re-enter what they hold.
     pub async fn shutdown(&self) {
         self.inner.leases.shutdown().await;
     }
