@@ -13,6 +13,8 @@ pub(crate) enum StoreUrl {
     Memory,
     #[cfg(feature = "redis")]
     Redis(Box<crate::backend::redis::Redis>),
+    #[cfg(feature = "redis")]
+    Redlock(Box<crate::backend::redis::Redlock>),
 }
 
 /// Every scheme that dlock knows, and the feature it needs.
@@ -21,12 +23,12 @@ const SCHEMES: &[(&str, &str)] = &[
     ("rediss", "redis"),
     ("redis+sentinel", "redis"),
     ("rediss+sentinel", "redis"),
+    ("redis+redlock", "redis"),
+    ("rediss+redlock", "redis"),
 ];
 
 /// Schemes of stores that this version does not have.
 const LATER: &[&str] = &[
-    "redis+redlock",
-    "rediss+redlock",
     "redis+cluster",
     "rediss+cluster",
     "etcd",
@@ -52,6 +54,12 @@ impl StoreUrl {
         let scheme = &*scheme.to_ascii_lowercase();
         #[cfg(feature = "redis")]
         let url = &*format!("{scheme}:{rest}");
+        #[cfg(feature = "redis")]
+        let invalid = |error: crate::backend::BackendError| LockError::Config {
+            setting: setting.to_owned(),
+            reason: error.to_string(),
+            source: Some(Arc::new(error)),
+        };
         match scheme {
             "memory" if rest.is_empty() => Ok(Self::Memory),
             "memory" => Err(LockError::config(
@@ -60,14 +68,13 @@ impl StoreUrl {
             )),
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => {
-                let store = crate::backend::redis::Redis::from_url(url).map_err(|error| {
-                    LockError::Config {
-                        setting: setting.to_owned(),
-                        reason: error.to_string(),
-                        source: Some(Arc::new(error)),
-                    }
-                })?;
-                Ok(Self::Redis(Box::new(store)))
+                let store = crate::backend::redis::Redis::from_url(url);
+                Ok(Self::Redis(Box::new(store.map_err(invalid)?)))
+            }
+            #[cfg(feature = "redis")]
+            "redis+redlock" | "rediss+redlock" => {
+                let store = crate::backend::redis::Redlock::from_url(url);
+                Ok(Self::Redlock(Box::new(store.map_err(invalid)?)))
             }
             _ => Err(LockError::config(setting, refuse(scheme, rest))),
         }
@@ -119,6 +126,8 @@ impl StoreUrl {
             Self::Memory => Arc::new(crate::backend::memory::Memory::new()),
             #[cfg(feature = "redis")]
             Self::Redis(store) => Arc::new(store.request_timeout(request_timeout)),
+            #[cfg(feature = "redis")]
+            Self::Redlock(store) => Arc::new(store.request_timeout(request_timeout)),
         }
     }
 }
@@ -129,6 +138,8 @@ impl fmt::Debug for StoreUrl {
             Self::Memory => f.write_str("memory:"),
             #[cfg(feature = "redis")]
             Self::Redis(store) => fmt::Debug::fmt(store, f),
+            #[cfg(feature = "redis")]
+            Self::Redlock(store) => fmt::Debug::fmt(store, f),
         }
     }
 }

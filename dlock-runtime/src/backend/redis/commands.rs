@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline};
 
-use super::names::{LockValue, Name, Process, QueueEntry, Shown, TOKEN, mode_arg};
+use super::names::{LockValue, Name, Process, QueueEntry, Shown, TOKEN, freed_channel, mode_arg};
 use super::scripts::{
-    ACQUIRE, ALIVE, FLOOR, Form, INSPECT, RELEASE, RELEASE_READ, RENEW, RENEW_READ, Script,
+    ACQUIRE, ALIVE, FLOOR, Form, INSPECT, RAISE, RELEASE, RELEASE_READ, RELEASE_VOTE, RENEW,
+    RENEW_READ, Script,
 };
 use crate::backend::{Mode, Request};
 use crate::token::TOKENS_PER_GRANT;
@@ -50,6 +51,13 @@ pub(super) fn lift_tokens(lowest: u64) -> Cmd {
     lift
 }
 
+/// Raises the token counter to a number, if it is lower.
+pub(super) fn raise_tokens(form: Form, to: u64) -> Cmd {
+    let mut raise = RAISE.command(form, 1, 1);
+    raise.arg(TOKEN).arg(to);
+    raise
+}
+
 pub(super) fn acquire(form: Form, request: &Request, process: Process, patience: Patience) -> Cmd {
     let mut acquire = ACQUIRE.command(form, 2, 6);
     acquire
@@ -82,6 +90,17 @@ pub(super) fn release(form: Form, request: &Request, queued_by: Option<Process>)
             process,
         }));
     }
+    release
+}
+
+/// Gives one node's vote for a lease back, and tells those who wait. Nobody
+/// queues at a node.
+pub(super) fn release_vote(form: Form, request: &Request, _queued_by: Option<Process>) -> Cmd {
+    let mut release = RELEASE_VOTE.command(form, 1, 2);
+    release
+        .arg(Name::lock(&request.key))
+        .arg(mode_arg(request.mode))
+        .arg(Shown(request.owner));
     release
 }
 
@@ -119,6 +138,34 @@ pub(super) fn scan(cursor: u64, pattern: &str) -> Cmd {
         .arg("COUNT")
         .arg(1000);
     scan
+}
+
+/// What a lock holds.
+pub(super) fn value(key: &str) -> Cmd {
+    let mut get = redis::cmd("GET");
+    get.arg(Name::lock(key));
+    get
+}
+
+/// How many processes listen for the release of each of these locks.
+pub(super) fn listeners<'a>(keys: impl Iterator<Item = &'a str>) -> Cmd {
+    let mut count = redis::cmd("PUBSUB");
+    count.arg("NUMSUB");
+    for key in keys {
+        count.arg(freed_channel(key));
+    }
+    count
+}
+
+pub(super) fn ping() -> Cmd {
+    redis::cmd("PING")
+}
+
+/// Who the server is.
+pub(super) fn identity() -> Cmd {
+    let mut info = redis::cmd("INFO");
+    info.arg("server");
+    info
 }
 
 /// What these locks hold.

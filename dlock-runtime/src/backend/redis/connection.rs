@@ -139,6 +139,24 @@ impl Connection {
         }
     }
 
+    /// Hears what is said on these channels from now on, or no longer.
+    pub(super) async fn subscribe(
+        &self,
+        channels: &[String],
+        listens: bool,
+        deadline: Deadline,
+    ) -> Result<(), Lost> {
+        let mut multiplexed = self.0.multiplexed.clone();
+        let answer = Box::pin(async move {
+            if listens {
+                multiplexed.subscribe(channels).await
+            } else {
+                multiplexed.unsubscribe(channels).await
+            }
+        });
+        self.bound(deadline, answer).await
+    }
+
     async fn bound<A>(
         &self,
         deadline: Deadline,

@@ -81,13 +81,13 @@ impl Connections {
     /// The lane of the manager's own runtime, over which messages come too.
     pub(super) fn with_messages(
         self: &Arc<Self>,
-        listener: Listener,
+        listener: Arc<dyn Listener>,
     ) -> Result<Arc<Lane>, BackendError> {
         let runtime = Handle::try_current().map_err(|_| errors::outside_runtime())?;
         Ok(self.open(&runtime, Some(listener)))
     }
 
-    fn open(self: &Arc<Self>, runtime: &Handle, listener: Option<Listener>) -> Arc<Lane> {
+    fn open(self: &Arc<Self>, runtime: &Handle, listener: Option<Arc<dyn Listener>>) -> Arc<Lane> {
         let id = runtime.id();
         let lane = Arc::new(Lane {
             connector: Arc::clone(&self.connector),
@@ -230,7 +230,7 @@ struct Keeper {
     lane: Arc<Lane>,
     connections: Weak<Connections>,
     runtime: Id,
-    listener: Option<Listener>,
+    listener: Option<Arc<dyn Listener>>,
 }
 
 impl Keeper {
@@ -260,13 +260,12 @@ impl Keeper {
             .state
             .send_replace(State::Ready(connection.clone()));
         if let Some(listener) = &self.listener {
-            // Messages were missed while there was no connection.
-            listener.waiters.wake_all();
+            listener.missed();
         }
         connection.drive(driver).await;
         self.lane.discard(&connection);
         if let Some(listener) = &self.listener {
-            listener.waiters.wake_all();
+            listener.missed();
         }
     }
 }

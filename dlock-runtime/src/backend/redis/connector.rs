@@ -10,10 +10,8 @@ use super::clock::{Clock, Deadline};
 use super::commands;
 use super::connection::{Connection, Driver, Opened, closed};
 use super::errors::{Place, Remedy, remedy};
-use super::names::Process;
 use super::settings::{Server, Settings};
 use super::socket::{Address, Socket, dial};
-use super::waiters::Waiters;
 use crate::backend::BackendError;
 
 /// So many commands of other tasks may wait for the connection to take them.
@@ -31,11 +29,15 @@ pub(super) struct Connector {
     pub(super) highest_token: AtomicU64,
 }
 
-/// What the messages that come over a connection are for.
-#[derive(Clone)]
-pub(super) struct Listener {
-    pub(super) process: Process,
-    pub(super) waiters: Arc<Waiters>,
+/// Whom the messages that come over a connection are for.
+pub(super) trait Listener: Send + Sync {
+    /// What each new connection subscribes to.
+    fn channel(&self) -> Option<String>;
+
+    fn hear(&self, channel: &str, message: &str);
+
+    /// A connection was made or has broken: messages may have been missed.
+    fn missed(&self);
 }
 
 impl Connector {
@@ -43,7 +45,7 @@ impl Connector {
     /// longer than until the deadline.
     pub(super) async fn open(
         &self,
-        listener: Option<&Listener>,
+        listener: Option<&Arc<dyn Listener>>,
         deadline: Deadline,
     ) -> Result<Opened, BackendError> {
         let start = std::time::Instant::now();
@@ -59,7 +61,7 @@ impl Connector {
 
     async fn open_unbounded(
         &self,
-        listener: Option<&Listener>,
+        listener: Option<&Arc<dyn Listener>>,
         deadline: Deadline,
     ) -> Result<Opened, BackendError> {
         let address = self.locate(deadline).await?;
@@ -87,7 +89,7 @@ impl Connector {
         socket: Box<dyn Socket>,
         address: Address,
         place: &Place,
-        listener: Option<&Listener>,
+        listener: Option<&Arc<dyn Listener>>,
     ) -> Result<Opened, BackendError> {
         let unreachable = |error| place.unreachable(error);
         let mut config = AsyncConnectionConfig::new()
@@ -95,9 +97,9 @@ impl Connector {
             // Each call has a deadline of its own.
             .set_response_timeout(None);
         if let Some(listener) = listener {
-            let waiters = Arc::clone(&listener.waiters);
+            let listener = Arc::clone(listener);
             config = config.set_push_sender(move |push: PushInfo| {
-                hear(&waiters, &push);
+                hear(&*listener, &push);
                 Ok::<_, std::convert::Infallible>(())
             });
         }
@@ -111,11 +113,8 @@ impl Connector {
             if self.settings.sentinels().is_some() {
                 check_role(&mut multiplexed, place).await?;
             }
-            if let Some(listener) = listener {
-                multiplexed
-                    .subscribe(listener.process.wake_channel())
-                    .await
-                    .map_err(unreachable)?;
+            if let Some(channel) = listener.and_then(|listener| listener.channel()) {
+                multiplexed.subscribe(channel).await.map_err(unreachable)?;
             }
             let floor = multiplexed
                 .send_packed_command(&commands::lift_tokens(lowest))
@@ -167,13 +166,12 @@ async fn check_role(
     }
 }
 
-/// A message to a process: one of its waiters was granted a lock.
-fn hear(waiters: &Waiters, push: &PushInfo) {
-    if let (PushKind::Message, [_channel, Value::BulkString(message)]) =
+fn hear(listener: &dyn Listener, push: &PushInfo) {
+    if let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(message)]) =
         (&push.kind, &push.data[..])
-        && let Ok(message) = std::str::from_utf8(message)
-        && let Some((owner, key)) = super::names::parse_wake(message)
+        && let (Ok(channel), Ok(message)) =
+            (std::str::from_utf8(channel), std::str::from_utf8(message))
     {
-        waiters.granted(key, owner);
+        listener.hear(channel, message);
     }
 }

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use redis::{Cmd, Value};
+
 use super::call::Call;
 use super::clock::Clock;
 use super::commands;
@@ -12,10 +14,11 @@ use super::connector::{Connector, Listener};
 use super::errors;
 use super::hub::Hub;
 use super::names::Process;
+use super::scripts::Form;
 use super::settings::Settings;
 use super::suspects::Suspects;
-use super::waiters::Waiters;
-use crate::backend::{BackendError, TokenTier};
+use super::waiters::{Waiters, WakeUps};
+use crate::backend::{BackendError, Request, TokenTier};
 
 /// A backend between its start and its stop.
 pub(super) struct Core {
@@ -33,12 +36,42 @@ pub(super) struct Shared {
     pub(super) waiters: Arc<Waiters>,
     /// The connection of the manager's own runtime, with the messages.
     pub(super) lane: Arc<Lane>,
+    pub(super) release: Release,
 }
+
+/// The command that gives a lease back. With a process, the owner may be in the
+/// queue of that instead, or as well.
+pub(super) type Release = fn(Form, &Request, Option<Process>) -> Cmd;
 
 impl Core {
     /// Connects, checks what the server promises, and starts the tasks, all on
     /// the current runtime.
     pub(super) async fn start(settings: Settings) -> Result<Self, BackendError> {
+        let process = Process::unique();
+        let waiters = Waiters::new();
+        let listener = WakeUps {
+            process,
+            waiters: Arc::clone(&waiters),
+        };
+        let mut core = Self::open(
+            settings,
+            process,
+            waiters,
+            Arc::new(listener),
+            commands::release,
+        )?;
+        core.tokens = core.shared.check_server().await?;
+        Ok(core)
+    }
+
+    /// Starts the tasks on the current runtime. Nothing is connected yet.
+    pub(super) fn open(
+        settings: Settings,
+        process: Process,
+        waiters: Arc<Waiters>,
+        listener: Arc<dyn Listener>,
+        release: Release,
+    ) -> Result<Self, BackendError> {
         let clock = Clock::of_this_runtime().ok_or_else(errors::outside_runtime)?;
         let place = settings.place();
         let connector = Arc::new(Connector {
@@ -48,26 +81,20 @@ impl Core {
             highest_token: AtomicU64::new(0),
         });
         let connections = Connections::new(Arc::clone(&connector));
-        let process = Process::unique();
-        let waiters = Waiters::new();
-        let listener = Listener {
-            process,
-            waiters: Arc::clone(&waiters),
-        };
         let lane = connections.with_messages(listener)?;
         let shared = Arc::new(Shared {
             connector,
             process,
             waiters,
             lane,
+            release,
         });
-        let tokens = shared.check_server().await?;
         Ok(Self {
             hub: Hub::start(&shared, &connections),
             shared,
             connections,
             suspects: Suspects::default(),
-            tokens,
+            tokens: TokenTier::BestEffort,
         })
     }
 
@@ -85,7 +112,7 @@ impl Core {
 
 impl Shared {
     /// Whether the server can be worked with, and what its tokens are worth.
-    async fn check_server(&self) -> Result<TokenTier, BackendError> {
+    pub(super) async fn check_server(&self) -> Result<TokenTier, BackendError> {
         let Connector {
             settings, place, ..
         } = &*self.connector;

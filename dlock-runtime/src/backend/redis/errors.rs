@@ -293,6 +293,11 @@ impl Place {
         )
     }
 
+    /// The same where a lock belongs.
+    pub(super) fn foreign_lock(&self, key: &str) -> BackendError {
+        self.foreign(&Name::lock(key), "value")
+    }
+
     pub(super) fn foreign_counter(&self) -> BackendError {
         self.foreign(&TOKEN, "value")
     }

@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::call::Call;
 use super::clock::{Backoff, Deadline};
-use super::commands;
 use super::connection::{Connection, Lost};
 use super::core::Shared;
 use super::errors::{Remedy, remedy};
@@ -83,7 +82,7 @@ impl GiveBack {
     /// commands were sent.
     async fn release_behind(&self, connection: &Connection, shared: &Shared) -> Result<(), Lost> {
         for form in [Form::Digest, Form::Source] {
-            let command = commands::release(form, &self.request, Some(shared.process));
+            let command = (shared.release)(form, &self.request, Some(shared.process));
             match connection.run_behind(command).await? {
                 Value::ServerError(error) if remedy(&error) == Remedy::SendScript => {}
                 Value::ServerError(error) => return Err(Lost::Broken(error.into())),
@@ -114,7 +113,7 @@ impl GiveBack {
             let mut call = Call::new(&shared.connector, Arc::clone(&shared.lane));
             let answer = call
                 .ask(&self.request.key, |form| {
-                    commands::release(form, &self.request, Some(shared.process))
+                    (shared.release)(form, &self.request, Some(shared.process))
                 })
                 .await;
             let told = answer.is_ok();

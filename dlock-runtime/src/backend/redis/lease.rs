@@ -46,7 +46,9 @@ impl Core {
     pub(super) async fn release(&self, request: &Request) -> Result<Released, BackendError> {
         let mut call = self.call()?;
         let answer = call
-            .ask(&request.key, |form| commands::release(form, request, None))
+            .ask(&request.key, |form| {
+                (self.shared.release)(form, request, None)
+            })
             .await?;
         if let Some(unanswered) = self.suspects.take(request.owner) {
             self.hub.give_back(GiveBack {

@@ -33,6 +33,7 @@ mod inspect;
 mod lease;
 mod names;
 mod outbox;
+mod redlock;
 mod scripts;
 mod sentinel;
 mod settings;
@@ -51,6 +52,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use self::core::Core;
+pub use self::redlock::Redlock;
 use self::settings::Settings;
 use super::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released, Renewed,

@@ -8,6 +8,7 @@
 //! | `dlock:token` | the counter that every fencing token is drawn from |
 //! | `dlock:alive:<process>` | the waiters of this process are alive |
 //! | `dlock:wake:<process>` | channel on which they are told of a grant |
+//! | `dlock:wake:dlock:{<key>}` | channel on which a node of several tells that it is free of a lock |
 //!
 //! The three keys of a lock have one hash tag, so that a cluster keeps them on
 //! one node. No key makes the name of another one's queue: a lock's name ends
@@ -136,6 +137,16 @@ impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// Where a node of several says that it has been given its vote for a lock back.
+pub(super) fn freed_channel(key: &str) -> String {
+    format!(concat!(wake_prefix!(), "{}"), Name::lock(key))
+}
+
+/// The key whose lock this channel is for.
+pub(super) fn freed_key(channel: &str) -> Option<&str> {
+    key_of(channel.strip_prefix(wake_prefix!())?)
 }
 
 fn letter(mode: Mode) -> &'static str {
@@ -318,6 +329,14 @@ mod tests {
         let message = format!("{entry} {}", Name::lock("with a space"));
         assert_eq!(parse_wake(&message), Some((owner, "with a space")));
         assert_eq!(parse_wake(""), None);
+    }
+
+    #[test]
+    fn a_channel_names_its_key() {
+        for key in ["a", "a}", "dlock:wake:", "ü b"] {
+            assert_eq!(freed_key(&freed_channel(key)), Some(key));
+        }
+        assert_eq!(freed_key(&Process::unique().wake_channel()), None);
     }
 
     #[test]

@@ -78,4 +78,6 @@ pub(super) static RENEW_READ: Script = script!("prelude", "renew_read");
 pub(super) static RELEASE: Script = script!("release_head", "prelude", "release");
 pub(super) static RELEASE_READ: Script = script!("prelude", "release_read");
 pub(super) static FLOOR: Script = script!("floor");
+pub(super) static RELEASE_VOTE: Script = script!("prelude", "release_vote");
+pub(super) static RAISE: Script = script!("raise");
 pub(super) static INSPECT: Script = script!("inspect");

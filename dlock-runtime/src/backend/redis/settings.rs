@@ -14,8 +14,8 @@ use super::socket::Address;
 use super::tls::Tls;
 use crate::backend::{BackendError, BackendErrorKind};
 
-const DEFAULT_PORT: u16 = 6379;
-const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const DEFAULT_PORT: u16 = 6379;
+pub(super) const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the server is and how to log in.
 #[derive(Clone)]

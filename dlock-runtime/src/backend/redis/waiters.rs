@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::names::LockValue;
+use super::connector::Listener;
+use super::names::{LockValue, Process, parse_wake};
 use crate::backend::{Mode, Owner, Request};
 
 /// A waiter of a busy key makes sure of its place in the queue this often.
@@ -56,6 +57,28 @@ pub(super) struct Waiting<'a> {
     key: &'a Arc<str>,
     owner: Owner,
     wake: Arc<Notify>,
+}
+
+/// Hears of grants to the waiters of this process.
+pub(super) struct WakeUps {
+    pub(super) process: Process,
+    pub(super) waiters: Arc<Waiters>,
+}
+
+impl Listener for WakeUps {
+    fn channel(&self) -> Option<String> {
+        Some(self.process.wake_channel())
+    }
+
+    fn hear(&self, _channel: &str, message: &str) {
+        if let Some((owner, key)) = parse_wake(message) {
+            self.waiters.granted(key, owner);
+        }
+    }
+
+    fn missed(&self) {
+        self.waiters.wake_all();
+    }
 }
 
 impl Waiters {

@@ -1,0 +1,388 @@
+//! Counting votes: pure, so that every way in which an election may end can be
+//! tested without a server.
+//!
+//! # Tokens
+//!
+//! Each node has a token counter. A vote draws a block of numbers from its
+//! node's counter, after the vote is cast; `last` is the last of the block. A
+//! grant chooses the last number `T` of its own block so that
+//!
+//! 1. a majority of all nodes have its vote *and* a counter of at least `T`,
+//!    before the body starts (nodes that lag behind are raised to `T` first);
+//! 2. of `r` voters among `n` nodes, at least `majority - (n - r)` have drawn
+//!    `T` or more.
+//!
+//! Why every later grant has greater tokens: let `M` be the majority of (1) of
+//! the earlier grant, whose last number is `S`. The later one has its votes only
+//! from nodes that had been given the earlier vote back, or had let it expire,
+//! and so after their counters were at `S` or above; and it draws behind its
+//! vote. So each of its voters in `M` drew a block above `S`. Of the `r` voters
+//! at most `n - |M|` are outside of `M`, hence at least `majority - (n - r)`
+//! drew a last number of at least `S` plus a whole block. `T` is the
+//! `majority - (n - r)`th highest of what was drawn, so it is one of those
+//! numbers or above them. When all nodes have voted, `T` is the median, which a
+//! majority has reached already: then no node need be raised.
+
+use super::super::names::LockValue;
+use super::nodes::NodeSet;
+use crate::backend::{BackendError, BackendErrorKind, Mode, Owner};
+use crate::token::TOKENS_PER_GRANT;
+
+/// What a node said to a request for its vote.
+#[derive(Clone, Debug)]
+pub(super) enum Vote {
+    /// Yes, and the last of the token numbers it has drawn.
+    Yes { last: u64 },
+    /// No: this is what holds the lock there, if it has not gone since.
+    No(Option<LockValue>),
+    /// It would not, or has not answered in time.
+    Failed(BackendError),
+}
+
+/// The votes of one election.
+#[derive(Debug)]
+pub(super) struct Ballot {
+    mode: Mode,
+    votes: Vec<Option<Vote>>,
+    /// Nodes whose answer may still come.
+    open: NodeSet,
+}
+
+/// How an election has ended.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Won,
+    /// Somebody else has the lock.
+    Held,
+    /// Nobody has a majority: several ask at a time.
+    Split,
+    /// Too few nodes have answered.
+    NoQuorum(BackendError),
+}
+
+/// The smallest number of nodes of which no two sets are apart.
+pub(super) fn majority_of(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+impl Ballot {
+    /// An election in which these nodes of `count` are asked.
+    pub(super) fn new(mode: Mode, count: usize, asked: NodeSet) -> Self {
+        Self {
+            mode,
+            votes: vec![None; count],
+            open: asked,
+        }
+    }
+
+    pub(super) fn count(&mut self, node: usize, vote: Vote) {
+        self.open.remove(node);
+        if let Some(slot) = self.votes.get_mut(node) {
+            *slot = Some(vote);
+        }
+    }
+
+    pub(super) fn majority(&self) -> usize {
+        majority_of(self.votes.len())
+    }
+
+    pub(super) fn vote(&self, node: usize) -> Option<&Vote> {
+        self.votes.get(node)?.as_ref()
+    }
+
+    /// Nodes that were asked and have not answered.
+    pub(super) fn open(&self) -> NodeSet {
+        self.open
+    }
+
+    /// Nodes that have said yes.
+    pub(super) fn voters(&self) -> NodeSet {
+        self.nodes(|vote| matches!(vote, Vote::Yes { .. }))
+    }
+
+    fn nodes(&self, wanted: impl Fn(&Vote) -> bool) -> NodeSet {
+        let votes = self.votes.iter().enumerate();
+        votes
+            .filter(|(_, vote)| vote.as_ref().is_some_and(&wanted))
+            .map(|(node, _)| node)
+            .collect()
+    }
+
+    /// Whether no answer that is still to come can change the outcome.
+    pub(super) fn is_decided(&self) -> bool {
+        let yes = self.voters().len();
+        yes >= self.majority() || yes + self.open.len() < self.majority()
+    }
+
+    /// How it stands, with no answer still to come.
+    pub(super) fn outcome(&self) -> Outcome {
+        let voters = self.voters().len();
+        if voters >= self.majority() {
+            return Outcome::Won;
+        }
+        let no = self.nodes(|vote| matches!(vote, Vote::No(_))).len();
+        if voters + no < self.majority() {
+            return Outcome::NoQuorum(self.no_quorum(voters + no));
+        }
+        if self.most_held() >= self.majority() {
+            Outcome::Held
+        } else {
+            Outcome::Split
+        }
+    }
+
+    /// How many nodes the strongest other holder has.
+    fn most_held(&self) -> usize {
+        let holders = || {
+            self.votes.iter().filter_map(|vote| match vote {
+                Some(Vote::No(holder)) => *holder,
+                _ => None,
+            })
+        };
+        let readers = holders().filter(|value| value.mode == Mode::Read).count();
+        let writers = holders().filter(|value| value.mode == Mode::Write);
+        let strongest = writers
+            .map(|writer| {
+                holders()
+                    .filter(|other| same_writer(other, writer.owner))
+                    .count()
+            })
+            .max();
+        // To a writer all readers are one holder. A reader is not in their way.
+        let readers = if self.mode == Mode::Write { readers } else { 0 };
+        strongest.unwrap_or(0).max(readers)
+    }
+
+    fn no_quorum(&self, answered: usize) -> BackendError {
+        no_quorum(
+            self.votes.len(),
+            answered,
+            self.votes.iter().filter_map(|vote| match vote {
+                Some(Vote::Failed(error)) => Some(error),
+                _ => None,
+            }),
+        )
+    }
+
+    /// The last of the grant's token numbers, see above; of an election that
+    /// was won.
+    pub(super) fn last_token(&self) -> u64 {
+        let mut drawn: Vec<u64> = self.drawn().map(|(_, last)| last).collect();
+        drawn.sort_unstable_by(|one, other| other.cmp(one));
+        let missing = self.votes.len() - drawn.len();
+        let place = self.majority().saturating_sub(missing).max(1);
+        drawn.get(place - 1).copied().unwrap_or(0)
+    }
+
+    /// Voters whose counter has reached `last`.
+    pub(super) fn reached(&self, last: u64) -> NodeSet {
+        self.drawn()
+            .filter(|(_, drawn)| *drawn >= last)
+            .map(|(node, _)| node)
+            .collect()
+    }
+
+    fn drawn(&self) -> impl Iterator<Item = (usize, u64)> {
+        let votes = self.votes.iter().enumerate();
+        votes.filter_map(|(node, vote)| match vote {
+            Some(Vote::Yes { last }) => Some((node, *last)),
+            _ => None,
+        })
+    }
+}
+
+fn same_writer(value: &LockValue, owner: Owner) -> bool {
+    value.mode == Mode::Write && value.owner == owner
+}
+
+/// The first of the numbers of which this is the last.
+pub(super) fn first_token(last: u64) -> u64 {
+    last.saturating_sub(TOKENS_PER_GRANT - 1)
+}
+
+/// Why an operation came to nothing: too few nodes have answered. It is for the
+/// operator to mend if those that refuse are too many by themselves.
+pub(super) fn no_quorum<'e>(
+    count: usize,
+    answered: usize,
+    errors: impl Iterator<Item = &'e BackendError>,
+) -> BackendError {
+    let majority = majority_of(count);
+    let mut said: Vec<String> = Vec::new();
+    let mut refused = 0;
+    let mut cause = None;
+    for error in errors {
+        if error.kind() == BackendErrorKind::Config {
+            refused += 1;
+            cause = Some(error);
+        }
+        let text = error.to_string();
+        if !said.contains(&text) {
+            said.push(text);
+        }
+        cause = cause.or(Some(error));
+    }
+    let kind = if refused > count - majority {
+        BackendErrorKind::Config
+    } else {
+        BackendErrorKind::Unavailable
+    };
+    let silent = if said.is_empty() {
+        String::from("the others were silent; check that they run and can be reached")
+    } else {
+        said.join("; ")
+    };
+    let error = BackendError::new(
+        kind,
+        format!("{answered} of {count} nodes answered and {majority} must: {silent}"),
+    );
+    match cause {
+        Some(cause) => error.with_source(cause.clone()),
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ballot(mode: Mode, votes: &[Option<Vote>]) -> Ballot {
+        let asked = (0..votes.len()).collect();
+        let mut ballot = Ballot::new(mode, votes.len(), asked);
+        for (node, vote) in votes.iter().enumerate() {
+            if let Some(vote) = vote {
+                ballot.count(node, vote.clone());
+            }
+        }
+        ballot
+    }
+
+    fn yes(last: u64) -> Option<Vote> {
+        Some(Vote::Yes { last })
+    }
+
+    fn held(value: LockValue) -> Option<Vote> {
+        Some(Vote::No(Some(value)))
+    }
+
+    fn failed() -> Option<Vote> {
+        Some(Vote::Failed(BackendError::unavailable("out of order")))
+    }
+
+    fn readers() -> LockValue {
+        LockValue {
+            mode: Mode::Read,
+            ..LockValue::writer(Owner::unique())
+        }
+    }
+
+    #[test]
+    fn a_majority_of_all_nodes_wins() {
+        for (count, needed) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)] {
+            assert_eq!(majority_of(count), needed);
+        }
+        // Two of the two that answered are not a majority of five.
+        let won = ballot(Mode::Write, &[yes(1), yes(1), None, failed(), yes(1)]);
+        assert!(won.is_decided() && matches!(won.outcome(), Outcome::Won));
+        let open = ballot(Mode::Write, &[yes(1), yes(1), None, failed(), failed()]);
+        assert!(!open.is_decided());
+        let lost = ballot(Mode::Write, &[yes(1), yes(1), failed(), failed(), failed()]);
+        assert!(lost.is_decided());
+        assert!(matches!(lost.outcome(), Outcome::NoQuorum(_)));
+    }
+
+    #[test]
+    fn a_holder_is_told_from_a_split_vote() {
+        let writer = LockValue::writer(Owner::unique());
+        let other = LockValue::writer(Owner::unique());
+        let waited = LockValue {
+            waited: true,
+            ..writer
+        };
+        let free = Some(Vote::No(None));
+        for (votes, is_held) in [
+            (
+                [held(writer), held(waited), held(writer), yes(1), yes(1)],
+                true,
+            ),
+            (
+                [held(writer), held(writer), held(other), yes(1), yes(1)],
+                false,
+            ),
+            ([held(writer), held(writer), free, yes(1), yes(1)], false),
+        ] {
+            for mode in [Mode::Read, Mode::Write] {
+                let outcome = ballot(mode, &votes).outcome();
+                assert_eq!(matches!(outcome, Outcome::Held), is_held, "{outcome:?}");
+                assert_eq!(matches!(outcome, Outcome::Split), !is_held, "{outcome:?}");
+            }
+        }
+        let votes = [
+            held(readers()),
+            held(readers()),
+            held(readers()),
+            yes(1),
+            yes(1),
+        ];
+        let outcome = ballot(Mode::Write, &votes).outcome();
+        assert!(matches!(outcome, Outcome::Held), "{outcome:?}");
+    }
+
+    #[test]
+    fn an_error_says_what_is_wrong_with_the_nodes() {
+        let votes = [yes(1), failed(), failed(), None, failed()];
+        let Outcome::NoQuorum(error) = ballot(Mode::Write, &votes).outcome() else {
+            panic!("a quorum");
+        };
+        assert_eq!(error.kind(), BackendErrorKind::Unavailable);
+        assert_eq!(
+            error.to_string(),
+            "1 of 5 nodes answered and 3 must: out of order"
+        );
+        let refused = Some(Vote::Failed(BackendError::new(
+            BackendErrorKind::Config,
+            "wrong password",
+        )));
+        let votes = [yes(1), refused.clone(), refused.clone(), None, refused];
+        let Outcome::NoQuorum(error) = ballot(Mode::Write, &votes).outcome() else {
+            panic!("a quorum");
+        };
+        assert_eq!(error.kind(), BackendErrorKind::Config);
+    }
+
+    /// Nodes with counters and votes, on which elections are held one after the
+    /// other with any majority of voters: tokens must rise.
+    #[test]
+    fn tokens_rise_whoever_votes() {
+        for count in [3, 5, 7] {
+            let mut counters: Vec<u64> = (0..count).map(|_| fastrand::u64(..1000)).collect();
+            let mut highest = 0;
+            for _ in 0..2_000 {
+                let voters = fastrand::usize(majority_of(count)..=count);
+                let mut nodes: Vec<usize> = (0..count).collect();
+                fastrand::shuffle(&mut nodes);
+                // Grants of other keys draw at some nodes only.
+                counters[fastrand::usize(..count)] += TOKENS_PER_GRANT * fastrand::u64(..3);
+                let mut election = Ballot::new(Mode::Write, count, (0..count).collect());
+                for &node in &nodes[..voters] {
+                    counters[node] += TOKENS_PER_GRANT;
+                    let last = counters[node];
+                    election.count(node, Vote::Yes { last });
+                }
+                let last = election.last_token();
+                assert!(first_token(last) > highest, "{counters:?}, {highest}");
+                highest = last;
+                // As many as needed are raised, and no more.
+                let mut reached = election.reached(last).len();
+                assert!(voters < count || reached >= majority_of(count));
+                for &node in &nodes[..voters] {
+                    if reached < majority_of(count) && counters[node] < last {
+                        counters[node] = last;
+                        reached += 1;
+                    }
+                }
+                assert!(reached >= majority_of(count));
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! A backend that has been started: the nodes, and what its operations share.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use redis::Value;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::super::clock::{Clock, Deadline};
+use super::super::commands;
+use super::super::core::Core;
+use super::super::errors;
+use super::super::names::Process;
+use super::super::settings::{Settings, invalid};
+use super::ballot::{majority_of, no_quorum};
+use super::held::Held;
+use super::nodes::{Node, NodeSet};
+use super::waiters::{Ear, Waiters};
+use super::watch;
+use crate::backend::{BackendError, BackendErrorKind, TokenTier};
+
+/// How long the start waits for the slower nodes once a majority has answered.
+const FOR_THE_OTHERS: Duration = Duration::from_millis(500);
+
+/// A backend between its start and its stop.
+pub(super) struct Quorum {
+    pub(super) common: Arc<Common>,
+    pub(super) tokens: TokenTier,
+    stopping: CancellationToken,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the operations have in common with the tasks of the backend.
+pub(super) struct Common {
+    pub(super) nodes: Vec<Node>,
+    pub(super) waiters: Arc<Waiters>,
+    pub(super) held: Held,
+    pub(super) clock: Clock,
+    pub(super) request_timeout: Duration,
+}
+
+/// What a node that answered has said of itself.
+struct Checked {
+    tokens: TokenTier,
+    /// Tells servers apart, unless this one does not say.
+    run_id: Option<String>,
+}
+
+impl Quorum {
+    /// Connects to the nodes, checks what they promise, and starts the tasks,
+    /// all on the current runtime.
+    pub(super) async fn start(
+        nodes: Vec<Settings>,
+        request_timeout: Duration,
+    ) -> Result<Self, BackendError> {
+        let clock = Clock::of_this_runtime().ok_or_else(errors::outside_runtime)?;
+        let waiters = Waiters::new(nodes.len());
+        let (nodes, attendants): (Vec<_>, Vec<_>) = nodes
+            .into_iter()
+            .enumerate()
+            .map(|(number, settings)| open(number, settings, &waiters))
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .unzip();
+        let common = Arc::new(Common {
+            nodes,
+            waiters,
+            held: Held::default(),
+            clock,
+            request_timeout,
+        });
+        let tokens = common.check_nodes().await?;
+
+        let stopping = CancellationToken::new();
+        let mut tasks = vec![tokio::spawn(watch::keep_watch(
+            Arc::clone(&common),
+            stopping.clone(),
+        ))];
+        for (number, attendant) in attendants.into_iter().enumerate() {
+            tasks.push(tokio::spawn(attendant.attend(stopping.clone())));
+            tasks.push(tokio::spawn(watch::listen(
+                number,
+                Arc::clone(&common.nodes[number].core.shared),
+                Arc::clone(&common.waiters),
+                stopping.clone(),
+            )));
+        }
+        Ok(Self {
+            common,
+            tokens,
+            stopping,
+            tasks: Mutex::new(tasks),
+        })
+    }
+
+    /// Waits until the nodes that answer have been told of all that was left
+    /// behind.
+    pub(super) async fn settle(&self) {
+        let nodes = self.common.nodes.iter().map(|node| async {
+            tokio::select! {
+                () = node.core.hub.settle() => {}
+                () = node.is_silent() => {}
+            }
+        });
+        nodes.collect::<FuturesUnordered<_>>().collect::<()>().await;
+    }
+
+    pub(super) async fn stop(&self) {
+        self.stopping.cancel();
+        let nodes = self.common.nodes.iter().map(|node| node.core.stop());
+        nodes.collect::<FuturesUnordered<_>>().collect::<()>().await;
+        for task in self.tasks().drain(..) {
+            task.abort();
+        }
+    }
+
+    fn tasks(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Quorum {
+    fn drop(&mut self) {
+        for task in self.tasks().drain(..) {
+            task.abort();
+        }
+    }
+}
+
+fn open(
+    number: usize,
+    settings: Settings,
+    waiters: &Arc<Waiters>,
+) -> Result<(Node, super::nodes::Attendant), BackendError> {
+    let ear = Ear {
+        node: number,
+        waiters: Arc::clone(waiters),
+    };
+    let core = Core::open(
+        settings,
+        Process::unique(),
+        super::super::waiters::Waiters::new(),
+        Arc::new(ear),
+        commands::release_vote,
+    )?;
+    Ok(Node::new(core))
+}
+
+impl Common {
+    pub(super) fn majority(&self) -> usize {
+        majority_of(self.nodes.len())
+    }
+
+    /// All nodes.
+    pub(super) fn all(&self) -> NodeSet {
+        (0..self.nodes.len()).collect()
+    }
+
+    /// The nodes to ask: those that answer, or all if they are too few.
+    pub(super) fn chosen(&self) -> NodeSet {
+        let answer: NodeSet = (0..self.nodes.len())
+            .filter(|&node| self.nodes[node].answers())
+            .collect();
+        if answer.len() >= self.majority() {
+            answer
+        } else {
+            self.all()
+        }
+    }
+
+    /// Something was decided without these.
+    pub(super) fn doubt(&self, nodes: NodeSet) {
+        for node in nodes.iter() {
+            self.nodes[node].doubt(None);
+        }
+    }
+
+    /// How long a node may take to answer.
+    pub(super) fn patience(&self) -> Duration {
+        self.nodes[0].core.shared.connector.settings.patience()
+    }
+
+    /// How long a node may take to answer for a lease of this ttl: most of the
+    /// ttl must be left when a majority has.
+    pub(super) fn patience_for(&self, ttl: Duration) -> Duration {
+        self.patience().min(ttl / 4)
+    }
+
+    /// Whether the nodes can be worked with, and what their tokens are worth.
+    /// A majority must answer, and none may refuse.
+    async fn check_nodes(&self) -> Result<TokenTier, BackendError> {
+        let mut questions: FuturesUnordered<_> = self
+            .all()
+            .iter()
+            .map(|node| async move { (node, self.nodes[node].check().await) })
+            .collect();
+        let mut checked: Vec<(usize, Checked)> = Vec::new();
+        let mut missing = self.all();
+        let mut failed = Vec::new();
+        let mut deadline = Deadline::after(self.request_timeout.mul_f64(1.5));
+        while let Ok(Some((node, answer))) = self.clock.bound(deadline, questions.next()).await {
+            match answer {
+                Ok(answer) => {
+                    missing.remove(node);
+                    checked.push((node, answer));
+                }
+                Err(error) if error.kind() != BackendErrorKind::Unavailable => return Err(error),
+                Err(error) => failed.push(error),
+            }
+            if checked.len() >= self.majority() {
+                deadline = deadline.within(FOR_THE_OTHERS);
+            }
+        }
+        drop(questions);
+        if checked.len() < self.majority() {
+            return Err(no_quorum(self.nodes.len(), checked.len(), failed.iter()));
+        }
+        self.are_different(&checked)?;
+        for node in missing.iter() {
+            let node = &self.nodes[node];
+            tracing::warn!(
+                "{} does not answer; locks go on with the other nodes, and with it once it does",
+                node.place()
+            );
+            node.is_missing();
+        }
+        let strict = missing.is_empty()
+            && checked
+                .iter()
+                .all(|(_, node)| node.tokens == TokenTier::Strict);
+        Ok(if strict {
+            TokenTier::Strict
+        } else {
+            TokenTier::BestEffort
+        })
+    }
+
+    /// A server that is reached by two names has two votes.
+    fn are_different(&self, checked: &[(usize, Checked)]) -> Result<(), BackendError> {
+        for (index, (node, this)) in checked.iter().enumerate() {
+            let same = checked[..index]
+                .iter()
+                .find(|(_, other)| this.run_id.is_some() && this.run_id == other.run_id);
+            if let Some((other, _)) = same {
+                return Err(invalid(format!(
+                    "{} and {} are one server; name each of them once",
+                    self.nodes[*other].place(),
+                    self.nodes[*node].place()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    async fn check(&self) -> Result<Checked, BackendError> {
+        let tokens = self.core.shared.check_server().await?;
+        let shared = &self.core.shared;
+        let deadline = Deadline::after(shared.connector.settings.patience());
+        let mut run_id = None;
+        if let Ok(connection) = shared.lane.connection(deadline).await
+            && let Ok(answer) = connection.run(commands::identity(), deadline).await
+        {
+            run_id = match answer {
+                Value::BulkString(text) => run_id_in(&String::from_utf8_lossy(&text)),
+                Value::VerbatimString { text, .. } => run_id_in(&text),
+                // Some servers keep it to themselves.
+                _ => None,
+            };
+        }
+        Ok(Checked { tokens, run_id })
+    }
+}
+
+fn run_id_in(info: &str) -> Option<String> {
+    let mut lines = info.lines();
+    let id = lines.find_map(|line| line.strip_prefix("run_id:"))?;
+    Some(id.trim().to_owned())
+}

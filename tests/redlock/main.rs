@@ -1,0 +1,96 @@
+//! The Redlock store: the conformance suite on five real servers, and what only
+//! a majority can do wrong.
+
+#![cfg(feature = "redis")]
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+#[path = "../contenders/mod.rs"]
+mod contenders;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use dlock::Config;
+
+use conformance::{Store, conformance};
+use contenders::{Shared, contenders};
+use support::nodes::{Nodes, redlock_url};
+use support::polls::join_all;
+use support::proxy::Proxy;
+use support::redis::RedisServer;
+
+/// How many servers the locks are on.
+const NODES: usize = 5;
+
+/// Servers of the test's own, each reached through a proxy that can fail.
+struct RedlockStore {
+    nodes: Nodes,
+    proxies: Vec<Proxy>,
+}
+
+impl Store for RedlockStore {
+    async fn start() -> Self {
+        let nodes = Nodes::start(NODES).await;
+        let proxies = nodes.iter().map(|node| Proxy::to(node.port())).collect();
+        Self { nodes, proxies }
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    fn short_ttl(&self) -> Duration {
+        Duration::from_millis(1_500)
+    }
+
+    async fn take_away(&self, key: &str) {
+        let mut deleted = 0;
+        for node in self.nodes.iter() {
+            deleted += node.command::<usize>(&["DEL", &lock_name(key)]).await;
+        }
+        assert!(deleted > NODES / 2, "nobody held `{key}`");
+    }
+
+    async fn set_outage(&self, outage: bool) {
+        for proxy in &self.proxies {
+            proxy.refuse(outage);
+        }
+    }
+
+    async fn restart(&mut self) -> bool {
+        let restarts = self.nodes.iter_mut().map(|node| {
+            Box::pin(async {
+                let _: String = node.command(&["SAVE"]).await;
+                RedisServer::restart(node).await;
+            })
+        });
+        join_all(restarts).await;
+        true
+    }
+
+    async fn records(&self) -> Option<usize> {
+        let mut records = 0;
+        for node in self.nodes.iter() {
+            records += node.command::<usize>(&["DBSIZE"]).await;
+        }
+        Some(records)
+    }
+}
+
+impl Shared for RedlockStore {
+    fn url(&self) -> String {
+        let ports: Vec<_> = self.proxies.iter().map(Proxy::port).collect();
+        redlock_url(&ports)
+    }
+}
+
+/// Where a lock is on each of the servers.
+fn lock_name(key: &str) -> String {
+    format!("dlock:{{{key}}}")
+}
+
+conformance!(crate::RedlockStore);
+
+contenders!(crate::RedlockStore);
