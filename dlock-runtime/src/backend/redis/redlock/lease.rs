@@ -7,11 +7,11 @@ use futures_util::{FutureExt, StreamExt};
 
 use super::super::clock::Deadline;
 use super::super::give_back::GiveBack;
-use super::acquire::Sent;
 use super::ballot::{Vote, no_quorum};
 use super::held::HeldLease;
 use super::nodes::NodeSet;
 use super::quorum::Common;
+use super::vote::Sent;
 use crate::backend::{BackendError, Released, Renewed, Request};
 
 /// How long a renewal waits for the slower nodes once a majority has answered,

@@ -2,7 +2,7 @@
 //! must agree.
 //!
 //! - A lock is had with the votes of a majority of all configured nodes, which
-//!   are asked at the same time ([`acquire`]); it is renewed and released in the
+//!   are asked at the same time ([`election`]); it is renewed and released in the
 //!   same way ([`lease`]). A vote is the lock on a node, as a single server has
 //!   it, and the single server's commands, connections and give-backs do the
 //!   work.
@@ -17,11 +17,13 @@
 
 mod acquire;
 mod ballot;
+mod election;
 mod held;
 mod inspect;
 mod lease;
 mod nodes;
 mod quorum;
+mod vote;
 mod waiters;
 mod watch;
 

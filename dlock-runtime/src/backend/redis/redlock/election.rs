@@ -1,0 +1,266 @@
+//! One election.
+//!
+//! Every node is asked at the same time for its vote, which is the lock on that
+//! node. With the votes of a majority of all nodes the lock is had. Without, they
+//! are given back at once; and where no answer came, the node is told so behind
+//! the request, or again until it has answered.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+
+use super::super::clock::Deadline;
+use super::super::give_back::GiveBack;
+use super::ballot::{Ballot, Outcome, Vote, first_token, no_quorum};
+use super::held::HeldLease;
+use super::nodes::NodeSet;
+use super::quorum::Common;
+use super::vote::{Answer, Fate, Sent};
+use crate::backend::{BackendError, BackendErrorKind, Grant, Owner, Request};
+
+/// How an election has ended for one who asked.
+pub(super) enum Election {
+    Won(Grant),
+    Held,
+    Split,
+    NoQuorum(BackendError),
+}
+
+impl Common {
+    /// Holds one election. It ends by the deadline.
+    pub(super) async fn elect(
+        &self,
+        request: &Request,
+        end: Deadline,
+    ) -> Result<Election, BackendError> {
+        let sent_at = Instant::now();
+        let election = Request {
+            owner: Owner::unique(),
+            ..request.clone()
+        };
+        let patience = self.patience_for(request.ttl);
+        // The last one has time to ask, too.
+        let deadline = end.max(Deadline::after(patience / 4)).within(patience);
+        let asked = self.chosen();
+        let sent: Vec<Sent> = self.nodes.iter().map(|_| OnceLock::new()).collect();
+        let mut trace = Trace {
+            common: self,
+            election: &election,
+            ballot: Ballot::new(request.mode, self.nodes.len(), asked),
+            sent: &sent,
+            answered: NodeSet::default(),
+            lost: NodeSet::default(),
+            granted: false,
+        };
+        let mut questions: FuturesUnordered<_> = asked
+            .iter()
+            .map(|node| {
+                let (asked, sent) = (&self.nodes[node], &sent[node]);
+                let vote = asked.vote(&election, sent, deadline);
+                async move { (node, vote.await) }
+            })
+            .collect();
+        while !trace.ballot.is_decided() {
+            match questions.next().await {
+                Some((node, answer)) => trace.count(node, answer),
+                None => break,
+            }
+        }
+        if !matches!(trace.ballot.outcome(), Outcome::Held) {
+            // The others are about to answer, and with all of them no counter
+            // need be raised; or it shows who is in the way.
+            tokio::task::yield_now().await;
+            while let Some(Some((node, answer))) = questions.next().now_or_never() {
+                trace.count(node, answer);
+            }
+        }
+        drop(questions);
+        trace.doubt();
+        match trace.ballot.outcome() {
+            Outcome::Won => {
+                let last = trace.ballot.last_token();
+                let reached = trace.ballot.reached(last);
+                let behind = trace.ballot.voters().without(reached);
+                let sure = match self.raise(reached, behind, last, deadline).await {
+                    Ok(sure) => sure,
+                    Err(error) => return Ok(Election::NoQuorum(error)),
+                };
+                trace.grant(request, last, sure);
+                Ok(Election::Won(Grant::new(
+                    first_token(last).into(),
+                    sent_at.into(),
+                )))
+            }
+            Outcome::Held => {
+                request.is_held_by_somebody();
+                trace.give_back(deadline).await;
+                Ok(Election::Held)
+            }
+            Outcome::Split => {
+                request.is_held_by_somebody();
+                trace.give_back(deadline).await;
+                Ok(Election::Split)
+            }
+            Outcome::NoQuorum(error) => {
+                trace.give_back(deadline).await;
+                if error.kind() == BackendErrorKind::Unavailable {
+                    Ok(Election::NoQuorum(error))
+                } else {
+                    Err(error)
+                }
+            }
+        }
+    }
+
+    /// Raises the counters of `behind` until a majority has reached `last`.
+    /// Those that have.
+    pub(super) async fn raise(
+        &self,
+        mut reached: NodeSet,
+        behind: NodeSet,
+        last: u64,
+        deadline: Deadline,
+    ) -> Result<NodeSet, BackendError> {
+        if reached.len() >= self.majority() {
+            return Ok(reached);
+        }
+        let mut questions: FuturesUnordered<_> = behind
+            .iter()
+            .map(|node| async move { (node, self.nodes[node].raise(last, deadline).await) })
+            .collect();
+        let mut failed = Vec::new();
+        while reached.len() < self.majority() {
+            match questions.next().await {
+                Some((node, Ok(()))) => reached.insert(node),
+                Some((_, Err(error))) => failed.push(error),
+                None => {
+                    return Err(no_quorum(self.nodes.len(), reached.len(), failed.iter()));
+                }
+            }
+        }
+        Ok(reached)
+    }
+}
+
+/// What an election may leave at the nodes. Dropped before it was granted, it
+/// is given back.
+struct Trace<'a> {
+    common: &'a Common,
+    election: &'a Request,
+    ballot: Ballot,
+    sent: &'a [Sent],
+    answered: NodeSet,
+    /// Nodes whose answer will not come.
+    lost: NodeSet,
+    granted: bool,
+}
+
+impl Trace<'_> {
+    fn count(&mut self, node: usize, answer: Answer) {
+        match answer.fate {
+            Fate::Answered => self.answered.insert(node),
+            Fate::Lost => self.lost.insert(node),
+            Fate::Open => {}
+        }
+        if let Vote::Failed(error) = &answer.vote {
+            self.common.nodes[node].complain(error);
+        }
+        self.ballot.count(node, answer.vote);
+    }
+
+    /// Where something may be left: not where the answer was no, nor where
+    /// nobody was asked.
+    fn left_at(&self) -> NodeSet {
+        let sent = |node: &usize| self.sent[*node].get().is_some();
+        let may_have = |node: &usize| !matches!(self.ballot.vote(*node), Some(Vote::No(_)));
+        (0..self.sent.len())
+            .filter(|node| sent(node) && may_have(node))
+            .collect()
+    }
+
+    /// Nodes that have not answered, but may yet.
+    fn under_way(&self) -> NodeSet {
+        self.left_at().without(self.lost).without(self.answered)
+    }
+
+    /// The election was decided without these nodes.
+    fn doubt(&self) {
+        let failed = |node: &usize| matches!(self.ballot.vote(*node), Some(Vote::Failed(_)));
+        let failed: NodeSet = (0..self.sent.len()).filter(failed).collect();
+        for node in self.ballot.open().with(failed).iter() {
+            let connection = self.sent[node]
+                .get()
+                .map(|(connection, _)| connection.clone());
+            self.common.nodes[node].doubt(connection);
+        }
+    }
+
+    /// The lock is had; from here on the votes are the lease's.
+    fn grant(mut self, request: &Request, last_token: u64, sure: NodeSet) {
+        let under_way = self.under_way();
+        let lease = HeldLease {
+            owner: self.election.owner,
+            last_token,
+            sure,
+            unsure: self.left_at().without(sure).without(under_way),
+            under_way: under_way
+                .iter()
+                .filter_map(|node| Some((node, self.sent[node].get()?.0.clone())))
+                .collect(),
+        };
+        for node in self.lost.iter() {
+            if let Some((_, sent_at)) = self.sent[node].get() {
+                let suspects = &self.common.nodes[node].core.suspects;
+                suspects.add(self.election, *sent_at);
+            }
+        }
+        self.common.held.insert(request, lease);
+        self.granted = true;
+    }
+
+    /// Gives the votes back that were had, here and now, and without waking
+    /// anybody: who saw them has seen no majority. The rest follows by itself.
+    async fn give_back(mut self, deadline: Deadline) {
+        let (common, election) = (self.common, self.election);
+        let mut releases: FuturesUnordered<_> = self
+            .ballot
+            .voters()
+            .iter()
+            .map(|node| {
+                let release = common.nodes[node].give_back(election, deadline);
+                async move { (node, release.await) }
+            })
+            .collect();
+        let mut done = NodeSet::default();
+        while let Some((node, answered)) = releases.next().await {
+            if answered {
+                done.insert(node);
+            }
+        }
+        drop(releases);
+        for node in done.iter() {
+            self.ballot.count(node, Vote::No(None));
+        }
+    }
+}
+
+impl Drop for Trace<'_> {
+    fn drop(&mut self) {
+        if self.granted {
+            return;
+        }
+        let under_way = self.under_way();
+        for node in self.left_at().iter() {
+            let Some((connection, sent_at)) = self.sent[node].get() else {
+                continue;
+            };
+            self.common.nodes[node].core.hub.give_back(GiveBack {
+                request: self.election.clone(),
+                behind: under_way.contains(node).then(|| connection.clone()),
+                unanswered: self.lost.contains(node).then_some(*sent_at),
+            });
+        }
+    }
+}
