@@ -24,17 +24,6 @@ async fn connect(server: &RedisServer) -> LockManager {
     LockManager::connect(config).await.expect("a connection")
 }
 
-/// Commands so far, those that scripts call included, without our own.
-async fn commands(server: &RedisServer) -> u64 {
-    let info: String = server.command(&["INFO", "commandstats"]).await;
-    info.lines()
-        .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
-        // What this connects and asks with.
-        .filter(|(name, _)| !["info", "hello", "client|setinfo"].contains(name))
-        .filter_map(|(_, rest)| rest.split(',').next()?.parse::<u64>().ok())
-        .sum()
-}
-
 async fn waiting_costs_little(keys: usize) {
     let server = RedisServer::start().await;
     let (holder, other) = (connect(&server).await, connect(&server).await);
@@ -65,9 +54,9 @@ async fn waiting_costs_little(keys: usize) {
     // The waiters of one key in one process have one place in the queue.
     until("all wait", in_queues, |&waiting| waiting == keys).await;
 
-    let (start, before) = (Instant::now(), commands(&server).await);
+    let (start, before) = (Instant::now(), server.commands_so_far().await);
     sleep(IDLE).await;
-    let cost = commands(&server).await - before;
+    let cost = server.commands_so_far().await - before;
     let rate = cost as f64 / start.elapsed().as_secs_f64();
     // The process that holds the locks costs nothing meanwhile.
     assert!(

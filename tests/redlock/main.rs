@@ -10,6 +10,13 @@ mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bad_input;
+mod fencing;
+mod harness;
+mod idle;
+mod nodes;
+mod quorum;
+
 use std::time::Duration;
 
 use dlock::Config;

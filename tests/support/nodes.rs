@@ -14,8 +14,13 @@ impl Nodes {
     }
 
     pub(crate) async fn set_up(setups: Vec<Setup>) -> Self {
-        let starting = setups.into_iter().map(|setup| Box::pin(setup.start()));
-        Self(join_all(starting).await)
+        let starting = setups
+            .into_iter()
+            .enumerate()
+            .map(|(number, setup)| Box::pin(async move { (number, setup.start().await) }));
+        let mut servers = join_all(starting).await;
+        servers.sort_unstable_by_key(|(number, _)| *number);
+        Self(servers.into_iter().map(|(_, server)| server).collect())
     }
 
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, RedisServer> {

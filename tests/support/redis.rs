@@ -170,6 +170,17 @@ impl RedisServer {
         command.query_async(&mut connection).await.ok()
     }
 
+    /// Commands so far, those that scripts call included, without our own.
+    pub(crate) async fn commands_so_far(&self) -> u64 {
+        let info: String = self.command(&["INFO", "commandstats"]).await;
+        info.lines()
+            .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
+            // What this connects and asks with.
+            .filter(|(name, _)| !["info", "hello", "client|setinfo"].contains(name))
+            .filter_map(|(_, rest)| rest.split(',').next()?.parse::<u64>().ok())
+            .sum()
+    }
+
     /// Every key in the server.
     pub(crate) async fn keys(&self) -> Vec<String> {
         self.command(&["KEYS", "*"]).await

@@ -6,7 +6,7 @@
 //! the request, or again until it has answered.
 
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -19,6 +19,10 @@ use super::nodes::NodeSet;
 use super::quorum::Common;
 use super::vote::{Answer, Fate, Sent};
 use crate::backend::{BackendError, BackendErrorKind, Grant, Owner, Request};
+
+/// How long one who has won waits for nodes to which there is no connection yet:
+/// on the first lock of a runtime, and when a node comes back.
+const FOR_CONNECTIONS: Duration = Duration::from_millis(50);
 
 /// How an election has ended for one who asked.
 pub(super) enum Election {
@@ -73,6 +77,15 @@ impl Common {
             // need be raised; or it shows who is in the way.
             tokio::task::yield_now().await;
             while let Some(Some((node, answer))) = questions.next().now_or_never() {
+                trace.count(node, answer);
+            }
+        }
+        if let Outcome::Won = trace.ballot.outcome() {
+            // A lease on few nodes is lost with few.
+            let limit = Deadline::after(FOR_CONNECTIONS).min(deadline);
+            while trace.is_connecting()
+                && let Ok(Some((node, answer))) = self.clock.bound(limit, questions.next()).await
+            {
                 trace.count(node, answer);
             }
         }
@@ -183,6 +196,12 @@ impl Trace<'_> {
     /// Nodes that have not answered, but may yet.
     fn under_way(&self) -> NodeSet {
         self.left_at().without(self.lost).without(self.answered)
+    }
+
+    /// Whether a node has not been asked yet, as its connection is being made.
+    fn is_connecting(&self) -> bool {
+        let mut open = self.ballot.open().iter();
+        open.any(|node| self.sent[node].get().is_none())
     }
 
     /// The election was decided without these nodes.

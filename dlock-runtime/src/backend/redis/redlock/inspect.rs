@@ -154,10 +154,9 @@ impl Node {
     /// How many processes listen for the release of each of these locks, as far
     /// as the node says.
     async fn listeners(&self, keys: &[String], deadline: Deadline) -> Vec<usize> {
-        let Ok(mut call) = self.core.call() else {
+        let Ok(mut call) = self.call(deadline) else {
             return Vec::new();
         };
-        call.restart(deadline);
         let keys = || keys.iter().map(String::as_str);
         let Ok(answer) = call.ask("", |_| commands::listeners(keys())).await else {
             return Vec::new();

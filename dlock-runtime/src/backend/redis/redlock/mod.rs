@@ -164,6 +164,7 @@ impl Backend for Redlock {
             read_write: true,
             // A majority must answer well within it.
             min_ttl: Duration::from_millis(100),
+            strict_with: "`appendonly yes` and `appendfsync always` on every node",
             ..Capabilities::new("redlock")
         }
     }

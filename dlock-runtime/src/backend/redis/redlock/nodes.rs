@@ -6,11 +6,12 @@
 //! is told of it whenever an operation was decided without the node.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::super::call::Call;
 use super::super::clock::{Backoff, Deadline};
 use super::super::commands;
 use super::super::connection::{Connection, Lost};
@@ -116,6 +117,13 @@ impl Node {
 
     pub(super) fn place(&self) -> &Place {
         &self.core.shared.connector.place
+    }
+
+    /// An operation on this node, on the runtime of its caller.
+    pub(super) fn call(&self, deadline: Deadline) -> Result<Call<'_>, BackendError> {
+        let mut call = self.core.call()?;
+        call.restart(Instant::now(), deadline);
+        Ok(call)
     }
 
     /// Whether it answered when it was last looked at.

@@ -153,10 +153,9 @@ impl Node {
 
     /// Whether the node has answered that nothing of the election is left.
     pub(super) async fn give_back(&self, election: &Request, deadline: Deadline) -> bool {
-        let Ok(mut call) = self.core.call() else {
+        let Ok(mut call) = self.call(deadline) else {
             return false;
         };
-        call.restart(deadline);
         let release = call.ask(&election.key, |form| {
             commands::release(form, election, None)
         });
@@ -165,8 +164,7 @@ impl Node {
 
     /// Raises the token counter to `last`.
     pub(super) async fn raise(&self, last: u64, deadline: Deadline) -> Result<(), BackendError> {
-        let mut call = self.core.call()?;
-        call.restart(deadline);
+        let mut call = self.call(deadline)?;
         let answer = call
             .ask("", |form| commands::raise_tokens(form, last))
             .await?;

@@ -1,0 +1,89 @@
+//! Fencing tokens that every later majority is sure to exceed.
+
+use dlock::{Config, FencingToken, LockManager};
+
+use crate::NODES;
+use crate::harness::{connect, healed};
+use crate::support::nodes::Nodes;
+use crate::support::redis::Setup;
+use crate::support::wait::{HANG, within};
+
+async fn next(manager: &LockManager) -> FencingToken {
+    let guard = within(HANG, manager.lock("key").acquire())
+        .await
+        .expect("the lock");
+    let token = guard.token();
+    guard.release().await.expect("the release");
+    token
+}
+
+/// A minority whose counter is far ahead of the others gives a token, and is
+/// gone when the next is asked for.
+#[tokio::test]
+async fn a_high_token_outlives_the_node_that_gave_it() {
+    let mut nodes = Nodes::start(NODES).await;
+    let manager = connect(&nodes.url()).await;
+    let usual = next(&manager).await;
+    // An hour ahead, in a minority of the nodes.
+    let ahead: u64 = nodes[0]
+        .command(&["INCRBY", "dlock:token", "3600000000"])
+        .await;
+    // With two nodes away, the one that is ahead is needed for a majority.
+    nodes[3].pause();
+    nodes[4].pause();
+    let high = next(&manager).await;
+    assert!(u64::from(high) > ahead && high > usual, "{high} {ahead}");
+    nodes[3].resume();
+    nodes[4].resume();
+    nodes[0].kill();
+    nodes[1].kill();
+    healed(&manager).await;
+    let after = next(&manager).await;
+    assert!(after > high, "{after} after {high}");
+    // Also for one who has never seen them.
+    let other = connect(&nodes.url()).await;
+    assert!(next(&other).await > after);
+}
+
+/// Nodes come back without their data, and another minority is away each time.
+#[tokio::test]
+async fn tokens_rise_while_nodes_come_and_go() {
+    let mut nodes = Nodes::start(NODES).await;
+    let managers = [connect(&nodes.url()).await, connect(&nodes.url()).await];
+    let mut last = FencingToken::NONE;
+    for round in 0..12 {
+        let one = round % NODES;
+        let two = (one + 1 + round % (NODES - 1)) % NODES;
+        nodes[one].kill();
+        nodes[two].pause();
+        for manager in &managers {
+            healed(manager).await;
+            for _ in 0..3 {
+                let token = next(manager).await;
+                assert!(token > last, "{token} after {last}");
+                last = token;
+            }
+        }
+        nodes[two].resume();
+        nodes[one].restart().await;
+    }
+}
+
+/// Strict if every node keeps every write, and not if one does not.
+#[tokio::test]
+async fn tokens_are_strict_where_every_node_keeps_every_write() {
+    for (count, strict) in [(NODES, true), (NODES - 1, false)] {
+        let mut setups = vec![Setup::default().append_only(); count];
+        setups.resize(NODES, Setup::default());
+        let nodes = Nodes::set_up(setups).await;
+        let config = Config::from_url(&nodes.url())
+            .expect("a valid URL")
+            .fenced(true);
+        let connected = within(HANG, LockManager::connect(config)).await;
+        assert_eq!(connected.is_ok(), strict, "{connected:?}");
+        if let Err(error) = connected {
+            let said = error.to_string();
+            assert!(said.contains("every node"), "{said}");
+        }
+    }
+}

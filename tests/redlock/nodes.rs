@@ -1,0 +1,213 @@
+//! Nodes that are slow, stopped, killed, or come back without their data.
+
+use std::time::Instant;
+
+use dlock::LockError;
+use tokio::time::sleep;
+
+use crate::harness::{
+    REQUEST_TIMEOUT, config, connect, had, healed, is_busy, nothing_left, unavailable,
+};
+use crate::support::nodes::Nodes;
+use crate::support::wait::{HANG, until, within};
+use crate::{NODES, lock_name};
+
+/// One or two of five that do not answer cost nothing; with three there is no
+/// majority, which is said in time, and heals.
+#[tokio::test]
+async fn stopped_nodes() {
+    let nodes = Nodes::start(NODES).await;
+    let (manager, other) = (connect(&nodes.url()).await, connect(&nodes.url()).await);
+    let pairs = async |count: usize| {
+        // Were the stopped ones waited for each time, it would take minutes.
+        within(HANG, async {
+            for _ in 0..count {
+                manager.lock("key").run(async {}).await.expect("the lock");
+                let guard = other.lock("key").acquire().await.expect("the lock");
+                is_busy(manager.lock("key").try_acquire().await);
+                guard.release().await.expect("the release");
+            }
+        })
+        .await;
+    };
+    pairs(10).await;
+    for node in 0..2 {
+        nodes[node].pause();
+        pairs(100).await;
+    }
+    let guard = manager.lock("held").acquire().await.expect("the lock");
+    nodes[2].pause();
+    let start = Instant::now();
+    for answer in [
+        within(HANG, manager.lock("key").acquire()).await.map(drop),
+        within(HANG, other.lock("key").try_acquire())
+            .await
+            .map(drop),
+        within(HANG, manager.inspect("key")).await.map(drop),
+    ] {
+        unavailable(answer);
+    }
+    assert!(
+        start.elapsed() < 10 * REQUEST_TIMEOUT,
+        "said after {:?}",
+        start.elapsed()
+    );
+    // It is still held: a majority that cannot be asked has not taken it away.
+    assert!(guard.is_held());
+    nodes[2].resume();
+    healed(&manager).await;
+    healed(&other).await;
+    is_busy(other.lock("held").try_acquire().await);
+    nodes[0].resume();
+    nodes[1].resume();
+    pairs(10).await;
+    guard.release().await.expect("the release");
+    nothing_left(&nodes).await;
+}
+
+/// A node that comes back is used again: else there would be no majority at the
+/// end of this.
+#[tokio::test]
+async fn killed_nodes_are_used_again() {
+    let mut nodes = Nodes::start(NODES).await;
+    let manager = connect(&nodes.url()).await;
+    had(&manager, "key").await;
+    for node in [0, 1] {
+        nodes[node].kill();
+        had(&manager, "key").await;
+    }
+    for (back, gone) in [(0, 2), (1, 3), (2, 4)] {
+        nodes[back].restart().await;
+        // Not before it is known to answer: the vote of each is needed below.
+        let holds = async || {
+            had(&manager, "key").await;
+            let guard = manager.lock("used").acquire().await.expect("the lock");
+            let value: Option<String> = nodes[back].command(&["GET", &lock_name("used")]).await;
+            guard.release().await.expect("the release");
+            value
+        };
+        until("it votes", holds, Option::is_some).await;
+        nodes[gone].kill();
+        healed(&manager).await;
+    }
+}
+
+/// Nodes that lose their data one after the other do not take a lease with them:
+/// renewal gives each its vote again.
+#[tokio::test]
+async fn a_lease_outlives_a_rolling_restart() {
+    let mut nodes = Nodes::start(NODES).await;
+    let (manager, other) = (connect(&nodes.url()).await, connect(&nodes.url()).await);
+    let ttl = std::time::Duration::from_secs(6);
+    let guard = manager
+        .lock("key")
+        .ttl(ttl)
+        .acquire()
+        .await
+        .expect("the lock");
+    for node in 0..NODES {
+        nodes[node].restart().await;
+        let vote =
+            async || -> Option<String> { nodes[node].command(&["GET", &lock_name("key")]).await };
+        until("its vote is back", vote, Option::is_some).await;
+        assert!(guard.is_held());
+        healed(&other).await;
+        is_busy(other.lock("key").try_acquire().await);
+    }
+    guard.release().await.expect("the release");
+    nothing_left(&nodes).await;
+}
+
+/// The same at once on a majority: the lease is gone, and its holder is told.
+#[tokio::test]
+async fn a_majority_that_loses_its_data_ends_the_lease() {
+    let nodes = Nodes::start(NODES).await;
+    let manager = connect(&nodes.url()).await;
+    let ttl = std::time::Duration::from_secs(3);
+    let guard = manager
+        .lock("key")
+        .ttl(ttl)
+        .acquire()
+        .await
+        .expect("the lock");
+    let votes = async || nodes.get(&lock_name("key")).await;
+    until("all have voted", votes, |votes| {
+        votes.iter().all(Option::is_some)
+    })
+    .await;
+    for node in nodes.iter().take(2) {
+        node.command::<()>(&["FLUSHALL"]).await;
+    }
+    sleep(ttl).await;
+    assert!(guard.is_held());
+    for node in nodes.iter().take(3) {
+        node.command::<()>(&["FLUSHALL"]).await;
+    }
+    within(HANG, guard.lost()).await;
+    let error = within(
+        HANG,
+        manager.lock("body").ttl(ttl).run(async {
+            for node in nodes.iter() {
+                node.command::<()>(&["FLUSHALL"]).await;
+            }
+            std::future::pending::<()>().await;
+        }),
+    )
+    .await
+    .expect_err("a lost lease");
+    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    drop(guard);
+    healed(&manager).await;
+    nothing_left(&nodes).await;
+}
+
+/// Renewal that misses its quorum is tried again, and takes nothing away.
+#[tokio::test]
+async fn a_missed_quorum_does_not_unlock() {
+    let nodes = Nodes::start(NODES).await;
+    let (manager, other) = (connect(&nodes.url()).await, connect(&nodes.url()).await);
+    let ttl = std::time::Duration::from_secs(6);
+    let guard = manager
+        .lock("key")
+        .ttl(ttl)
+        .acquire()
+        .await
+        .expect("the lock");
+    for node in nodes.iter().take(3) {
+        node.pause();
+    }
+    // Renewals are missed meanwhile.
+    sleep(ttl / 2).await;
+    assert!(guard.is_held());
+    for node in nodes.iter().take(3) {
+        node.resume();
+    }
+    sleep(ttl).await;
+    assert!(guard.is_held());
+    healed(&other).await;
+    is_busy(other.lock("key").try_acquire().await);
+    guard.release().await.expect("the release");
+    nothing_left(&nodes).await;
+}
+
+/// A minority that is not there when the service starts is used once it is.
+#[tokio::test]
+async fn a_minority_may_be_missing_at_the_start() {
+    let mut nodes = Nodes::start(NODES).await;
+    nodes[0].kill();
+    nodes[1].pause();
+    let manager = connect(&nodes.url()).await;
+    had(&manager, "key").await;
+    nodes[2].kill();
+    unavailable(within(HANG, manager.lock("key").try_acquire()).await);
+    let error = within(HANG, dlock::LockManager::connect(config(&nodes.url())))
+        .await
+        .expect_err("no majority");
+    let said = error.to_string();
+    assert!(said.contains("2 of 5") && said.contains("3 must"), "{said}");
+    nodes[0].restart().await;
+    healed(&manager).await;
+    nodes[1].resume();
+    nodes[3].kill();
+    healed(&manager).await;
+}
