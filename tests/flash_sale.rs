@@ -137,6 +137,7 @@ mod on_redis {
     use nix::unistd::Pid;
 
     use super::*;
+    use crate::support::nodes::Nodes;
     use crate::support::process::command;
     use crate::support::program::Program;
     use crate::support::redis::RedisServer;
@@ -234,6 +235,22 @@ mod on_redis {
         let running = Running::start(&["--orders", "4000", "--without-lock"]).await;
         let (sale, _server) = running.end().await;
         assert!(sale.number("oversold") > 0, "{}", sale.printed);
+    }
+
+    /// The locks are on a majority of five servers, the stock on one of them.
+    #[tokio::test]
+    async fn locks_on_five_servers_sell_exactly_the_stock() {
+        let nodes = Nodes::start(5).await;
+        let url = nodes.url();
+        let sale = tokio::task::spawn_blocking(move || {
+            Sale::run(&["--orders", "600", "--processes", "4", "--store", &url])
+        });
+        let sale = sale.await.expect("no panic");
+        sale.sold_exactly_the_stock();
+        let lost = (sale.number("failed"), sale.number("lost"));
+        assert_eq!(lost, (0, 0), "{}", sale.printed);
+        // Those who died would leave their locks to their ttl.
+        assert!(nodes.keys().await.is_empty());
     }
 
     /// Also where one is killed and one is paused for longer than its ttl.

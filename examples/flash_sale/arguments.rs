@@ -10,7 +10,8 @@ Usage: cargo run --example flash_sale -- [options]
   --orders N        how many want to buy (5000)
   --tasks N         how many orders each process serves at once (32)
   --processes N     how many processes share the sale (1; on Redis 4)
-  --store URL       memory: or redis://host:port (else $DLOCK_URL, else memory:)
+  --store URL       memory:, redis://host:port or another that dlock knows
+                    (else $DLOCK_URL, else memory:)
   --without-lock    see what happens";
 
 pub(crate) struct Arguments {

@@ -53,9 +53,20 @@ impl From<redis::RedisError> for ShopError {
     }
 }
 
+/// The server with the stock. Where the locks are on a majority of several
+/// servers, the first of them has the stock too.
+fn server(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("+redlock://") else {
+        return url.to_owned();
+    };
+    let (hosts, end) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let first = hosts.split(',').next().unwrap_or_default();
+    format!("{scheme}://{first}{end}")
+}
+
 impl Shop {
     pub(crate) async fn connect(url: &str, sale: &str) -> Result<Self, ShopError> {
-        let connection = redis::Client::open(url)?
+        let connection = redis::Client::open(server(url))?
             .get_multiplexed_async_connection()
             .await?;
         Ok(Self {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use redis::{Cmd, Value};
+use redis::Cmd;
 
 use super::call::Call;
 use super::clock::Clock;

@@ -6,6 +6,7 @@
 //! the request, or again until it has answered.
 
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::FuturesUnordered;
@@ -234,6 +235,10 @@ impl Trace<'_> {
                 let suspects = &self.common.nodes[node].core.suspects;
                 suspects.add(self.election, *sent_at);
             }
+        }
+        for node in &self.common.nodes {
+            let highest = &node.core.shared.connector.highest_token;
+            highest.fetch_max(last_token, Ordering::Relaxed);
         }
         self.common.held.insert(request, lease);
         self.granted = true;
