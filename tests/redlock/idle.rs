@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use dlock::LockManager;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::NODES;
-use crate::harness::connect;
+use crate::harness::config;
 use crate::support::nodes::Nodes;
 use crate::support::wait::{HANG, until, within};
 
@@ -18,7 +19,12 @@ const BOUND: f64 = 2.0;
 
 async fn waiting_costs_little(keys: usize) {
     let nodes = Nodes::start(NODES).await;
-    let (holder, other) = (connect(&nodes.url()).await, connect(&nodes.url()).await);
+    // A thousand releases at a time keep the nodes busy for a while.
+    let connect = async || {
+        let config = config(&nodes.url()).request_timeout(HANG);
+        LockManager::connect(config).await.expect("a connection")
+    };
+    let (holder, other) = (connect().await, connect().await);
     let mut guards = Vec::new();
     for number in 0..keys {
         let guard = holder.lock(format!("key:{number}")).acquire().await;

@@ -97,7 +97,8 @@ impl Common {
                 let last = trace.ballot.last_token();
                 let reached = trace.ballot.reached(last);
                 let behind = trace.ballot.voters().without(reached);
-                let sure = match self.raise(reached, behind, last, deadline).await {
+                let limit = Deadline::after(patience);
+                let sure = match self.raise(reached, behind, last, limit).await {
                     Ok(sure) => sure,
                     Err(error) => return Ok(Election::NoQuorum(error)),
                 };
