@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// An example's program, built from the sources as they are.
+#[allow(
+    unexpected_cfgs,
+    reason = "other packages use this folder, and have no such feature"
+)]
 pub(crate) fn example(name: &str) -> PathBuf {
     // This test is <target>/<profile>/deps/<name>.
     let test = std::env::current_exe().expect("the path of this test");
