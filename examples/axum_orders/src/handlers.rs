@@ -57,6 +57,13 @@ async fn pay(State(shop): State<Arc<Shop>>, Path(id): Path<u64>) -> Result<Json<
 }
 
 /// The payment itself, whoever waits for it.
+///
+/// The books are fenced by the token, and a bank takes none. A copy that is
+/// paused between the question and the charge until its lease has run out, or
+/// loses it while the charge is on its way, may charge beside its successor. A
+/// real provider is given an idempotency key with the charge, such as the order's
+/// number; the lock then keeps a payment and a cancellation apart, and this bank
+/// has none so that the tests see how far the lock goes by itself.
 #[distributed_lock(key = "<shop.name>:order:<id>", ttl = "5s", try)]
 async fn settle(shop: Arc<Shop>, id: u64) -> Result<Json<Order>, ShopError> {
     let token = token();

@@ -13,6 +13,10 @@
 //! | `DELETE /orders/{id}` | 200 and the pieces back on the shelf; 409 when it is paid |
 //! | `GET /books` | everything that the shop and its bank have written down |
 //!
+//! The books never sell a piece twice, whatever dies or stalls: each write
+//! carries the fencing token. What takes no token, the bank, is protected as
+//! long as the lease holds; `handlers.rs` says what a real one needs besides.
+//!
 //! What has to be one at a time is annotated in `handlers.rs`, and how a lock
 //! that was not had becomes an answer is in `error.rs`. The rest is what such a
 //! service looks like without locks.
