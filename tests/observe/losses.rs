@@ -143,6 +143,29 @@ async fn a_release_that_fails_is_told_and_tried_again() {
     assert_eq!(lines.iter().filter(|l| l.level() == "WARN").count(), 1);
 }
 
+/// The first of two fixed leases is made to last again before the work begins.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_not_made_to_last_is_a_store_error() {
+    let (memory, manager) = memory().await;
+    let both = manager.lock(["losses/fresh:1", "losses/fresh:2"]);
+    let both = both.template("losses/fresh").renew(false).run(async {});
+    // Two answers, and on the way to the third.
+    memory.faults().set_delay(Some(ms(1000)));
+    let outage = async {
+        tokio::time::sleep(ms(2500)).await;
+        memory.faults().set_unavailable(true);
+    };
+    let (refused, ()) = tokio::join!(both, outage);
+    assert!(
+        matches!(refused, Err(LockError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    let errors = [("operation", "renew"), ("kind", "unavailable")];
+    let errors = labels("losses/fresh", &errors);
+    let errors = collector().metric("dlock_store_errors_total", &errors);
+    assert_eq!(errors, Some(1.0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lease_speaks_of_whom_it_serves() {
     let (_memory, manager) = memory().await;

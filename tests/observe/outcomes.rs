@@ -117,6 +117,8 @@ async fn what_cannot_work_is_counted() {
     assert!(matches!(refused, Err(LockError::WouldDeadlock { .. })));
     assert_eq!(count(key, "read", "granted"), Some(1.0));
     assert_eq!(count(key, "write", "would_deadlock"), Some(1.0));
+    // Told in the section that it is inside of.
+    refusal(key, "would_deadlock");
 
     let short = held(&manager, "outcomes/short").ttl(Duration::ZERO);
     assert!(short.acquire().await.is_err());

@@ -131,7 +131,10 @@ impl Leases {
         let requests: Vec<_> = leases.iter().map(|lease| lease.request.clone()).collect();
         let answers = self.backend.renew(&requests).await;
         for (lease, answer) in leases.iter().zip(answers) {
-            let answer: Renewed = answer?;
+            let answer: Renewed = answer.inspect_err(|error| {
+                let labels = lease.section().labels();
+                labels.store_error(Operation::Renew, error.kind());
+            })?;
             lease.renewed(&answer);
             lease.keeper.reschedule(lease);
         }

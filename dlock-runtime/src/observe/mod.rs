@@ -63,9 +63,12 @@ impl Labels {
         metrics::acquisition(self, "reentered");
     }
 
-    /// Counts an acquisition that was refused before it began to wait.
+    /// A call was refused before it became a section of its own: inside the one
+    /// that it came from.
     pub(crate) fn refused(self, error: &LockError) {
-        metrics::acquisition(self, outcome(error));
+        let outcome = outcome(error);
+        tracing::debug!(target: "dlock::refuse", outcome, %error, "not had");
+        metrics::acquisition(self, outcome);
     }
 
     pub(crate) fn store_error(self, operation: Operation, kind: BackendErrorKind) {

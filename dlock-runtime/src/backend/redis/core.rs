@@ -136,6 +136,7 @@ impl Shared {
             && !is("maxmemory", "0")
         {
             tracing::warn!(
+                target: "dlock::store",
                 "{place} has maxmemory-policy {policy}: when its memory is full it drops locks \
                  that are held; set noeviction, or use a server of its own for locks"
             );

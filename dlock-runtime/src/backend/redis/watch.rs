@@ -142,7 +142,7 @@ impl Watch<'_> {
                         lane.discard(&connection);
                     }
                     let error = connector.place.refused(&error);
-                    tracing::warn!("dlock cannot look after its waiters: {error}");
+                    tracing::warn!(target: "dlock::store", "dlock cannot look after its waiters: {error}");
                     return None;
                 }
                 _ => {}

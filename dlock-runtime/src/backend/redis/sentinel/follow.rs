@@ -80,6 +80,7 @@ pub(in super::super) async fn follow(
         let located = sentinels.locate(place, clock, deadline).await;
         if located.is_ok_and(|located| located == master) && connections.keep_only(&master) {
             tracing::info!(
+                target: "dlock::store",
                 "redis master `{}` is at {master} now, say its sentinels",
                 sentinels.master()
             );

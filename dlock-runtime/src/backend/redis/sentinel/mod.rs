@@ -124,11 +124,13 @@ impl Sentinels {
         let (master, count) = (&self.master, self.nodes.len());
         if count < 3 {
             tracing::warn!(
+                target: "dlock::store",
                 "redis master `{master}`: only {count} of its sentinels in the URL; name all of \
                  them, three at least, so that one can be down or wrong"
             );
         } else if count.is_multiple_of(2) {
             tracing::warn!(
+                target: "dlock::store",
                 "redis master `{master}`: {count} sentinels bear no more failures than {}; name \
                  an odd number",
                 count - 1
