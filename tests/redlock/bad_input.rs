@@ -8,7 +8,7 @@ use crate::support::log::Log;
 use crate::support::nodes::{Nodes, redlock_url};
 use crate::support::port::free_port;
 use crate::support::redis::Setup;
-use crate::support::wait::{HANG, eventually, within};
+use crate::support::wait::{HANG, eventually, until, within};
 use crate::{NODES, lock_name};
 
 async fn refusal(url: &str) -> LockError {
@@ -156,6 +156,14 @@ fn an_operator_is_told() {
             said(&["WARN", "does not answer"]).await;
             nodes[3].restart().await;
             said(&["INFO", "answers again"]).await;
+            // And is asked again.
+            let vote = async || -> Option<String> {
+                let guard = manager.lock("used").acquire().await.expect("the lock");
+                let vote = nodes[3].command(&["GET", &lock_name("used")]).await;
+                guard.release().await.expect("the release");
+                vote
+            };
+            until("it votes", vote, Option::is_some).await;
             let set = ["SET", &lock_name("key"), "hello"];
             nodes[0].command::<String>(&set).await;
             said(&["WARN", "dlock did not write"]).await;
