@@ -181,6 +181,7 @@ impl Backend for Redlock {
         }
         if self.nodes.len().is_multiple_of(2) {
             tracing::warn!(
+                target: "dlock::store",
                 "redis+redlock:// with {} nodes: one fewer would outlive the loss of as many; use \
                  an odd number",
                 self.nodes.len()

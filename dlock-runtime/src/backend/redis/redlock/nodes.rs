@@ -154,7 +154,7 @@ impl Node {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if *complaint != text {
-            tracing::warn!("{text}; locks go on with the other nodes");
+            tracing::warn!(target: "dlock::store", "{text}; locks go on with the other nodes");
             *complaint = text;
         }
     }
@@ -187,7 +187,7 @@ impl Attendant {
         if was_silent || !self.answers_within(SOON).await {
             self.answers.send_replace(false);
             if !was_silent {
-                tracing::warn!("{place} does not answer; locks go on with the other nodes");
+                tracing::warn!(target: "dlock::store", "{place} does not answer; locks go on with the other nodes");
             }
             let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
             // Long enough for a connection to be found dead, and replaced.
@@ -196,7 +196,7 @@ impl Attendant {
                 tokio::time::sleep(backoff.pause()).await;
             }
             self.answers.send_replace(true);
-            tracing::info!("{place} answers again");
+            tracing::info!(target: "dlock::store", "{place} answers again");
         }
         // The node is well. If the connection is not, it is of no use.
         if let Some(connection) = connection

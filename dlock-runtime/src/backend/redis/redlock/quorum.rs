@@ -222,6 +222,7 @@ impl Common {
         for node in missing.iter() {
             let node = &self.nodes[node];
             tracing::warn!(
+                target: "dlock::store",
                 "{} does not answer; locks go on with the other nodes, and with it once it does",
                 node.place()
             );

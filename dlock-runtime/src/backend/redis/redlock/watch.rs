@@ -113,7 +113,7 @@ async fn ask_for_values(shared: &Shared, keys: &[Arc<str>]) -> Option<Vec<Value>
             Value::Array(some) => values.extend(some),
             Value::ServerError(error) => {
                 let error = shared.connector.place.refused(&error);
-                tracing::warn!("dlock cannot look after its waiters: {error}");
+                tracing::warn!(target: "dlock::store", "dlock cannot look after its waiters: {error}");
                 return None;
             }
             _ => return None,
@@ -185,7 +185,7 @@ impl Channels {
                 let channels: Vec<_> = keys.iter().map(|key| freed_channel(key)).collect();
                 let done = connection.subscribe(&channels, listens, deadline).await;
                 if let Err(lost) = done {
-                    tracing::debug!("{}: {lost:?}", shared.connector.place);
+                    tracing::debug!(target: "dlock::store", "{}: {lost:?}", shared.connector.place);
                     // What it is subscribed to is not known any more.
                     shared.lane.discard(&connection);
                     return false;
