@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use crate::AnyError;
 use crate::arguments::{Arguments, Store};
 use crate::report::follow;
-use crate::shop::{Progress, Shop};
+use crate::shop::{Progress, Shop, insist};
 
 /// When no order is served for so long, the rest is given up: longer than a
 /// dead process can hold a lock and than anybody waits for one.
@@ -86,9 +86,9 @@ async fn all_ended(children: &mut [Child]) -> Result<(), AnyError> {
 /// An error when nothing has been booked for a long time.
 async fn standstill(shop: &dyn Shop) -> Result<(), AnyError> {
     loop {
-        let before = shop.progress().await?;
+        let before = insist(|| shop.progress()).await?;
         sleep(PATIENCE).await;
-        if shop.progress().await? == before {
+        if insist(|| shop.progress()).await? == before {
             return Err(format!("no order was served for {PATIENCE:?}").into());
         }
     }
