@@ -82,17 +82,33 @@ mod on_redis {
         ticks
     }
 
+    /// Stops the program at a moment when it has begun the job and not done it,
+    /// and gives the tick.
+    async fn stop_midway(server: &RedisServer, program: &mut Program) -> u64 {
+        let at_it = async || {
+            let (tick, lines) = journal(server).await.pop_last()?;
+            let done = lines.iter().any(|line| line.starts_with("done"));
+            (!done).then_some(tick)
+        };
+        loop {
+            let tick = eventually("the job is begun", at_it).await;
+            program.process.pause();
+            if at_it().await == Some(tick) {
+                return tick;
+            }
+            // It had just ended.
+            program.process.resume();
+        }
+    }
+
+    /// A program dies in the middle of the job: at the next tick another one
+    /// does it.
     #[tokio::test]
     async fn programs_share_the_ticks_also_when_one_is_killed() {
         let server = RedisServer::start().await;
         let mut killed = start(&server, "1000");
+        let cut_short = stop_midway(&server, &mut killed).await;
         let mut others = [start(&server, "4"), start(&server, "4")];
-        eventually("the job has been done", async || {
-            let journal = journal(&server).await;
-            let mut lines = journal.values().flatten();
-            lines.any(|line| line.starts_with("done")).then_some(())
-        })
-        .await;
         killed.process.kill();
 
         let by_killed = format!(" by {}.", killed.process.id());
@@ -104,6 +120,11 @@ mod on_redis {
             seen.append(&mut ticks(&String::from_utf8_lossy(&output.stdout)));
         }
         let journal = journal(&server).await;
+        let after = seen.range(cut_short + 1..).count();
+        assert!(
+            after > 0,
+            "the job has ended with {cut_short}: {journal:#?}"
+        );
         for tick in seen.keys() {
             let lines = journal.get(tick).cloned().unwrap_or_default();
             let done = lines.iter().filter(|line| line.starts_with("done"));
