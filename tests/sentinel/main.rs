@@ -12,6 +12,7 @@ mod support;
 
 mod failover;
 mod naming;
+mod replicas;
 
 use dlock::Config;
 
@@ -75,6 +76,42 @@ impl Shared for SentinelStore {
     fn url(&self) -> String {
         self.deployment.url("")
     }
+}
+
+/// The same, with locks that count only when a replica has them.
+struct ReplicatedStore(SentinelStore);
+
+impl Store for ReplicatedStore {
+    async fn start() -> Self {
+        let store = SentinelStore::start().await;
+        replicated(store.master(), 2).await;
+        Self(store)
+    }
+
+    fn config(&self) -> Config {
+        let url = self.0.deployment.url("?replicas=1");
+        Config::from_url(&url).expect("a valid URL")
+    }
+
+    async fn take_away(&self, key: &str) {
+        self.0.take_away(key).await;
+    }
+
+    async fn set_outage(&self, outage: bool) {
+        self.0.set_outage(outage).await;
+    }
+
+    async fn restart(&mut self) -> bool {
+        self.0.restart().await
+    }
+
+    async fn records(&self) -> Option<usize> {
+        self.0.records().await
+    }
+}
+
+mod on_a_replica_too {
+    crate::conformance::conformance!(crate::ReplicatedStore);
 }
 
 conformance!(crate::SentinelStore);

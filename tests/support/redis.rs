@@ -227,6 +227,10 @@ impl RedisServer {
         self.running().resume();
     }
 
+    pub(crate) fn is_running(&self) -> bool {
+        self.process.is_some()
+    }
+
     fn running(&self) -> &Process {
         self.process.as_ref().expect("a running server")
     }

@@ -151,8 +151,8 @@ impl Deployment {
         .await
     }
 
-    /// Kills the master, and waits until another is.
-    pub(crate) async fn fail_over(&mut self) -> &RedisServer {
+    /// Kills the master, and waits until another is. Its port.
+    pub(crate) async fn fail_over(&mut self) -> u16 {
         let master = eventually("there is a master", async || {
             self.master().await.map(RedisServer::port)
         })
@@ -162,7 +162,35 @@ impl Deployment {
                 server.kill();
             }
         }
-        self.failed_over(master).await
+        self.failed_over(master).await.port()
+    }
+
+    /// Starts those again that were killed, and waits until they follow the
+    /// master.
+    pub(crate) async fn revive(&mut self) {
+        for server in self
+            .servers
+            .iter_mut()
+            .filter(|server| !server.is_running())
+        {
+            server.restart().await;
+        }
+        for server in &self.servers {
+            eventually("all but one follow", async || {
+                let master = self.master().await?.port();
+                let role: Vec<redis::Value> = server.try_command(&["ROLE"]).await?;
+                let follows = role.get(2) == Some(&redis::Value::Int(master.into()))
+                    && role.get(3) == Some(&redis::Value::BulkString(b"connected".into()));
+                (server.port() == master || follows).then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// The server on this port.
+    pub(crate) fn server(&self, port: u16) -> &RedisServer {
+        let server = self.servers.iter().find(|server| server.port() == port);
+        server.expect("one of our servers")
     }
 }
 

@@ -7,19 +7,20 @@
 //! So it is sent once at most, and its lost answer is asked for by script.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redis::{ServerError, Value};
 
 use super::call::{Call, Rare};
-use super::clock::Deadline;
+use super::clock::{Backoff, Deadline};
 use super::commands::{self, Patience};
+use super::confirm::Confirmer;
 use super::connection::{Connection, Lost};
 use super::core::Core;
 use super::errors::{Remedy, remedy};
 use super::give_back::GiveBack;
 use super::scripts::Form;
-use crate::backend::{BackendError, Grant, Mode, Request};
+use crate::backend::{BackendError, BackendErrorKind, Grant, Mode, Renewed, Request};
 use crate::token::TOKENS_PER_GRANT;
 
 impl Core {
@@ -96,7 +97,7 @@ impl<'a> Acquisition<'a> {
         match self.hear(&connection, answers, sent_at) {
             None => self.call.pause().await?,
             Some([Value::Okay, Value::Int(token)]) => {
-                return self.granted(&connection, token, sent_at).await.map(Some);
+                return self.granted(&connection, token, sent_at).await;
             }
             Some([Value::Nil, _]) => self.request.is_held_by_somebody(),
             Some([Value::Okay, Value::ServerError(error)]) => {
@@ -128,7 +129,10 @@ impl<'a> Acquisition<'a> {
                     return Ok(None);
                 }
                 Some(Value::Int(last)) => {
-                    return self.granted(&connection, last, sent_at).await.map(Some);
+                    if let Some(grant) = self.granted(&connection, last, sent_at).await? {
+                        return Ok(Some(grant));
+                    }
+                    self.call.pause().await?;
                 }
                 Some(Value::ServerError(error)) => {
                     if remedy(&error) == Remedy::SendScript {
@@ -174,12 +178,13 @@ impl<'a> Acquisition<'a> {
     }
 
     /// The lock is held. `last` is the last of the numbers that were drawn.
+    /// `None`: it has been lost already.
     async fn granted(
         &mut self,
         connection: &Connection,
         last: i64,
-        sent_at: Instant,
-    ) -> Result<Grant, BackendError> {
+        mut sent_at: Instant,
+    ) -> Result<Option<Grant>, BackendError> {
         // Until the caller has the grant, it is to be given back.
         self.trace.left = true;
         let mut first = first_of(last);
@@ -189,14 +194,43 @@ impl<'a> Acquisition<'a> {
         }
         let highest = &self.core.shared.connector.highest_token;
         highest.fetch_max(first + (TOKENS_PER_GRANT - 1), Ordering::Relaxed);
+        if let Some(confirmer) = &self.core.confirmer {
+            match Box::pin(self.confirmed(confirmer)).await? {
+                Renewed::Extended { sent_at: renewed } => sent_at = renewed.into_std(),
+                Renewed::Gone => return Ok(None),
+            }
+        }
         let trace = std::mem::take(&mut self.trace);
         if let Some(sent_at) = trace.unanswered {
             self.core.suspects.add(self.request, sent_at);
         }
-        Ok(Grant::new(
+        Ok(Some(Grant::new(
             first.into(),
             tokio::time::Instant::from_std(sent_at),
-        ))
+        )))
+    }
+
+    /// Waits until replicas have the lock too, for as long as the call may take:
+    /// they may be on their way back.
+    async fn confirmed(&self, confirmer: &Confirmer) -> Result<Renewed, BackendError> {
+        let clock = &self.core.shared.connector.clock;
+        let deadline = self.call.deadline();
+        let mut backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(250));
+        let mut failure = None;
+        loop {
+            let renewal = confirmer.renew(std::slice::from_ref(self.request));
+            let Ok(mut renewed) = clock.bound(deadline, renewal).await else {
+                return Err(failure.unwrap_or_else(|| self.call.too_late()));
+            };
+            match renewed.pop() {
+                Some(Err(error)) if error.kind() == BackendErrorKind::Unavailable => {
+                    failure = Some(error);
+                    clock.sleep(deadline.within(backoff.pause())).await;
+                }
+                Some(renewed) => return renewed,
+                None => return Err(self.call.nonsense()),
+            }
+        }
     }
 
     /// Lifts the counter above what it was, and draws from it. Still before

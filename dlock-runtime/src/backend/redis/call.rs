@@ -158,6 +158,7 @@ impl<'a> Call<'a> {
                 Some(value) => {
                     return Ok(Answer {
                         value,
+                        behind: None,
                         sent_at,
                         repeated,
                     });
@@ -167,12 +168,13 @@ impl<'a> Call<'a> {
     }
 
     /// Sends `count` commands together, and those again that were not answered.
-    /// An answer for each, in order.
+    /// An answer for each, in order. Each time, `behind` goes out behind them.
     pub(super) async fn ask_all<'k>(
         &mut self,
         count: usize,
         key: impl Fn(usize) -> &'k str,
         build: impl Fn(usize, Form) -> Cmd,
+        behind: Option<&Cmd>,
     ) -> Vec<Result<Answer, BackendError>> {
         let mut answers: Vec<Option<Result<Answer, BackendError>>> = Vec::new();
         answers.resize_with(count, || None);
@@ -190,19 +192,22 @@ impl<'a> Call<'a> {
                 Err(error) => break Some(error),
             };
             let sent_at = Instant::now();
-            let commands = commands::pipeline(open.iter().map(|&index| build(index, form)));
+            let commands = open.iter().map(|&index| build(index, form));
+            let commands = commands::pipeline(commands.chain(behind.cloned()));
             let values = connection.run_all(&commands, self.deadline).await;
             let paused = match self.hear(&connection, values) {
                 None => {
                     repeated = true;
                     self.pause().await
                 }
-                Some(values) => {
+                Some(mut values) => {
+                    let behind = behind.and_then(|_| values.pop());
                     let mut again = None;
                     for (index, value) in open.into_iter().zip(values) {
                         let Value::ServerError(error) = value else {
                             answers[index] = Some(Ok(Answer {
                                 value,
+                                behind: behind.clone(),
                                 sent_at,
                                 repeated,
                             }));
@@ -253,9 +258,12 @@ impl<'a> Call<'a> {
 
     /// Why there is no answer.
     pub(super) fn give_up(&mut self) -> BackendError {
-        self.failure
-            .take()
-            .unwrap_or_else(|| self.connector.place.silent(self.started.elapsed()))
+        self.failure.take().unwrap_or_else(|| self.too_late())
+    }
+
+    /// There was none in time.
+    pub(super) fn too_late(&self) -> BackendError {
+        self.connector.place.silent(self.started.elapsed())
     }
 
     /// Says which of the keys is not dlock's.
@@ -284,6 +292,8 @@ impl<'a> Call<'a> {
 /// An answer to [`Call::ask`].
 pub(super) struct Answer {
     pub(super) value: Value,
+    /// The answer to what was sent right behind.
+    pub(super) behind: Option<Value>,
     /// When the command was sent that was answered.
     pub(super) sent_at: Instant,
     /// The command was sent before, and that answer was lost.

@@ -209,6 +209,14 @@ pub(super) fn types(key: &str) -> Pipeline {
     ])
 }
 
+/// Waits until so many replicas have what was sent over this connection before,
+/// but no longer than this. The answer is how many have it.
+pub(super) fn wait(replicas: usize, limit: Duration) -> Cmd {
+    let mut wait = redis::cmd("WAIT");
+    wait.arg(replicas).arg(whole_ms(limit));
+    wait
+}
+
 /// What a server says it is.
 pub(super) fn role() -> Cmd {
     redis::cmd("ROLE")

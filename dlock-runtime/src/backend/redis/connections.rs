@@ -123,16 +123,13 @@ impl Connections {
     }
 
     /// Closes every connection that leads to another server: those who use it
-    /// get another. Whether there was one.
-    pub(super) fn keep_only(&self, address: &Address) -> bool {
-        let mut any = false;
+    /// get another.
+    pub(super) fn keep_only(&self, address: &Address) {
         for lane in self.lanes() {
             if let Some(connection) = lane.leads_elsewhere(address) {
                 lane.discard(&connection);
-                any = true;
             }
         }
-        any
     }
 
     fn lanes(&self) -> Vec<Arc<Lane>> {

@@ -9,6 +9,7 @@ use redis::Cmd;
 use super::call::Call;
 use super::clock::Clock;
 use super::commands;
+use super::confirm::Confirmer;
 use super::connections::{Connections, Lane};
 use super::connector::{Connector, Listener};
 use super::errors;
@@ -25,6 +26,7 @@ pub(super) struct Core {
     pub(super) shared: Arc<Shared>,
     pub(super) connections: Arc<Connections>,
     pub(super) hub: Hub,
+    pub(super) confirmer: Option<Confirmer>,
     pub(super) suspects: Suspects,
     pub(super) tokens: TokenTier,
 }
@@ -89,8 +91,18 @@ impl Core {
             lane,
             release,
         });
+        let replicas = shared.connector.settings.replicas;
+        let confirmer = (replicas > 0)
+            .then(|| Confirmer::start(&shared, replicas))
+            .transpose()?;
+        let confirming = confirmer.iter().map(Confirmer::connections);
+        let all = std::iter::once(&connections)
+            .chain(confirming)
+            .cloned()
+            .collect();
         Ok(Self {
-            hub: Hub::start(&shared, &connections),
+            hub: Hub::start(&shared, all),
+            confirmer,
             shared,
             connections,
             suspects: Suspects::default(),
@@ -107,6 +119,9 @@ impl Core {
         let limit = self.shared.connector.settings.request_timeout;
         self.hub.stop(&self.shared, limit).await;
         self.connections.close();
+        if let Some(confirmer) = &self.confirmer {
+            confirmer.connections().close();
+        }
     }
 }
 
@@ -122,7 +137,7 @@ impl Shared {
             None => commands::test_message(self.process),
             Some(setting) => commands::setting(names[setting]),
         };
-        let answers = call.ask_all(1 + names.len(), |_| "", build).await;
+        let answers = call.ask_all(1 + names.len(), |_| "", build, None).await;
         let mut answers = answers.into_iter();
         answers.next().transpose()?;
         // Servers that are rented out refuse `CONFIG`.
@@ -143,6 +158,10 @@ impl Shared {
         }
         if let Some(sentinels) = settings.sentinels() {
             sentinels.warn_of_their_number();
+            if settings.replicas > 0 {
+                let role = call.ask("", |_| commands::role()).await?;
+                sentinels.warn_of_replicas(&role.value, settings.replicas);
+            }
             // A master is followed by a replica that may not have it all.
             return Ok(TokenTier::BestEffort);
         }

@@ -274,6 +274,19 @@ impl Place {
         ))
     }
 
+    /// The master has the lock, and too few others have it.
+    pub(super) fn too_few_replicas(
+        &self,
+        have: i64,
+        need: usize,
+        within: Duration,
+    ) -> BackendError {
+        BackendError::unavailable(format!(
+            "{self}: {have} of its replicas had the lock within {within:?}, and `replicas={need}` \
+             asks for {need}; look at INFO replication there, or lower the number in the URL"
+        ))
+    }
+
     /// An answer that the protocol does not know.
     pub(super) fn nonsense(&self) -> BackendError {
         BackendError::unavailable(format!(

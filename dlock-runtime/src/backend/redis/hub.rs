@@ -27,7 +27,7 @@ pub(super) struct Hub {
 
 impl Hub {
     /// Starts the tasks on the current runtime.
-    pub(super) fn start(shared: &Arc<Shared>, connections: &Arc<Connections>) -> Self {
+    pub(super) fn start(shared: &Arc<Shared>, connections: Vec<Arc<Connections>>) -> Self {
         let (left_behind, inbox) = mpsc::unbounded_channel();
         let stopping = CancellationToken::new();
         let mut tasks = vec![
@@ -38,7 +38,7 @@ impl Hub {
             tasks.push(tokio::spawn(follow(
                 Arc::clone(sentinels),
                 Arc::clone(shared),
-                Arc::clone(connections),
+                connections,
                 stopping.clone(),
             )));
         }

@@ -45,6 +45,7 @@ impl Core {
                     keys.len(),
                     |index| keys[index],
                     |index, form| commands::inspect(form, keys[index]),
+                    None,
                 )
                 .await;
             for (key, answer) in keys.iter().zip(answers) {

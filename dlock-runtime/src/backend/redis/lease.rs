@@ -2,6 +2,7 @@
 
 use redis::Value;
 
+use super::call::Answer;
 use super::commands;
 use super::core::Core;
 use super::give_back::GiveBack;
@@ -9,10 +10,13 @@ use crate::backend::{BackendError, Released, Renewed, Request};
 
 /// So many leases are extended in one go. More would keep the server from
 /// answering others, and their answers from being read.
-const RENEWED_AT_ONCE: usize = 256;
+pub(super) const RENEWED_AT_ONCE: usize = 256;
 
 impl Core {
     pub(super) async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        if let Some(confirmer) = &self.confirmer {
+            return confirmer.renew(requests).await;
+        }
         let mut renewed = Vec::with_capacity(requests.len());
         for requests in requests.chunks(RENEWED_AT_ONCE) {
             let mut call = match self.call() {
@@ -27,18 +31,14 @@ impl Core {
                     requests.len(),
                     |index| &requests[index].key,
                     |index, form| commands::renew(form, &requests[index]),
+                    None,
                 )
                 .await;
-            renewed.extend(answers.into_iter().map(|answer| {
-                let answer = answer?;
-                match answer.value {
-                    Value::Int(0) => Ok(Renewed::Gone),
-                    Value::Int(_) => Ok(Renewed::Extended {
-                        sent_at: answer.sent_at.into(),
-                    }),
-                    _ => Err(call.nonsense()),
-                }
-            }));
+            renewed.extend(
+                answers
+                    .into_iter()
+                    .map(|answer| read_renewal(&answer?).ok_or_else(|| call.nonsense())),
+            );
         }
         renewed
     }
@@ -64,5 +64,16 @@ impl Core {
             Value::Int(_) => Ok(Released::NotHeld),
             _ => Err(call.nonsense()),
         }
+    }
+}
+
+/// The answer to a renewal.
+pub(super) fn read_renewal(answer: &Answer) -> Option<Renewed> {
+    match answer.value {
+        Value::Int(0) => Some(Renewed::Gone),
+        Value::Int(_) => Some(Renewed::Extended {
+            sent_at: answer.sent_at.into(),
+        }),
+        _ => None,
     }
 }

@@ -21,6 +21,7 @@ mod acquire;
 mod call;
 mod clock;
 mod commands;
+mod confirm;
 mod connection;
 mod connections;
 mod connector;

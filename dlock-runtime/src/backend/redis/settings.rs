@@ -25,6 +25,8 @@ pub(super) struct Settings {
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Tls>,
     pub(super) request_timeout: Duration,
+    /// How many replicas must know of a lease before it counts.
+    pub(super) replicas: usize,
 }
 
 /// Which server keeps the locks.
@@ -50,9 +52,11 @@ impl Settings {
         hosts: &Hosts<'_>,
         database: &str,
         sentinels: Sentinels,
+        replicas: usize,
     ) -> Result<Self, BackendError> {
         Ok(Self {
             server: Server::Master(Arc::new(sentinels)),
+            replicas,
             ..hosts.login(database)?
         })
     }
@@ -150,6 +154,7 @@ impl Settings {
             #[cfg(feature = "tls")]
             tls,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
+            replicas: 0,
         })
     }
 
@@ -171,6 +176,12 @@ impl Settings {
             Server::At(_) => None,
             Server::Master(sentinels) => Some(sentinels),
         }
+    }
+
+    /// How long replicas may take to confirm what their master has: it is an
+    /// answer that it takes too long.
+    pub(super) fn wait_limit(&self) -> Duration {
+        self.patience() / 2
     }
 
     /// How long one answer may take. When none has come, there is time left to
@@ -199,6 +210,7 @@ impl fmt::Debug for Settings {
             .field("user", &self.login.username())
             .field("encrypted", &self.encrypted())
             .field("request_timeout", &self.request_timeout)
+            .field("replicas", &self.replicas)
             .finish_non_exhaustive()
     }
 }

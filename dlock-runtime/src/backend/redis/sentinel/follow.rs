@@ -45,7 +45,7 @@ impl News {
 pub(in super::super) async fn follow(
     sentinels: Arc<Sentinels>,
     shared: Arc<Shared>,
-    connections: Arc<Connections>,
+    connections: Vec<Arc<Connections>>,
     stopping: CancellationToken,
 ) {
     let news = Arc::new(News {
@@ -71,14 +71,18 @@ pub(in super::super) async fn follow(
             let votes = news.votes.lock().unwrap_or_else(PoisonError::into_inner);
             votes.winner().cloned()
         };
-        let Some(master) = master.filter(|master| connections.any_not_to(master)) else {
+        let elsewhere = |master: &_| connections.iter().any(|all| all.any_not_to(master));
+        let Some(master) = master.filter(elsewhere) else {
             continue;
         };
         // The connection may be newer than what was said.
         let Connector { place, clock, .. } = &*shared.connector;
         let deadline = Deadline::after(shared.connector.settings.patience());
         let located = sentinels.locate(place, clock, deadline).await;
-        if located.is_ok_and(|located| located == master) && connections.keep_only(&master) {
+        if located.is_ok_and(|located| located == master) {
+            for connections in &connections {
+                connections.keep_only(&master);
+            }
             tracing::info!(
                 target: "dlock::store",
                 "redis master `{}` is at {master} now, say its sentinels",

@@ -14,6 +14,7 @@ mod votes;
 use std::fmt;
 use std::sync::Arc;
 
+use redis::Value;
 use tokio::task::JoinSet;
 
 pub(super) use self::follow::follow;
@@ -53,17 +54,23 @@ pub(super) fn read(url: &str) -> Result<Settings, BackendError> {
         )));
     }
     let (mut database, mut user, mut password) = (database.to_owned(), None, None);
+    let mut replicas = 0;
     for (option, value) in hosts.options() {
         let value = decoded(value)?;
         match *option {
             "db" if database.is_empty() || database == value => database = value,
             "db" => return Err(invalid("it names two databases, in its path and by `db`")),
+            "replicas" => {
+                replicas = value
+                    .parse()
+                    .map_err(|_| invalid("`replicas` is a number, such as 1"))?;
+            }
             "sentinel_username" => user = Some(value),
             "sentinel_password" => password = Some(value),
             // Its name may be a password that was not encoded.
             _ => {
                 return Err(invalid(
-                    "it has an unknown parameter; there are `db`, `sentinel_username`, \
+                    "it has an unknown parameter; there are `db`, `replicas`, `sentinel_username`, \
                      `sentinel_password` and `ca`",
                 ));
             }
@@ -84,7 +91,7 @@ pub(super) fn read(url: &str) -> Result<Settings, BackendError> {
             nodes.push(Sentinel { address, settings });
         }
     }
-    Settings::of_master(&hosts, &database, Sentinels { master, nodes })
+    Settings::of_master(&hosts, &database, Sentinels { master, nodes }, replicas)
 }
 
 impl Sentinels {
@@ -117,6 +124,22 @@ impl Sentinels {
             }
         }
         Err(votes.no_winner(place, &self.nodes))
+    }
+
+    /// Says so if the master has fewer replicas than a lock needs. `role` is
+    /// its answer to `ROLE`.
+    pub(super) fn warn_of_replicas(&self, role: &Value, needed: usize) {
+        if let Value::Array(role) = role
+            && let Some(Value::Array(replicas)) = role.get(2)
+            && replicas.len() < needed
+        {
+            tracing::warn!(
+                "redis master `{}` has {} replicas now, and no lock can be had without the \
+                 {needed} that `replicas={needed}` asks for",
+                self.master,
+                replicas.len()
+            );
+        }
     }
 
     /// Says what is not as it should be with the number of sentinels.

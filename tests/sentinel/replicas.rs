@@ -1,0 +1,145 @@
+//! `replicas=N`: what counts is what N replicas have.
+
+use std::time::Duration;
+
+use dlock::{Config, LockError, LockManager};
+
+use crate::support::sentinel::{Deployment, Passwords, replicated};
+use crate::support::wait::{HANG, eventually, until, within};
+
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A deployment whose replicas follow, and a manager that asks for so many.
+async fn scene(more: &str) -> (Deployment, LockManager) {
+    let deployment = Deployment::calm(&Passwords::default(), |port| port).await;
+    replicated(&deployment.servers[0], 2).await;
+    let config = Config::from_url(&deployment.url(more)).expect("a valid URL");
+    let manager = LockManager::connect(config.ttl(20 * HANG).request_timeout(REQUEST_TIMEOUT))
+        .await
+        .expect("a connection");
+    (deployment, manager)
+}
+
+async fn holds(deployment: &Deployment, server: usize, key: &str) -> bool {
+    let lock = format!("dlock:{{{key}}}");
+    let exists: u32 = deployment.servers[server].command(&["EXISTS", &lock]).await;
+    exists == 1
+}
+
+/// Whoever has the lock, so have the replicas by then.
+#[tokio::test]
+async fn a_lock_that_is_had_is_on_the_replicas() {
+    let (deployment, manager) = scene("?replicas=2").await;
+    for round in 0..20 {
+        let key = format!("key:{round}");
+        let guard = manager.lock(&key).acquire().await.expect("the lock");
+        for replica in [1, 2] {
+            assert!(
+                holds(&deployment, replica, &key).await,
+                "{key} at {replica}"
+            );
+        }
+        guard.release().await.expect("the release");
+    }
+    // Nor does one who was let in by a release come before them.
+    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let other = Config::from_url(&deployment.url("?replicas=2")).expect("a valid URL");
+    let other = LockManager::connect(other).await.expect("a connection");
+    let waiting = tokio::spawn(async move { other.lock("key").acquire().await });
+    let waiters = async || {
+        let lock = manager.inspect("key").await.expect("inspect");
+        lock.map_or(0, |lock| lock.waiters)
+    };
+    until("the other waits", waiters, |&waiters| waiters == 1).await;
+    let holder = async |server: usize| -> String {
+        deployment.servers[server]
+            .command(&["GET", "dlock:{key}"])
+            .await
+    };
+    guard.release().await.expect("the release");
+    let _next = within(HANG, waiting)
+        .await
+        .expect("no panic")
+        .expect("the lock");
+    let granted = holder(0).await;
+    assert_eq!(
+        [holder(1).await, holder(2).await],
+        [granted.clone(), granted]
+    );
+}
+
+/// It is given back, and the caller hears why.
+#[tokio::test]
+async fn a_lock_that_too_few_replicas_have_is_not_had() {
+    let (deployment, manager) = scene("?replicas=2").await;
+    deployment.servers[2].pause();
+    for mode in ["waits", "tries", "reads"] {
+        let lock = manager.lock(mode);
+        let lock = match mode {
+            "waits" => within(HANG, lock.acquire()).await,
+            "tries" => within(HANG, lock.try_acquire()).await,
+            _ => within(HANG, lock.read().acquire()).await,
+        };
+        let error = lock.expect_err("a replica is missing");
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        let message = error.to_string();
+        for word in ["`mymaster`", ": 1 of its replicas", "`replicas=2`"] {
+            assert!(
+                message.contains(word),
+                "{word:?} is missing from: {message}"
+            );
+        }
+        eventually("it is given back", async || {
+            (!holds(&deployment, 0, mode).await).then_some(())
+        })
+        .await;
+    }
+    deployment.servers[2].resume();
+    within(HANG, manager.lock("waits").run(async {}))
+        .await
+        .expect("the lock");
+}
+
+/// A lease is renewed on the replicas, or not at all.
+#[tokio::test]
+async fn a_lease_that_replicas_do_not_hear_of_ends() {
+    let (deployment, manager) = scene("?replicas=1").await;
+    let ttl = Duration::from_millis(1_500);
+    let guard = manager
+        .lock("key")
+        .ttl(ttl)
+        .acquire()
+        .await
+        .expect("the lock");
+    // One is enough.
+    deployment.servers[1].pause();
+    tokio::time::sleep(2 * ttl).await;
+    assert!(guard.is_held());
+    deployment.servers[2].pause();
+    within(HANG, guard.lost()).await;
+    assert!(!guard.is_held());
+    for replica in [1, 2] {
+        deployment.servers[replica].resume();
+    }
+    within(HANG, manager.lock("key").run(async {}))
+        .await
+        .expect("the lock");
+}
+
+/// A short absence is waited for, as an outage is.
+#[tokio::test]
+async fn replicas_that_come_back_in_time_are_waited_for() {
+    let (deployment, manager) = scene("?replicas=2").await;
+    deployment.servers[1].pause();
+    let waiting = tokio::spawn(async move { manager.lock("key").run(async {}).await });
+    eventually("the master has the lock", async || {
+        holds(&deployment, 0, "key").await.then_some(())
+    })
+    .await;
+    assert!(!waiting.is_finished());
+    deployment.servers[1].resume();
+    within(HANG, waiting)
+        .await
+        .expect("no panic")
+        .expect("the lock");
+}
