@@ -141,6 +141,7 @@ mod on_redis {
     use crate::support::process::command;
     use crate::support::program::Program;
     use crate::support::redis::RedisServer;
+    use crate::support::sentinel::{Deployment, Passwords, replicated, url};
     use crate::support::wait::{eventually, until};
 
     /// The sale while it runs.
@@ -227,6 +228,26 @@ mod on_redis {
         assert!(
             left.iter().all(|key| !key.contains("flash-sale")),
             "{left:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn four_processes_sell_exactly_the_stock_where_sentinels_say_it_is() {
+        let passwords = Passwords {
+            servers: Some("stock"),
+            sentinels: Some("watch"),
+        };
+        let deployment = Deployment::calm(&passwords, |port| port).await;
+        replicated(&deployment.servers[0], 2).await;
+        let ports: Vec<_> = deployment.sentinels.iter().map(RedisServer::port).collect();
+        let url = url(":stock@", &ports, "?replicas=1&sentinel_password=watch");
+        let sale = Sale::run(&["--orders", "1000", "--store", &url]);
+        sale.sold_exactly_the_stock();
+        assert_eq!(
+            (sale.number("failed"), sale.number("lost")),
+            (0, 0),
+            "{}",
+            sale.printed
         );
     }
 

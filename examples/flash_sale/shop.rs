@@ -8,6 +8,8 @@
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+mod sentinel;
 
 use std::fmt;
 use std::sync::Arc;

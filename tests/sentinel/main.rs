@@ -10,6 +10,7 @@ mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acl;
 mod failover;
 mod naming;
 mod replicas;

@@ -9,7 +9,7 @@ use dlock::FencingToken;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, Script};
 
-use super::{ARTICLES, Progress, ShopError};
+use super::{ARTICLES, Progress, ShopError, sentinel};
 use crate::report::Receipt;
 
 /// Should this program be killed, its keys go after this time.
@@ -66,7 +66,11 @@ fn server(url: &str) -> String {
 
 impl Shop {
     pub(crate) async fn connect(url: &str, sale: &str) -> Result<Self, ShopError> {
-        let connection = redis::Client::open(server(url))?
+        let server = match url.starts_with("redis+sentinel:") {
+            true => sentinel::master(url).await?,
+            false => server(url),
+        };
+        let connection = redis::Client::open(server)?
             .get_multiplexed_async_connection()
             .await?;
         Ok(Self {
