@@ -139,9 +139,13 @@ pub(crate) async fn a_lease_taken_away_shows_in_the_guard<S: Store>(store: &mut 
 }
 
 #[distributed_lock(key = "key", ttl = "1s", on_lost = "continue")]
-async fn carry_on(lost: oneshot::Receiver<()>) -> Result<bool, LockError> {
+async fn carry_on(
+    runs: oneshot::Sender<()>,
+    lost: oneshot::Receiver<()>,
+) -> Result<bool, LockError> {
     let held = current().expect("inside the lock");
     assert!(held.is_held());
+    runs.send(()).expect("the test waits");
     lost.await.expect("the test says when");
     within(HANG, held.lost()).await;
     // Another await, which would end a body that is cancelled.
@@ -151,13 +155,10 @@ async fn carry_on(lost: oneshot::Receiver<()>) -> Result<bool, LockError> {
 
 pub(crate) async fn on_lost_continue_lets_the_body_go_on<S: Store>(store: &mut S) {
     let manager = process(store).await;
+    let (runs, running) = oneshot::channel();
     let (tell, told) = oneshot::channel();
-    let body = tokio::spawn({
-        let manager = manager.clone();
-        async move { manager.scope(carry_on(told)).await }
-    });
-    let held = async || manager.inspect("key").await.expect("inspect");
-    crate::support::wait::until("the body runs", held, Option::is_some).await;
+    let body = tokio::spawn(async move { manager.scope(carry_on(runs, told)).await });
+    within(HANG, running).await.expect("the body runs");
     store.take_away("key").await;
     tell.send(()).expect("the body runs");
     let still_held = within(HANG, body)

@@ -8,7 +8,7 @@ use dlock::{Config, LockError, LockManager};
 use crate::conformance::Store;
 use crate::contenders::{ENDLESS, Scene, Shared, all_end_well};
 use crate::support::redis::RedisServer;
-use crate::support::sentinel::{Deployment, MASTER};
+use crate::support::sentinel::{Deployment, MASTER, Passwords, replicated};
 use crate::support::wait::{HANG, eventually, until, within};
 
 /// Longer than a failover takes here.
@@ -180,22 +180,7 @@ async fn a_lease_and_its_waiters_go_along() {
         |&waiters| waiters == 1,
     )
     .await;
-    // What was written before this has arrived when it has.
-    let confirmed: u32 = {
-        let mut connection = store.first().connection().await;
-        let (_, confirmed): ((), u32) = redis::pipe()
-            .cmd("SET")
-            .arg("mark")
-            .arg(1)
-            .cmd("WAIT")
-            .arg(2)
-            .arg(0)
-            .query_async(&mut connection)
-            .await
-            .expect("answers");
-        confirmed
-    };
-    assert_eq!(confirmed, 2);
+    replicated(store.first(), 2).await;
     let mut store = store;
     let master = store.deployment.fail_over().await;
     let master = store.deployment.server(master);
@@ -265,6 +250,36 @@ async fn a_master_that_does_not_know_is_left() {
             .await
     };
     until("nobody listens to the old one", listened, Vec::is_empty).await;
+}
+
+/// A server that has become a replica, and whose clients nobody has sent away,
+/// is left at its first refusal.
+#[tokio::test]
+async fn a_master_that_became_a_replica_is_left() {
+    let deployment = Deployment::calm(&Passwords::default(), |port| port).await;
+    let [old, new, _] = &deployment.servers[..] else {
+        panic!("three servers");
+    };
+    replicated(old, 2).await;
+    let config = Config::from_url(&deployment.url("")).expect("a valid URL");
+    let manager = LockManager::connect(config).await.expect("a connection");
+    manager.lock("key").run(async {}).await.expect("the lock");
+    let port = new.port().to_string();
+    new.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
+    old.command::<()>(&["REPLICAOF", "127.0.0.1", &port]).await;
+    for sentinel in &deployment.sentinels {
+        for words in [
+            &["SENTINEL", "REMOVE", MASTER][..],
+            &["SENTINEL", "MONITOR", MASTER, "127.0.0.1", &port, "2"],
+        ] {
+            sentinel.command::<()>(words).await;
+        }
+    }
+    let guard = within(HANG, manager.lock("key").acquire())
+        .await
+        .expect("the lock");
+    assert!(has(new, "key").await);
+    guard.release().await.expect("the release");
 }
 
 /// Some of the last tokens did not reach the new master, whose clock is behind:

@@ -15,6 +15,8 @@ mod failover;
 mod naming;
 mod replicas;
 
+use std::time::Duration;
+
 use dlock::Config;
 
 use conformance::{Store, conformance};
@@ -22,6 +24,7 @@ use contenders::{Shared, contenders};
 use support::proxy::Proxy;
 use support::redis::RedisServer;
 use support::sentinel::{Deployment, Passwords, replicated};
+use support::wait::eventually;
 
 /// A deployment of the test's own. Its master is reached through a proxy that
 /// can fail: that is where its sentinels say it is.
@@ -62,7 +65,11 @@ impl Store for SentinelStore {
     }
 
     async fn restart(&mut self) -> bool {
-        let _: String = self.master().command(&["SAVE"]).await;
+        // While a replica is on its way, one is under way already.
+        eventually("it is saved", async || {
+            self.master().try_command::<String>(&["SAVE"]).await
+        })
+        .await;
         self.deployment.servers[0].restart().await;
         replicated(self.master(), 2).await;
         true
@@ -92,6 +99,11 @@ impl Store for ReplicatedStore {
     fn config(&self) -> Config {
         let url = self.0.deployment.url("?replicas=1");
         Config::from_url(&url).expect("a valid URL")
+    }
+
+    /// A renewal needs a second server and its answer.
+    fn short_ttl(&self) -> Duration {
+        2 * self.0.short_ttl()
     }
 
     async fn take_away(&self, key: &str) {

@@ -196,11 +196,17 @@ impl Deployment {
 
 /// Waits until so many replicas follow this master.
 pub(crate) async fn replicated(master: &RedisServer, replicas: usize) {
-    let online = async || {
-        let info: String = master.command(&["INFO", "replication"]).await;
-        info.matches("state=online").count()
+    let mut connection = master.connection().await;
+    // It speaks of what its own connection has written.
+    let mut mark = redis::pipe();
+    mark.cmd("SET").arg("mark").arg("here").ignore();
+    mark.cmd("DEL").arg("mark").ignore();
+    mark.cmd("WAIT").arg(replicas).arg(100);
+    let have = async || -> usize {
+        let (have,) = mark.query_async(&mut connection).await.expect("an answer");
+        have
     };
-    until("the replicas follow", online, |&online| online >= replicas).await;
+    until("the replicas follow", have, |&have| have >= replicas).await;
 }
 
 /// A URL of sentinels on these ports. `login` ends in an `@`, if there is one.
