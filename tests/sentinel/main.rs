@@ -14,6 +14,8 @@ mod acl;
 mod failover;
 mod naming;
 mod replicas;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::time::Duration;
 

@@ -6,10 +6,17 @@ use std::time::Duration;
 
 use dlock::{Config, LockError, LockManager};
 
+use crate::support::alone::alone;
+use crate::support::log::Log;
 use crate::support::port::free_port;
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::sentinel::{Deployment, LONG, Passwords, url};
 use crate::support::wait::{HANG, within};
+
+/// The passwords of these tests.
+const SERVERS: &str = "p@ss,word/1";
+const SENTINELS: &str = "a+b c&d";
+const WRONG: &str = "hunter2";
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -22,6 +29,15 @@ async fn connect(url: &str) -> Result<LockManager, LockError> {
 async fn refusal(url: &str, words: &[&str]) -> LockError {
     let error = connect(url).await.expect_err("a URL that cannot work");
     let message = error.to_string();
+    let mut shown = format!("{message} {error:?}");
+    let mut cause = std::error::Error::source(&error);
+    while let Some(source) = cause {
+        shown += &format!("{source} {source:?}");
+        cause = source.source();
+    }
+    for secret in [SERVERS, SENTINELS, WRONG] {
+        assert!(!shown.contains(secret), "{secret:?} is shown: {shown}");
+    }
     for word in words {
         assert!(
             message.contains(word),
@@ -63,6 +79,14 @@ async fn a_wrong_url_says_what_is_wrong() {
         ("://a,b,a/mymaster", "a:26379 twice"),
         ("://a,b,a:26379/mymaster", "a:26379 twice"),
         ("://a,b,c:port/mymaster", "not a URL"),
+        ("://:hunter2/x@a,b,c/mymaster", "percent-encode"),
+        ("://:hunter2#x@a,b,c/mymaster", "percent-encode"),
+        ("://a:1/hunter2@a,b,c/mymaster", "percent-encode"),
+        ("://a,b,c/mymaster?hunter2", "unknown parameter"),
+        (
+            "://a,b,c/mymaster?replicas=hunter2",
+            "`replicas` is a number",
+        ),
         ("://a,b,c/mymaster/zero", "database"),
         ("://a,b,c/mymaster?db=zero", "database"),
         ("://a,b,c/mymaster/1?db=2", "two databases"),
@@ -215,11 +239,44 @@ async fn a_database_is_named_behind_the_master_or_by_itself() {
     }
 }
 
+/// It works with them, so it is no error; but it says what is missing.
+#[test]
+fn what_bears_no_failure_is_warned_of() {
+    alone("naming::what_bears_no_failure_is_warned_of", &[], || {
+        let log = Log::capture();
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let passwords = Passwords::default();
+            let deployment = Deployment::calm(&passwords, |port| port).await;
+            let more = passwords.sentinel(deployment.servers[0].port(), LONG).await;
+            let ports: Vec<_> = (deployment.sentinels.iter().chain([&more]))
+                .map(RedisServer::port)
+                .collect();
+            for (count, options) in [(1, ""), (3, ""), (4, ""), (3, "?replicas=3")] {
+                let url = url("", &ports[..count], options);
+                connect(&url).await.expect("a connection");
+            }
+        });
+        drop(runtime);
+        let log = log.text();
+        let warnings: Vec<_> = log
+            .lines()
+            .filter(|line| line.contains("`mymaster`"))
+            .collect();
+        let says = ["only 1 of its sentinels", "4 sentinels", "`replicas=3`"];
+        assert_eq!(warnings.len(), says.len(), "{log}");
+        for (warning, says) in warnings.iter().zip(says) {
+            assert!(
+                warning.contains(says),
+                "{says:?} is missing from: {warning}"
+            );
+        }
+    });
+}
+
 /// Each kind of server has a password of its own, and is told no other.
 #[tokio::test]
 async fn sentinels_and_masters_have_passwords_of_their_own() {
-    const SERVERS: &str = "p@ss,word/1";
-    const SENTINELS: &str = "a+b c&d";
     let login = ":p%40ss%2Cword%2F1@";
     let query = "?sentinel_password=a+b%20c%26d";
     for (servers, sentinels) in [(true, false), (false, true), (true, true)] {
@@ -233,7 +290,17 @@ async fn sentinels_and_masters_have_passwords_of_their_own() {
             if servers { login } else { "" },
             if sentinels { query } else { "" },
         );
-        locks_at(&url(own_login, &ports, own_query), &deployment.servers[0]).await;
+        let right = url(own_login, &ports, own_query);
+        locks_at(&right, &deployment.servers[0]).await;
+        let shown = format!("{:?}", Config::from_url(&right).expect("a valid URL"));
+        assert!(
+            shown.contains("mymaster") && shown.contains("127.0.0.1"),
+            "{shown}"
+        );
+        assert!(
+            !shown.contains(SERVERS) && !shown.contains(SENTINELS),
+            "{shown}"
+        );
 
         let at = format!(
             "master `mymaster` at 127.0.0.1:{}",
@@ -241,13 +308,17 @@ async fn sentinels_and_masters_have_passwords_of_their_own() {
         );
         if servers {
             misconfigured(&url("", &ports, own_query), &[&at, "wants a password"]).await;
-            misconfigured(&url(":wrong@", &ports, own_query), &[&at, "check the user"]).await;
+            misconfigured(
+                &url(":hunter2@", &ports, own_query),
+                &[&at, "check the user"],
+            )
+            .await;
         }
         let at = format!("sentinel at 127.0.0.1:{}", ports[1]);
         if sentinels {
             let words = [&at, "wants a password", "?sentinel_password="];
             misconfigured(&url(own_login, &ports, ""), &words).await;
-            let wrong = url(own_login, &ports, "?sentinel_password=wrong");
+            let wrong = url(own_login, &ports, "?sentinel_password=hunter2");
             misconfigured(&wrong, &[&at, "check `sentinel_username`"]).await;
         }
     }

@@ -60,7 +60,7 @@ use super::{
     Request, TokenTier,
 };
 
-/// Locks on one Redis server, 6.2 or later.
+/// Locks on one Redis server, 6.2 or later, or on the master that sentinels name.
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -80,6 +80,12 @@ pub struct Redis {
 impl Redis {
     /// The server at `redis://[user:password@]host[:port][/database]`, or at
     /// `rediss://…` over an encrypted connection (cargo feature `tls`).
+    ///
+    /// Or the master that the sentinels name at
+    /// `redis+sentinel://[user:password@]host[:port],host,…/master[/database]`,
+    /// with `?replicas=N` for locks that count only when N replicas have them
+    /// too, and `?sentinel_username=…&sentinel_password=…` for sentinels that
+    /// ask for a password.
     ///
     /// A user and password are percent-encoded. `rediss://…?ca=<path>` trusts
     /// the authority whose certificate is in that file, in place of the
