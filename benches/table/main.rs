@@ -107,9 +107,9 @@ type Measure = fn(&Bench) -> Vec<Row>;
 
 const ROWS: [(&str, Measure); 11] = [
     ("lone", pairs::lone),
-    ("lone, one thread", pairs::lone_on_one_thread),
     ("64 keys", pairs::many_keys),
     ("one key", pairs::one_key),
+    ("one thread", pairs::on_one_thread),
     ("processes", processes::contended),
     ("hand-over", hand_over::between_two),
     ("waiters", waiters::idle),

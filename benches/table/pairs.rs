@@ -68,15 +68,23 @@ pub(crate) fn lone(bench: &Bench) -> Vec<Row> {
     vec![bounded(row, &rates, 0.95)]
 }
 
-/// One task on a runtime of one thread.
-pub(crate) fn lone_on_one_thread(bench: &Bench) -> Vec<Row> {
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let rates = runtime.expect("a runtime").block_on(async {
-        let contestants = Contestants::connect(bench).await;
-        contestants.contend(bench, &["lone"], &["lone"]).await
-    });
-    let row = row("1 task, runtime of one thread", &rates);
-    vec![bounded(row, &rates, 0.95)]
+/// The same works on a runtime of one thread.
+pub(crate) fn on_one_thread(bench: &Bench) -> Vec<Row> {
+    let contend = |keys: &[&'static str], bare: &[&'static str]| {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let contestants = Contestants::connect(bench).await;
+            contestants.contend(bench, keys, bare).await
+        })
+    };
+    let lone = contend(&["lone"], &["lone"]);
+    let many = contend(&KEYS, &KEYS);
+    let hot = contend(&["hot"; TASKS], &["lone"]);
+    vec![
+        bounded(row("1 task, runtime of one thread", &lone), &lone, 0.95),
+        bounded(row("… 64 tasks, 64 keys", &many), &many, 0.8),
+        bounded(row("… 64 tasks, one key (bare: 1 task)", &hot), &hot, 20.0),
+    ]
 }
 
 /// As many tasks as keys.
