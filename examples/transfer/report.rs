@@ -16,6 +16,8 @@ pub(crate) struct Report {
     pub(crate) lost: u64,
     /// The bank has refused a token that was not the newest.
     pub(crate) stale: u64,
+    /// The bank or the lock's store has not answered.
+    pub(crate) unclear: u64,
 }
 
 impl Report {
@@ -25,6 +27,7 @@ impl Report {
         self.timeouts += other.timeouts;
         self.lost += other.lost;
         self.stale += other.stale;
+        self.unclear += other.unclear;
     }
 
     pub(crate) fn print(&self, arguments: &Arguments, before: i64, after: i64) {
@@ -48,6 +51,7 @@ impl Report {
             format!("  stuck, gave up       {}", self.timeouts),
             format!("  lost the lock        {}", self.lost),
             format!("  refused by the bank  {}", self.stale),
+            format!("  no answer            {}", self.unclear),
             format!("  money before         {before}"),
             format!("  money after          {after}: {verdict}"),
         ];
