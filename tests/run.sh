@@ -119,11 +119,11 @@ minimal=(-p dlock -p dlock-runtime --no-default-features)
 no_tls=("${minimal[@]}" --features redis)
 
 step "Format" cargo fmt --all -- --check
-step "Lint" cargo clippy --workspace --all-targets --quiet -- -D warnings
+step "Lint" cargo clippy --workspace --all-features --all-targets --quiet -- -D warnings
 step "Lint without features" cargo clippy "${minimal[@]}" --all-targets --quiet -- -D warnings
 step "Lint without TLS" cargo clippy "${no_tls[@]}" --all-targets --quiet -- -D warnings
-step "Documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
-step "Tests" cargo test --workspace --no-fail-fast
+step "Documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
+step "Tests" cargo test --workspace --all-features --no-fail-fast
 step "Tests without features" cargo test "${minimal[@]}" --no-fail-fast
 step "Tests without TLS" cargo test "${no_tls[@]}" --no-fail-fast --test redis bad_input
 step "Example in memory" cargo run --quiet --example flash_sale
