@@ -16,6 +16,8 @@ use crate::error::Source;
 use crate::key::MAX_KEY_BYTES;
 use crate::token::FencingToken;
 
+#[cfg(feature = "redis")]
+mod clock;
 pub mod memory;
 mod progress;
 #[cfg(feature = "redis")]

@@ -19,7 +19,6 @@
 
 mod acquire;
 mod call;
-mod clock;
 mod commands;
 mod confirm;
 mod connection;
@@ -55,6 +54,7 @@ use async_trait::async_trait;
 use self::core::Core;
 pub use self::redlock::Redlock;
 use self::settings::Settings;
+use super::clock;
 use super::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released, Renewed,
     Request, TokenTier,
