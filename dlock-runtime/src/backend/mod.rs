@@ -18,6 +18,7 @@ use crate::token::FencingToken;
 
 #[cfg(feature = "redis")]
 mod clock;
+mod losses;
 pub mod memory;
 mod progress;
 #[cfg(feature = "redis")]
@@ -287,13 +288,30 @@ pub struct Grant {
     /// When the last request that the store confirmed was *sent*: the lease
     /// lasts at least its ttl from here, by the local monotonic clock.
     pub sent_at: Instant,
+    /// The ttl that the store gave, if that is shorter than the one asked for.
+    /// It holds for the renewals of this lease too.
+    pub ttl: Option<Duration>,
 }
 
 impl Grant {
     /// A grant with this token, whose request was sent at `sent_at`.
     #[must_use]
     pub fn new(token: FencingToken, sent_at: Instant) -> Self {
-        Self { token, sent_at }
+        Self {
+            token,
+            sent_at,
+            ttl: None,
+        }
+    }
+
+    /// The same for a lease that lasts no longer than `ttl`, whatever was asked
+    /// for.
+    #[must_use]
+    pub fn at_most(self, ttl: Duration) -> Self {
+        Self {
+            ttl: Some(ttl),
+            ..self
+        }
     }
 }
 

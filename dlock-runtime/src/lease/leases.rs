@@ -107,10 +107,13 @@ impl Leases {
 
     fn own(
         self: &Arc<Self>,
-        request: Request,
+        mut request: Request,
         grant: Grant,
         section: Section,
     ) -> Result<OwnedLease, BackendError> {
+        if let Some(ttl) = grant.ttl {
+            request.ttl = request.ttl.min(ttl);
+        }
         let lease = Arc::new(Lease::new(request, grant, self.keeper(), section));
         // From here on, dropping it gives it back.
         let owned = OwnedLease::new(lease, Arc::clone(self));

@@ -11,13 +11,13 @@ mod store;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use async_trait::async_trait;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use faults::FaultState;
 pub use faults::Faults;
 use store::{Attempt, Store};
 
+use crate::backend::losses::Losses;
 use crate::backend::{
     Backend, BackendError, Capabilities, Grant, LockInfo, Owner, Released, Renewed, Request,
     TokenTier,
@@ -48,15 +48,8 @@ use crate::backend::{
 #[derive(Debug)]
 pub struct Memory {
     shared: Arc<Shared>,
+    /// Each clone of a store that serves a manager hears of all.
     losses: Arc<Losses>,
-}
-
-/// Owners whose leases were taken away; each clone of a store that serves a
-/// manager hears of all.
-#[derive(Debug, Default)]
-struct Losses {
-    owners: Mutex<Vec<Owner>>,
-    told: Notify,
 }
 
 #[derive(Debug)]
@@ -119,17 +112,8 @@ impl Shared {
 
     fn tell_losses(&self, owners: &[Owner]) {
         for losses in self.clones().iter().filter_map(Weak::upgrade) {
-            losses.owners().extend_from_slice(owners);
-            losses.told.notify_waiters();
+            losses.tell(owners.iter().copied());
         }
-    }
-}
-
-impl Losses {
-    fn owners(&self) -> MutexGuard<'_, Vec<Owner>> {
-        self.owners
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
@@ -218,16 +202,7 @@ impl Backend for Memory {
     }
 
     async fn next_losses(&self) -> Vec<Owner> {
-        loop {
-            let told = self.losses.told.notified();
-            tokio::pin!(told);
-            told.as_mut().enable();
-            let owners = std::mem::take(&mut *self.losses.owners());
-            if !owners.is_empty() {
-                return owners;
-            }
-            told.await;
-        }
+        self.losses.next().await
     }
 }
 
