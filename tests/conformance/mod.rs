@@ -45,6 +45,11 @@ pub(crate) trait Store: Sized {
     /// From now on the store cannot be reached; `false` ends the outage.
     async fn set_outage(&self, outage: bool);
 
+    /// Whether what the store holds can still be seen in such an outage.
+    fn can_be_read_in_an_outage(&self) -> bool {
+        false
+    }
+
     /// Stops and starts the store, which keeps what it has confirmed. `false`
     /// if this store has no such thing.
     async fn restart(&mut self) -> bool;

@@ -23,6 +23,13 @@ pub mod memory;
 mod progress;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "sqlx")]
+mod sql;
+#[cfg(feature = "sqlite")]
+pub use self::sql::sqlite;
+/// The crate whose pools the SQL stores can be made from.
+#[cfg(feature = "sqlx")]
+pub use sqlx;
 
 /// A store that keeps locks.
 ///

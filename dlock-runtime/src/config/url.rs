@@ -15,6 +15,8 @@ pub(crate) enum StoreUrl {
     Redis(Box<crate::backend::redis::Redis>),
     #[cfg(feature = "redis")]
     Redlock(Box<crate::backend::redis::Redlock>),
+    #[cfg(feature = "sqlite")]
+    Sqlite(Box<crate::backend::sqlite::Sqlite>),
 }
 
 /// Every scheme that dlock knows, and the feature it needs.
@@ -25,6 +27,7 @@ const SCHEMES: &[(&str, &str)] = &[
     ("rediss+sentinel", "redis"),
     ("redis+redlock", "redis"),
     ("rediss+redlock", "redis"),
+    ("sqlite", "sqlite"),
 ];
 
 /// Schemes of stores that this version does not have.
@@ -36,7 +39,6 @@ const LATER: &[&str] = &[
     "postgres",
     "postgresql",
     "mysql",
-    "sqlite",
     "memcached",
 ];
 
@@ -75,6 +77,11 @@ impl StoreUrl {
             "redis+redlock" | "rediss+redlock" => {
                 let store = crate::backend::redis::Redlock::from_url(url);
                 Ok(Self::Redlock(Box::new(store.map_err(invalid)?)))
+            }
+            #[cfg(feature = "sqlite")]
+            "sqlite" => {
+                let store = crate::backend::sqlite::Sqlite::from_url(url);
+                Ok(Self::Sqlite(Box::new(store.map_err(invalid)?)))
             }
             _ => Err(LockError::config(setting, refuse(scheme, rest))),
         }
@@ -128,6 +135,8 @@ impl StoreUrl {
             Self::Redis(store) => Arc::new(store.request_timeout(request_timeout)),
             #[cfg(feature = "redis")]
             Self::Redlock(store) => Arc::new(store.request_timeout(request_timeout)),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => Arc::new(store.request_timeout(request_timeout)),
         }
     }
 }
@@ -140,6 +149,8 @@ impl fmt::Debug for StoreUrl {
             Self::Redis(store) => fmt::Debug::fmt(store, f),
             #[cfg(feature = "redis")]
             Self::Redlock(store) => fmt::Debug::fmt(store, f),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(store) => fmt::Debug::fmt(store, f),
         }
     }
 }

@@ -1,0 +1,229 @@
+//! A backend that has been started: what its operations share.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::Opened;
+use super::driver::{Answer, Column, Driver};
+use super::script::{ALIVE, Args, Scripts};
+use super::waiters::Waiters;
+use super::watch::{self, BEAT, CLEAN, Pace};
+use crate::backend::{BackendError, BackendErrorKind, Owner};
+use crate::under_way::UnderWay;
+
+/// A backend between its start and its stop.
+pub(super) struct Core {
+    pub(super) driver: Arc<dyn Driver>,
+    pub(super) scripts: Scripts,
+    pub(super) waiters: Waiters,
+    /// This backend among all that share the database.
+    pub(super) process: String,
+    pub(super) pace: Pace,
+    pub(super) request_timeout: Duration,
+    /// Where all of it runs.
+    runtime: Handle,
+    beat: Mutex<Beat>,
+    /// A lock has been taken.
+    use_: Notify,
+    /// Counts what the database has not been told yet.
+    pub(super) unsettled: UnderWay,
+    pub(super) stopping: CancellationToken,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// The signs of life of this process.
+#[derive(Default)]
+struct Beat {
+    tried: Option<Instant>,
+    /// Others know since then that it is alive.
+    known: Option<Instant>,
+}
+
+impl Core {
+    /// Starts the tasks, on the current runtime.
+    pub(super) fn start(opened: Opened, request_timeout: Duration) -> Result<Arc<Self>, BackendError> {
+        let runtime = Handle::try_current().map_err(|_| outside_runtime())?;
+        let core = Arc::new(Self {
+            driver: opened.driver,
+            scripts: Scripts::new(opened.dialect, CLEAN),
+            waiters: Waiters::default(),
+            process: Owner::unique().to_string(),
+            pace: opened.pace,
+            request_timeout,
+            runtime,
+            beat: Mutex::default(),
+            use_: Notify::new(),
+            unsettled: UnderWay::default(),
+            stopping: CancellationToken::new(),
+            tasks: Mutex::default(),
+        });
+        let tasks = [
+            core.spawn(watch::keep_watch),
+            core.spawn(watch::keep_clean),
+            core.spawn(watch::listen),
+        ];
+        core.tasks().extend(tasks);
+        Ok(core)
+    }
+
+    fn spawn<F>(self: &Arc<Self>, task: fn(Arc<Self>, CancellationToken) -> F) -> JoinHandle<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.runtime
+            .spawn(task(Arc::clone(self), self.stopping.clone()))
+    }
+
+    /// Runs what a request has left behind.
+    pub(super) fn run_behind(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let unsettled = self.unsettled.count();
+        self.runtime.spawn(async move {
+            work.await;
+            drop(unsettled);
+        });
+    }
+
+    /// Begins to run a script. It is run to its end, whoever waits for it; the
+    /// answer comes within the request timeout and a little.
+    pub(super) fn begin(&self, script: String, columns: &'static [Column]) -> Asked {
+        let (tell, answer) = oneshot::channel();
+        let driver = Arc::clone(&self.driver);
+        // The driver ends by itself in time, unless it is stuck in the
+        // operating system.
+        let limit = self.request_timeout + self.request_timeout / 4;
+        let task = self.runtime.spawn(async move {
+            let mut run = pin!(driver.run(&script, columns));
+            match tokio::time::timeout(limit, &mut run).await {
+                Ok(answer) => {
+                    let _ = tell.send(answer);
+                }
+                Err(_) => {
+                    let _ = tell.send(Err(BackendError::unavailable(format!(
+                        "it did not answer within {limit:?}; check that it runs and has room on \
+                         its disk, or raise the request timeout"
+                    ))));
+                    let _ = run.await;
+                }
+            }
+        });
+        Asked { task, answer }
+    }
+
+    /// Runs a script.
+    pub(super) async fn ask(
+        &self,
+        script: String,
+        columns: &'static [Column],
+    ) -> Result<Answer, BackendError> {
+        self.begin(script, columns).answer().await
+    }
+
+    /// What every script of this process may be given.
+    pub(super) fn args(&self) -> Args<'_> {
+        Args {
+            process: &self.process,
+            ..Args::default()
+        }
+    }
+
+    /// Messages tell the waiters when it is their turn.
+    pub(super) fn hears(&self) -> bool {
+        self.driver.hears()
+    }
+
+    pub(super) fn is_used(&self) {
+        self.use_.notify_one();
+    }
+
+    pub(super) async fn used(&self) {
+        self.use_.notified().await;
+    }
+
+    /// The others know that this process is alive, and will for a while.
+    pub(super) fn is_known(&self) -> bool {
+        let known = self.beat().known;
+        known.is_some_and(|known| known.elapsed() < 2 * BEAT)
+    }
+
+    pub(super) fn next_beat(&self) -> Instant {
+        let beat = self.beat();
+        beat.tried.map_or_else(Instant::now, |tried| tried + BEAT)
+    }
+
+    /// It said so in a script sent then. Whether others may have taken it for
+    /// dead before.
+    pub(super) fn beats(&self, sent: Instant) -> bool {
+        let mut beat = self.beat();
+        let gap = beat
+            .known
+            .is_some_and(|known| sent.duration_since(known) >= ALIVE * 3 / 4);
+        *beat = Beat {
+            tried: Some(sent),
+            known: Some(sent),
+        };
+        gap
+    }
+
+    pub(super) fn misses_beat(&self, tried: Instant) {
+        self.beat().tried = Some(tried);
+    }
+
+    pub(super) fn forget_beat(&self) {
+        *self.beat() = Beat::default();
+    }
+
+    /// Ends the tasks, and what is under way within a request timeout.
+    pub(super) async fn stop(&self) {
+        let limit = self.request_timeout;
+        let _ = tokio::time::timeout(limit, self.unsettled.none_left()).await;
+        self.stopping.cancel();
+        let tasks = std::mem::take(&mut *self.tasks());
+        for mut task in tasks {
+            if tokio::time::timeout(limit, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+        let _ = tokio::time::timeout(limit, self.driver.close()).await;
+    }
+
+    fn beat(&self) -> MutexGuard<'_, Beat> {
+        self.beat.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tasks(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A script that is being run.
+pub(super) struct Asked {
+    /// Ends when the database is done with it.
+    pub(super) task: JoinHandle<()>,
+    answer: oneshot::Receiver<Result<Answer, BackendError>>,
+}
+
+impl Asked {
+    pub(super) async fn answer(&mut self) -> Result<Answer, BackendError> {
+        match (&mut self.answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(BackendError::unavailable(
+                "its thread has ended; the manager was shut down",
+            )),
+        }
+    }
+}
+
+fn outside_runtime() -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unsupported,
+        "called outside a tokio runtime; call it from a task of one, for example under \
+         `#[tokio::main]`",
+    )
+}

@@ -1,0 +1,84 @@
+//! What the protocol needs of a database.
+
+use std::fmt;
+use std::time::Instant;
+
+use async_trait::async_trait;
+
+use crate::backend::BackendError;
+
+/// A database that runs scripts.
+#[async_trait]
+pub(super) trait Driver: fmt::Debug + Send + Sync + 'static {
+    /// Runs a script to its end, as one transaction that is repeated when it
+    /// has to be, within the request timeout.
+    ///
+    /// Not to be dropped in between: it runs in tasks of the manager.
+    async fn run(&self, script: &str, columns: &'static [Column]) -> Result<Answer, BackendError>;
+
+    /// Waits for the next message to the waiters of a process; `None` if there
+    /// are none to come.
+    async fn next_message(&self) -> Option<Message> {
+        None
+    }
+
+    /// Whether messages come. Where they do not, the waiters look often.
+    fn hears(&self) -> bool {
+        false
+    }
+
+    /// Ends every connection.
+    async fn close(&self);
+}
+
+/// What a waiter may be told.
+pub(super) enum Message {
+    /// The lock on this key has become free.
+    Free(String),
+    /// Messages may have been missed.
+    Missed,
+}
+
+/// What a script answers with.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) rows: Vec<Row>,
+    /// When the attempt that was answered was sent.
+    pub(super) sent_at: Instant,
+    /// An earlier attempt was not answered, and may have been run.
+    pub(super) repeated: bool,
+}
+
+/// The type of a column of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    Text,
+    Int,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Cell {
+    Text(String),
+    Int(i64),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Row(pub(super) Vec<Cell>);
+
+impl Row {
+    /// The number in a column that is one.
+    pub(super) fn int(&self, column: usize) -> i64 {
+        match self.0.get(column) {
+            Some(Cell::Int(number)) => *number,
+            _ => 0,
+        }
+    }
+
+    /// The text in a column that is one.
+    pub(super) fn text(&self, column: usize) -> &str {
+        match self.0.get(column) {
+            Some(Cell::Text(text)) => text,
+            _ => "",
+        }
+    }
+}

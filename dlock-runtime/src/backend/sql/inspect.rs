@@ -1,0 +1,57 @@
+//! Looking at locks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::core::Core;
+use super::driver::{Column, Row};
+use crate::backend::{BackendError, HolderInfo, LockInfo, Mode};
+
+/// Key, mode, owner, ms until the lease ends, number of waiters.
+const COLUMNS: &[Column] = &[
+    Column::Text,
+    Column::Text,
+    Column::Text,
+    Column::Int,
+    Column::Int,
+];
+
+impl Core {
+    pub(super) async fn inspect(
+        self: &Arc<Self>,
+        key: &str,
+    ) -> Result<Option<LockInfo>, BackendError> {
+        let answer = self.ask(self.scripts.inspect(key), COLUMNS).await?;
+        Ok(read(&answer.rows).pop())
+    }
+
+    pub(super) async fn list(
+        self: &Arc<Self>,
+        prefix: &str,
+    ) -> Result<Vec<LockInfo>, BackendError> {
+        let answer = self.ask(self.scripts.list(prefix), COLUMNS).await?;
+        Ok(read(&answer.rows))
+    }
+}
+
+/// The rows of one lock stand beside each other.
+fn read(rows: &[Row]) -> Vec<LockInfo> {
+    let mut locks: Vec<LockInfo> = Vec::new();
+    for row in rows {
+        let left = u64::try_from(row.int(3)).ok().map(Duration::from_millis);
+        let holder = HolderInfo::new(row.text(2).to_owned(), left);
+        match locks.last_mut().filter(|lock| lock.key == row.text(0)) {
+            Some(lock) => lock.holders.push(holder),
+            None => {
+                let mode = match row.text(1) {
+                    "r" => Mode::Read,
+                    _ => Mode::Write,
+                };
+                let waiters = usize::try_from(row.int(4)).unwrap_or(0);
+                let key = row.text(0).to_owned();
+                locks.push(LockInfo::new(key, mode, vec![holder], waiters));
+            }
+        }
+    }
+    locks
+}

@@ -1,0 +1,217 @@
+//! Scripts over connections of `sqlx`.
+//!
+//! The connections are those of the manager's own thread, whatever pool the
+//! settings come from: a connection of `sqlx` belongs to the runtime that made
+//! it, and a pool that is shared with the bodies could be taken up by bodies
+//! that wait for a lock, while its holder waits for a connection to give it
+//! back.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use sqlx::pool::PoolConnection;
+use sqlx::{Pool, Row as _};
+
+use super::driver::{Answer, Cell, Column, Driver, Row};
+use crate::backend::BackendError;
+
+/// What is particular to a database that is reached through `sqlx`.
+pub(super) trait Flavour: sqlx::Database + fmt::Debug {
+    /// How long to wait before an attempt is repeated, the first time and at
+    /// most.
+    const PAUSES: (Duration, Duration);
+
+    /// What an error means.
+    fn judge(place: &Place, error: sqlx::Error) -> Failure;
+
+    /// Runs a script as one message.
+    fn fetch<'a>(connection: &'a mut Self::Connection, script: &'a str) -> Rows<'a, Self>;
+
+    /// Reads a cell. The column's type is not checked: what is a number to one
+    /// statement is a short one to another.
+    fn cell(row: &Self::Row, index: usize, column: Column) -> Result<Cell, sqlx::Error>;
+}
+
+pub(super) type Rows<'a, DB> = Pin<
+    Box<dyn Future<Output = Result<Vec<<DB as sqlx::Database>::Row>, sqlx::Error>> + Send + 'a>,
+>;
+
+/// The same words for each database: `sqlx` knows only the concrete types.
+macro_rules! fetch_and_cell {
+    () => {
+        fn fetch<'a>(
+            connection: &'a mut Self::Connection,
+            script: &'a str,
+        ) -> $crate::backend::sql::pooled::Rows<'a, Self> {
+            sqlx::Executor::fetch_all(connection, sqlx::raw_sql(script))
+        }
+
+        fn cell(
+            row: &Self::Row,
+            index: usize,
+            column: $crate::backend::sql::driver::Column,
+        ) -> Result<$crate::backend::sql::driver::Cell, sqlx::Error> {
+            use $crate::backend::sql::driver::{Cell, Column};
+            Ok(match column {
+                Column::Int => Cell::Int(sqlx::Row::try_get_unchecked(row, index)?),
+                Column::Text => Cell::Text(sqlx::Row::try_get_unchecked(row, index)?),
+            })
+        }
+    };
+}
+pub(super) use fetch_and_cell;
+
+/// Why an attempt failed.
+pub(super) enum Failure {
+    /// It was undone, and may be repeated: a deadlock, a database that is busy.
+    Undone(BackendError),
+    /// Nobody knows whether it was run. It may be repeated too.
+    Broken(BackendError),
+    /// It would fail again.
+    Refused(BackendError),
+}
+
+/// A database as it is named in messages, where no password is.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) name: String,
+    pub(super) request_timeout: Duration,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// Runs scripts over a pool of its own.
+pub(super) struct Pooled<DB: Flavour> {
+    pool: Pool<DB>,
+    place: Place,
+}
+
+impl<DB: Flavour> fmt::Debug for Pooled<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pooled")
+            .field("place", &self.place.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<DB: Flavour> Pooled<DB> {
+    pub(super) fn new(pool: Pool<DB>, place: Place) -> Self {
+        Self { pool, place }
+    }
+}
+
+/// The pauses between attempts: doubled each time, up to a bound, and never the
+/// same for two callers.
+struct Backoff {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Backoff {
+    fn pause(&mut self) -> Duration {
+        let pause = self.next.min(self.longest);
+        self.next = pause.saturating_mul(2);
+        pause.mul_f64(0.5 + fastrand::f64())
+    }
+}
+
+#[async_trait]
+impl<DB: Flavour> Driver for Pooled<DB> {
+    async fn run(&self, script: &str, columns: &'static [Column]) -> Result<Answer, BackendError> {
+        let deadline = Instant::now() + self.place.request_timeout;
+        let (next, longest) = DB::PAUSES;
+        let mut backoff = Backoff { next, longest };
+        let mut repeated = false;
+        loop {
+            let failure = match self.attempt(script, columns, deadline).await {
+                Ok((sent_at, rows)) => {
+                    return Ok(Answer {
+                        rows,
+                        sent_at,
+                        repeated,
+                    });
+                }
+                Err(Failure::Refused(error)) => return Err(error),
+                Err(Failure::Undone(error)) => error,
+                Err(Failure::Broken(error)) => {
+                    repeated = true;
+                    error
+                }
+            };
+            let pause = backoff.pause();
+            if Instant::now() + pause >= deadline {
+                return Err(failure);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+impl<DB: Flavour> Pooled<DB> {
+    async fn attempt(
+        &self,
+        script: &str,
+        columns: &'static [Column],
+        deadline: Instant,
+    ) -> Result<(Instant, Vec<Row>), Failure> {
+        let judge = |error| DB::judge(&self.place, error);
+        let mut connection = self.pool.acquire().await.map_err(judge)?;
+        let sent_at = Instant::now();
+        let answer = DB::fetch(&mut connection, script);
+        match tokio::time::timeout_at(deadline.into(), answer).await {
+            Ok(Ok(rows)) => match read::<DB>(&rows, columns) {
+                Ok(rows) => Ok((sent_at, rows)),
+                Err(error) => Err(judge(error)),
+            },
+            Ok(Err(error)) => {
+                clear(connection, &error, deadline).await;
+                Err(judge(error))
+            }
+            Err(_) => {
+                // What it says from here on would answer another question.
+                connection.close_on_drop();
+                Err(judge(sqlx::Error::PoolTimedOut))
+            }
+        }
+    }
+}
+
+/// A script that failed may have left its transaction open.
+async fn clear<DB: Flavour>(
+    mut connection: PoolConnection<DB>,
+    error: &sqlx::Error,
+    deadline: Instant,
+) {
+    let works = matches!(error, sqlx::Error::Database(_)) && {
+        let rollback = DB::fetch(&mut connection, "ROLLBACK");
+        let rolled_back = tokio::time::timeout_at(deadline.into(), rollback).await;
+        // An error that the database answers with says that there was none.
+        matches!(rolled_back, Ok(Ok(_) | Err(sqlx::Error::Database(_))))
+    };
+    if !works {
+        connection.close_on_drop();
+    }
+}
+
+/// The rows that have these columns: other statements answer too.
+fn read<DB: Flavour>(rows: &[DB::Row], columns: &[Column]) -> Result<Vec<Row>, sqlx::Error> {
+    rows.iter()
+        .filter(|row| row.len() == columns.len())
+        .map(|row| {
+            let cells = columns.iter().enumerate();
+            let cells = cells.map(|(index, column)| DB::cell(row, index, *column));
+            cells.collect::<Result<_, _>>().map(Row)
+        })
+        .collect()
+}

@@ -1,0 +1,71 @@
+//! What SQLite's errors mean, and what to do about them.
+
+use crate::backend::sql::pooled::{Failure, Place};
+use crate::backend::{BackendError, BackendErrorKind};
+
+// https://www.sqlite.org/rescode.html: the low byte is the primary code.
+const PERM: u32 = 3;
+const BUSY: u32 = 5;
+const LOCKED: u32 = 6;
+const READONLY: u32 = 8;
+const IOERR: u32 = 10;
+const CORRUPT: u32 = 11;
+const FULL: u32 = 13;
+const CANTOPEN: u32 = 14;
+const PROTOCOL: u32 = 15;
+const SCHEMA: u32 = 17;
+const AUTH: u32 = 23;
+const NOTADB: u32 = 26;
+
+pub(super) fn judge(place: &Place, error: sqlx::Error) -> Failure {
+    use BackendErrorKind::{Config, Unavailable};
+    let code = match &error {
+        sqlx::Error::Database(error) => error.code().and_then(|code| code.parse::<u32>().ok()),
+        sqlx::Error::PoolTimedOut => {
+            return Failure::Undone(BackendError::unavailable(format!(
+                "{place} did not answer within {:?}; somebody may write to it for that long",
+                place.request_timeout
+            )));
+        }
+        _ => None,
+    };
+    let said = error.to_string();
+    let (kind, advice) = match code.map(|code| code & 0xff) {
+        Some(BUSY | LOCKED | PROTOCOL | SCHEMA) => (
+            Unavailable,
+            "another process keeps it locked; look for one that is stopped in the middle of a \
+             write, or that uses the file for more than locks",
+        ),
+        Some(FULL) => (Unavailable, "make room on its disk"),
+        Some(READONLY | PERM | AUTH) => (
+            Unavailable,
+            "this process may not write to it; make the file and its directory writable",
+        ),
+        Some(CANTOPEN) => (
+            Config,
+            "its directory must be there, and this process must be allowed to write in it",
+        ),
+        Some(IOERR) => (Unavailable, "look at the disk that it is on"),
+        Some(NOTADB | CORRUPT) => (
+            Config,
+            "it is no SQLite database, or a damaged one; name another file, or remove it while \
+             no process uses it",
+        ),
+        _ if said.contains("no such table") || said.contains("no such column") => (
+            Config,
+            "its tables are not those that this version of dlock makes; remove the tables whose \
+             names begin with `dlock_` while no process uses them",
+        ),
+        _ => (Unavailable, "see docs/stores/sql.md"),
+    };
+    let may_pass = matches!(
+        code.map(|code| code & 0xff),
+        Some(BUSY | LOCKED | PROTOCOL | SCHEMA)
+    );
+    let error = BackendError::new(kind, format!("{place}: {said}; {advice}")).with_source(error);
+    if may_pass {
+        Failure::Undone(error)
+    } else {
+        Failure::Refused(error)
+    }
+}

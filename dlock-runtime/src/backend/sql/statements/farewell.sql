@@ -1,0 +1,1 @@
+DELETE FROM dlock_process WHERE process = $process

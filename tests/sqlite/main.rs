@@ -1,0 +1,119 @@
+//! The SQLite store: the conformance suite on a real file, and what only a file
+//! can do wrong.
+
+#![cfg(feature = "sqlite")]
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+#[path = "../contenders/mod.rs"]
+mod contenders;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use dlock::Config;
+use dlock::backend::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use dlock::backend::sqlx::{self, ConnectOptions};
+
+use conformance::{Store, conformance};
+use contenders::{Shared, contenders};
+use support::dir::TempDir;
+use support::wait::HANG;
+
+/// A file of the test's own.
+struct SqliteStore {
+    dir: TempDir,
+    /// Keeps everybody from writing.
+    outage: Mutex<Option<SqliteConnection>>,
+}
+
+impl SqliteStore {
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("locks.db")
+    }
+
+    /// A connection of the test's own.
+    async fn connection(&self) -> SqliteConnection {
+        SqliteConnectOptions::new()
+            .filename(self.path())
+            .busy_timeout(HANG)
+            .connect()
+            .await
+            .expect("the test's own file")
+    }
+}
+
+impl Store for SqliteStore {
+    async fn start() -> Self {
+        Self {
+            dir: TempDir::new(),
+            outage: Mutex::default(),
+        }
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    async fn take_away(&self, key: &str) {
+        let taken = sqlx::query("UPDATE dlock_lock SET owner = '', expires_at = 0 WHERE name = ?")
+            .bind(key)
+            .execute(&mut self.connection().await)
+            .await
+            .expect("the table of locks");
+        assert_eq!(taken.rows_affected(), 1, "nobody held `{key}`");
+    }
+
+    /// As a program that does not end its transaction would do. Those who only
+    /// read do not notice.
+    async fn set_outage(&self, outage: bool) {
+        if outage {
+            let mut connection = self.connection().await;
+            sqlx::raw_sql("BEGIN IMMEDIATE")
+                .execute(&mut connection)
+                .await
+                .expect("the file");
+            *self.outage.lock().expect("the outage") = Some(connection);
+        } else {
+            let connection = self.outage.lock().expect("the outage").take();
+            if let Some(mut connection) = connection {
+                sqlx::raw_sql("ROLLBACK")
+                    .execute(&mut connection)
+                    .await
+                    .expect("the file");
+            }
+        }
+    }
+
+    fn can_be_read_in_an_outage(&self) -> bool {
+        true
+    }
+
+    async fn restart(&mut self) -> bool {
+        false
+    }
+
+    async fn records(&self) -> Option<usize> {
+        let mut connection = self.connection().await;
+        let mut records = 0;
+        for table in ["lock", "reader", "queue", "process"] {
+            let count: i64 = sqlx::query_scalar(&format!("SELECT COUNT(*) FROM dlock_{table}"))
+                .fetch_one(&mut connection)
+                .await
+                .expect("the tables");
+            records += usize::try_from(count).expect("a count");
+        }
+        Some(records)
+    }
+}
+
+impl Shared for SqliteStore {
+    fn url(&self) -> String {
+        format!("sqlite:{}", self.path().display())
+    }
+}
+
+conformance!(crate::SqliteStore);
+contenders!(crate::SqliteStore);
