@@ -12,6 +12,7 @@ mod support;
 
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use dlock::Config;
 use dlock::backend::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
@@ -36,9 +37,14 @@ impl SqliteStore {
 
     /// A connection of the test's own.
     async fn connection(&self) -> SqliteConnection {
+        self.connection_that_waits(HANG).await
+    }
+
+    /// The same, for a file that is busy no longer than that.
+    async fn connection_that_waits(&self, busy: Duration) -> SqliteConnection {
         SqliteConnectOptions::new()
             .filename(self.path())
-            .busy_timeout(HANG)
+            .busy_timeout(busy)
             .connect()
             .await
             .expect("the test's own file")
@@ -112,6 +118,13 @@ impl Store for SqliteStore {
 impl Shared for SqliteStore {
     fn url(&self) -> String {
         format!("sqlite:{}", self.path().display())
+    }
+
+    /// Paused in the middle of a write, it keeps the file's lock.
+    async fn is_stuck(&self) -> bool {
+        let mut connection = self.connection_that_waits(Duration::from_millis(300)).await;
+        let write = sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK");
+        write.execute(&mut connection).await.is_err()
     }
 }
 

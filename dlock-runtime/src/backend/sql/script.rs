@@ -22,6 +22,10 @@ use crate::token::TOKENS_PER_GRANT;
 /// its places in the queues are void.
 pub(super) const ALIVE: Duration = Duration::from_secs(4);
 
+/// Who is first in a queue has this time to take the lock when it is free. Then
+/// it goes to whoever asks.
+pub(super) const CLAIM: Duration = Duration::from_millis(1500);
+
 /// What a database says in its own way.
 pub(super) struct Dialect {
     /// Begins a short transaction. Each of its statements sees what was
@@ -120,7 +124,7 @@ macro_rules! statements {
 }
 
 /// What may stand in braces, besides the words of the dialect.
-const PARTS: [(&str, &str); 8] = statements![
+const PARTS: [(&str, &str); 9] = statements![
     "count_readers",
     "first",
     "grant_read",
@@ -128,6 +132,7 @@ const PARTS: [(&str, &str); 8] = statements![
     "held",
     "mark_waited",
     "number",
+    "pass",
     "place",
 ];
 
@@ -316,6 +321,7 @@ impl Compiler<'_> {
         }
         for (name, value) in [
             ("$alive", ALIVE.as_millis()),
+            ("$claim", CLAIM.as_millis()),
             ("$pause", self.pause.as_millis()),
             ("$tokens", u128::from(TOKENS_PER_GRANT)),
         ] {

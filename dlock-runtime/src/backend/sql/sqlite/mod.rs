@@ -112,7 +112,7 @@ const DIALECT: Dialect = Dialect {
     lock: "INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited) \
            VALUES ($key, 0, 'w', '', 0, 0) ON CONFLICT (name) DO NOTHING",
     take: include_str!("take.sql"),
-    free: "UPDATE dlock_lock SET owner = '', expires_at = 0 \
+    free: "UPDATE dlock_lock SET owner = '', expires_at = {now} \
            WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now} \
            RETURNING waited",
     alive: "INSERT INTO dlock_process (process, alive_until) VALUES ($process, {now} + $alive) \

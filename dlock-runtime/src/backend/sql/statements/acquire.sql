@@ -18,7 +18,7 @@ DELETE FROM dlock_queue WHERE name = $key AND process <> $process AND process NO
 {count_readers};
 {wait};
 {grant};
-DELETE FROM dlock_queue WHERE name = $key AND owner = $owner AND {held};
+{pass};
 {mark_waited};
 SELECT CASE WHEN {held} THEN 1 ELSE 0 END, l.token,
     CASE WHEN l.expires_at > {now} THEN l.expires_at - {now} ELSE 0 END

@@ -1,2 +1,3 @@
-COALESCE((SELECT m.ticket FROM dlock_queue m WHERE m.name = $key AND m.owner = $owner),
+COALESCE((SELECT m.ticket FROM (
+        SELECT t.ticket FROM dlock_queue t WHERE t.name = $key AND t.owner = $owner) m),
     9223372036854775807)
