@@ -129,6 +129,18 @@ fn what_it_is_told_wrong_it_explains() {
     }
 }
 
+/// With no set-up but the feature.
+#[cfg(feature = "sqlite")]
+#[test]
+fn four_processes_sell_exactly_the_stock_in_a_file() {
+    let dir = support::dir::TempDir::new();
+    let url = format!("sqlite:{}", dir.path().join("sale.db").display());
+    let sale = Sale::run(&["--orders", "600", "--processes", "4", "--store", &url]);
+    sale.sold_exactly_the_stock();
+    let lost = (sale.number("failed"), sale.number("lost"));
+    assert_eq!(lost, (0, 0), "{}", sale.printed);
+}
+
 #[cfg(feature = "redis")]
 mod on_redis {
     use std::time::Duration;

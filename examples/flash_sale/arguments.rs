@@ -9,9 +9,9 @@ pub(crate) const USAGE: &str = "\
 Usage: cargo run --example flash_sale -- [options]
   --orders N        how many want to buy (5000)
   --tasks N         how many orders each process serves at once (32)
-  --processes N     how many processes share the sale (1; on Redis 4)
-  --store URL       memory:, redis://host:port or another that dlock knows
-                    (else $DLOCK_URL, else memory:)
+  --processes N     how many processes share the sale (1; in a shared store 4)
+  --store URL       memory:, redis://host:port, sqlite:path or another that dlock
+                    knows (else $DLOCK_URL, else memory:)
   --without-lock    see what happens";
 
 pub(crate) struct Arguments {
@@ -29,8 +29,8 @@ pub(crate) struct Arguments {
 /// Where both the stock and the locks are.
 pub(crate) enum Store {
     Memory,
-    #[cfg(feature = "redis")]
-    Redis(String),
+    /// At a URL, where several processes share it.
+    Shared(String),
 }
 
 impl Arguments {
@@ -89,9 +89,6 @@ fn store(url: String) -> Result<Store, LockError> {
     Config::from_url(&url)?;
     match url.as_str() {
         "memory:" => Ok(Store::Memory),
-        #[cfg(feature = "redis")]
-        _ => Ok(Store::Redis(url)),
-        #[cfg(not(feature = "redis"))]
-        _ => unreachable!("without the feature, dlock knows `memory:` alone"),
+        _ => Ok(Store::Shared(url)),
     }
 }

@@ -11,7 +11,6 @@
 //! Kill or pause one of the processes while it runs: nothing is sold twice.
 
 mod arguments;
-#[cfg(feature = "redis")]
 mod processes;
 mod report;
 mod shop;
@@ -158,8 +157,7 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 async fn run(arguments: Arguments) -> Result<ExitCode, AnyError> {
     let config = match &arguments.store {
         Store::Memory => Config::default(),
-        #[cfg(feature = "redis")]
-        Store::Redis(url) => Config::from_url(url)?,
+        Store::Shared(url) => Config::from_url(url)?,
     };
     dlock::init(config.namespace(&*arguments.sale)).await?;
     let shop = shop::open(&arguments).await?;
@@ -175,11 +173,9 @@ async fn run(arguments: Arguments) -> Result<ExitCode, AnyError> {
             (vec![std::process::id()], ended)
         }
         // The process that starts the others.
-        #[cfg(feature = "redis")]
-        (Store::Redis(_), None) => processes::run(&*shop, &arguments, &mut seen).await?,
+        (Store::Shared(_), None) => processes::run(&*shop, &arguments, &mut seen).await?,
         // One of the others.
-        #[cfg(feature = "redis")]
-        (Store::Redis(_), Some(process)) => {
+        (Store::Shared(_), Some(process)) => {
             serve(&shop, &arguments, process, processes::parent_ended()).await?;
             dlock::shutdown().await;
             return Ok(ExitCode::SUCCESS);

@@ -63,7 +63,7 @@ fn start(arguments: &Arguments, number: usize) -> Result<Child, AnyError> {
     if !arguments.locked {
         command.arg("--without-lock");
     }
-    if let Store::Redis(url) = &arguments.store {
+    if let Store::Shared(url) = &arguments.store {
         // Not as an argument: everybody may see those.
         command.env("DLOCK_URL", url);
     }

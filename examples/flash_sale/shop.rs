@@ -10,6 +10,8 @@ mod memory;
 mod redis;
 #[cfg(feature = "redis")]
 mod sentinel;
+#[cfg(feature = "sqlite")]
+mod sql;
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,6 +38,9 @@ pub(crate) fn stock_for(orders: u64) -> u64 {
 
 #[async_trait]
 pub(crate) trait Shop: Send + Sync {
+    /// Puts so many pieces of each article on the shelves.
+    async fn fill(&self, stock: u64) -> Result<(), ShopError>;
+
     /// How many pieces of an article are left.
     async fn stock(&self, sku: usize, token: Option<FencingToken>) -> Result<u64, ShopError>;
 
@@ -63,17 +68,29 @@ pub(crate) trait Shop: Send + Sync {
 /// Opens a new sale with all of its stock; joins the one that is going on if
 /// this is one of several processes.
 pub(crate) async fn open(arguments: &Arguments) -> Result<Arc<dyn Shop>, ShopError> {
-    let stock = stock_for(arguments.orders);
-    match &arguments.store {
-        Store::Memory => Ok(Arc::new(memory::Shop::new(stock))),
+    let shop: Arc<dyn Shop> = match &arguments.store {
+        Store::Memory => Arc::new(memory::Shop::default()),
+        Store::Shared(url) => connect(url, &arguments.sale).await?,
+    };
+    if arguments.process.is_none() {
+        shop.fill(stock_for(arguments.orders)).await?;
+    }
+    Ok(shop)
+}
+
+/// The shop in the store of the locks.
+async fn connect(url: &str, sale: &str) -> Result<Arc<dyn Shop>, ShopError> {
+    let scheme = url.split(':').next().unwrap_or_default();
+    match scheme {
         #[cfg(feature = "redis")]
-        Store::Redis(url) => {
-            let shop = redis::Shop::connect(url, &arguments.sale).await?;
-            if arguments.process.is_none() {
-                shop.fill(stock).await?;
-            }
-            Ok(Arc::new(shop))
-        }
+        _ if scheme.starts_with("redis") => Ok(Arc::new(redis::Shop::connect(url, sale).await?)),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Ok(Arc::new(
+            sql::Shop::<sql::Sqlite>::connect(url, sale).await?,
+        )),
+        _ => Err(ShopError::Store(
+            format!("the shop knows no {scheme}: store for its stock").into(),
+        )),
     }
 }
 
@@ -99,11 +116,7 @@ pub(crate) async fn close(
     arguments: &Arguments,
 ) -> Result<Vec<Receipt>, ShopError> {
     match (&arguments.store, shop.close().await) {
-        #[cfg(feature = "redis")]
-        (Store::Redis(url), Err(_)) => {
-            let shop = redis::Shop::connect(url, &arguments.sale).await?;
-            shop.close().await
-        }
+        (Store::Shared(url), Err(_)) => connect(url, &arguments.sale).await?.close().await,
         (_, closed) => closed,
     }
 }
@@ -122,10 +135,6 @@ pub(crate) enum ShopError {
     /// The token is older than one that the shop has seen.
     Outdated,
     /// The store did not do it.
-    #[cfg_attr(
-        not(feature = "redis"),
-        expect(dead_code, reason = "memory does not fail")
-    )]
     Store(Box<dyn std::error::Error + Send + Sync>),
 }
 

@@ -10,6 +10,8 @@ mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod refusals;
+
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -38,6 +40,13 @@ impl SqliteStore {
     /// A connection of the test's own.
     async fn connection(&self) -> SqliteConnection {
         self.connection_that_waits(HANG).await
+    }
+
+    /// A connection before there is a file.
+    async fn connection_that_makes_it(&self) -> SqliteConnection {
+        let options = SqliteConnectOptions::new().filename(self.path());
+        let options = options.create_if_missing(true);
+        options.connect().await.expect("the test's own file")
     }
 
     /// The same, for a file that is busy no longer than that.

@@ -17,9 +17,15 @@ pub(crate) fn example(name: &str) -> PathBuf {
     build
         .args(["build", "--quiet", "--example", name, "--target-dir"])
         .arg(target);
-    if cfg!(not(feature = "redis")) {
-        build.arg("--no-default-features");
-    }
+    // The stores that this test knows.
+    let stores = [
+        ("redis", cfg!(feature = "redis")),
+        ("sqlite", cfg!(feature = "sqlite")),
+        ("tls", cfg!(feature = "tls")),
+    ];
+    let stores = stores.iter().filter(|(_, known)| *known);
+    let stores: Vec<_> = stores.map(|(name, _)| *name).collect();
+    build.args(["--no-default-features", "--features", &stores.join(",")]);
     let built = build.output().expect("cargo");
     assert!(
         built.status.success(),

@@ -54,9 +54,9 @@ impl StoreUrl {
             ));
         };
         let scheme = &*scheme.to_ascii_lowercase();
-        #[cfg(feature = "redis")]
+        #[cfg(any(feature = "redis", feature = "sqlx"))]
         let url = &*format!("{scheme}:{rest}");
-        #[cfg(feature = "redis")]
+        #[cfg(any(feature = "redis", feature = "sqlx"))]
         let invalid = |error: crate::backend::BackendError| LockError::Config {
             setting: setting.to_owned(),
             reason: error.to_string(),
@@ -127,7 +127,10 @@ fn is_host(text: &str) -> bool {
 
 impl StoreUrl {
     /// The store behind the URL, not yet connected.
-    #[cfg_attr(not(feature = "redis"), expect(unused_variables))]
+    #[cfg_attr(
+        not(any(feature = "redis", feature = "sqlx")),
+        expect(unused_variables)
+    )]
     pub(crate) fn backend(self, request_timeout: Duration) -> Arc<dyn Backend> {
         match self {
             Self::Memory => Arc::new(crate::backend::memory::Memory::new()),
@@ -214,6 +217,6 @@ mod tests {
             assert!(!error.contains("hunter2"), "{error}");
             assert!(SCHEMES.iter().all(|(known, _)| known != scheme), "{scheme}");
         }
-        assert!(refusal("SQLite:locks.db").contains("no `sqlite:` store"));
+        assert!(refusal("ZooKeeper:host").contains("no `zookeeper:` store"));
     }
 }

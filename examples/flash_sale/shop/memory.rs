@@ -14,31 +14,20 @@ use crate::report::{Outcome, Receipt};
 
 const DISTANCE: Duration = Duration::from_micros(500);
 
+#[derive(Default)]
 pub(crate) struct Shop {
     next_order: AtomicU64,
     shelves: [Mutex<Shelf>; ARTICLES],
     book: Mutex<BTreeMap<u64, Receipt>>,
 }
 
+#[derive(Default)]
 struct Shelf {
     left: u64,
     newest: Option<FencingToken>,
 }
 
 impl Shop {
-    pub(crate) fn new(stock: u64) -> Self {
-        Self {
-            next_order: AtomicU64::new(0),
-            shelves: std::array::from_fn(|_| {
-                Mutex::new(Shelf {
-                    left: stock,
-                    newest: None,
-                })
-            }),
-            book: Mutex::default(),
-        }
-    }
-
     /// The shelf, for whoever has no older token than somebody before.
     async fn shelf(
         &self,
@@ -61,6 +50,13 @@ impl Shop {
 
 #[async_trait]
 impl super::Shop for Shop {
+    async fn fill(&self, stock: u64) -> Result<(), ShopError> {
+        for shelf in &self.shelves {
+            shelf.lock().expect("nobody panics here").left = stock;
+        }
+        Ok(())
+    }
+
     async fn stock(&self, sku: usize, token: Option<FencingToken>) -> Result<u64, ShopError> {
         Ok(self.shelf(sku, token).await?.left)
     }

@@ -79,22 +79,6 @@ impl Shop {
         })
     }
 
-    /// Puts the stock on the shelves.
-    pub(crate) async fn fill(&self, stock: u64) -> Result<(), ShopError> {
-        let mut all = redis::pipe();
-        for sku in 0..ARTICLES {
-            all.set(self.key("stock", sku), stock).ignore();
-            all.set(self.key("fence", sku), 0).ignore();
-        }
-        all.set(self.key("orders", "next"), 0).ignore();
-        all.set(self.key("orders", "sold"), 0).ignore();
-        all.hset(self.key("orders", "book"), "", "").ignore();
-        for key in self.keys() {
-            all.expire(key, FORGOTTEN_AFTER.as_secs() as i64).ignore();
-        }
-        Ok(all.exec_async(&mut self.connection.clone()).await?)
-    }
-
     fn key(&self, kind: &str, which: impl std::fmt::Display) -> String {
         format!("{}:{kind}:{which}", self.sale)
     }
@@ -130,6 +114,21 @@ impl Shop {
 
 #[async_trait]
 impl super::Shop for Shop {
+    async fn fill(&self, stock: u64) -> Result<(), ShopError> {
+        let mut all = redis::pipe();
+        for sku in 0..ARTICLES {
+            all.set(self.key("stock", sku), stock).ignore();
+            all.set(self.key("fence", sku), 0).ignore();
+        }
+        all.set(self.key("orders", "next"), 0).ignore();
+        all.set(self.key("orders", "sold"), 0).ignore();
+        all.hset(self.key("orders", "book"), "", "").ignore();
+        for key in self.keys() {
+            all.expire(key, FORGOTTEN_AFTER.as_secs() as i64).ignore();
+        }
+        Ok(all.exec_async(&mut self.connection.clone()).await?)
+    }
+
     async fn stock(&self, sku: usize, token: Option<FencingToken>) -> Result<u64, ShopError> {
         self.fenced(&READ, sku, token, None).await
     }

@@ -30,14 +30,17 @@ impl Core {
         acquisition.ask(Asks::Try).await
     }
 
-    pub(super) async fn acquire(self: &Arc<Self>, request: &Request) -> Result<Grant, BackendError> {
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        request: &Request,
+    ) -> Result<Grant, BackendError> {
         let mut acquisition = Acquisition::new(self, request);
         if request.mode == Mode::Write
             && let Some(grant) = acquisition.take().await?
         {
             return Ok(grant);
         }
-        let waiting = self.waiters.enter(&request.key, &acquisition.owner);
+        let waiting = self.waiters.enter(&acquisition.owner);
         loop {
             let asks = if self.is_known() {
                 Asks::Queue

@@ -48,7 +48,10 @@ struct Beat {
 
 impl Core {
     /// Starts the tasks, on the current runtime.
-    pub(super) fn start(opened: Opened, request_timeout: Duration) -> Result<Arc<Self>, BackendError> {
+    pub(super) fn start(
+        opened: Opened,
+        request_timeout: Duration,
+    ) -> Result<Arc<Self>, BackendError> {
         let runtime = Handle::try_current().map_err(|_| outside_runtime())?;
         let core = Arc::new(Self {
             driver: opened.driver,
@@ -64,11 +67,7 @@ impl Core {
             stopping: CancellationToken::new(),
             tasks: Mutex::default(),
         });
-        let tasks = [
-            core.spawn(watch::keep_watch),
-            core.spawn(watch::keep_clean),
-            core.spawn(watch::listen),
-        ];
+        let tasks = [core.spawn(watch::keep_watch), core.spawn(watch::keep_clean)];
         core.tasks().extend(tasks);
         Ok(core)
     }

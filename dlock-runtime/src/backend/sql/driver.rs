@@ -16,12 +16,6 @@ pub(super) trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Not to be dropped in between: it runs in tasks of the manager.
     async fn run(&self, script: &str, columns: &'static [Column]) -> Result<Answer, BackendError>;
 
-    /// Waits for the next message to the waiters of a process; `None` if there
-    /// are none to come.
-    async fn next_message(&self) -> Option<Message> {
-        None
-    }
-
     /// Whether messages come. Where they do not, the waiters look often.
     fn hears(&self) -> bool {
         false
@@ -29,14 +23,6 @@ pub(super) trait Driver: fmt::Debug + Send + Sync + 'static {
 
     /// Ends every connection.
     async fn close(&self);
-}
-
-/// What a waiter may be told.
-pub(super) enum Message {
-    /// The lock on this key has become free.
-    Free(String),
-    /// Messages may have been missed.
-    Missed,
 }
 
 /// What a script answers with.

@@ -33,7 +33,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use self::core::Core;
-use self::driver::Driver;
+use self::driver::{Column, Driver};
+use self::pooled::Place;
 use self::script::Dialect;
 use self::watch::Pace;
 use super::{
@@ -53,6 +54,31 @@ pub trait Database: Clone + fmt::Debug + Send + Sync + 'static {
     /// Connects and checks that the tables are there.
     #[doc(hidden)]
     async fn open(&self, request_timeout: Duration) -> Result<Opened, BackendError>;
+}
+
+/// Whether the tables are those of this version.
+async fn check_tables(driver: &dyn Driver, place: &Place) -> Result<(), BackendError> {
+    const VERSION: i64 = 1;
+    let columns = &[Column::Int, Column::Int, Column::Int];
+    let answer = driver
+        .run(include_str!("statements/check.sql"), columns)
+        .await?;
+    match answer.rows.first().map(|row| row.int(0)) {
+        Some(VERSION) => Ok(()),
+        found => Err(BackendError::new(
+            BackendErrorKind::Config,
+            match found {
+                Some(found) => format!(
+                    "{place}: its table `dlock_meta` is of version {found}, and this dlock needs \
+                     {VERSION}; see docs/stores/sql.md"
+                ),
+                None => format!(
+                    "{place}: its table `dlock_meta` is empty; run the INSERT of \
+                     docs/stores/sql.md"
+                ),
+            },
+        )),
+    }
 }
 
 /// A database that was found in order.

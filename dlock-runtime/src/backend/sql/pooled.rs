@@ -68,8 +68,6 @@ pub(super) use fetch_and_cell;
 pub(super) enum Failure {
     /// It was undone, and may be repeated: a deadlock, a database that is busy.
     Undone(BackendError),
-    /// Nobody knows whether it was run. It may be repeated too.
-    Broken(BackendError),
     /// It would fail again.
     Refused(BackendError),
 }
@@ -128,7 +126,7 @@ impl<DB: Flavour> Driver for Pooled<DB> {
         let deadline = Instant::now() + self.place.request_timeout;
         let (next, longest) = DB::PAUSES;
         let mut backoff = Backoff { next, longest };
-        let mut repeated = false;
+        let repeated = false;
         loop {
             let failure = match self.attempt(script, columns, deadline).await {
                 Ok((sent_at, rows)) => {
@@ -140,10 +138,6 @@ impl<DB: Flavour> Driver for Pooled<DB> {
                 }
                 Err(Failure::Refused(error)) => return Err(error),
                 Err(Failure::Undone(error)) => error,
-                Err(Failure::Broken(error)) => {
-                    repeated = true;
-                    error
-                }
             };
             let pause = backoff.pause();
             if Instant::now() + pause >= deadline {

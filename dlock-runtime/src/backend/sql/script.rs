@@ -178,8 +178,14 @@ impl Scripts {
                 })
                 .collect(),
             renew: HashMap::from([
-                (Mode::Read, compile(include_str!("statements/renew_read.sql"))),
-                (Mode::Write, compile(include_str!("statements/renew_write.sql"))),
+                (
+                    Mode::Read,
+                    compile(include_str!("statements/renew_read.sql")),
+                ),
+                (
+                    Mode::Write,
+                    compile(include_str!("statements/renew_write.sql")),
+                ),
             ]),
             begin: compile(dialect.begin),
             commit: compile(dialect.commit),

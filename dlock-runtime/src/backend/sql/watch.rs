@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::core::Core;
-use super::driver::{Column, Message};
+use super::driver::Column;
 use super::script::Args;
 
 /// How often a process with waiters says that it is alive.
@@ -142,23 +142,6 @@ fn silent(core: &Core, error: &crate::backend::BackendError) {
     core.waiters.wake_all();
 }
 
-/// Hears of locks that have become free.
-pub(super) async fn listen(core: Arc<Core>, stopping: CancellationToken) {
-    let listen = async {
-        while let Some(message) = core.driver.next_message().await {
-            match message {
-                Message::Free(key) => core.waiters.wake_key(&key),
-                Message::Missed => core.waiters.wake_all(),
-            }
-        }
-    };
-    tokio::select! {
-        biased;
-        () = stopping.cancelled() => {}
-        () = listen => {}
-    }
-}
-
 /// Removes what nobody needs any more, while there is something: one process
 /// for all, as a rule.
 pub(super) async fn keep_clean(core: Arc<Core>, stopping: CancellationToken) {
@@ -186,7 +169,11 @@ async fn tables_hold_something(core: &Core) -> bool {
         return true;
     };
     if state.int(0) == 1 {
-        match core.driver.run(&core.scripts.clean(), &[Column::Text]).await {
+        match core
+            .driver
+            .run(&core.scripts.clean(), &[Column::Text])
+            .await
+        {
             Ok(answer) => {
                 for row in &answer.rows {
                     // Perhaps the dead alone wait for it.

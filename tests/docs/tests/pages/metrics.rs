@@ -8,9 +8,13 @@ use crate::none_wrong;
 /// Where their names are.
 const SOURCE: &str = "dlock-runtime/src/observe/metrics.rs";
 
+/// Names that begin like a metric's, and are those of tables.
+const TABLES: &str = "dlock-runtime/src/backend/sql/sqlite/schema.sql";
+
 #[test]
 fn every_metric_is_one() {
     let source = fs::read_to_string(root().join(SOURCE)).expect("the metrics");
+    let tables = fs::read_to_string(root().join(TABLES)).expect("the tables");
     let mut wrong = Vec::new();
     for page in pages() {
         let blocks = page.blocks().into_iter();
@@ -19,7 +23,9 @@ fn every_metric_is_one() {
         let codes = page.codes().into_iter().map(|code| (code.line, code.what));
         for (line, text) in queries.chain(codes) {
             for name in metrics_in(&text) {
-                if !source.contains(&format!("\"{name}\"")) {
+                let is_metric = source.contains(&format!("\"{name}\""));
+                let is_table = tables.contains(&format!("TABLE IF NOT EXISTS {name} "));
+                if !is_metric && !is_table {
                     wrong.push(format!("{}:{line}: there is no `{name}`", page.path));
                 }
             }

@@ -4,6 +4,7 @@ use crate::backend::sql::pooled::{Failure, Place};
 use crate::backend::{BackendError, BackendErrorKind};
 
 // https://www.sqlite.org/rescode.html: the low byte is the primary code.
+const ERROR: u32 = 1;
 const PERM: u32 = 3;
 const BUSY: u32 = 5;
 const LOCKED: u32 = 6;
@@ -51,7 +52,9 @@ pub(super) fn judge(place: &Place, error: sqlx::Error) -> Failure {
             "it is no SQLite database, or a damaged one; name another file, or remove it while \
              no process uses it",
         ),
-        _ if said.contains("no such table") || said.contains("no such column") => (
+        // A statement that SQLite does not understand, as there is no such table
+        // or column.
+        Some(ERROR) => (
             Config,
             "its tables are not those that this version of dlock makes; remove the tables whose \
              names begin with `dlock_` while no process uses them",

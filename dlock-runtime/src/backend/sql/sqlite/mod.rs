@@ -19,11 +19,11 @@ use async_trait::async_trait;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 use sqlx::{ConnectOptions, Pool};
 
-use super::driver::{Column, Driver};
+use super::driver::Driver;
 use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell};
 use super::script::Dialect;
 use super::watch::Pace;
-use super::{Database, Opened, Sql};
+use super::{Database, Opened, Sql, check_tables};
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// Locks in a SQLite file, for the processes of one machine.
@@ -169,8 +169,9 @@ impl Database for SqliteFile {
             .idle_timeout(None)
             .max_lifetime(None)
             .connect_lazy_with(options);
-        let driver = Pooled::<sqlx::Sqlite>::new(pool, place);
-        prepare(&driver).await?;
+        let driver = Pooled::<sqlx::Sqlite>::new(pool, place.clone());
+        create(&driver).await?;
+        check_tables(&driver, &place).await?;
         Ok(Opened {
             driver: Arc::new(driver),
             dialect: &DIALECT,
@@ -179,12 +180,8 @@ impl Database for SqliteFile {
     }
 }
 
-/// Makes the tables if they are not there, and checks that they are dlock's.
-async fn prepare(driver: &dyn Driver) -> Result<(), BackendError> {
+/// Makes the tables if they are not there.
+async fn create(driver: &dyn Driver) -> Result<(), BackendError> {
     let script = format!("BEGIN IMMEDIATE;\n{}COMMIT;\n", include_str!("schema.sql"));
-    driver.run(&script, &[]).await?;
-    driver
-        .run("SELECT version FROM dlock_meta;", &[Column::Int])
-        .await?;
-    Ok(())
+    driver.run(&script, &[]).await.map(drop)
 }
