@@ -89,7 +89,7 @@ async fn connect(url: &str, sale: &str) -> Result<Arc<dyn Shop>, ShopError> {
             sql::Shop::<sql::Sqlite>::connect(url, sale).await?,
         )),
         _ => Err(ShopError::Store(
-            format!("the shop knows no {scheme}: store for its stock").into(),
+            format!("the shop of {sale} keeps no stock in a {scheme}: store").into(),
         )),
     }
 }
