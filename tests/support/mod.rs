@@ -13,6 +13,7 @@
 pub(crate) mod alone;
 pub(crate) mod dir;
 pub(crate) mod documented;
+pub(crate) mod etcd;
 pub(crate) mod log;
 pub(crate) mod nodes;
 pub(crate) mod polls;

@@ -18,6 +18,10 @@ use crate::token::FencingToken;
 
 #[cfg(feature = "redis")]
 mod clock;
+#[cfg(feature = "etcd")]
+pub mod etcd;
+#[cfg(any(feature = "etcd", feature = "redis"))]
+mod hosts;
 mod losses;
 pub mod memory;
 mod progress;

@@ -11,6 +11,8 @@ use crate::error::LockError;
 #[derive(Clone)]
 pub(crate) enum StoreUrl {
     Memory,
+    #[cfg(feature = "etcd")]
+    Etcd(Box<crate::backend::etcd::Etcd>),
     #[cfg(feature = "redis")]
     Redis(Box<crate::backend::redis::Redis>),
     #[cfg(feature = "redis")]
@@ -21,6 +23,8 @@ pub(crate) enum StoreUrl {
 
 /// Every scheme that dlock knows, and the feature it needs.
 const SCHEMES: &[(&str, &str)] = &[
+    ("etcd", "etcd"),
+    ("etcds", "etcd"),
     ("redis", "redis"),
     ("rediss", "redis"),
     ("redis+sentinel", "redis"),
@@ -34,7 +38,6 @@ const SCHEMES: &[(&str, &str)] = &[
 const LATER: &[&str] = &[
     "redis+cluster",
     "rediss+cluster",
-    "etcd",
     "zookeeper",
     "postgres",
     "postgresql",
@@ -54,9 +57,9 @@ impl StoreUrl {
             ));
         };
         let scheme = &*scheme.to_ascii_lowercase();
-        #[cfg(any(feature = "redis", feature = "sqlx"))]
+        #[cfg(any(feature = "etcd", feature = "redis", feature = "sqlx"))]
         let url = &*format!("{scheme}:{rest}");
-        #[cfg(any(feature = "redis", feature = "sqlx"))]
+        #[cfg(any(feature = "etcd", feature = "redis", feature = "sqlx"))]
         let invalid = |error: crate::backend::BackendError| LockError::Config {
             setting: setting.to_owned(),
             reason: error.to_string(),
@@ -68,6 +71,11 @@ impl StoreUrl {
                 setting,
                 "`memory:` takes nothing behind the colon",
             )),
+            #[cfg(feature = "etcd")]
+            "etcd" | "etcds" => {
+                let store = crate::backend::etcd::Etcd::from_url(url);
+                Ok(Self::Etcd(Box::new(store.map_err(invalid)?)))
+            }
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => {
                 let store = crate::backend::redis::Redis::from_url(url);
@@ -90,9 +98,13 @@ impl StoreUrl {
 
 fn refuse(scheme: &str, rest: &str) -> String {
     if let Some((_, feature)) = SCHEMES.iter().find(|(known, _)| *known == scheme) {
+        let building = match *feature {
+            "etcd" => " (building it takes `protoc`, on Debian the package protobuf-compiler)",
+            _ => "",
+        };
         return format!(
             "`{scheme}:` needs the cargo feature `{feature}`; turn it on: \
-             dlock = {{ …, features = [\"{feature}\"] }}"
+             dlock = {{ …, features = [\"{feature}\"] }}{building}"
         );
     }
     let known: Vec<_> = std::iter::once("memory:".to_owned())
@@ -128,12 +140,14 @@ fn is_host(text: &str) -> bool {
 impl StoreUrl {
     /// The store behind the URL, not yet connected.
     #[cfg_attr(
-        not(any(feature = "redis", feature = "sqlx")),
+        not(any(feature = "etcd", feature = "redis", feature = "sqlx")),
         expect(unused_variables)
     )]
     pub(crate) fn backend(self, request_timeout: Duration) -> Arc<dyn Backend> {
         match self {
             Self::Memory => Arc::new(crate::backend::memory::Memory::new()),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => Arc::new(store.request_timeout(request_timeout)),
             #[cfg(feature = "redis")]
             Self::Redis(store) => Arc::new(store.request_timeout(request_timeout)),
             #[cfg(feature = "redis")]
@@ -148,6 +162,8 @@ impl fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory:"),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(store) => fmt::Debug::fmt(store, f),
             #[cfg(feature = "redis")]
             Self::Redis(store) => fmt::Debug::fmt(store, f),
             #[cfg(feature = "redis")]
@@ -213,7 +229,7 @@ mod tests {
         for scheme in LATER {
             let error = refusal(&format!("{scheme}://user:hunter2@host"));
             assert!(error.contains(&format!("no `{scheme}:` store")), "{error}");
-            assert!(error.contains("memory:, redis://"), "{error}");
+            assert!(error.contains("memory:, etcd://"), "{error}");
             assert!(!error.contains("hunter2"), "{error}");
             assert!(SCHEMES.iter().all(|(known, _)| known != scheme), "{scheme}");
         }

@@ -1,19 +1,14 @@
-//! A store URL that names several hosts, taken apart.
-
-use percent_encoding::percent_decode_str;
+//! A store URL that names several hosts, read as those of one server each.
 
 use super::settings::{Settings, invalid};
-use crate::backend::BackendError;
+use crate::backend::{BackendError, hosts};
 
 /// `scheme://[user:password@]host[:port][,host[:port]…][/path][?query]`.
 ///
 /// Each part is as it stands in the URL: a host and its login are read by
 /// [`nodes`](Self::nodes), in the way of a URL with one host.
 pub(super) struct Hosts<'u> {
-    encrypted: bool,
-    login: &'u str,
-    hosts: Vec<&'u str>,
-    path: &'u str,
+    parts: hosts::Hosts<'u>,
     /// The authority's certificate, for every connection.
     ca: Option<&'u str>,
     options: Vec<(&'u str, &'u str)>,
@@ -23,44 +18,16 @@ impl<'u> Hosts<'u> {
     /// Takes `redis+<kind>://…` or `rediss+<kind>://…` apart. An example of
     /// such a URL says what is missing.
     pub(super) fn parse(url: &'u str, example: &str) -> Result<Self, BackendError> {
-        let (scheme, rest) = url
-            .split_once("://")
-            .ok_or_else(|| invalid(format!("not a URL; write for example {example}")))?;
-        if url.contains('#') {
-            return Err(invalid(
-                "a `#` means nothing in it; percent-encode one that belongs to a password",
-            ));
-        }
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // What looks like a host would be a part of the password.
-        if path.contains('@') {
-            return Err(invalid(
-                "in a user or password, percent-encode characters such as / # ? @ and :",
-            ));
-        }
-        let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let hosts: Vec<_> = hosts.split(',').collect();
-        if hosts.iter().any(|host| host.is_empty()) {
-            return Err(invalid(format!(
-                "a host is missing; write for example {example}"
-            )));
-        }
-        let mut parsed = Self {
-            encrypted: scheme.starts_with("rediss"),
-            login,
-            hosts,
-            path,
-            ca: None,
-            options: Vec::new(),
-        };
-        for option in query.split('&').filter(|option| !option.is_empty()) {
-            match option.split_once('=').unwrap_or((option, "")) {
-                ("ca", path) => parsed.ca = Some(path),
-                option => parsed.options.push(option),
+        let parts = hosts::Hosts::parse(url, example).map_err(invalid)?;
+        let mut ca = None;
+        let mut options = Vec::new();
+        for &option in parts.options() {
+            match option {
+                ("ca", path) => ca = Some(path),
+                option => options.push(option),
             }
         }
-        Ok(parsed)
+        Ok(Self { parts, ca, options })
     }
 
     /// The settings of every host, in order, none of them twice. They log in
@@ -71,16 +38,10 @@ impl<'u> Hosts<'u> {
         with_login: bool,
         database: &str,
     ) -> Result<Vec<Settings>, BackendError> {
-        let login = if with_login { self.login } else { "" };
-        let mut nodes: Vec<Settings> = Vec::with_capacity(self.hosts.len());
-        for host in &self.hosts {
-            // An address of IPv6 stands in brackets.
-            let port = host.rsplit_once(']').map_or(*host, |(_, port)| port);
-            let node = if port.contains(':') {
-                self.read(login, host, database)?
-            } else {
-                self.read(login, &format!("{host}:{default_port}"), database)?
-            };
+        let login = if with_login { self.parts.login() } else { "" };
+        let mut nodes: Vec<Settings> = Vec::with_capacity(self.parts.hosts().len());
+        for host in self.parts.hosts() {
+            let node = self.read(login, &hosts::with_port(host, default_port), database)?;
             let place = node.place().to_string();
             let same = |other: &Settings| other.place().to_string().eq_ignore_ascii_case(&place);
             if nodes.iter().any(same) {
@@ -93,11 +54,12 @@ impl<'u> Hosts<'u> {
 
     /// The URL's user and password, for a host that is named elsewhere.
     pub(super) fn login(&self, database: &str) -> Result<Settings, BackendError> {
-        self.read(self.login, "elsewhere", database)
+        self.read(self.parts.login(), "elsewhere", database)
     }
 
     fn read(&self, login: &str, host: &str, database: &str) -> Result<Settings, BackendError> {
-        let scheme = if self.encrypted { "rediss" } else { "redis" };
+        let encrypted = self.parts.scheme().starts_with("rediss");
+        let scheme = if encrypted { "rediss" } else { "redis" };
         let ca = self.ca.map(|path| format!("?ca={path}"));
         let ca = ca.as_deref().unwrap_or_default();
         Settings::of_server(&format!("{scheme}://{login}@{host}/{database}{ca}"))
@@ -105,7 +67,7 @@ impl<'u> Hosts<'u> {
 
     /// What stands behind the hosts, without the first slash.
     pub(super) fn path(&self) -> &'u str {
-        self.path
+        self.parts.path()
     }
 
     /// What stands behind the `?`, but for `ca`: names, and values still to be
@@ -117,10 +79,7 @@ impl<'u> Hosts<'u> {
 
 /// A part of a URL, without its percent-encoding.
 pub(super) fn decoded(part: &str) -> Result<String, BackendError> {
-    percent_decode_str(part)
-        .decode_utf8()
-        .map(String::from)
-        .map_err(|_| invalid("percent-encoded text in it is not UTF-8"))
+    hosts::decoded(part).map_err(invalid)
 }
 
 #[cfg(test)]

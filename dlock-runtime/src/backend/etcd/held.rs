@@ -1,0 +1,157 @@
+//! The locks that this process holds.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::leases::Tenancy;
+use crate::backend::Owner;
+use crate::backend::losses::Losses;
+use crate::under_way::UnderWay;
+
+/// A lock that is held.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) key: Arc<str>,
+    pub(super) create_revision: i64,
+    pub(super) ttl: Duration,
+    /// `None` if the key is attached to a lease of its own, which ends by
+    /// itself.
+    pub(super) tenancy: Option<Arc<Tenancy>>,
+    /// A request may yet be done that makes the key anew.
+    pub(super) ghost: bool,
+    /// When it is given back unless it is renewed: the lease itself goes on for
+    /// others.
+    pub(super) ends: Instant,
+}
+
+pub(super) struct Held {
+    table: Mutex<Table>,
+    /// Told when a place may end sooner than all before.
+    sooner: Notify,
+    losses: Losses,
+    returns: UnderWay,
+}
+
+#[derive(Default)]
+struct Table {
+    places: HashMap<Owner, Place>,
+    by_end: BTreeSet<(Instant, Owner)>,
+}
+
+impl Held {
+    /// What goes back is counted by `returns`.
+    pub(super) fn new(returns: UnderWay) -> Self {
+        Self {
+            table: Mutex::default(),
+            sooner: Notify::new(),
+            losses: Losses::default(),
+            returns,
+        }
+    }
+
+    pub(super) fn insert(&self, owner: Owner, place: Place) {
+        let end = (place.ends, owner);
+        let first = {
+            let mut table = self.table();
+            table.remove(owner);
+            table.by_end.insert(end);
+            table.places.insert(owner, place);
+            table.by_end.first() == Some(&end)
+        };
+        if first {
+            self.sooner.notify_one();
+        }
+    }
+
+    pub(super) fn get(&self, owner: Owner) -> Option<Place> {
+        self.table().places.get(&owner).cloned()
+    }
+
+    pub(super) fn remove(&self, owner: Owner) -> Option<Place> {
+        self.table().remove(owner)
+    }
+
+    /// Changes a place if it is still held.
+    pub(super) fn update(&self, owner: Owner, change: impl FnOnce(&mut Place)) {
+        let place = self.table().remove(owner);
+        if let Some(mut place) = place {
+            change(&mut place);
+            self.insert(owner, place);
+        }
+    }
+
+    /// Gives a place back without waiting for it.
+    pub(super) fn give_back(&self, owner: Owner) {
+        if let Some(place) = self.remove(owner) {
+            self.returned(&place);
+        }
+    }
+
+    fn returned(&self, place: &Place) {
+        if let Some(tenancy) = &place.tenancy {
+            let key = place.key.to_string();
+            tenancy
+                .lease()
+                .give_back(key, place.ghost, self.returns.count());
+        }
+    }
+
+    /// A lease has ended, and all that was held under it.
+    pub(super) fn lost_with(&self, lease: i64) {
+        let lost: Vec<Owner> = {
+            let mut table = self.table();
+            let under = |place: &Place| {
+                let tenancy = place.tenancy.as_ref();
+                tenancy.is_some_and(|tenancy| tenancy.lease().id() == lease)
+            };
+            let places = table.places.iter();
+            let lost: Vec<_> = places
+                .filter(|(_, place)| under(place))
+                .map(|(owner, _)| *owner)
+                .collect();
+            for &owner in &lost {
+                table.remove(owner);
+            }
+            lost
+        };
+        if !lost.is_empty() {
+            self.losses.tell(lost);
+        }
+    }
+
+    /// The next locks that have ended with their lease.
+    pub(super) async fn next_losses(&self) -> Vec<Owner> {
+        self.losses.next().await
+    }
+
+    /// Gives back what its holder did not renew.
+    pub(super) async fn see_to_ends(&self) {
+        loop {
+            let next = self.table().by_end.first().copied();
+            match next {
+                Some((end, owner)) if end <= Instant::now() => self.give_back(owner),
+                Some((end, _)) => tokio::select! {
+                    () = sleep_until(end) => {}
+                    () = self.sooner.notified() => {}
+                },
+                None => self.sooner.notified().await,
+            }
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn remove(&mut self, owner: Owner) -> Option<Place> {
+        let place = self.places.remove(&owner)?;
+        self.by_end.remove(&(place.ends, owner));
+        Some(place)
+    }
+}

@@ -1,0 +1,165 @@
+//! Where locks are in etcd: a part of what dlock documents, as operators, roles
+//! and `etcdctl lock` need it.
+//!
+//! ```text
+//! dlock/<key>/<place>         a writer's place in the queue for <key>
+//! dlock/<key>/read-<place>    a reader's
+//! ```
+//!
+//! That is how `etcdctl lock dlock/<key>` names what it writes, with the id of
+//! its lease for the place: whoever has the lowest create-revision under
+//! `dlock/<key>/` holds the lock, whatever made it.
+
+use crate::backend::{Mode, Owner};
+
+const DEFAULT_PREFIX: &str = "dlock";
+const READER: &str = "read-";
+
+/// The keys of all locks.
+#[derive(Clone, Debug)]
+pub(super) struct Names {
+    /// Ends in a slash.
+    prefix: String,
+}
+
+/// The keys of one lock, all of which begin with this.
+#[derive(Clone, Debug)]
+pub(super) struct LockName(String);
+
+/// A range of keys, from the first to before the second.
+pub(super) type Range = (Vec<u8>, Vec<u8>);
+
+impl Names {
+    pub(super) fn under(path: &str) -> Self {
+        let prefix = match path.trim_end_matches('/') {
+            "" => DEFAULT_PREFIX,
+            prefix => prefix,
+        };
+        Self {
+            prefix: format!("{prefix}/"),
+        }
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub(super) fn lock(&self, key: &str) -> LockName {
+        LockName(format!("{}{}/", self.prefix, escaped(key)))
+    }
+
+    /// What the keys of all locks begin with whose own key begins with `prefix`.
+    pub(super) fn beginning_with(&self, prefix: &str) -> String {
+        format!("{}{}", self.prefix, escaped(prefix))
+    }
+
+    /// The lock's key and the place in its queue, of a key that is one.
+    pub(super) fn read<'k>(&self, key: &'k str) -> Option<(String, &'k str)> {
+        let (lock, place) = key.strip_prefix(&self.prefix)?.split_once('/')?;
+        Some((unescaped(lock)?, place))
+    }
+}
+
+impl LockName {
+    /// What stands before each place in the queue.
+    pub(super) fn queue(&self) -> &str {
+        &self.0
+    }
+
+    /// The lock as the Lock call and `etcdctl lock` name it.
+    pub(super) fn of_lock_service(&self) -> &str {
+        self.0.trim_end_matches('/')
+    }
+
+    /// The place of a request that nobody else has and that it never had before.
+    pub(super) fn place(&self, mode: Mode, owner: Owner, attempt: u32) -> String {
+        let reader = if mode == Mode::Read { READER } else { "" };
+        match attempt {
+            0 => format!("{}{reader}{owner}", self.0),
+            again => format!("{}{reader}{owner}.{again}", self.0),
+        }
+    }
+
+    /// The places of those that a request has to wait for if they came before
+    /// it: everybody's for a writer, and for a reader those of writers.
+    pub(super) fn ahead_of(&self, mode: Mode) -> Vec<Range> {
+        let all = range_of(&self.0);
+        match mode {
+            Mode::Write => vec![all],
+            Mode::Read => {
+                let readers = range_of(&format!("{}{READER}", self.0));
+                vec![(all.0, readers.0), (readers.1, all.1)]
+            }
+        }
+    }
+}
+
+pub(super) fn mode_of(place: &str) -> Mode {
+    if place.starts_with(READER) {
+        Mode::Read
+    } else {
+        Mode::Write
+    }
+}
+
+/// All keys that begin with `prefix`, which ends in ASCII.
+fn range_of(prefix: &str) -> Range {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    (prefix.as_bytes().to_vec(), end)
+}
+
+/// A slash ends the lock's key: else the places of `a/b` would stand in the
+/// queue of `a`.
+fn escaped(key: &str) -> String {
+    key.replace('%', "%25").replace('/', "%2F")
+}
+
+fn unescaped(key: &str) -> Option<String> {
+    let key = percent_encoding::percent_decode_str(key);
+    key.decode_utf8().ok().map(String::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_key_is_found_again() {
+        let names = Names::under("");
+        for key in ["stock:42", "a/b", "a%2Fb", "%", "/", "ключ", "read-x"] {
+            let lock = names.lock(key);
+            let owner = Owner::unique();
+            for (mode, attempt) in [(Mode::Read, 0), (Mode::Write, 0), (Mode::Write, 3)] {
+                let place = lock.place(mode, owner, attempt);
+                let (found, place) = names.read(&place).expect("a place in a queue");
+                assert_eq!(found, key);
+                assert_eq!(mode_of(place), mode);
+            }
+        }
+        assert_eq!(names.read("dlock/x").map(drop), None);
+        assert_eq!(names.read("other/x/y").map(drop), None);
+        assert_eq!(names.lock("stock:42").of_lock_service(), "dlock/stock:42");
+    }
+
+    #[test]
+    fn a_reader_waits_for_writers_only() {
+        let lock = Names::under("").lock("key");
+        let stands = |mode: Mode, place: &str| {
+            let place = format!("dlock/key/{place}").into_bytes();
+            let ranges = lock.ahead_of(mode);
+            ranges
+                .iter()
+                .any(|(first, end)| (first..end).contains(&&place))
+        };
+        for place in ["694d8c2e5f", "a", "reac", "reae", "zz", "read"] {
+            assert!(stands(Mode::Read, place), "{place}");
+            assert!(stands(Mode::Write, place), "{place}");
+        }
+        assert!(stands(Mode::Write, "read-a"));
+        assert!(!stands(Mode::Read, "read-a"));
+        assert!(!stands(Mode::Write, "../key2/a"), "another lock's");
+    }
+}

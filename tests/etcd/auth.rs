@@ -1,0 +1,151 @@
+//! Users, roles and tokens.
+
+use std::time::Duration;
+
+use dlock::{Config, LockError, LockManager};
+use tokio::time::sleep;
+
+use crate::harness::{config, connect, healed, queued, served, waiting};
+use crate::support::documented::all_that_locks_need;
+use crate::support::etcd::{EtcdServer, Setup};
+use crate::support::wait::{HANG, within};
+
+const ROOT: &str = "--user=root:hunter2/root";
+
+/// A server whose user `dlock` has the rights that the page gives it.
+async fn with_users(setup: Setup) -> EtcdServer {
+    let server = setup.start().await;
+    server.control(&["user", "add", "root:hunter2/root"]).await;
+    server
+        .control(&["user", "grant-role", "root", "root"])
+        .await;
+    let page = include_str!("../../docs/stores/etcd.md");
+    let commands = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("etcdctl "))
+        .filter(|line| line.starts_with("role ") || line.starts_with("user "));
+    let mut documented = 0;
+    for command in commands {
+        let words: Vec<_> = command.split_whitespace().collect();
+        server.control(&words).await;
+        documented += 1;
+    }
+    assert_eq!(documented, 4, "the page has these commands");
+    server.control(&["auth", "enable"]).await;
+    server
+}
+
+fn url(server: &EtcdServer, login: &str) -> String {
+    format!("etcd://{login}127.0.0.1:{}", server.port())
+}
+
+const LOGIN: &str = "dlock:password@";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_documented_user_can_do_all_that_locks_need() {
+    let server = with_users(Setup::default()).await;
+    for recipe in ["", "?recipe=lock-service"] {
+        let url = format!("{}{recipe}", url(&server, LOGIN));
+        let (here, there) = (connect(&url).await, connect(&url).await);
+        if recipe.is_empty() {
+            all_that_locks_need(&here, &there).await;
+        }
+        let guard = here.lock("key").acquire().await.expect("the lock");
+        let waiting = waiting(&there, "key");
+        queued(&here, "key", 1).await;
+        guard.release().await.expect("the release");
+        served(waiting).await;
+        let short = here.lock("key").ttl(Duration::from_secs(1)).acquire();
+        let short = short.await.expect("the lock");
+        sleep(Duration::from_secs(2)).await;
+        assert!(short.is_held(), "it is renewed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_refused_is_told_without_the_password() {
+    let server = with_users(Setup::default()).await;
+    for (login, says) in [
+        ("", "wants a user"),
+        ("dlock:hunter2@", "user and the password"),
+        ("nobody:hunter2@", "user and the password"),
+    ] {
+        let error = LockManager::connect(config(&url(&server, login))).await;
+        let error = error.expect_err("a wrong login");
+        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+        assert!(error.to_string().contains(says), "{error}");
+        assert!(
+            !format!("{error} {error:?}").contains("hunter2"),
+            "{error:?}"
+        );
+    }
+    let elsewhere = format!("{}/elsewhere", url(&server, LOGIN));
+    let error = LockManager::connect(config(&elsewhere)).await;
+    let error = error.expect_err("keys that the role does not have");
+    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    assert!(error.to_string().contains("grant-permission"), "{error}");
+    let manager = connect(&url(&server, LOGIN)).await;
+    assert!(!format!("{manager:?}").contains("password@"), "{manager:?}");
+    let open = EtcdServer::start().await;
+    let error = LockManager::connect(config(&url(&open, LOGIN))).await;
+    let error = error.expect_err("a server without users");
+    assert!(error.to_string().contains("knows no users"), "{error}");
+}
+
+/// Tokens of the server's own making end when they are not used, and with the
+/// server. The stream of the watches has the one it was opened with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_that_end_are_asked_for_anew() {
+    let mut server = with_users(Setup::default().with("--auth-token-ttl=1")).await;
+    let url = url(&server, LOGIN);
+    let (holder, judge) = (connect(&url).await, connect(&url).await);
+    let service = connect(&format!("{url}?recipe=lock-service")).await;
+    for restart in [false, true] {
+        for waiter in [connect(&url).await, service.clone()] {
+            let ttl = Duration::from_secs(20);
+            let request = holder.lock("key").ttl(ttl);
+            let guard = within(HANG, request.acquire()).await.expect("the lock");
+            let waiting = tokio::spawn({
+                let request = waiter.lock("key").ttl(ttl);
+                async move { request.run(async {}).await }
+            });
+            queued(&judge, "key", 1).await;
+            if restart {
+                server.restart().await;
+            } else {
+                sleep(Duration::from_millis(2_500)).await;
+            }
+            healed(&judge).await;
+            within(HANG, guard.release()).await.expect("the release");
+            served(waiting).await;
+        }
+    }
+    // New rights make all tokens old.
+    let root = [ROOT, "role", "grant-permission", "dlock", "read", "other"];
+    server.control(&root).await;
+    for manager in [&holder, &judge] {
+        let ran = manager.lock("key").run(async {});
+        within(HANG, ran).await.expect("the lock");
+    }
+}
+
+/// Rights that are taken away in the middle are told as what they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_that_are_taken_away_are_told() {
+    let server = with_users(Setup::default()).await;
+    let config = Config::from_url(&url(&server, LOGIN)).expect("a valid URL");
+    let manager = LockManager::connect(config).await.expect("a connection");
+    manager.lock("key").run(async {}).await.expect("the lock");
+    let root = [
+        ROOT,
+        "role",
+        "revoke-permission",
+        "dlock",
+        "dlock/",
+        "--prefix",
+    ];
+    server.control(&root).await;
+    let error = manager.lock("key").try_acquire().await.map(drop);
+    let error = error.expect_err("no rights");
+    assert!(error.to_string().contains("grant-permission"), "{error}");
+}

@@ -1,0 +1,163 @@
+//! Three members, of which one fails.
+
+use std::time::Duration;
+
+use dlock::LockManager;
+use tokio::time::sleep;
+
+use crate::harness::{connect, had, healed, queued, served, unavailable, waiting};
+use crate::support::etcd::{Cluster, etcd_url};
+use crate::support::wait::{HANG, within};
+
+/// One for each member to begin with, as far as that is to be had: who is asked
+/// first is drawn at random.
+async fn managers(url: &str) -> Vec<LockManager> {
+    let mut all = Vec::new();
+    for _ in 0..6 {
+        all.push(connect(url).await);
+    }
+    all
+}
+
+/// The leader dies: leases, places and tokens go on with the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_killed() {
+    let mut cluster = Cluster::start().await;
+    let url = etcd_url(&cluster.ports());
+    let managers = managers(&url).await;
+    let ttl = Duration::from_secs(5);
+    let mut guards = Vec::new();
+    for (number, manager) in managers.iter().enumerate() {
+        let request = manager.lock(format!("held:{number}")).ttl(ttl);
+        guards.push(request.acquire().await.expect("the lock"));
+    }
+    let guard = managers[0].lock("key").acquire().await.expect("the lock");
+    let token = guard.token();
+    let waiting = waiting(&managers[1], "key");
+    queued(&managers[2], "key", 1).await;
+
+    let leader = cluster.leader().await;
+    cluster.servers[leader].kill();
+    for manager in &managers {
+        healed(manager).await;
+    }
+    // Their leases have been renewed since.
+    sleep(ttl).await;
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    guard.release().await.expect("the release");
+    served(waiting).await;
+    let again = managers[2].lock("key").acquire().await.expect("the lock");
+    assert!(again.token() > token);
+    cluster.servers[leader].restart().await;
+    for manager in &managers {
+        had(manager, "other").await;
+    }
+}
+
+/// A member is paused: it is there, and silent. The watches and streams that
+/// went to it say nothing any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_member_paused_in_turn() {
+    let cluster = Cluster::start().await;
+    let url = etcd_url(&cluster.ports());
+    let managers = managers(&url).await;
+    let ttl = Duration::from_secs(6);
+    for (member, server) in cluster.servers.iter().enumerate() {
+        let others: Vec<_> = cluster.ports();
+        let others: Vec<_> = others
+            .into_iter()
+            .filter(|port| *port != server.port())
+            .collect();
+        let holder = connect(&etcd_url(&others)).await;
+        let mut guards = Vec::new();
+        for (number, manager) in managers.iter().enumerate() {
+            let request = manager.lock(format!("held:{member}:{number}")).ttl(ttl);
+            guards.push(request.acquire().await.expect("the lock"));
+        }
+        let guard = holder.lock("key").acquire().await.expect("the lock");
+        let mut all = Vec::new();
+        for (number, manager) in managers.iter().enumerate() {
+            all.push(waiting(manager, "key"));
+            queued(&holder, "key", number + 1).await;
+        }
+        server.pause();
+        healed(&holder).await;
+        let _ = guard.release().await;
+        for waiting in all {
+            match within(HANG, waiting).await.expect("no panic") {
+                // Whoever asks during an election may hear that it takes long.
+                Ok(()) | Err(dlock::LockError::Unavailable { .. }) => {}
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        for manager in &managers {
+            healed(manager).await;
+        }
+        assert!(
+            guards.iter().all(|guard| guard.is_held()),
+            "member {member}"
+        );
+        server.resume();
+    }
+    for manager in &managers {
+        had(manager, "key").await;
+    }
+}
+
+/// A member that serves clients and does not hear the others: what it says is
+/// old, and what it is asked to write it cannot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_is_cut_off() {
+    let mut cluster = Cluster::start().await;
+    let url = etcd_url(&cluster.ports());
+    let managers = managers(&url).await;
+    let guard = managers[0].lock("key").acquire().await.expect("the lock");
+    let waiting = waiting(&managers[1], "key");
+    queued(&managers[2], "key", 1).await;
+    let member = cluster.leader().await;
+    cluster.cut_off(member).await;
+    for manager in &managers {
+        healed(manager).await;
+    }
+    // Those that come now may ask it first.
+    for _ in 0..6 {
+        let manager = connect(&url).await;
+        had(&manager, "other").await;
+        assert!(
+            manager.inspect("key").await.expect("inspect").is_some(),
+            "no old news"
+        );
+    }
+    guard.release().await.expect("the release");
+    served(waiting).await;
+    // It alone is no cluster.
+    let port = cluster.servers[member].port();
+    let alone = crate::harness::config(&etcd_url(&[port]));
+    unavailable(within(HANG, LockManager::connect(alone)).await);
+    cluster.join(member).await;
+    for manager in &managers {
+        had(manager, "key").await;
+    }
+}
+
+/// Without a majority nothing is had, and it heals.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_majority_that_is_gone() {
+    let mut cluster = Cluster::start().await;
+    let url = etcd_url(&cluster.ports());
+    let manager = connect(&url).await;
+    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let ports = cluster.ports();
+    for server in &mut cluster.servers[..2] {
+        server.kill();
+    }
+    unavailable(within(HANG, manager.lock("other").acquire()).await);
+    unavailable(within(HANG, manager.lock("other").try_acquire()).await);
+    unavailable(within(HANG, manager.inspect("key")).await);
+    let (first, second) = cluster.servers.split_at_mut(1);
+    tokio::join!(first[0].restart(), second[0].restart());
+    healed(&manager).await;
+    assert!(guard.is_held());
+    guard.release().await.expect("the release");
+    assert_eq!(cluster.ports(), ports);
+}

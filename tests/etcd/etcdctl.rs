@@ -1,0 +1,140 @@
+//! `etcdctl lock NAME`, the real one, and ours.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use dlock::LockManager;
+
+use crate::EtcdStore;
+use crate::harness::{connect, is_busy, queued, served, waiting};
+use crate::support::process::Process;
+use crate::support::wait::{eventually, until};
+
+/// `etcdctl lock`, which holds until it is told to end.
+struct Control {
+    process: Process,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Control {
+    fn lock(store: &EtcdStore, key: &str) -> Self {
+        let name = format!("{}/{key}", store.prefix);
+        let mut command = store.server.etcdctl(&["lock", "--ttl=10", &name]);
+        command.stdout(Stdio::piped());
+        let mut process = Process::spawn(command).expect("etcdctl");
+        let (said, lines) = mpsc::channel();
+        let output = process.pipes().0.expect("its output");
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                if said.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { process, lines }
+    }
+
+    /// It prints the key that it holds.
+    async fn holds(&self) -> String {
+        eventually("etcdctl holds", async || self.lines.try_recv().ok()).await
+    }
+
+    fn has_it(&self) -> bool {
+        self.lines.try_recv().is_ok()
+    }
+
+    async fn release(mut self) {
+        self.process.terminate();
+        eventually("etcdctl ends", async || self.process.ended()).await;
+    }
+}
+
+async fn managers(store: &EtcdStore) -> [LockManager; 2] {
+    let lock_service = format!("{}?recipe=lock-service", store.url());
+    [connect(&store.url()).await, connect(&lock_service).await]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_etcdctl_holds_is_busy_here() {
+    let store = EtcdStore::start().await;
+    let judge = connect(&store.url()).await;
+    for manager in managers(&store).await {
+        for key in ["stock:42", "with%2Fslash"] {
+            let ours = key.replace("%2F", "/");
+            let control = Control::lock(&store, key);
+            let place = control.holds().await;
+            assert!(place.contains(key), "{place}");
+            is_busy(manager.lock(&*ours).try_acquire().await);
+            let waiting = waiting(&manager, &ours);
+            queued(&judge, &ours, 1).await;
+            assert!(!waiting.is_finished());
+            control.release().await;
+            served(waiting).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_held_here_is_waited_for_by_etcdctl() {
+    let store = EtcdStore::start().await;
+    let judge = connect(&store.url()).await;
+    for manager in managers(&store).await {
+        let guard = manager.lock("key").acquire().await.expect("the lock");
+        let control = Control::lock(&store, "key");
+        queued(&judge, "key", 1).await;
+        // A moment in which it could wrongly say that it has it.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(!control.has_it());
+        guard.release().await.expect("the release");
+        control.holds().await;
+        control.release().await;
+    }
+    // Readers keep it out as well.
+    let [manager, _] = managers(&store).await;
+    let guard = manager
+        .lock("key")
+        .read()
+        .acquire()
+        .await
+        .expect("the lock");
+    let control = Control::lock(&store, "key");
+    queued(&judge, "key", 1).await;
+    let reader = manager.lock("key").read();
+    let behind = tokio::spawn(async move { reader.run(async {}).await });
+    queued(&judge, "key", 2).await;
+    guard.release().await.expect("the release");
+    control.holds().await;
+    assert!(
+        !behind.is_finished(),
+        "a reader waits for the one before it"
+    );
+    control.release().await;
+    served(behind).await;
+}
+
+/// In the order in which they came, whoever they are; and one that is killed
+/// frees the lock within its ttl.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn they_are_served_in_one_queue() {
+    let store = EtcdStore::start().await;
+    let judge = connect(&store.url()).await;
+    let guard = judge.lock("key").acquire().await.expect("the lock");
+    let first = Control::lock(&store, "key");
+    queued(&judge, "key", 1).await;
+    let second = connect(&store.url()).await;
+    let second = waiting(&second, "key");
+    queued(&judge, "key", 2).await;
+    let mut third = Control::lock(&store, "key");
+    queued(&judge, "key", 3).await;
+    guard.release().await.expect("the release");
+    first.holds().await;
+    assert!(!second.is_finished() && !third.has_it());
+    first.release().await;
+    served(second).await;
+    third.holds().await;
+    third.process.kill();
+    let free = async || judge.inspect("key").await.expect("inspect");
+    until("its lease has ended", free, Option::is_none).await;
+}

@@ -1,0 +1,73 @@
+//! Requests whose answer was lost: they may have been done, or may be yet.
+
+use std::time::Duration;
+
+use crate::EtcdStore;
+use crate::harness::{connect, free, healed, unavailable};
+use crate::support::wait::{HANG, within};
+
+/// The key was written and nobody was told. Its lease lives on for other locks
+/// of the process, so it does not end by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_was_had_unheard_is_given_back() {
+    let store = EtcdStore::start().await;
+    let manager = connect(&store.url()).await;
+    let direct = format!("etcd://127.0.0.1:{}/{}", store.server.port(), store.prefix);
+    let judge = connect(&direct).await;
+    let held = manager.lock("held").acquire().await.expect("the lock");
+    for (number, wait) in [true, false, true].into_iter().enumerate() {
+        let key = format!("key:{number}");
+        store.proxy.swallow_replies(true);
+        let request = manager.lock(&*key);
+        let answer = match wait {
+            true => within(HANG, request.acquire()).await,
+            false => within(HANG, request.try_acquire()).await,
+        };
+        unavailable(answer);
+        let lock = judge.inspect(&*key).await.expect("inspect");
+        assert!(number > 0 || lock.is_some(), "the request arrived");
+        store.proxy.swallow_replies(false);
+        free(&judge, &key).await;
+        healed(&manager).await;
+    }
+    assert!(held.is_held());
+    held.release().await.expect("the release");
+    assert_eq!(store.records().await, 0);
+}
+
+/// The same as a request that arrives when its caller has long given up: a
+/// network that holds it back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_arrives_late_takes_nothing() {
+    let store = EtcdStore::start().await;
+    let manager = connect(&store.url()).await;
+    let direct = format!("etcd://127.0.0.1:{}/{}", store.server.port(), store.prefix);
+    let judge = connect(&direct).await;
+    let held = manager.lock("held").acquire().await.expect("the lock");
+    store.proxy.stall(true);
+    unavailable(within(HANG, manager.lock("key").acquire()).await);
+    assert!(judge.inspect("key").await.expect("inspect").is_none());
+    store.proxy.stall(false);
+    healed(&manager).await;
+    free(&judge, "key").await;
+    // Not some time later either.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    free(&judge, "key").await;
+    assert!(held.is_held());
+}
+
+/// A release whose answer was lost has been done all the same, or will be.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_was_not_heard_of_is_made_up_for() {
+    let store = EtcdStore::start().await;
+    let manager = connect(&store.url()).await;
+    let direct = format!("etcd://127.0.0.1:{}/{}", store.server.port(), store.prefix);
+    let judge = connect(&direct).await;
+    let kept = manager.lock("kept").acquire().await.expect("the lock");
+    let guard = manager.lock("key").acquire().await.expect("the lock");
+    store.proxy.refuse(true);
+    unavailable(within(HANG, guard.release()).await);
+    store.proxy.refuse(false);
+    free(&judge, "key").await;
+    assert!(kept.is_held());
+}

@@ -1,0 +1,99 @@
+//! `recipe=lock-service`: the conformance suite by way of the server's own Lock
+//! call, and what is special to it.
+
+use dlock::{Config, LockError};
+
+use crate::EtcdStore;
+use crate::conformance::{Store, conformance};
+use crate::harness::{connect, is_busy, queued, served, waiting};
+use crate::support::etcd::{EtcdServer, etcd_url};
+use crate::support::wait::{HANG, until, within};
+
+struct LockService(EtcdStore);
+
+impl Store for LockService {
+    async fn start() -> Self {
+        Self(EtcdStore::start().await)
+    }
+
+    fn config(&self) -> Config {
+        let url = format!("{}?recipe=lock-service", self.0.url());
+        Config::from_url(&url).expect("a valid URL")
+    }
+
+    async fn take_away(&self, key: &str) {
+        self.0.take_away(key).await;
+    }
+
+    async fn set_outage(&self, outage: bool) {
+        self.0.proxy.refuse(outage);
+    }
+
+    async fn restart(&mut self) -> bool {
+        false
+    }
+
+    async fn records(&self) -> Option<usize> {
+        Some(self.0.records().await)
+    }
+}
+
+conformance!(crate::lock_service::LockService);
+
+/// The two recipes keep each other out, in one queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_recipes_share_a_queue() {
+    let store = EtcdStore::start().await;
+    let ours = connect(&store.url()).await;
+    let servers = connect(&format!("{}?recipe=lock-service", store.url())).await;
+    let mut last = None;
+    for (holder, other) in [(&ours, &servers), (&servers, &ours), (&ours, &servers)] {
+        let guard = within(HANG, holder.lock("key").acquire())
+            .await
+            .expect("the lock");
+        is_busy(other.lock("key").try_acquire().await);
+        let next = waiting(other, "key");
+        queued(&ours, "key", 1).await;
+        assert!(last < Some(guard.token()), "tokens rise over both");
+        last = Some(guard.token());
+        guard.release().await.expect("the release");
+        served(next).await;
+    }
+    let error = servers.lock("key").read().acquire().await.map(drop);
+    let error = error.expect_err("it knows no readers");
+    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+}
+
+/// The call keeps nobody's lease alive; a waiter that did not either would lose
+/// its place after one ttl.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_outlives_many_ttls() {
+    let server = EtcdServer::start().await;
+    let url = etcd_url(&[server.port()]);
+    let holder = connect(&url).await;
+    let waiter = connect(&format!("{url}?recipe=lock-service")).await;
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let ttl = std::time::Duration::from_secs(1);
+    let request = waiter.lock("key").ttl(ttl);
+    let waiting = tokio::spawn(async move { request.run(async {}).await });
+    queued(&holder, "key", 1).await;
+    let places = server.keys("dlock/key/").await;
+    tokio::time::sleep(4 * ttl).await;
+    assert_eq!(server.keys("dlock/key/").await, places, "it has its place");
+    guard.release().await.expect("the release");
+    served(waiting).await;
+    // And a waiter that leaves, leaves nothing.
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let request = waiter.lock("key");
+    let leaving = tokio::spawn(async move { request.run(async {}).await });
+    queued(&holder, "key", 1).await;
+    leaving.abort();
+    queued(&holder, "key", 0).await;
+    guard.release().await.expect("the release");
+    let leases = async || server.control(&["lease", "list"]).await;
+    drop((holder, waiter));
+    until("no lease is left", leases, |all| {
+        all.contains("found 0 leases")
+    })
+    .await;
+}

@@ -1,0 +1,104 @@
+//! The etcd store: the conformance suite on a real server, and what only a
+//! store with leases, watches and consensus can do wrong.
+
+#![cfg(feature = "etcd")]
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+#[path = "../contenders/mod.rs"]
+mod contenders;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod auth;
+mod bad_input;
+mod cluster;
+mod etcdctl;
+mod ghosts;
+mod harness;
+mod idle;
+mod lock_service;
+mod restarts;
+#[cfg(feature = "tls")]
+mod tls;
+mod traps;
+
+use std::sync::Arc;
+
+use dlock::Config;
+
+use conformance::{Store, conformance};
+use contenders::{Shared, contenders};
+use support::etcd::EtcdServer;
+use support::proxy::Proxy;
+
+/// A server that others use too, under a prefix of the test's own, reached
+/// through a proxy that can fail.
+struct EtcdStore {
+    server: Arc<EtcdServer>,
+    proxy: Proxy,
+    prefix: String,
+}
+
+impl EtcdStore {
+    async fn start() -> Self {
+        let server = EtcdServer::shared().await;
+        Self {
+            proxy: Proxy::to(server.port()),
+            server,
+            prefix: format!("test-{:016x}", fastrand::u64(..)),
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("etcd://127.0.0.1:{}/{}", self.proxy.port(), self.prefix)
+    }
+
+    /// Deletes every place in the queue for `key`.
+    async fn take_away(&self, key: &str) {
+        let queue = format!("{}/{key}/", self.prefix);
+        let deleted = self.server.control(&["del", "--prefix", &queue]).await;
+        assert_ne!(deleted.trim(), "0", "nobody held `{key}`");
+    }
+
+    async fn records(&self) -> usize {
+        self.server.keys(&format!("{}/", self.prefix)).await.len()
+    }
+}
+
+impl Store for EtcdStore {
+    async fn start() -> Self {
+        Self::start().await
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    async fn take_away(&self, key: &str) {
+        Self::take_away(self, key).await;
+    }
+
+    async fn set_outage(&self, outage: bool) {
+        self.proxy.refuse(outage);
+    }
+
+    /// Others use it too; `restarts` has one that is started again.
+    async fn restart(&mut self) -> bool {
+        false
+    }
+
+    async fn records(&self) -> Option<usize> {
+        Some(Self::records(self).await)
+    }
+}
+
+impl Shared for EtcdStore {
+    fn url(&self) -> String {
+        Self::url(self)
+    }
+}
+
+conformance!(crate::EtcdStore);
+
+contenders!(crate::EtcdStore);

@@ -1,0 +1,263 @@
+//! What leases and watches can do wrong.
+
+use std::time::Duration;
+
+use dlock::LockManager;
+
+use crate::EtcdStore;
+use crate::harness::{connect, free, had, healed, is_busy, queued, served, unavailable, waiting};
+use crate::support::etcd::EtcdServer;
+use crate::support::proxy::Proxy;
+use crate::support::wait::{HANG, until, within};
+
+/// The places in the queue for `key`, in their order.
+async fn places(store: &EtcdStore, key: &str) -> Vec<String> {
+    let queue = format!("{}/{key}/", store.prefix);
+    let sorted = ["get", "--prefix", "--keys-only", "--sort-by=CREATE", &queue];
+    let keys = store.server.control(&sorted).await;
+    let keys = keys.lines().filter(|line| !line.is_empty());
+    keys.map(str::to_owned).collect()
+}
+
+/// The lease that a key is attached to, in hexadecimal.
+async fn lease_of(server: &EtcdServer, key: &str) -> String {
+    let fields = server.control(&["get", key, "--write-out=fields"]).await;
+    let lease = fields
+        .lines()
+        .find_map(|line| line.strip_prefix("\"Lease\" : "))
+        .expect("a key with a lease");
+    format!("{:x}", lease.parse::<i64>().expect("a number"))
+}
+
+/// Its place is gone: it must not take itself for the holder when the one that
+/// was ahead leaves, and takes another place, at the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_whose_key_was_deleted_queues_again() {
+    let store = EtcdStore::start().await;
+    let judge = connect(&store.url()).await;
+    let (first, second) = (connect(&store.url()).await, connect(&store.url()).await);
+    let guard = judge.lock("key").acquire().await.expect("the lock");
+    let first = waiting(&first, "key");
+    queued(&judge, "key", 1).await;
+    let second = tokio::spawn(async move { second.lock("key").acquire().await });
+    queued(&judge, "key", 2).await;
+    let before = places(&store, "key").await;
+    store.server.control(&["del", &before[1]]).await;
+    let again = async || places(&store, "key").await;
+    let after = until("it queues again", again, |now| now.len() == 3).await;
+    assert_eq!(after[..2], [before[0].clone(), before[2].clone()]);
+    guard.release().await.expect("the release");
+    let guard = within(HANG, second)
+        .await
+        .expect("no panic")
+        .expect("the lock");
+    assert!(!first.is_finished(), "it comes after the second");
+    guard.release().await.expect("the release");
+    served(first).await;
+}
+
+/// The lease of a waiter ends, and so does its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_whose_lease_was_revoked_queues_again() {
+    let store = EtcdStore::start().await;
+    let (holder, waiter) = (connect(&store.url()).await, connect(&store.url()).await);
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let waiting = waiting(&waiter, "key");
+    queued(&holder, "key", 1).await;
+    let before = places(&store, "key").await;
+    let lease = lease_of(&store.server, &before[1]).await;
+    store.server.control(&["lease", "revoke", &lease]).await;
+    let again = async || places(&store, "key").await;
+    until("it queues again", again, |now| {
+        now.len() == 2 && now[1] != before[1]
+    })
+    .await;
+    guard.release().await.expect("the release");
+    served(waiting).await;
+}
+
+/// All locks of one ttl share a lease, and are told of its end together: that
+/// one of them is dropped is no matter of the others'.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_ends_takes_all_its_locks_along() {
+    let store = EtcdStore::start().await;
+    let manager = connect(&store.url()).await;
+    let ttl = Duration::from_secs(3);
+    let mut guards = Vec::new();
+    for number in 0..5 {
+        let request = manager.lock(format!("key:{number}")).ttl(ttl);
+        guards.push(request.acquire().await.expect("the lock"));
+    }
+    let other = manager.lock("other").acquire().await.expect("the lock");
+    let place = &places(&store, "key:0").await[0];
+    let lease = lease_of(&store.server, place).await;
+    for number in 1..5 {
+        let place = &places(&store, &format!("key:{number}")).await[0];
+        assert_eq!(lease_of(&store.server, place).await, lease, "they share it");
+    }
+    guards
+        .pop()
+        .expect("a guard")
+        .release()
+        .await
+        .expect("the release");
+    assert!(guards.iter().all(|guard| guard.is_held()));
+    store.server.control(&["lease", "revoke", &lease]).await;
+    for guard in &guards {
+        within(HANG, guard.lost()).await;
+    }
+    assert!(other.is_held(), "of another ttl");
+    // And they can be had again, under another lease.
+    for guard in guards {
+        drop(guard);
+    }
+    let again = manager.lock("key:0").ttl(ttl).acquire();
+    let again = within(HANG, again).await.expect("the lock");
+    let place = &places(&store, "key:0").await[0];
+    assert_ne!(lease_of(&store.server, place).await, lease);
+    again.release().await.expect("the release");
+}
+
+/// Two tasks of one process share a lease; the lock is had by one of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_tasks_that_share_a_lease_do_not_both_win() {
+    let store = EtcdStore::start().await;
+    let manager = connect(&store.url()).await;
+    let guard = manager.lock("key").acquire().await.expect("the lock");
+    is_busy(manager.lock("key").try_acquire().await);
+    // Readers ask the store one by one: each has a place of its own.
+    drop(guard);
+    let (one, other) = tokio::join!(
+        manager.lock("key").read().acquire(),
+        manager.lock("key").read().acquire()
+    );
+    let (one, other) = (one.expect("the lock"), other.expect("the lock"));
+    let held = places(&store, "key").await;
+    assert_eq!(held.len(), 2, "{held:?}");
+    assert_eq!(
+        lease_of(&store.server, &held[0]).await,
+        lease_of(&store.server, &held[1]).await
+    );
+    one.release().await.expect("the release");
+    is_busy(manager.lock("key").try_acquire().await);
+    other.release().await.expect("the release");
+    had(&manager, "key").await;
+}
+
+/// The watch is made so late that what it is to begin with has been compacted
+/// away, along with the news it was for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_of_what_was_compacted_away_is_read_again() {
+    let server = EtcdServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let direct = format!("etcd://127.0.0.1:{}", server.port());
+    let holder = connect(&direct).await;
+    let waiter = connect(&format!("etcd://127.0.0.1:{}", proxy.port())).await;
+    had(&waiter, "other").await;
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    proxy.delay(Some(Duration::from_millis(200)));
+    let waiting = waiting(&waiter, "key");
+    queued(&holder, "key", 1).await;
+    // What says where it stands is on its way to it; then it will watch.
+    guard.release().await.expect("the release");
+    let put = server
+        .control(&["put", "other", "x", "--write-out=fields"])
+        .await;
+    let revision = put
+        .lines()
+        .find_map(|line| line.strip_prefix("\"Revision\" : "))
+        .expect("a revision");
+    server.control(&["compact", revision]).await;
+    proxy.delay(None);
+    served(waiting).await;
+}
+
+/// Connections that break take the watches and the stream of the lease along.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broken_streams_are_made_anew() {
+    let store = EtcdStore::start().await;
+    let holder = connect(&format!(
+        "etcd://127.0.0.1:{}/{}",
+        store.server.port(),
+        store.prefix
+    ))
+    .await;
+    let waiter = connect(&store.url()).await;
+    let ttl = Duration::from_secs(2);
+    let own = waiter
+        .lock("own")
+        .ttl(ttl)
+        .acquire()
+        .await
+        .expect("the lock");
+    for _ in 0..5 {
+        let guard = holder.lock("key").acquire().await.expect("the lock");
+        let waiting = waiting(&waiter, "key");
+        queued(&holder, "key", 1).await;
+        store.proxy.cut();
+        guard.release().await.expect("the release");
+        served(waiting).await;
+    }
+    assert!(own.is_held());
+}
+
+/// Nothing comes over the connections any more, and there is no error: what
+/// counts is when the lease was last confirmed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_stalls_is_not_believed() {
+    let store = EtcdStore::start().await;
+    let manager = connect(&store.url()).await;
+    let direct = format!("etcd://127.0.0.1:{}/{}", store.server.port(), store.prefix);
+    let (holder, judge) = (connect(&direct).await, connect(&direct).await);
+    let ttl = Duration::from_secs(2);
+    let own = manager
+        .lock("own")
+        .ttl(ttl)
+        .acquire()
+        .await
+        .expect("the lock");
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let waiting = waiting(&manager, "key");
+    queued(&judge, "key", 1).await;
+    store.proxy.stall(true);
+    within(HANG, own.lost()).await;
+    unavailable(within(HANG, manager.lock("new").acquire()).await);
+    // The server has seen the end of it too, and lets others in.
+    had(&judge, "own").await;
+    guard.release().await.expect("the release");
+    store.proxy.stall(false);
+    match within(HANG, waiting).await.expect("no panic") {
+        Ok(()) | Err(dlock::LockError::Unavailable { .. }) => {}
+        Err(error) => panic!("{error:?}"),
+    }
+    healed(&manager).await;
+    free(&judge, "key").await;
+    free(&judge, "new").await;
+}
+
+/// An idle manager keeps no lease, and a dead one's ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leases_are_given_back_too() {
+    let server = EtcdServer::start().await;
+    let manager = connect(&format!("etcd://127.0.0.1:{}", server.port())).await;
+    let leases = async || server.control(&["lease", "list"]).await;
+    let none = |leases: &String| leases.contains("found 0 leases");
+    let ttl = Duration::from_secs(1);
+    let short = async |manager: &LockManager| {
+        manager
+            .lock("key")
+            .ttl(ttl)
+            .run(async {})
+            .await
+            .expect("the lock");
+    };
+    short(&manager).await;
+    assert!(!none(&leases().await), "it is kept for the next one");
+    until("an unused lease is revoked", leases, none).await;
+    short(&manager).await;
+    had(&manager, "long").await;
+    manager.shutdown().await;
+    drop(manager);
+    until("all are revoked", leases, none).await;
+    assert_eq!(server.keys("").await, Vec::<String>::new());
+}

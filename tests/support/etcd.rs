@@ -1,0 +1,436 @@
+//! Real `etcd` servers of the test's own, alone or three of them as a cluster.
+
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+
+use super::dir::TempDir;
+use super::port::free_port;
+use super::process::{Process, command};
+use super::tls::Certificates;
+use super::wait::{HANG, eventually, within};
+
+/// How a server is set up, the same again at each restart.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Setup {
+    tls: bool,
+    certificates: Option<Certificates>,
+    more: Vec<String>,
+}
+
+impl Setup {
+    /// Clients speak TLS.
+    pub(crate) fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// The same, with this certificate.
+    pub(crate) fn tls_of(mut self, certificates: &Certificates) -> Self {
+        self.certificates = Some(certificates.clone());
+        self.tls()
+    }
+
+    /// One more argument of the command line.
+    pub(crate) fn with(mut self, argument: &str) -> Self {
+        self.more.push(argument.to_owned());
+        self
+    }
+
+    /// A server alone. Its leases may be as short as a second.
+    pub(crate) async fn start(self) -> EtcdServer {
+        let setup = self
+            .with("--heartbeat-interval=20")
+            .with("--election-timeout=200");
+        // Somebody may take a free port before our server does.
+        for _ in 0..5 {
+            let mut server = EtcdServer::new("m0".to_owned(), setup.clone());
+            server.peers = server.as_peer();
+            if server.launch().await {
+                return server;
+            }
+        }
+        panic!("etcd did not start on any of five pairs of free ports");
+    }
+}
+
+/// A server, killed on drop.
+#[derive(Debug)]
+pub(crate) struct EtcdServer {
+    name: String,
+    port: u16,
+    peer_port: u16,
+    /// `--initial-cluster`.
+    peers: String,
+    setup: Setup,
+    tls: Option<Certificates>,
+    /// What it shows its peers, and whom of them it trusts.
+    peer_tls: Option<Certificates>,
+    process: Option<Process>,
+    dir: TempDir,
+}
+
+impl EtcdServer {
+    pub(crate) async fn start() -> Self {
+        Setup::default().start().await
+    }
+
+    /// One for all tests that put nothing in its way. It ends with the last of
+    /// those that run at the same time.
+    pub(crate) async fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<EtcdServer>> = Mutex::const_new(Weak::new());
+        let mut shared = SHARED.lock().await;
+        if let Some(server) = shared.upgrade() {
+            return server;
+        }
+        let server = Arc::new(Self::start().await);
+        *shared = Arc::downgrade(&server);
+        server
+    }
+
+    fn new(name: String, setup: Setup) -> Self {
+        let dir = TempDir::new();
+        Self {
+            name,
+            port: free_port(),
+            peer_port: free_port(),
+            peers: String::new(),
+            tls: setup.tls.then(|| {
+                let given = setup.certificates.clone();
+                given.unwrap_or_else(|| Certificates::create_in(dir.path()))
+            }),
+            setup,
+            peer_tls: None,
+            process: None,
+            dir,
+        }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What a client must trust.
+    pub(crate) fn certificates(&self) -> &Certificates {
+        self.tls
+            .as_ref()
+            .expect("a server that was set up with TLS")
+    }
+
+    fn peer_url(&self) -> String {
+        let scheme = if self.peer_tls.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        format!("{scheme}://127.0.0.1:{}", self.peer_port)
+    }
+
+    fn as_peer(&self) -> String {
+        format!("{}={}", self.name, self.peer_url())
+    }
+
+    /// Runs `etcdctl`, as an operator would.
+    pub(crate) async fn control(&self, words: &[&str]) -> String {
+        let output = self.try_control(words).await;
+        assert!(
+            output.status.success(),
+            "etcdctl {words:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    pub(crate) async fn try_control(&self, words: &[&str]) -> Output {
+        let mut control = self.etcdctl(words);
+        let output = tokio::task::spawn_blocking(move || control.output());
+        within(HANG, output)
+            .await
+            .expect("no panic")
+            .expect("`etcdctl` is needed: apt-get install etcd-client")
+    }
+
+    /// The command itself.
+    pub(crate) fn etcdctl(&self, words: &[&str]) -> Command {
+        etcdctl(&[self.port], self.tls.as_ref(), words)
+    }
+
+    /// All keys that begin with `prefix`.
+    pub(crate) async fn keys(&self, prefix: &str) -> Vec<String> {
+        let keys = self
+            .control(&["get", "--prefix", "--keys-only", prefix])
+            .await;
+        keys.lines()
+            .filter(|line| !line.is_empty())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// The sum of what a metric counts in all series whose labels hold this
+    /// text.
+    pub(crate) async fn metric(&self, name: &str, labels: &str) -> u64 {
+        let mut connection = TcpStream::connect(("127.0.0.1", self.port))
+            .await
+            .expect("a connection to our own etcd");
+        let request = "GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n";
+        connection
+            .write_all(request.as_bytes())
+            .await
+            .expect("a request");
+        let mut text = String::new();
+        let read = connection.read_to_string(&mut text);
+        within(HANG, read).await.expect("an answer");
+        text.lines()
+            .filter(|line| line.starts_with(name) && line.contains(labels))
+            .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
+            .sum::<f64>() as u64
+    }
+
+    /// `SIGKILL`.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts it again, on the same ports and with what it kept on disk.
+    pub(crate) async fn restart(&mut self) {
+        self.kill();
+        // The ports are ours but for the moment in which the server was down.
+        for _ in 0..20 {
+            if self.launch().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("etcd did not come back on its ports:\n{}", self.log());
+    }
+
+    /// `SIGSTOP`: connections stay open and nothing is answered.
+    pub(crate) fn pause(&self) {
+        self.running().pause();
+    }
+
+    /// `SIGCONT`.
+    pub(crate) fn resume(&self) {
+        self.running().resume();
+    }
+
+    fn running(&self) -> &Process {
+        self.process.as_ref().expect("a running server")
+    }
+
+    /// Whether it came up: a server that finds its port taken ends at once.
+    async fn launch(&mut self) -> bool {
+        self.spawn();
+        let up = eventually("etcd answers or has ended", async || {
+            if self
+                .process
+                .as_mut()
+                .is_some_and(|process| process.ended().is_some())
+            {
+                return Some(false);
+            }
+            let health = self.try_control(&["endpoint", "health"]).await;
+            let refused = String::from_utf8_lossy(&health.stderr).contains("user name is empty");
+            (health.status.success() || refused).then_some(true)
+        })
+        .await;
+        if !up {
+            self.kill();
+        }
+        up
+    }
+
+    fn spawn(&mut self) {
+        let process = Process::spawn(self.command_line())
+            .expect("`etcd` is needed: apt-get install etcd-server");
+        self.process = Some(process);
+    }
+
+    fn command_line(&self) -> Command {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let clients = format!("{scheme}://127.0.0.1:{}", self.port);
+        let peers = self.peer_url();
+        let mut server = command("etcd");
+        server
+            .args(["--name", &self.name, "--initial-cluster", &self.peers])
+            .args(["--listen-client-urls", &clients])
+            .args(["--advertise-client-urls", &clients])
+            .args(["--listen-peer-urls", &peers])
+            .args(["--initial-advertise-peer-urls", &peers])
+            .args(["--unsafe-no-fsync", "--log-level=error", "--logger=zap"])
+            .arg("--log-outputs")
+            .arg(self.dir.path().join(LOG))
+            .arg("--data-dir")
+            .arg(self.dir.path().join("data"))
+            .args(&self.setup.more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if let Some(tls) = &self.tls {
+            server.arg("--cert-file").arg(&tls.certificate);
+            server.arg("--key-file").arg(&tls.key);
+        }
+        if let Some(tls) = &self.peer_tls {
+            server.arg("--peer-client-cert-auth");
+            server.arg("--peer-cert-file").arg(&tls.certificate);
+            server.arg("--peer-key-file").arg(&tls.key);
+            server.arg("--peer-trusted-ca-file").arg(&tls.authority);
+        }
+        server
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join(LOG)).unwrap_or_default()
+    }
+}
+
+/// The server's log, in its own directory.
+const LOG: &str = "etcd.log";
+
+fn etcdctl(ports: &[u16], tls: Option<&Certificates>, words: &[&str]) -> Command {
+    let endpoints: Vec<_> = ports
+        .iter()
+        .map(|port| format!("127.0.0.1:{port}"))
+        .collect();
+    let mut control = command("etcdctl");
+    control
+        .env("ETCDCTL_API", "3")
+        .arg(format!("--endpoints={}", endpoints.join(",")))
+        .args(["--dial-timeout=5s", "--command-timeout=10s"])
+        .stdin(Stdio::null());
+    if let Some(tls) = tls {
+        control.arg("--cacert").arg(&tls.authority);
+        // For a server that wants to know its clients.
+        control.arg("--cert").arg(&tls.certificate);
+        control.arg("--key").arg(&tls.key);
+    }
+    control.args(words);
+    control
+}
+
+/// Three servers that are one store. What they say to each other is encrypted,
+/// so that one of them can be [cut off](Self::cut_off).
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    pub(crate) servers: Vec<EtcdServer>,
+    peers: Certificates,
+    strangers: Certificates,
+    /// Where these are.
+    _dirs: Arc<[TempDir; 2]>,
+}
+
+impl Cluster {
+    pub(crate) async fn start() -> Self {
+        let dirs = Arc::new([TempDir::new(), TempDir::new()]);
+        let [peers, strangers] = [0, 1].map(|dir: usize| Certificates::create_in(dirs[dir].path()));
+        // Elections are as quick as they can be on a busy machine.
+        let setup = Setup::default()
+            .with("--heartbeat-interval=100")
+            .with("--election-timeout=1000");
+        for _ in 0..5 {
+            let mut servers: Vec<_> = (0..3)
+                .map(|number| {
+                    let mut server = EtcdServer::new(format!("m{number}"), setup.clone());
+                    server.peer_tls = Some(peers.clone());
+                    server
+                })
+                .collect();
+            let all: Vec<_> = servers.iter().map(EtcdServer::as_peer).collect();
+            for server in &mut servers {
+                server.peers = all.join(",");
+                // They wait for each other.
+                server.spawn();
+            }
+            let mut cluster = Self {
+                servers,
+                peers: peers.clone(),
+                strangers: strangers.clone(),
+                _dirs: Arc::clone(&dirs),
+            };
+            if cluster.is_up().await {
+                return cluster;
+            }
+        }
+        panic!("three etcd servers did not start on any of five sets of free ports");
+    }
+
+    async fn is_up(&mut self) -> bool {
+        for server in &mut self.servers {
+            let up = eventually("a member answers or has ended", async || {
+                if server
+                    .process
+                    .as_mut()
+                    .is_some_and(|process| process.ended().is_some())
+                {
+                    return Some(false);
+                }
+                let health = server.try_control(&["endpoint", "health"]).await;
+                health.status.success().then_some(true)
+            });
+            if !up.await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Which of those that run the others follow.
+    pub(crate) async fn leader(&self) -> usize {
+        eventually("a member leads", async || {
+            for (number, server) in self.servers.iter().enumerate() {
+                if server.process.is_none() {
+                    continue;
+                }
+                let status = ["endpoint", "status", "--write-out=fields"];
+                let status = server.try_control(&status).await;
+                let status = String::from_utf8_lossy(&status.stdout).into_owned();
+                let field = |name: &str| {
+                    let line = status.lines().find(|line| line.contains(name))?;
+                    Some(line.rsplit_once(' ')?.1.to_owned())
+                };
+                if field("\"MemberID\"").is_some_and(|id| field("\"Leader\"") == Some(id)) {
+                    return Some(number);
+                }
+            }
+            None
+        })
+        .await
+    }
+
+    /// The member still serves clients, but neither hears its peers nor is heard
+    /// by them.
+    pub(crate) async fn cut_off(&mut self, member: usize) {
+        let strangers = self.strangers.clone();
+        let server = &mut self.servers[member];
+        server.kill();
+        server.peer_tls = Some(strangers);
+        server.spawn();
+        eventually("it listens", async || {
+            TcpStream::connect(("127.0.0.1", server.port)).await.ok()
+        })
+        .await;
+    }
+
+    /// Ends it.
+    pub(crate) async fn join(&mut self, member: usize) {
+        self.servers[member].peer_tls = Some(self.peers.clone());
+        self.servers[member].restart().await;
+    }
+
+    pub(crate) fn ports(&self) -> Vec<u16> {
+        self.servers.iter().map(EtcdServer::port).collect()
+    }
+}
+
+/// Members on these ports, or proxies to them.
+pub(crate) fn etcd_url(ports: &[u16]) -> String {
+    let hosts: Vec<_> = ports
+        .iter()
+        .map(|port| format!("127.0.0.1:{port}"))
+        .collect();
+    format!("etcd://{}", hosts.join(","))
+}
