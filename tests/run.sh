@@ -31,7 +31,8 @@ stop() {
 }
 
 # What is needed, as `command:package`.
-needed=(cc:build-essential openssl:openssl redis-server:redis-server redis-cli:redis-tools)
+needed=(cc:build-essential protoc:protobuf-compiler openssl:openssl redis-server:redis-server redis-cli:redis-tools
+  etcd:etcd-server etcdctl:etcd-client)
 
 install_missing() {
   local pair missing=() root=()
