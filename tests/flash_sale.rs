@@ -130,6 +130,21 @@ fn what_it_is_told_wrong_it_explains() {
 }
 
 /// With no set-up but the feature.
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn four_processes_sell_exactly_the_stock_in_etcd() {
+    let server = support::etcd::EtcdServer::start().await;
+    let url = support::etcd::etcd_url(&[server.port()]);
+    let sale = tokio::task::spawn_blocking(move || {
+        Sale::run(&["--orders", "1000", "--processes", "4", "--store", &url])
+    });
+    let sale = sale.await.expect("no panic");
+    sale.sold_exactly_the_stock();
+    let lost = (sale.number("failed"), sale.number("lost"));
+    assert_eq!(lost, (0, 0), "{}", sale.printed);
+    assert_eq!(server.keys("").await, Vec::<String>::new());
+}
+
 #[cfg(feature = "sqlite")]
 #[test]
 fn four_processes_sell_exactly_the_stock_in_a_file() {

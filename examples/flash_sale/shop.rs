@@ -5,6 +5,8 @@
 //! the process that was paused in the middle of a sale: when it goes on,
 //! somebody else has had the lock.
 
+#[cfg(feature = "etcd")]
+mod etcd;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
@@ -82,6 +84,8 @@ pub(crate) async fn open(arguments: &Arguments) -> Result<Arc<dyn Shop>, ShopErr
 async fn connect(url: &str, sale: &str) -> Result<Arc<dyn Shop>, ShopError> {
     let scheme = url.split(':').next().unwrap_or_default();
     match scheme {
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => Ok(Arc::new(etcd::Shop::connect(url, sale).await?)),
         #[cfg(feature = "redis")]
         _ if scheme.starts_with("redis") => Ok(Arc::new(redis::Shop::connect(url, sale).await?)),
         #[cfg(feature = "sqlite")]

@@ -23,12 +23,13 @@ impl Journal {
         let place = match &arguments.store {
             None => Place::Memory(Mutex::default()),
             #[cfg(feature = "redis")]
-            Some(url) => {
+            Some(url) if url.starts_with("redis") => {
                 let client = redis::Client::open(url.as_str())?;
                 Place::Redis(client.get_multiplexed_async_connection().await?)
             }
-            #[cfg(not(feature = "redis"))]
-            Some(_) => unreachable!("without the feature, dlock knows `memory:` alone"),
+            Some(_) => {
+                return Err("this job keeps its journal in memory: or on redis:// only".into());
+            }
         };
         let job = arguments.job.clone();
         Ok(Self { job, place })

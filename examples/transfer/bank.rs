@@ -67,12 +67,13 @@ pub(crate) async fn open(arguments: &Arguments) -> Result<Arc<dyn Bank>, BankErr
     match &arguments.store {
         None => Ok(Arc::new(memory::Memory::new(arguments.accounts))),
         #[cfg(feature = "redis")]
-        Some(url) => {
+        Some(url) if url.starts_with("redis") => {
             let bank = redis::Redis::open(url, &arguments.bank, arguments.accounts);
             Ok(Arc::new(bank.await?))
         }
-        #[cfg(not(feature = "redis"))]
-        Some(_) => unreachable!("without the feature, dlock knows `memory:` alone"),
+        Some(_) => Err(BankError::Store(
+            "this bank keeps its accounts in memory: or on redis:// only".into(),
+        )),
     }
 }
 

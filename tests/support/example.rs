@@ -19,6 +19,7 @@ pub(crate) fn example(name: &str) -> PathBuf {
         .arg(target);
     // The stores that this test knows.
     let stores = [
+        ("etcd", cfg!(feature = "etcd")),
         ("redis", cfg!(feature = "redis")),
         ("sqlite", cfg!(feature = "sqlite")),
         ("tls", cfg!(feature = "tls")),

@@ -20,6 +20,9 @@ use crate::token::FencingToken;
 mod clock;
 #[cfg(feature = "etcd")]
 pub mod etcd;
+/// The client of the etcd store, for programs that keep other things there too.
+#[cfg(feature = "etcd")]
+pub use etcd_client;
 #[cfg(any(feature = "etcd", feature = "redis"))]
 mod hosts;
 mod losses;
