@@ -287,7 +287,7 @@ impl LockManager {
             check_fenced(&capabilities).map_err(unsupported)?;
         }
         let ttl = options.ttl.unwrap_or(self.ttl());
-        check_ttl(ttl, capabilities.min_ttl, store)?;
+        check_ttl(ttl, &capabilities)?;
         for (setting, limit) in [
             ("max_hold", options.max_hold),
             ("min_hold", options.min_hold),
@@ -322,12 +322,17 @@ pub(crate) fn check_fenced(capabilities: &Capabilities) -> Result<(), String> {
 }
 
 /// Refuses a ttl that a store cannot keep.
-pub(crate) fn check_ttl(ttl: Duration, least: Duration, store: &str) -> Result<(), LockError> {
-    let least = least.max(MIN_TTL);
+pub(crate) fn check_ttl(ttl: Duration, capabilities: &Capabilities) -> Result<(), LockError> {
+    let store = capabilities.name;
+    let least = capabilities.min_ttl.max(MIN_TTL);
     if ttl < least {
+        let rounds = match capabilities.ttl_step {
+            Duration::ZERO => String::new(),
+            step => format!(", and rounds up to whole steps of {step:?}"),
+        };
         return Err(LockError::config(
             "ttl",
-            format!("{ttl:?} is too short; the {store} store needs at least {least:?}"),
+            format!("{ttl:?} is too short; the {store} store needs at least {least:?}{rounds}"),
         ));
     }
     if ttl > LONGEST {
@@ -347,9 +352,11 @@ mod tests {
     fn no_store_goes_below_what_the_attribute_allows() {
         let shorter = MIN_TTL - Duration::from_millis(1);
         for least in [Duration::ZERO, MIN_TTL] {
-            let error = check_ttl(shorter, least, "any").expect_err("too short");
+            let mut store = Capabilities::new("any");
+            store.min_ttl = least;
+            let error = check_ttl(shorter, &store).expect_err("too short");
             assert!(error.to_string().contains("10ms"), "{error}");
-            assert!(check_ttl(MIN_TTL, least, "any").is_ok());
+            assert!(check_ttl(MIN_TTL, &store).is_ok());
         }
     }
 }

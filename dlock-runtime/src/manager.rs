@@ -99,7 +99,7 @@ impl LockManager {
         let capabilities = backend.capabilities();
         // From here on, dropping it stops the backend.
         let leases = Arc::new(Leases::new(backend, executor));
-        crate::acquire::check_ttl(settings.ttl, capabilities.min_ttl, name)?;
+        crate::acquire::check_ttl(settings.ttl, &capabilities)?;
         if settings.fenced {
             crate::acquire::check_fenced(&capabilities).map_err(|reason| {
                 LockError::Unsupported {

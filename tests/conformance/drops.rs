@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dlock::{LockError, LockKey, LockManager};
 
-use super::{Store, nothing_left, process, queued, waiters};
+use super::{Store, nothing_left, process, queued};
 use crate::support::polls::{Polled, drop_at_poll};
 use crate::support::wait::{HANG, until, within};
 
@@ -63,9 +63,9 @@ pub(crate) async fn dropped_at_every_poll_of_a_held_lock<S: Store>(store: &mut S
             let manager = new_or_kept(store, kept).await;
             match drop_at_poll(lock_and_yield(&manager, "key"), polls, WAIT).await {
                 Polled::Done(answer) => panic!("a held lock was had: {answer:?}"),
-                Polled::Dropped => queued(&holder, "key", 0).await,
+                Polled::Dropped => queued(store, &holder, "key", 0).await,
                 Polled::Waiting => {
-                    queued(&holder, "key", 0).await;
+                    queued(store, &holder, "key", 0).await;
                     break;
                 }
             }
@@ -100,7 +100,7 @@ pub(crate) async fn dropped_at_every_poll_as_the_lock_comes_free<S: Store>(store
             let release = async {
                 // A waiter of the holder's own process waits in that process.
                 if kept.is_none_or(|kept| !std::ptr::eq(kept, &holder)) {
-                    let there = async || is_over.get() || waiters(&holder, "key").await == 1;
+                    let there = async || is_over.get() || store.waiters(&holder, "key").await == 1;
                     until("the waiter waits", there, |&there| there).await;
                 }
                 guard.release().await.expect("the release");
@@ -127,13 +127,13 @@ pub(crate) async fn a_dropped_waiter_does_not_hold_up_the_next<S: Store>(store: 
         waiting.push(tokio::spawn(async move {
             lock_and_yield(&manager, "key").await
         }));
-        queued(&holder, "key", number + 1).await;
+        queued(store, &holder, "key", number + 1).await;
     }
     // The first, one in the middle, and the last.
     for number in [5, 2, 0] {
         waiting.remove(number).abort();
     }
-    queued(&holder, "key", 3).await;
+    queued(store, &holder, "key", 3).await;
     guard.release().await.expect("the release");
     for waiter in waiting {
         within(HANG, waiter)
@@ -154,7 +154,7 @@ pub(crate) async fn dropped_at_every_poll_of_several_keys<S: Store>(store: &mut 
         let all = lock_and_yield(&other, ["a", "b", "c"]);
         let ended = drop_at_poll(all, polls, WAIT).await;
         // `a` was had, `b` is held by somebody else, `c` was never reached.
-        queued(&holder, "b", 0).await;
+        queued(store, &holder, "b", 0).await;
         for key in ["a", "c"] {
             within(HANG, lock_and_yield(&holder, key))
                 .await

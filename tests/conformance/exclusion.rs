@@ -106,7 +106,7 @@ pub(crate) async fn a_reader_waits_for_the_writer_that_holds<S: Store>(store: &m
         let reader = reader.clone();
         async move { reader.lock("key").read().acquire().await }
     });
-    queued(&writer, "key", 1).await;
+    queued(store, &writer, "key", 1).await;
     guard.release().await.expect("the release");
     let answer = within(HANG, waiting).await.expect("no panic");
     drop(answer.expect("the read lock"));
@@ -135,7 +135,7 @@ pub(crate) async fn a_writer_waits_for_every_reader<S: Store>(store: &mut S) {
         .expect("a read lock");
     let writer = managers[2].clone();
     let waiting = tokio::spawn(async move { writer.lock("key").acquire().await });
-    queued(&managers[0], "key", 1).await;
+    queued(store, &managers[0], "key", 1).await;
 
     first.release().await.expect("the release");
     // One reader is still inside.

@@ -11,7 +11,7 @@ use dlock::{LockError, LockRequest, current, distributed_lock};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::{Store, free, is_had, process};
+use super::{Store, connect, free, is_had, process};
 use crate::support::wait::{HANG, within};
 
 pub(crate) async fn a_lease_is_renewed<S: Store>(store: &mut S) {
@@ -138,7 +138,7 @@ pub(crate) async fn a_lease_taken_away_shows_in_the_guard<S: Store>(store: &mut 
     free(&manager, "key").await;
 }
 
-#[distributed_lock(key = "key", ttl = "1s", on_lost = "continue")]
+#[distributed_lock(key = "key", on_lost = "continue")]
 async fn carry_on(
     runs: oneshot::Sender<()>,
     lost: oneshot::Receiver<()>,
@@ -154,7 +154,7 @@ async fn carry_on(
 }
 
 pub(crate) async fn on_lost_continue_lets_the_body_go_on<S: Store>(store: &mut S) {
-    let manager = process(store).await;
+    let manager = connect(store.config().ttl(store.short_ttl())).await;
     let (runs, running) = oneshot::channel();
     let (tell, told) = oneshot::channel();
     let body = tokio::spawn(async move { manager.scope(carry_on(runs, told)).await });

@@ -38,6 +38,16 @@ pub(crate) trait Store: Sized {
         Duration::from_millis(900)
     }
 
+    /// How many requests wait for `key`. A store that does not count them has
+    /// some other way to see it.
+    async fn waiters(&self, manager: &LockManager, key: &str) -> usize {
+        manager
+            .inspect(key)
+            .await
+            .expect("inspect")
+            .map_or(0, |lock| lock.waiters)
+    }
+
     /// Ends every lease on `key` behind the holder's back, as an operator
     /// could.
     async fn take_away(&self, key: &str);
@@ -81,21 +91,12 @@ pub(crate) async fn connect(config: Config) -> LockManager {
         .expect("a connection to the test's own store")
 }
 
-/// How many requests wait in the store's queue for `key`.
-async fn waiters(manager: &LockManager, key: &str) -> usize {
-    manager
-        .inspect(key)
-        .await
-        .expect("inspect")
-        .map_or(0, |lock| lock.waiters)
-}
-
-/// Waits until `count` requests wait in the store's queue for `key`.
-async fn queued(manager: &LockManager, key: &str, count: usize) {
+/// Waits until `count` requests wait for `key`.
+async fn queued<S: Store>(store: &S, manager: &LockManager, key: &str, count: usize) {
     let what = format!("{count} requests wait for `{key}`");
     until(
         &what,
-        async || waiters(manager, key).await,
+        async || store.waiters(manager, key).await,
         |&waiting| waiting == count,
     )
     .await;

@@ -100,7 +100,7 @@ pub(crate) async fn a_store_that_comes_back_serves_again<S: Store>(store: &mut S
             let other = other.clone();
             async move { other.lock("key").run(async {}).await }
         });
-        queued(&manager, "key", 1).await;
+        queued(store, &manager, "key", 1).await;
         guard.release().await.expect("the release");
         within(HANG, waiting)
             .await
@@ -175,7 +175,7 @@ pub(crate) async fn a_waiter_does_not_hang_in_an_outage<S: Store>(store: &mut S)
         let other = other.clone();
         async move { other.lock("key").run(async {}).await }
     });
-    queued(&holder, "key", 1).await;
+    queued(store, &holder, "key", 1).await;
     store.set_outage(true).await;
     sleep(2 * REQUEST_TIMEOUT).await;
     store.set_outage(false).await;

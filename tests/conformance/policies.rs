@@ -135,7 +135,7 @@ pub(crate) async fn the_attribute_gives_up_as_it_is_told<S: Store>(store: &mut S
     assert!(!ran.load(Relaxed), "the body ran without the lock");
 
     // Who gave up leaves the queue in the background.
-    queued(&holder, "job", 0).await;
+    queued(store, &holder, "job", 0).await;
     guard.release().await.expect("the release");
     within(HANG, other.scope(try_job(&ran)))
         .await

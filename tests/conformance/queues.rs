@@ -51,7 +51,7 @@ pub(crate) async fn processes_are_served_in_order<S: Store>(store: &mut S) {
             manager.lock("key").run(body).await
         });
         // The next one comes when this one stands in the queue.
-        queued(&holder, "key", number + 1).await;
+        queued(store, &holder, "key", number + 1).await;
     }
     guard.release().await.expect("the release");
     let all = within(HANG, waiters.join_all()).await;
@@ -86,7 +86,7 @@ pub(crate) async fn tasks_of_one_process_are_served_in_order<S: Store>(store: &m
             .expect("the lock");
     };
     let release = async {
-        queued(&holder, "key", 1).await;
+        queued(store, &holder, "key", 1).await;
         guard.release().await.expect("the release");
     };
     within(HANG, async { tokio::join!(serve, release) }).await;
@@ -133,9 +133,9 @@ pub(crate) async fn strict_order_hands_nothing_over<S: Store>(store: &mut S) {
         Box::pin(manager.lock("key").run(body))
     };
     let mut first = wait(&here, "first here");
-    drive_until(&mut first, queued(&holder, "key", 1)).await;
+    drive_until(&mut first, queued(store, &holder, "key", 1)).await;
     let mut second = wait(&there, "there");
-    drive_until(&mut second, queued(&holder, "key", 2)).await;
+    drive_until(&mut second, queued(store, &holder, "key", 2)).await;
     let mut third = wait(&here, "second here");
     poll_once(&mut third).await;
 

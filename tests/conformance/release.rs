@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dlock::{LockError, LockManager, distributed_lock};
 use tokio::sync::oneshot;
 
-use super::{Store, free, is_had, nothing_left, process, waiters};
+use super::{Store, free, is_had, nothing_left, process};
 use crate::support::wait::{HANG, until, within};
 
 #[distributed_lock(key = "key")]
@@ -277,7 +277,7 @@ pub(crate) async fn nothing_is_left_behind<S: Store>(store: &mut S) {
         std::mem::forget(request.acquire().await.expect("the lock"));
         let waiting = tokio::spawn(other.lock(&key).ttl(ttl).acquire());
         // On a busy machine the lease may have run out first.
-        let queued = async || waiting.is_finished() || waiters(&manager, &key).await == 1;
+        let queued = async || waiting.is_finished() || store.waiters(&manager, &key).await == 1;
         until("it waits", queued, |&queued| queued).await;
         waiting.abort();
     }

@@ -48,10 +48,10 @@ pub(crate) async fn all_or_none<S: Store>(store: &mut S) {
         let manager = manager.clone();
         async move { manager.lock(["a", "b"]).acquire().await }
     });
-    queued(&other, "b", 1).await;
+    queued(store, &other, "b", 1).await;
     waiting.abort();
     free(&other, "a").await;
-    queued(&other, "b", 0).await;
+    queued(store, &other, "b", 0).await;
     guard.release().await.expect("the release");
     nothing_left(&other).await;
 }

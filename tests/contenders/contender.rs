@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use dlock::{Config, FencingToken, LockError, current, distributed_lock};
 
-use super::TTL;
 use crate::support::resource::{Section, report};
 use crate::support::worker::setting;
 
@@ -29,12 +28,19 @@ impl From<LockError> for Failure {
 struct Contender {
     name: String,
     resource: SocketAddr,
+    /// Whether its grants have tokens.
+    tokens: bool,
 }
 
 /// Adds one, at a resource that offers only read and write.
 async fn add_one(contender: &Contender) -> Result<(), Failure> {
     let token = current().map_or(FencingToken::NONE, |held| held.token());
-    let Contender { name, resource } = contender;
+    let Contender {
+        name,
+        resource,
+        tokens,
+    } = contender;
+    assert_eq!(token > FencingToken::NONE, *tokens, "{token}");
     let lost = |_| Failure::Outdated;
     let section = Section::enter(*resource, name, token.into())
         .await
@@ -51,13 +57,13 @@ async fn add_one(contender: &Contender) -> Result<(), Failure> {
     Ok(())
 }
 
-#[distributed_lock(key = "counter", ttl = "1500ms")]
+#[distributed_lock(key = "counter")]
 async fn add_one_or_stop(contender: &Contender) -> Result<(), Failure> {
     add_one(contender).await
 }
 
 /// A body that goes on after the loss of its lease, and so comes late.
-#[distributed_lock(key = "counter", ttl = "1500ms", on_lost = "continue")]
+#[distributed_lock(key = "counter", on_lost = "continue")]
 async fn add_one_stubbornly(contender: &Contender) -> Result<(), Failure> {
     add_one(contender).await
 }
@@ -67,10 +73,13 @@ pub(crate) fn play(role: &str) {
     let contender = Contender {
         name: setting("NAME"),
         resource: setting("RESOURCE").parse().expect("an address"),
+        tokens: setting("TOKENS") == "yes",
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let config = Config::from_url(&setting("URL")).expect("a valid URL");
+        let ttl = setting("TTL").parse().expect("a number");
+        let config = config.ttl(Duration::from_millis(ttl));
         dlock::init(config).await.expect("a connection");
         match role {
             "contend" => contend(contender).await,
@@ -120,11 +129,7 @@ async fn contend(contender: Contender) {
 
 /// Takes the lock and keeps it.
 async fn hold(contender: &Contender) {
-    let _guard = dlock::lock("counter")
-        .ttl(TTL)
-        .acquire()
-        .await
-        .expect("the lock");
+    let _guard = dlock::lock("counter").acquire().await.expect("the lock");
     report(contender.resource, &contender.name, "holds")
         .await
         .expect("the resource");

@@ -8,6 +8,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use dlock::backend::TokenTier;
 use dlock::{Config, LockError, LockManager};
 
 use crate::conformance::Store;
@@ -18,14 +19,15 @@ use crate::support::worker::Worker;
 
 pub(crate) mod contender;
 
-/// Short enough that a dead holder's lock comes free within the test.
-pub(crate) const TTL: Duration = Duration::from_millis(1_500);
-
 /// Rounds of a worker that ends when it is told to, or dies.
 pub(crate) const ENDLESS: usize = usize::MAX;
 
 /// A store that several processes can share.
 pub(crate) trait Shared: Store {
+    /// Whether its grants have fencing tokens. The resource counts the grants of
+    /// those that have none.
+    const TOKENS: bool = true;
+
     /// Leads the other processes to it.
     fn url(&self) -> String;
 
@@ -33,6 +35,11 @@ pub(crate) trait Shared: Store {
     /// for as long as it is. Only a store without a server has such moments.
     async fn is_stuck(&self) -> bool {
         false
+    }
+
+    /// Short enough that a dead holder's lock comes free within the test.
+    fn ttl() -> Duration {
+        Duration::from_millis(1_500)
     }
 }
 
@@ -74,6 +81,8 @@ impl<S: Shared> Scene<S> {
                 ("ROUNDS", &rounds.to_string()),
                 ("STOP", self.stop_sign().to_str().expect("a path of text")),
                 ("STUBBORN", if stubborn { "yes" } else { "no" }),
+                ("TTL", &S::ttl().as_millis().to_string()),
+                ("TOKENS", if S::TOKENS { "yes" } else { "no" }),
             ],
         )
     }
@@ -95,7 +104,15 @@ impl<S: Shared> Scene<S> {
 
     pub(crate) async fn judge(&self) -> LockManager {
         let config = Config::from_url(&self.store.url()).expect("a valid URL");
-        LockManager::connect(config).await.expect("a connection")
+        let judge = LockManager::connect(config).await.expect("a connection");
+        assert_eq!(judge.capabilities().tokens > TokenTier::None, S::TOKENS);
+        judge
+    }
+
+    /// Waits until so many processes wait for the lock.
+    async fn waiting(&self, judge: &LockManager, count: usize) {
+        let waiters = async || self.store.waiters(judge, "counter").await;
+        until("they wait", waiters, |&waiting| waiting == count).await;
     }
 
     /// Waits until `worker` is in its critical section, where its read is not
@@ -152,18 +169,7 @@ pub(crate) async fn a_killed_holder_frees_its_lock<S: Shared>() {
         .map(|name| scene.worker("contend", name, 2, 20, false))
         .into();
     let judge = scene.judge().await;
-    until(
-        "both others wait",
-        async || {
-            judge
-                .inspect("counter")
-                .await
-                .expect("inspect")
-                .map_or(0, |lock| lock.waiters)
-        },
-        |&waiting| waiting == 2,
-    )
-    .await;
+    scene.waiting(&judge, 2).await;
     victim.kill();
     scene.resource.suspended("victim");
     all_end_well(&mut workers).await;
@@ -184,24 +190,10 @@ pub(crate) async fn a_killed_waiter_delays_the_rest_for_a_bounded_time<S: Shared
     let scene = Scene::<S>::set().await;
     let judge = scene.judge().await;
     let guard = judge.lock("counter").acquire().await.expect("the lock");
-    let waiting = async |count: usize| {
-        until(
-            "the workers wait",
-            async || {
-                judge
-                    .inspect("counter")
-                    .await
-                    .expect("inspect")
-                    .map_or(0, |lock| lock.waiters)
-            },
-            |&waiting| waiting == count,
-        )
-        .await;
-    };
     let mut victim = scene.worker("contend", "victim", 2, 5, false);
-    waiting(1).await;
+    scene.waiting(&judge, 1).await;
     let mut workers = vec![scene.worker("contend", "a", 2, 5, false)];
-    waiting(2).await;
+    scene.waiting(&judge, 2).await;
     victim.kill();
     scene.resource.suspended("victim");
     guard.release().await.expect("the release");
@@ -244,6 +236,9 @@ pub(crate) async fn a_paused_holder_stops_when_it_comes_back<S: Shared>() {
 
 /// The same with a body that goes on regardless: its late write is refused.
 pub(crate) async fn a_paused_holder_that_writes_late_is_refused<S: Shared>() {
+    if !S::TOKENS {
+        return;
+    }
     let scene = Scene::<S>::set().await;
     scene.resource.hold_back("victim");
     let victim = scene.worker("contend", "victim", 1, 3, true);
@@ -317,7 +312,7 @@ pub(crate) async fn another_processs_lock_is_busy_until_it_dies<S: Shared>() {
     let reports = async || scene.resource.history().reports_of("holder").len();
     until("it holds", reports, |&reports| reports == 1).await;
     // Renewed from over there.
-    tokio::time::sleep(2 * TTL).await;
+    tokio::time::sleep(2 * S::ttl()).await;
     let busy = judge.lock("counter").try_acquire().await;
     assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
     holder.kill();

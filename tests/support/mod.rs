@@ -15,6 +15,7 @@ pub(crate) mod dir;
 pub(crate) mod documented;
 pub(crate) mod etcd;
 pub(crate) mod log;
+pub(crate) mod memcached;
 pub(crate) mod nodes;
 pub(crate) mod polls;
 pub(crate) mod port;

@@ -32,6 +32,7 @@ impl Deadline {
     }
 
     /// Not in any program's life.
+    #[allow(dead_code, reason = "not every store waits for so long")]
     pub(super) fn never() -> Self {
         Self::after(Duration::MAX)
     }

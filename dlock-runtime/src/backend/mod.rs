@@ -16,16 +16,20 @@ use crate::error::Source;
 use crate::key::MAX_KEY_BYTES;
 use crate::token::FencingToken;
 
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "memcached", feature = "redis"))]
 mod clock;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 /// The client of the etcd store, for programs that keep other things there too.
 #[cfg(feature = "etcd")]
 pub use etcd_client;
+#[cfg(any(feature = "memcached", feature = "redis"))]
+mod ghost;
 #[cfg(any(feature = "etcd", feature = "redis"))]
 mod hosts;
 mod losses;
+#[cfg(feature = "memcached")]
+pub mod memcached;
 pub mod memory;
 mod progress;
 #[cfg(feature = "redis")]
@@ -126,6 +130,9 @@ pub struct Capabilities {
     pub read_write: bool,
     /// The shortest lease it can keep; [`MIN_TTL`] if that is longer.
     pub min_ttl: Duration,
+    /// A lease is rounded up to a multiple of this in the store, which so keeps
+    /// the lock of a dead holder a little longer. Zero if it is not.
+    pub ttl_step: Duration,
     /// The longest key it takes, in bytes, with the namespace.
     pub max_key_bytes: usize,
     /// The store is this process's memory: it needs no thread, and keeps
@@ -145,6 +152,7 @@ impl Capabilities {
             strict_with: "",
             read_write: false,
             min_ttl: MIN_TTL,
+            ttl_step: Duration::ZERO,
             max_key_bytes: MAX_KEY_BYTES,
             local: false,
         }

@@ -13,6 +13,8 @@ pub(crate) enum StoreUrl {
     Memory,
     #[cfg(feature = "etcd")]
     Etcd(Box<crate::backend::etcd::Etcd>),
+    #[cfg(feature = "memcached")]
+    Memcached(Box<crate::backend::memcached::Memcached>),
     #[cfg(feature = "redis")]
     Redis(Box<crate::backend::redis::Redis>),
     #[cfg(feature = "redis")]
@@ -31,6 +33,7 @@ const SCHEMES: &[(&str, &str)] = &[
     ("rediss+sentinel", "redis"),
     ("redis+redlock", "redis"),
     ("rediss+redlock", "redis"),
+    ("memcached", "memcached"),
     ("sqlite", "sqlite"),
 ];
 
@@ -42,7 +45,6 @@ const LATER: &[&str] = &[
     "postgres",
     "postgresql",
     "mysql",
-    "memcached",
 ];
 
 impl StoreUrl {
@@ -57,9 +59,19 @@ impl StoreUrl {
             ));
         };
         let scheme = &*scheme.to_ascii_lowercase();
-        #[cfg(any(feature = "etcd", feature = "redis", feature = "sqlx"))]
+        #[cfg(any(
+            feature = "etcd",
+            feature = "memcached",
+            feature = "redis",
+            feature = "sqlx"
+        ))]
         let url = &*format!("{scheme}:{rest}");
-        #[cfg(any(feature = "etcd", feature = "redis", feature = "sqlx"))]
+        #[cfg(any(
+            feature = "etcd",
+            feature = "memcached",
+            feature = "redis",
+            feature = "sqlx"
+        ))]
         let invalid = |error: crate::backend::BackendError| LockError::Config {
             setting: setting.to_owned(),
             reason: error.to_string(),
@@ -75,6 +87,11 @@ impl StoreUrl {
             "etcd" | "etcds" => {
                 let store = crate::backend::etcd::Etcd::from_url(url);
                 Ok(Self::Etcd(Box::new(store.map_err(invalid)?)))
+            }
+            #[cfg(feature = "memcached")]
+            "memcached" => {
+                let store = crate::backend::memcached::Memcached::from_url(url);
+                Ok(Self::Memcached(Box::new(store.map_err(invalid)?)))
             }
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => {
@@ -140,7 +157,12 @@ fn is_host(text: &str) -> bool {
 impl StoreUrl {
     /// The store behind the URL, not yet connected.
     #[cfg_attr(
-        not(any(feature = "etcd", feature = "redis", feature = "sqlx")),
+        not(any(
+            feature = "etcd",
+            feature = "memcached",
+            feature = "redis",
+            feature = "sqlx"
+        )),
         expect(unused_variables)
     )]
     pub(crate) fn backend(self, request_timeout: Duration) -> Arc<dyn Backend> {
@@ -148,6 +170,8 @@ impl StoreUrl {
             Self::Memory => Arc::new(crate::backend::memory::Memory::new()),
             #[cfg(feature = "etcd")]
             Self::Etcd(store) => Arc::new(store.request_timeout(request_timeout)),
+            #[cfg(feature = "memcached")]
+            Self::Memcached(store) => Arc::new(store.request_timeout(request_timeout)),
             #[cfg(feature = "redis")]
             Self::Redis(store) => Arc::new(store.request_timeout(request_timeout)),
             #[cfg(feature = "redis")]
@@ -164,6 +188,8 @@ impl fmt::Debug for StoreUrl {
             Self::Memory => f.write_str("memory:"),
             #[cfg(feature = "etcd")]
             Self::Etcd(store) => fmt::Debug::fmt(store, f),
+            #[cfg(feature = "memcached")]
+            Self::Memcached(store) => fmt::Debug::fmt(store, f),
             #[cfg(feature = "redis")]
             Self::Redis(store) => fmt::Debug::fmt(store, f),
             #[cfg(feature = "redis")]

@@ -34,7 +34,8 @@ impl Section {
             worker: worker.to_owned(),
             token,
         };
-        Ok(section.ask("enter").await?.map(|_| section))
+        let entered = section.ask("enter").await?;
+        Ok(entered.map(|token| Self { token, ..section }))
     }
 
     pub(crate) async fn read(&mut self) -> io::Result<Answer> {

@@ -77,7 +77,16 @@ impl History {
         });
     }
 
+    /// The number that it is to show from now on: the token, or for a grant
+    /// without one (0), the next.
     pub(super) fn enter(&mut self, worker: &str, token: u64) -> Answer {
+        let token = match token {
+            0 => match self.count_in(worker) {
+                Some(number) => number,
+                None => return self.refuse(worker, token, "enter"),
+            },
+            token => token,
+        };
         // Each grant has a token of its own, so not even an equal one will do.
         if token <= self.newest {
             return self.refuse(worker, token, "enter");
@@ -102,7 +111,17 @@ impl History {
             worker: worker.to_owned(),
             token,
         });
-        Ok(self.value)
+        Ok(token)
+    }
+
+    /// The number of the next grant, if it has no token. Nothing but the time
+    /// tells those who come late then: one that was stopped before and comes
+    /// while somebody is inside is refused, and one that is inside is overtaken.
+    fn count_in(&mut self, worker: &str) -> Option<u64> {
+        let suspects = &self.suspects;
+        self.open.retain(|open| !suspects.contains(&open.worker));
+        let late = suspects.contains(worker) && !self.open.is_empty();
+        (!late).then_some(self.newest + 1)
     }
 
     pub(super) fn read(&mut self, worker: &str, token: u64) -> Answer {
@@ -275,6 +294,33 @@ mod tests {
         history.enter("b", 128).expect("a newer token");
         history.resumed("a");
         history.write("a", 64, 1).expect_err("an older token");
+        history.check();
+    }
+
+    #[test]
+    fn an_overlap_without_tokens_is_seen() {
+        let mut history = History::default();
+        let number = history.enter("a", 0).expect("a number");
+        history.leave("a", number).expect("its turn");
+        let number = history.enter("a", 0).expect("a number");
+        assert_eq!((number, violation(&history)), (2, "none"));
+        history.enter("b", 0).expect("a number");
+        assert!(violation(&history).contains("came in while a"));
+    }
+
+    #[test]
+    fn a_stopped_process_without_tokens_may_come_late() {
+        let mut history = History::default();
+        let late = history.enter("a", 0).expect("a number");
+        history.suspended("a");
+        let number = history.enter("b", 0).expect("a number");
+        history.resumed("a");
+        history.write("a", late, 1).expect_err("an older number");
+        history.enter("a", 0).expect_err("b is inside");
+        history.leave("b", number).expect("its turn");
+        // It cannot be told that this is late.
+        history.enter("a", 0).expect("a number");
+        history.enter("b", 0).expect("a number");
         history.check();
     }
 

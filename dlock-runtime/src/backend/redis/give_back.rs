@@ -22,6 +22,7 @@ use super::core::Shared;
 use super::errors::{Remedy, remedy};
 use super::scripts::Form;
 use super::waiters::Waiters;
+use crate::backend::ghost::Ghost;
 use crate::backend::{BackendErrorKind, Owner, Request};
 use crate::under_way::Counted;
 
@@ -141,45 +142,6 @@ impl GiveBack {
                 () = leaving.granted() => {}
                 () = stopping.cancelled(), if !stopping.is_cancelled() => {}
             }
-        }
-    }
-}
-
-/// A command that may be run yet.
-struct Ghost {
-    /// It is certain that there is none.
-    none: bool,
-    /// What it locks it has locked until then, if it was run in time.
-    ends: Deadline,
-    /// The server has answered a release since.
-    answered: bool,
-}
-
-impl Ghost {
-    fn sent(at: Option<Instant>, dropped_at: Instant, ttl: Duration) -> Self {
-        Self {
-            none: at.is_none(),
-            ends: Deadline::from(at.unwrap_or(dropped_at), ttl),
-            answered: false,
-        }
-    }
-
-    /// Whether a release that was answered just now was the last that is needed.
-    fn is_gone(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.answered, true);
-        self.none || (before && self.has_ended())
-    }
-
-    fn has_ended(&self) -> bool {
-        self.ends.has_passed()
-    }
-
-    /// So much later than now, but no later than its end if that is ahead.
-    fn before_its_end(&self, pause: Duration) -> Deadline {
-        if self.has_ended() {
-            Deadline::after(pause)
-        } else {
-            self.ends.within(pause)
         }
     }
 }

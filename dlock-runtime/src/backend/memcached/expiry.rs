@@ -1,0 +1,79 @@
+//! How long the server keeps a lease.
+//!
+//! Its clock has whole seconds, is read once a second, and a lease ends with
+//! the second in which it would: one of `n` seconds lasts for more than `n - 1`
+//! ([issue 307](https://github.com/memcached/memcached/issues/307)), and where
+//! a tick comes so late that the clock skips a second, for more than `n - 2`.
+//! So two seconds are added: the server must not let the next one in before the
+//! holder has stopped believing in its lease.
+
+use std::time::Duration;
+
+use crate::backend::{BackendError, BackendErrorKind};
+
+/// What is added to a lease.
+const SLACK: u64 = 2;
+
+/// The server takes a number above 30 days for a date, long past.
+const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600 - SLACK);
+
+/// A time that the server can keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Expiry(u64);
+
+impl Expiry {
+    /// An error if the server cannot keep a lease for so long.
+    pub(super) fn of(ttl: Duration) -> Result<Self, BackendError> {
+        if ttl > LONGEST {
+            return Err(BackendError::new(
+                BackendErrorKind::Config,
+                format!(
+                    "a lease of {ttl:?} is too long for memcached, which keeps nothing for more \
+                     than 30 days; give a shorter ttl (or min_hold)"
+                ),
+            ));
+        }
+        let begun = u64::from(ttl.subsec_nanos() > 0);
+        Ok(Self(ttl.as_secs() + begun + SLACK))
+    }
+
+    /// As the server is told.
+    pub(super) fn seconds(self) -> u64 {
+        self.0
+    }
+
+    /// The longest that an item lasts which was stored with it.
+    pub(super) fn at_most(self) -> Duration {
+        Duration::from_secs(self.0)
+    }
+}
+
+/// How long the lease of an item lasts of which the server says that it has
+/// this many seconds left. `None`: for ever.
+pub(super) fn lease_left(seconds: i64) -> Option<Duration> {
+    let seconds = u64::try_from(seconds).ok()?;
+    Some(Duration::from_secs(seconds.saturating_sub(SLACK)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_rounded_up() {
+        let seconds = |ttl| Expiry::of(ttl).expect("a ttl").seconds();
+        assert_eq!(seconds(Duration::from_secs(3)), 5);
+        assert_eq!(seconds(Duration::from_millis(3_001)), 6);
+        assert_eq!(seconds(Duration::from_nanos(1)), 3);
+        assert_eq!(seconds(LONGEST), 2_592_000);
+        assert!(Expiry::of(LONGEST + Duration::from_nanos(1)).is_err());
+        assert!(Expiry::of(Duration::MAX).is_err());
+    }
+
+    #[test]
+    fn what_is_left_is_shown_without_what_was_added() {
+        assert_eq!(lease_left(32), Some(Duration::from_secs(30)));
+        assert_eq!(lease_left(1), Some(Duration::ZERO));
+        assert_eq!(lease_left(-1), None);
+    }
+}

@@ -1,0 +1,67 @@
+//! Looking at locks.
+
+use std::sync::Arc;
+
+use percent_encoding::percent_decode;
+
+use super::connection::Item;
+use super::core::Core;
+use super::expiry::lease_left;
+use super::names;
+use super::watch::READ_AT_ONCE;
+use crate::backend::{BackendError, HolderInfo, LockInfo, Mode};
+
+impl Core {
+    pub(super) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
+        let items = self.read([names::lock(key)].into()).await?;
+        Ok(items.into_iter().find_map(info))
+    }
+
+    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
+        let mut call = self.call()?;
+        let all = call.ask(|mut connection| async move {
+            let names = connection.all_names().await;
+            (connection, names)
+        });
+        let all = all.await?.value.into_iter();
+        let wanted = names::lock(prefix);
+        let mut found: Vec<Vec<u8>> = all
+            .map(|name| percent_decode(&name).collect())
+            .filter(|name: &Vec<u8>| name.starts_with(&wanted))
+            .collect();
+        // An item that is moved within the server meanwhile may show twice.
+        found.sort_unstable();
+        found.dedup();
+        let mut locks = Vec::with_capacity(found.len());
+        for names in found.chunks(READ_AT_ONCE) {
+            let items = self.read(names.into()).await?;
+            locks.extend(items.into_iter().filter_map(info));
+        }
+        Ok(locks)
+    }
+
+    async fn read(&self, names: Arc<[Vec<u8>]>) -> Result<Vec<Item>, BackendError> {
+        let mut call = self.call()?;
+        let read = call.ask(|mut connection| {
+            let names = Arc::clone(&names);
+            async move {
+                let read = connection.read(&names).await;
+                (connection, read)
+            }
+        });
+        Ok(read.await?.value)
+    }
+}
+
+fn info(item: Item) -> Option<LockInfo> {
+    let owner = String::from_utf8_lossy(&item.value).into_owned();
+    let holder = HolderInfo::new(owner, lease_left(item.seconds_left));
+    // Nobody but the waiters themselves knows of them.
+    let waiters = 0;
+    Some(LockInfo::new(
+        names::key(&item.name)?,
+        Mode::Write,
+        vec![holder],
+        waiters,
+    ))
+}

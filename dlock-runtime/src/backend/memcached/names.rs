@@ -1,0 +1,61 @@
+//! What is in the server, and under which names.
+//!
+//! | item | value |
+//! |---|---|
+//! | `dlock:<key>` | the owner of the lock; it expires with the lease |
+//! | `dlock-server` | a number that no other start of a server has |
+//!
+//! A key of memcached is any bytes but blanks and control characters, 250 at
+//! most. Keys of dlock have no control characters. A blank stands there as the
+//! byte `FF`, which is in no text of UTF-8: so no key gets longer, and no two
+//! share a name.
+
+use crate::backend::Owner;
+
+/// The item that tells one start of the server from another.
+pub(super) const SERVER: &str = "dlock-server";
+
+const PREFIX: &[u8] = b"dlock:";
+const BLANK: u8 = 0xff;
+
+/// What memcached takes, less the prefix.
+pub(super) const MAX_KEY_BYTES: usize = 250 - PREFIX.len();
+
+/// The name of a lock's item.
+pub(super) fn lock(key: &str) -> Vec<u8> {
+    let blanks = key.bytes().map(|byte| match byte {
+        b' ' => BLANK,
+        other => other,
+    });
+    PREFIX.iter().copied().chain(blanks).collect()
+}
+
+/// The key of a lock's item, if it is one.
+pub(super) fn key(name: &[u8]) -> Option<String> {
+    let blanks = name.strip_prefix(PREFIX)?.iter().map(|byte| match byte {
+        &BLANK => b' ',
+        other => *other,
+    });
+    String::from_utf8(blanks.collect()).ok()
+}
+
+/// The value of a lock's item.
+pub(super) fn owner(owner: Owner) -> String {
+    owner.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_has_a_name_of_its_own() {
+        for text in ["stock:42", "a key", " ", "ключ/鍵", "%20", "\u{a0}"] {
+            let name = lock(text);
+            assert!(name.iter().all(|byte| *byte > b' '), "{name:?}");
+            assert_eq!(name.len(), text.len() + 6);
+            assert_eq!(key(&name).as_deref(), Some(text));
+        }
+        assert_eq!(key(SERVER.as_bytes()), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! What a store URL says.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::backend::{BackendError, BackendErrorKind};
+
+const DEFAULT_PORT: u16 = 11211;
+const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where the server is.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    host: String,
+    port: u16,
+    pub(super) request_timeout: Duration,
+}
+
+impl Settings {
+    /// Reads `memcached://host[:port]`.
+    pub(super) fn from_url(url: &str) -> Result<Self, BackendError> {
+        let rest = url.strip_prefix("memcached://").ok_or_else(|| {
+            invalid(
+                "not a URL of the form memcached://host[:port]; write for example \
+                 memcached://127.0.0.1:11211",
+            )
+        })?;
+        // What it means may be secret: it is not repeated.
+        if rest.contains('@') {
+            return Err(invalid(
+                "it holds a user or password, and the client has no login; let the network keep \
+                 others out",
+            ));
+        }
+        let address = rest.strip_suffix('/').unwrap_or(rest);
+        if address.contains(['/', '?', '#']) {
+            return Err(invalid("nothing may stand behind the host and port"));
+        }
+        if address.contains(',') {
+            return Err(invalid(
+                "it names several servers; the locks are on one: two that do not know of each \
+                 other would both give the same lock",
+            ));
+        }
+        if address.contains(['[', ']']) {
+            return Err(invalid(
+                "the client reaches servers by IPv4 only; write a name or an IPv4 address",
+            ));
+        }
+        let (host, port) = match address.split_once(':') {
+            None => (address, DEFAULT_PORT),
+            Some((host, port)) => {
+                let port = port.parse().ok().filter(|port| *port > 0);
+                let wrong = || invalid("behind the colon comes a port, a number up to 65535");
+                (host, port.ok_or_else(wrong)?)
+            }
+        };
+        let of_a_host = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        if host.is_empty() || !host.chars().all(of_a_host) {
+            return Err(invalid(
+                "it names no host; write for example memcached://127.0.0.1:11211",
+            ));
+        }
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+            request_timeout: DEFAULT_REQUEST_TIMEOUT,
+        })
+    }
+
+    /// As the client wants it.
+    pub(super) fn dsn(&self) -> String {
+        format!("tcp://{}", self.address())
+    }
+
+    /// As it is shown.
+    pub(super) fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// How long one answer may take. When none has come, there is time left to
+    /// ask over a new connection.
+    pub(super) fn patience(&self) -> Duration {
+        self.request_timeout.mul_f64(0.4)
+    }
+}
+
+/// As it is named in messages.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memcached at {}", self.address())
+    }
+}
+
+/// The URL itself is not shown: somebody may have written a password into it.
+fn invalid(reason: &str) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Config,
+        format!("invalid memcached URL: {reason}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_read() {
+        for (url, address) in [
+            ("memcached://cache", "cache:11211"),
+            ("memcached://cache.shop.example:7/", "cache.shop.example:7"),
+            ("memcached://10.0.0.1", "10.0.0.1:11211"),
+        ] {
+            let settings = Settings::from_url(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(settings.to_string(), format!("memcached at {address}"));
+            assert_eq!(settings.dsn(), format!("tcp://{address}"));
+        }
+    }
+
+    #[test]
+    fn what_it_cannot_read_it_refuses_without_showing_it() {
+        for (url, says) in [
+            ("memcached:", "not a URL"),
+            ("memcached:hunter2", "not a URL"),
+            ("memcached://", "no host"),
+            ("memcached://:11211", "no host"),
+            ("memcached://hunter2 x", "no host"),
+            ("memcached://user:hunter2@cache", "no login"),
+            ("memcached://one,two", "several servers"),
+            ("memcached://one:1,two:2", "several servers"),
+            ("memcached://[::1]:11211", "IPv4"),
+            ("memcached://cache/hunter2", "nothing may stand behind"),
+            ("memcached://cache?hunter2", "nothing may stand behind"),
+            ("memcached://cache#hunter2", "nothing may stand behind"),
+            ("memcached://cache:hunter2", "a port"),
+            ("memcached://cache:0", "a port"),
+            ("memcached://cache:65536", "a port"),
+            ("memcached://cache:", "a port"),
+        ] {
+            let error = Settings::from_url(url).expect_err(url);
+            assert_eq!(error.kind(), BackendErrorKind::Config);
+            let message = error.to_string();
+            assert!(message.contains(says), "{url}: {message}");
+            assert!(!message.contains("hunter2"), "{url}: {message}");
+        }
+    }
+}

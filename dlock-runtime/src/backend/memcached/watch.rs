@@ -1,0 +1,237 @@
+//! Waiting for locks that are held: one look for all waiters of a key, and one
+//! round trip for all keys that are due.
+//!
+//! memcached tells nobody that an item is gone, so this looks: soon after a
+//! waiter has come or the lock has changed hands, and then less and less often,
+//! up to four times a second. The pauses are drawn at random, so that processes
+//! which wait for the same lock do not look at the same time.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::core::Shared;
+use super::{errors, names};
+use crate::backend::BackendError;
+use crate::backend::clock::Backoff;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LAST_PAUSE: Duration = Duration::from_millis(250);
+
+/// So many items are asked for in one round trip.
+pub(super) const READ_AT_ONCE: usize = 256;
+
+/// The locks that this process waits for.
+#[derive(Default)]
+pub(super) struct Watch {
+    table: Mutex<Table>,
+    /// Somebody has come who waits for a lock that nobody waited for.
+    more: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    waited_for: HashMap<Arc<str>, Waited>,
+    /// Nobody looks any more.
+    closed: bool,
+}
+
+struct Waited {
+    waiters: Vec<Waiter>,
+    backoff: Backoff,
+    /// When it was last looked at, and when it will be.
+    looked: Instant,
+    next: Instant,
+    /// Who held it then.
+    holder: Option<Vec<u8>>,
+}
+
+type Waiter = oneshot::Sender<Result<(), BackendError>>;
+
+impl Watch {
+    /// Waits until nobody holds the lock, or did a moment ago. An error if the
+    /// server is not heard of for the request timeout.
+    pub(super) async fn free(&self, key: &Arc<str>) -> Result<(), BackendError> {
+        let (tell, told) = oneshot::channel();
+        let mut waiting = Waiting {
+            watch: self,
+            key,
+            told,
+        };
+        let first = {
+            let mut table = self.table();
+            if table.closed {
+                return Err(errors::stopped());
+            }
+            let entry = table.waited_for.entry(Arc::clone(key));
+            let waited = entry.or_insert_with(Waited::from_now);
+            waited.waiters.push(tell);
+            waited.waiters.len() == 1
+        };
+        if first {
+            self.more.notify_one();
+        }
+        // Nobody takes it out without a word but the end of the backend.
+        let told = (&mut waiting.told).await;
+        told.unwrap_or_else(|_| Err(errors::stopped()))
+    }
+
+    /// The keys to look at now, or when to come back.
+    fn due(&self) -> Result<Vec<Arc<str>>, Option<Instant>> {
+        let now = Instant::now();
+        let waited_for = &self.table().waited_for;
+        let soonest = waited_for.values().map(|waited| waited.next).min();
+        match soonest {
+            Some(soonest) if soonest <= now => {}
+            later => return Err(later),
+        }
+        // Those that are due soon come along: that saves a round trip.
+        let soon = waited_for
+            .iter()
+            .filter(|(_, waited)| waited.next <= now + (waited.next - waited.looked) / 4);
+        Ok(soon.map(|(key, _)| Arc::clone(key)).collect())
+    }
+
+    /// Takes note of who holds a lock; nobody: all who wait for it are woken.
+    fn seen(&self, key: &str, holder: Option<Vec<u8>>) {
+        let waited_for = &mut self.table().waited_for;
+        match holder {
+            None => {
+                if let Some(waited) = waited_for.remove(key) {
+                    waited.tell(&Ok(()));
+                }
+            }
+            Some(holder) => {
+                if let Some(waited) = waited_for.get_mut(key) {
+                    waited.held_by(holder);
+                }
+            }
+        }
+    }
+
+    /// The server was not heard of.
+    fn failed(&self, error: BackendError) {
+        let waited_for = std::mem::take(&mut self.table().waited_for);
+        let error = Err(error);
+        for waited in waited_for.into_values() {
+            waited.tell(&error);
+        }
+    }
+
+    /// Those who wait hear that there is nothing to wait for.
+    fn close(&self) {
+        let mut table = self.table();
+        table.closed = true;
+        table.waited_for.clear();
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waited {
+    fn from_now() -> Self {
+        let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+        let looked = Instant::now();
+        Self {
+            waiters: Vec::with_capacity(1),
+            next: looked + backoff.pause(),
+            backoff,
+            looked,
+            holder: None,
+        }
+    }
+
+    fn held_by(&mut self, holder: Vec<u8>) {
+        let before = self.holder.replace(holder);
+        if before.is_some() && before != self.holder {
+            // It goes from hand to hand: it may soon be free again.
+            self.backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+        }
+        self.looked = Instant::now();
+        self.next = self.looked + self.backoff.pause();
+    }
+
+    fn tell(self, what: &Result<(), BackendError>) {
+        for waiter in self.waiters {
+            // Who has gone meanwhile need not know.
+            let _ = waiter.send(what.clone());
+        }
+    }
+}
+
+/// A waiter. Dropped, it is waited for no more.
+struct Waiting<'a> {
+    watch: &'a Watch,
+    key: &'a Arc<str>,
+    told: oneshot::Receiver<Result<(), BackendError>>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.told.close();
+        let waited_for = &mut self.watch.table().waited_for;
+        if let Some(waited) = waited_for.get_mut(self.key) {
+            waited.waiters.retain(|waiter| !waiter.is_closed());
+            if waited.waiters.is_empty() {
+                waited_for.remove(self.key);
+            }
+        }
+    }
+}
+
+/// Looks at the locks that are waited for, whenever one of them is due.
+pub(super) async fn keep_watch(shared: Arc<Shared>, stopping: CancellationToken) {
+    let look = async {
+        loop {
+            match shared.watch.due() {
+                Ok(keys) => look_at(&shared, &keys).await,
+                Err(Some(next)) => {
+                    tokio::select! {
+                        () = shared.watch.more.notified() => {}
+                        () = tokio::time::sleep_until(next.into()) => {}
+                    }
+                }
+                Err(None) => shared.watch.more.notified().await,
+            }
+        }
+    };
+    tokio::select! {
+        () = look => {}
+        () = stopping.cancelled() => {}
+    }
+    shared.watch.close();
+}
+
+async fn look_at(shared: &Shared, keys: &[Arc<str>]) {
+    for keys in keys.chunks(READ_AT_ONCE) {
+        let names: Arc<[Vec<u8>]> = keys.iter().map(|key| names::lock(key)).collect();
+        let mut call = shared.own_call();
+        let read = call.ask(|mut connection| {
+            let names = Arc::clone(&names);
+            async move {
+                let read = connection.read(&names).await;
+                (connection, read)
+            }
+        });
+        match read.await {
+            Ok(items) => {
+                let mut free: HashSet<&str> = keys.iter().map(|key| &**key).collect();
+                for item in items.value {
+                    if let Some(key) = names::key(&item.name) {
+                        free.remove(&*key);
+                        shared.watch.seen(&key, Some(item.value));
+                    }
+                }
+                for key in free {
+                    shared.watch.seen(key, None);
+                }
+            }
+            Err(error) => return shared.watch.failed(error),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The memcached store: the conformance suite on a real server, and what only a
+//! cache can do wrong.
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+#[path = "../contenders/mod.rs"]
+mod contenders;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use dlock::{Config, LockManager};
+
+use conformance::{Store, conformance};
+use contenders::{Shared, contenders};
+use support::memcached::{Log, MemcachedServer, memcached_url};
+use support::proxy::Proxy;
+
+/// A server of the test's own, reached through a proxy that can fail.
+struct MemcachedStore {
+    server: MemcachedServer,
+    log: Log,
+    proxy: Proxy,
+}
+
+/// What memcached keeps is whole seconds, and the shortest lease three.
+const TTL: Duration = Duration::from_secs(3);
+
+impl Store for MemcachedStore {
+    async fn start() -> Self {
+        let server = MemcachedServer::start().await;
+        Self {
+            log: server.log(),
+            proxy: Proxy::to(server.port()),
+            server,
+        }
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    fn short_ttl(&self) -> Duration {
+        TTL
+    }
+
+    async fn waiters(&self, _manager: &LockManager, key: &str) -> usize {
+        self.log.waiters(&lock_name(key))
+    }
+
+    async fn take_away(&self, key: &str) {
+        assert!(self.server.delete(&lock_name(key)), "nobody held `{key}`");
+    }
+
+    async fn set_outage(&self, outage: bool) {
+        self.proxy.refuse(outage);
+    }
+
+    /// It keeps nothing.
+    async fn restart(&mut self) -> bool {
+        false
+    }
+
+    async fn records(&self) -> Option<usize> {
+        Some(self.server.items().len())
+    }
+}
+
+impl Shared for MemcachedStore {
+    const TOKENS: bool = false;
+
+    fn url(&self) -> String {
+        memcached_url(self.proxy.port())
+    }
+
+    fn ttl() -> Duration {
+        TTL
+    }
+}
+
+/// Where a lock is in memcached.
+fn lock_name(key: &str) -> String {
+    format!("dlock:{key}")
+}
+
+conformance!(crate::MemcachedStore);
+contenders!(crate::MemcachedStore);
