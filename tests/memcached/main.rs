@@ -8,6 +8,12 @@ mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod bad_input;
+mod cost;
+mod ghosts;
+mod harness;
+mod losses;
+
 use std::time::Duration;
 
 use dlock::{Config, LockManager};

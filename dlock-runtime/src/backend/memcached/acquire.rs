@@ -1,18 +1,19 @@
 //! Taking a lock: an `add` of an item whose value is the owner.
 //!
 //! To wait is to look, now and then, whether the item is there, and to `add`
-//! when it is not. An `add` whose answer was lost may be sent again, as an item
-//! that is there and has this owner's value was stored by either of them.
+//! when it is not. An `add` whose answer was lost may be sent again: if an item
+//! is there then, it is this owner's or not, and an extension tells.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::call::Call;
-use super::connection::{Added, Owned, Version};
+use super::connection::{Added, Changed, Owned, Version};
 use super::core::Core;
 use super::expiry::Expiry;
 use super::give_back::GiveBack;
 use super::lanes::UnderWay;
 use super::names;
+use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, BackendErrorKind, Grant, Mode, Request};
 use crate::token::FencingToken;
 
@@ -30,11 +31,13 @@ impl Core {
             if let Some(grant) = acquisition.take().await? {
                 return Ok(grant);
             }
-            self.shared.watch.free(&request.key).await?;
-            acquisition.call.restart();
+            acquisition.wait().await?;
         }
     }
 }
+
+/// How long is waited for a lock that a late command of our own may have taken.
+const LATE: Duration = Duration::from_millis(500);
 
 /// A request on its way to a grant. Dropped before that, it gives back what it
 /// may have left at the server.
@@ -86,11 +89,10 @@ impl<'a> Acquisition<'a> {
             match added {
                 Ok(Added::Taken(version)) => return Ok(Some(self.granted(version, sent_at))),
                 Ok(Added::Held) => {
-                    if let Some(first) = self.unanswered
-                        && let Some(version) = Box::pin(self.read()).await?
+                    if self.unanswered.is_some()
+                        && let Some(grant) = Box::pin(self.claim()).await?
                     {
-                        // Which of them it was cannot be told.
-                        return Ok(Some(self.granted(version, first)));
+                        return Ok(Some(grant));
                     }
                     self.request.is_held_by_somebody();
                     return Ok(None);
@@ -105,17 +107,36 @@ impl<'a> Acquisition<'a> {
         }
     }
 
-    /// The item, if it is ours.
-    async fn read(&mut self) -> Result<Option<Version>, BackendError> {
-        let lock = self.lock.clone();
-        let read = self.call.ask(|mut connection| {
+    /// Makes a whole lease of what an `add` without an answer has taken.
+    async fn claim(&mut self) -> Result<Option<Grant>, BackendError> {
+        let (lock, expiry) = (self.lock.clone(), self.expiry);
+        let extend = self.call.ask(|mut connection| {
             let lock = lock.clone();
             async move {
-                let read = connection.read_own(&lock).await;
-                (connection, read)
+                let extended = connection.extend(&lock, expiry, None).await;
+                (connection, extended)
             }
         });
-        Ok(read.await?.value)
+        let extended = extend.await?;
+        Ok(match extended.value {
+            Changed::Done(version) => Some(self.granted(version, extended.sent_at)),
+            Changed::NotOurs => None,
+        })
+    }
+
+    /// Waits until there is cause to ask again.
+    async fn wait(&mut self) -> Result<(), BackendError> {
+        let shared = &self.core.shared;
+        let free = shared.watch.free(&self.request.key);
+        if self.unanswered.is_none() {
+            free.await?;
+        } else {
+            // To those who look, it is held like any other.
+            let waited = shared.lanes.clock.bound(Deadline::after(LATE), free).await;
+            waited.unwrap_or(Ok(()))?;
+        }
+        self.call.restart();
+        Ok(())
     }
 
     fn granted(&mut self, version: Version, sent_at: Instant) -> Grant {

@@ -164,15 +164,6 @@ impl Connection {
         }
     }
 
-    /// The item as it is now, if it is this owner's.
-    pub(super) async fn read_own(&mut self, lock: &Owned) -> Result<Option<Version>, Failure> {
-        let cas = self.ours(lock, None).await?;
-        Ok(cas.map(|cas| Version {
-            start: self.start,
-            cas,
-        }))
-    }
-
     /// The number of the owner's item: the one that is known, or else the one
     /// that it has.
     async fn ours(

@@ -132,6 +132,18 @@ pub(super) fn silent(at: &Settings, after: Duration) -> BackendError {
     ))
 }
 
+/// Something that dlock did not write stands where a lock belongs.
+pub(super) fn foreign(at: &Settings, name: &[u8]) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Config,
+        format!(
+            "{at}: the item `{}` holds a value that dlock did not write; remove it, or keep \
+             dlock's keys apart with another namespace",
+            String::from_utf8_lossy(name)
+        ),
+    )
+}
+
 /// No operation follows the stop of a backend.
 pub(super) fn stopped() -> BackendError {
     BackendError::unavailable("the memcached backend has stopped")

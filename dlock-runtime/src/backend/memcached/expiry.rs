@@ -28,8 +28,8 @@ impl Expiry {
             return Err(BackendError::new(
                 BackendErrorKind::Config,
                 format!(
-                    "a lease of {ttl:?} is too long for memcached, which keeps nothing for more \
-                     than 30 days; give a shorter ttl (or min_hold)"
+                    "a ttl of {ttl:?} is too long for memcached, which keeps nothing for more than \
+                     30 days; give a shorter one (or a shorter min_hold)"
                 ),
             ));
         }

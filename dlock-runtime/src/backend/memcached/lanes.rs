@@ -156,11 +156,14 @@ impl Lane {
     }
 
     async fn next_ticket(self: &Arc<Self>, deadline: Deadline) -> Result<Ticket, Failure> {
-        let permit = Arc::clone(&self.permits).acquire_owned();
-        let permit = self.clock.bound(deadline, permit).await;
-        let permit = permit
-            .map_err(|_| Failure::Silent)?
-            .map_err(|_| Failure::Stopped)?;
+        // By the manager's timers: until there is a connection it is not known
+        // whether this runtime has any.
+        let permit = tokio::select! {
+            biased;
+            permit = Arc::clone(&self.permits).acquire_owned() => permit,
+            () = self.clock.sleep(deadline) => return Err(Failure::Silent),
+        };
+        let permit = permit.map_err(|_| Failure::Stopped)?;
         let idle = lock(&self.idle).pop();
         let connection = match idle {
             Some(connection) => connection,
@@ -173,8 +176,8 @@ impl Lane {
         })
     }
 
-    /// In a task of the runtime: one that was built without I/O answers with a
-    /// panic, which must not be its caller's.
+    /// In a task of the runtime: one that was built without I/O or timers answers
+    /// with a panic, which must not be its caller's.
     async fn open(self: &Arc<Self>, deadline: Deadline) -> Result<Connection, Failure> {
         let lane = Arc::clone(self);
         let opening = self.runtime.spawn(async move {

@@ -44,6 +44,13 @@ pub(super) fn owner(owner: Owner) -> String {
     owner.to_string()
 }
 
+/// Whether a value may be an owner, and not another program's.
+pub(super) fn is_owner(value: &[u8]) -> bool {
+    let hex = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
+    let mut halves = value.splitn(2, |byte| *byte == b'.');
+    halves.next().is_some_and(hex) && halves.next().is_some_and(hex)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +64,13 @@ mod tests {
             assert_eq!(key(&name).as_deref(), Some(text));
         }
         assert_eq!(key(SERVER.as_bytes()), None);
+    }
+
+    #[test]
+    fn owners_are_told_from_other_values() {
+        assert!(is_owner(owner(Owner::unique()).as_bytes()));
+        for value in ["", ".", "1", "1.", ".1", "hello", "1.2.3", "1.x"] {
+            assert!(!is_owner(value.as_bytes()), "{value}");
+        }
     }
 }

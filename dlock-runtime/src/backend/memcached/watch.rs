@@ -112,6 +112,13 @@ impl Watch {
         }
     }
 
+    /// What stands there was not written by dlock, and may stand there for ever.
+    fn is_foreign(&self, key: &str, error: BackendError) {
+        if let Some(waited) = self.table().waited_for.remove(key) {
+            waited.tell(&Err(error));
+        }
+    }
+
     /// The server was not heard of.
     fn failed(&self, error: BackendError) {
         let waited_for = std::mem::take(&mut self.table().waited_for);
@@ -222,9 +229,15 @@ async fn look_at(shared: &Shared, keys: &[Arc<str>]) {
             Ok(items) => {
                 let mut free: HashSet<&str> = keys.iter().map(|key| &**key).collect();
                 for item in items.value {
-                    if let Some(key) = names::key(&item.name) {
-                        free.remove(&*key);
+                    let Some(key) = names::key(&item.name) else {
+                        continue;
+                    };
+                    free.remove(&*key);
+                    if names::is_owner(&item.value) {
                         shared.watch.seen(&key, Some(item.value));
+                    } else {
+                        let foreign = errors::foreign(&shared.lanes.settings, &item.name);
+                        shared.watch.is_foreign(&key, foreign);
                     }
                 }
                 for key in free {

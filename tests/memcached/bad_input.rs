@@ -1,0 +1,193 @@
+//! What is wrong from the start, or cannot be had of a cache: an error that says
+//! which setting or key it is, and what to do.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::Duration;
+
+use dlock::{Config, LockError, LockManager};
+
+use crate::harness::{config, connect, had, is_busy};
+use crate::lock_name;
+use crate::support::memcached::{MemcachedServer, memcached_url};
+use crate::support::port::free_port;
+use crate::support::wait::{HANG, within};
+
+async fn refusal(url: &str) -> LockError {
+    let config = match Config::from_url(url) {
+        Ok(config) => config.request_timeout(Duration::from_millis(500)),
+        Err(error) => return error,
+    };
+    within(HANG, LockManager::connect(config))
+        .await
+        .expect_err("a URL that cannot work")
+}
+
+fn says(error: &LockError, words: &[&str]) {
+    let message = error.to_string();
+    for word in words {
+        assert!(
+            message.contains(word),
+            "{word:?} is missing from: {message}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_url_names_the_setting() {
+    for (url, word) in [
+        ("memcached:", "not a URL"),
+        ("memcached://", "no host"),
+        ("memcached://user:hunter2@cache", "no login"),
+        ("memcached://one,two", "several servers"),
+        ("memcached://[::1]", "IPv4"),
+        ("memcached://cache/0", "behind the host"),
+    ] {
+        let error = refusal(url).await;
+        assert!(
+            matches!(error, LockError::Config { .. }),
+            "{url}: {error:?}"
+        );
+        says(&error, &["store URL", word]);
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_ttl_below_three_seconds_says_how_it_is_kept() {
+    let server = MemcachedServer::start().await;
+    let manager = connect(&server.url()).await;
+    for ttl in [Duration::from_millis(2_999), Duration::from_millis(10)] {
+        let short = manager.lock("key").ttl(ttl).acquire().await;
+        let configured = LockManager::connect(config(&server.url()).ttl(ttl)).await;
+        for error in [short.map(drop), configured.map(drop)] {
+            let error = error.expect_err("too short a ttl");
+            assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+            says(&error, &["ttl", "memcached", "3s", "rounds up", "1s"]);
+        }
+    }
+}
+
+/// A number above 30 days is a date to memcached, and long past.
+#[tokio::test]
+async fn a_lease_of_over_thirty_days_is_refused() {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let server = MemcachedServer::start().await;
+    let manager = connect(&server.url()).await;
+    let long = manager.lock("key").ttl(30 * DAY).try_acquire().await;
+    let error = long.map(drop).expect_err("too long a ttl");
+    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    says(&error, &["ttl", "30 days", "shorter"]);
+    let longest = manager.lock("key").ttl(29 * DAY).try_acquire().await;
+    let guard = longest.expect("a free lock");
+    is_busy(connect(&server.url()).await.lock("key").try_acquire().await);
+    guard.release().await.expect("the release");
+}
+
+#[tokio::test]
+async fn what_a_cache_cannot_do_is_unsupported() {
+    let server = MemcachedServer::start().await;
+    let manager = connect(&server.url()).await;
+    let capabilities = manager.capabilities();
+    assert!(!capabilities.fair && !capabilities.read_write);
+    let read = manager.lock("key").read();
+    for (refused, word) in [
+        (read.clone().acquire().await.map(drop), "read locks"),
+        (read.clone().try_acquire().await.map(drop), "read locks"),
+        (read.run(async {}).await, "read locks"),
+        (
+            manager.lock("key").fenced(true).acquire().await.map(drop),
+            "`fenced`",
+        ),
+        (
+            LockManager::connect(config(&server.url()).fenced(true))
+                .await
+                .map(drop),
+            "`fenced`",
+        ),
+    ] {
+        let error = refused.expect_err("what a cache cannot do");
+        assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+        says(&error, &[word, "memcached"]);
+    }
+}
+
+/// Nobody is there, somebody says nothing, and somebody speaks otherwise.
+#[tokio::test]
+async fn a_server_that_is_none_is_unavailable() {
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let ports = [&silent, &other].map(|listener| listener.local_addr().expect("its port").port());
+    std::thread::spawn(move || {
+        for stream in other.incoming() {
+            let _ = stream.and_then(|mut stream| stream.write_all(b"220 mail.example ESMTP\r\n"));
+        }
+    });
+    for port in [free_port(), ports[0], ports[1]] {
+        let error = refusal(&memcached_url(port)).await;
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        says(&error, &["memcached at 127.0.0.1:", &port.to_string()]);
+    }
+}
+
+/// Without numbers there is no telling whose an item is.
+#[tokio::test]
+async fn a_server_without_cas_is_refused() {
+    let server = MemcachedServer::start_with(&["-C"]).await;
+    let error = refusal(&server.url()).await;
+    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    says(&error, &["-C", "disable-cas"]);
+}
+
+#[tokio::test]
+async fn a_server_that_lists_nothing_says_so() {
+    let server = MemcachedServer::start_with(&["-X"]).await;
+    let manager = connect(&server.url()).await;
+    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let error = manager
+        .list("")
+        .await
+        .expect_err("a server that lists nothing");
+    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+    says(&error, &["-X", "inspect"]);
+    assert!(manager.inspect("key").await.expect("inspect").is_some());
+    guard.release().await.expect("the release");
+}
+
+/// Another program's value where the lock belongs is never overwritten.
+#[tokio::test]
+async fn a_foreign_value_is_left_alone() {
+    let server = MemcachedServer::start().await;
+    let manager = connect(&server.url()).await;
+    let name = lock_name("key");
+    server.ask(&format!("set {name} 0 0 5\r\nhello"), &["STORED"]);
+    is_busy(manager.lock("key").try_acquire().await);
+    let error = within(HANG, manager.lock("key").acquire())
+        .await
+        .expect_err("a foreign value");
+    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    says(&error, &[&name, "dlock did not write"]);
+    let kept = server.ask(&format!("get {name}"), &["END"]);
+    assert_eq!(kept[1], "hello");
+    server.delete(&name);
+    had(&manager, "key").await;
+}
+
+#[test]
+fn a_runtime_without_io_is_told() {
+    let lasting = tokio::runtime::Runtime::new().expect("a runtime");
+    let (server, manager) = lasting.block_on(async {
+        let server = MemcachedServer::start().await;
+        let manager = connect(&server.url()).await;
+        (server, manager)
+    });
+    let bare = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    let error = bare.block_on(manager.lock("key").try_acquire());
+    let error = error.map(drop).expect_err("a runtime without I/O");
+    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+    says(&error, &["enable_all"]);
+    lasting.block_on(had(&manager, "key"));
+    drop(server);
+}

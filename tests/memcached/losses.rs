@@ -1,0 +1,213 @@
+//! A cache forgets: what becomes of locks then.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use dlock::LockError;
+use tokio::time::Instant;
+
+use crate::harness::{config, connect, free, had, healed, holder, is_busy};
+use crate::support::alone::alone;
+use crate::support::log::Log;
+use crate::support::memcached::MemcachedServer;
+use crate::support::wait::{HANG, until, within};
+use crate::{TTL, lock_name};
+
+/// A server that restarts has no locks: who waits gets one, and who held it
+/// hears of that at its next renewal.
+#[tokio::test]
+async fn a_restart_frees_what_is_held() {
+    let mut server = MemcachedServer::start().await;
+    let (first, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = first
+        .lock("key")
+        .ttl(TTL)
+        .acquire()
+        .await
+        .expect("the lock");
+    let log = server.log();
+    let waiting = tokio::spawn(other.lock("key").acquire());
+    let waiters = async || log.waiters(&lock_name("key"));
+    until("it waits", waiters, |&waiting| waiting == 1).await;
+    drop(log);
+
+    server.restart().await;
+    let next = within(HANG, waiting).await.expect("no panic");
+    // An outage is told as one to who waits for the lock.
+    let next = match next {
+        Ok(next) => next,
+        Err(LockError::Unavailable { .. }) => {
+            healed(&other).await;
+            other.lock("key").acquire().await.expect("the lock")
+        }
+        Err(error) => panic!("{error:?}"),
+    };
+    within(HANG, guard.lost()).await;
+    let error = guard.release().await.expect_err("a lost lease");
+    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    assert!(next.is_held());
+    next.release().await.expect("the release");
+    free(&first, "key").await;
+}
+
+/// The server numbers its items from 1 after each start. The one who held the
+/// lock before knows the very number that the next one's item has now.
+#[tokio::test]
+async fn a_number_from_before_a_restart_touches_nobodys_lock() {
+    let mut server = MemcachedServer::start().await;
+    let before = connect(&server.url()).await;
+    // It is not renewed within the test: the release finds what is there.
+    let lost = before.lock("key").acquire().await.expect("the lock");
+    let renewed = before.lock("renewed").ttl(TTL).acquire().await;
+    let renewed = renewed.expect("the lock");
+    let numbers = |server: &MemcachedServer| {
+        ["key", "renewed"].map(|key| {
+            let answer = server.ask(&format!("gets {}", lock_name(key)), &["END"]);
+            answer[0].rsplit(' ').next().map(str::to_owned)
+        })
+    };
+    let known = numbers(&server);
+
+    server.restart().await;
+    let after = connect(&server.url()).await;
+    let next = after.lock("key").acquire().await.expect("the lock");
+    let other = after.lock("renewed").acquire().await.expect("the lock");
+    assert_eq!(numbers(&server), known, "the test shows nothing");
+
+    let owners = [holder(&after, "key").await, holder(&after, "renewed").await];
+    let _ = lost.release().await;
+    within(HANG, renewed.lost()).await;
+    let _ = renewed.release().await;
+    let now = [holder(&after, "key").await, holder(&after, "renewed").await];
+    assert_eq!(now, owners);
+    next.release().await.expect("its own lease");
+    other.release().await.expect("its own lease");
+}
+
+/// Fills the server: it throws out what nobody has looked at for longest.
+fn fill_until(server: &MemcachedServer, enough: impl Fn() -> bool) {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).expect("our own");
+    // As large as a lock, for the space is shared with those of the same size.
+    let mut number = 0;
+    while !enough() {
+        let mut sets = String::new();
+        for _ in 0..5_000 {
+            number += 1;
+            sets += &format!("set fill:{number:08} 0 0 18 noreply\r\n{number:018}\r\n");
+        }
+        sets += "version\r\n";
+        stream.write_all(sets.as_bytes()).expect("our own");
+        let answered = stream.read(&mut [0; 64]).expect("our own");
+        assert!(answered > 0 && number < 1_000_000, "nothing is thrown out");
+    }
+}
+
+/// Thrown out while it is held, a lock is free: the next one comes in, the one
+/// before hears of it at its renewal.
+#[tokio::test]
+async fn an_evicted_lock_is_lost() {
+    let server = MemcachedServer::start_with(&["-m", "2"]).await;
+    let (first, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = first.lock("key").ttl(TTL * 4).acquire().await;
+    let guard = guard.expect("the lock");
+    is_busy(other.lock("key").try_acquire().await);
+    fill_until(&server, || {
+        !server.items().contains(&"dlock%3Akey".to_owned())
+    });
+    let next = other
+        .lock("key")
+        .acquire()
+        .await
+        .expect("a lock that is free");
+    within(HANG, guard.lost()).await;
+    assert!(!guard.is_held() && next.is_held());
+    next.release().await.expect("the release");
+}
+
+/// A server that throws out what it has no room for may throw out a lock.
+#[test]
+fn a_server_that_evicts_is_warned_of() {
+    alone("losses::a_server_that_evicts_is_warned_of", &[], || {
+        let log = Log::capture();
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let server = MemcachedServer::start_with(&["-m", "2"]).await;
+            connect(&server.url()).await;
+            assert!(!log.text().contains("thrown out"), "{}", log.text());
+            fill_until(&server, || server.stat("evictions") > 0);
+            connect(&server.url()).await;
+            for word in ["WARN", "thrown out", "a server of its own"] {
+                assert!(log.text().contains(word), "{word}: {}", log.text());
+            }
+        });
+    });
+}
+
+/// What whole seconds and a clock that ticks once in a second take from a
+/// lease, the store gives: however the grant falls into the second.
+#[tokio::test]
+async fn no_lease_ends_early() {
+    const LEASES: usize = 20;
+    let server = MemcachedServer::start().await;
+    let manager = within(
+        HANG,
+        dlock::LockManager::connect(config(&server.url()).ttl(TTL)),
+    )
+    .await
+    .expect("a connection");
+    let mut sent = Vec::new();
+    for number in 0..LEASES {
+        let before = Instant::now();
+        let guard = manager.lock(format!("key:{number}")).renew(false);
+        std::mem::forget(guard.acquire().await.expect("the lock"));
+        sent.push(before);
+        tokio::time::sleep(Duration::from_millis(53)).await;
+    }
+    let judge = connect(&server.url()).await;
+    let mut left: Vec<usize> = (0..LEASES).collect();
+    while !left.is_empty() {
+        let mut ended = Vec::new();
+        for &number in &left {
+            let lock = judge
+                .inspect(format!("key:{number}"))
+                .await
+                .expect("inspect");
+            if lock.is_none() {
+                let lasted = sent[number].elapsed();
+                assert!(lasted >= TTL, "{number} lasted {lasted:?}");
+                assert!(lasted < TTL + HANG, "{number} lasted {lasted:?}");
+                ended.push(number);
+            }
+        }
+        left.retain(|number| !ended.contains(number));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    had(&judge, "key:0").await;
+}
+
+/// A server that stands still is an outage, and is used again afterwards.
+#[tokio::test]
+async fn a_server_that_stands_still_is_unavailable() {
+    let server = MemcachedServer::start().await;
+    let manager = connect(&server.url()).await;
+    had(&manager, "key").await;
+    server.pause();
+    for error in [
+        within(HANG, manager.lock("key").try_acquire())
+            .await
+            .map(drop),
+        within(HANG, manager.inspect("key")).await.map(drop),
+        within(HANG, manager.list("")).await.map(drop),
+    ] {
+        let error = error.expect_err("an outage");
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        assert!(
+            error.to_string().contains("memcached at 127.0.0.1:"),
+            "{error}"
+        );
+    }
+    server.resume();
+    healed(&manager).await;
+    free(&manager, "key").await;
+}
