@@ -312,6 +312,7 @@
 //!
 //! - `redis` (default): the `redis://` store.
 //! - `tls` (default): encrypted connections, `rediss://`, with rustls.
+//! - `memcached`: the `memcached://` store.
 //! - `axum`: an axum handler may return a [`LockError`], whose page says with
 //!   which status.
 //! - `metrics`: numbers on every lock, through the `metrics` facade.

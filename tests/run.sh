@@ -32,7 +32,7 @@ stop() {
 
 # What is needed, as `command:package`.
 needed=(cc:build-essential protoc:protobuf-compiler openssl:openssl redis-server:redis-server redis-cli:redis-tools
-  etcd:etcd-server etcdctl:etcd-client)
+  etcd:etcd-server etcdctl:etcd-client memcached:memcached)
 
 install_missing() {
   local pair missing=() root=()

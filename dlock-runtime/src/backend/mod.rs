@@ -370,7 +370,7 @@ pub struct LockInfo {
     /// Who holds it: one writer, or every reader.
     pub holders: Vec<HolderInfo>,
     /// How many requests wait in the store's queue. The tasks that wait inside
-    /// one process count as one request.
+    /// one process count as one request. 0 on a store without a queue.
     pub waiters: usize,
 }
 
