@@ -1,6 +1,6 @@
 //! A real `memcached` of the test's own.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::process::Stdio;
@@ -146,8 +146,21 @@ impl MemcachedServer {
         answer == ["DELETED"]
     }
 
-    /// The names of all items that have not expired, percent-encoded.
-    pub(crate) fn items(&self) -> Vec<String> {
+    /// The names of all items that have not expired, percent-encoded. One that
+    /// is moved within the server meanwhile may be passed over, so it looks
+    /// twice at least.
+    pub(crate) fn items(&self) -> BTreeSet<String> {
+        let mut found = self.walk();
+        loop {
+            let more = &found | &self.walk();
+            if more.len() == found.len() {
+                return found;
+            }
+            found = more;
+        }
+    }
+
+    fn walk(&self) -> BTreeSet<String> {
         let lines = loop {
             let lines = self.ask("lru_crawler metadump all", &["END", "BUSY"]);
             if lines.last().is_some_and(|last| last == "END") {

@@ -1,5 +1,6 @@
 //! Looking at locks.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use percent_encoding::percent_decode;
@@ -18,26 +19,41 @@ impl Core {
     }
 
     pub(super) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
-        let mut call = self.call()?;
-        let all = call.ask(|mut connection| async move {
-            let names = connection.all_names().await;
-            (connection, names)
-        });
-        let all = all.await?.value.into_iter();
-        let wanted = names::lock(prefix);
-        let mut found: Vec<Vec<u8>> = all
-            .map(|name| percent_decode(&name).collect())
-            .filter(|name: &Vec<u8>| name.starts_with(&wanted))
-            .collect();
-        // An item that is moved within the server meanwhile may show twice.
-        found.sort_unstable();
-        found.dedup();
+        let found = self.names_like(&names::lock(prefix)).await?;
+        let found: Vec<_> = found.into_iter().collect();
         let mut locks = Vec::with_capacity(found.len());
         for names in found.chunks(READ_AT_ONCE) {
             let items = self.read(names.into()).await?;
             locks.extend(items.into_iter().filter_map(info));
         }
         Ok(locks)
+    }
+
+    /// The server walks through one list of items after the other, and moves
+    /// items between them meanwhile: one may be passed over. So it walks again
+    /// until it finds no more.
+    async fn names_like(&self, prefix: &[u8]) -> Result<BTreeSet<Vec<u8>>, BackendError> {
+        const MOST_WALKS: usize = 5;
+        let mut found = BTreeSet::new();
+        for walk in 0..MOST_WALKS {
+            let before = found.len();
+            let all = self
+                .call()?
+                .ask(|mut connection| async move {
+                    let names = connection.all_names().await;
+                    (connection, names)
+                })
+                .await?;
+            let names = all
+                .value
+                .iter()
+                .map(|name| percent_decode(name).collect::<Vec<u8>>());
+            found.extend(names.filter(|name| name.starts_with(prefix)));
+            if walk > 0 && found.len() == before {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     async fn read(&self, names: Arc<[Vec<u8>]>) -> Result<Vec<Item>, BackendError> {
