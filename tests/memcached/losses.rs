@@ -112,9 +112,7 @@ async fn an_evicted_lock_is_lost() {
     let guard = first.lock("key").ttl(TTL * 4).acquire().await;
     let guard = guard.expect("the lock");
     is_busy(other.lock("key").try_acquire().await);
-    fill_until(&server, || {
-        !server.items().contains("dlock%3Akey")
-    });
+    fill_until(&server, || !server.items().contains("dlock%3Akey"));
     let next = other
         .lock("key")
         .acquire()
