@@ -36,6 +36,8 @@ mod progress;
 pub mod redis;
 #[cfg(feature = "sqlx")]
 mod sql;
+#[cfg(feature = "postgres")]
+pub use self::sql::postgres;
 #[cfg(feature = "sqlite")]
 pub use self::sql::sqlite;
 /// The crate whose pools the SQL stores can be made from.

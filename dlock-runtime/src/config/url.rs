@@ -19,6 +19,8 @@ pub(crate) enum StoreUrl {
     Redis(Box<crate::backend::redis::Redis>),
     #[cfg(feature = "redis")]
     Redlock(Box<crate::backend::redis::Redlock>),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<crate::backend::postgres::Postgres>),
     #[cfg(feature = "sqlite")]
     Sqlite(Box<crate::backend::sqlite::Sqlite>),
 }
@@ -34,6 +36,8 @@ const SCHEMES: &[(&str, &str)] = &[
     ("redis+redlock", "redis"),
     ("rediss+redlock", "redis"),
     ("memcached", "memcached"),
+    ("postgres", "postgres"),
+    ("postgresql", "postgres"),
     ("sqlite", "sqlite"),
 ];
 
@@ -42,8 +46,6 @@ const LATER: &[&str] = &[
     "redis+cluster",
     "rediss+cluster",
     "zookeeper",
-    "postgres",
-    "postgresql",
     "mysql",
 ];
 
@@ -102,6 +104,11 @@ impl StoreUrl {
             "redis+redlock" | "rediss+redlock" => {
                 let store = crate::backend::redis::Redlock::from_url(url);
                 Ok(Self::Redlock(Box::new(store.map_err(invalid)?)))
+            }
+            #[cfg(feature = "postgres")]
+            "postgres" | "postgresql" => {
+                let store = crate::backend::postgres::Postgres::from_url(url);
+                Ok(Self::Postgres(Box::new(store.map_err(invalid)?)))
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => {
@@ -176,6 +183,8 @@ impl StoreUrl {
             Self::Redis(store) => Arc::new(store.request_timeout(request_timeout)),
             #[cfg(feature = "redis")]
             Self::Redlock(store) => Arc::new(store.request_timeout(request_timeout)),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => Arc::new(store.request_timeout(request_timeout)),
             #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => Arc::new(store.request_timeout(request_timeout)),
         }
@@ -194,6 +203,8 @@ impl fmt::Debug for StoreUrl {
             Self::Redis(store) => fmt::Debug::fmt(store, f),
             #[cfg(feature = "redis")]
             Self::Redlock(store) => fmt::Debug::fmt(store, f),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(store) => fmt::Debug::fmt(store, f),
             #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => fmt::Debug::fmt(store, f),
         }

@@ -40,7 +40,7 @@ impl Core {
         {
             return Ok(grant);
         }
-        let waiting = self.waiters.enter(&acquisition.owner);
+        let waiting = self.waiters.enter(&request.key, &acquisition.owner);
         loop {
             let asks = if self.is_known() {
                 Asks::Queue
@@ -89,7 +89,7 @@ impl<'a> Acquisition<'a> {
         let answer = self.run(script, &[Column::Int]).await?;
         Ok(answer
             .rows
-            .first()
+            .last()
             .map(|row| self.granted(row.int(0), answer.sent_at)))
     }
 

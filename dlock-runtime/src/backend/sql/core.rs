@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use super::driver::{Answer, Column, Driver};
 use super::script::{ALIVE, Args, Scripts};
 use super::waiters::Waiters;
 use super::watch::{self, BEAT, CLEAN, Pace};
-use crate::backend::{BackendError, BackendErrorKind, Owner};
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::under_way::UnderWay;
 
 /// A backend between its start and its stop.
@@ -29,6 +30,8 @@ pub(super) struct Core {
     pub(super) request_timeout: Duration,
     /// Where all of it runs.
     runtime: Handle,
+    /// Messages come through.
+    come: Arc<AtomicBool>,
     beat: Mutex<Beat>,
     /// A lock has been taken.
     use_: Notify,
@@ -50,17 +53,21 @@ impl Core {
     /// Starts the tasks, on the current runtime.
     pub(super) fn start(
         opened: Opened,
+        process: String,
         request_timeout: Duration,
     ) -> Result<Arc<Self>, BackendError> {
         let runtime = Handle::try_current().map_err(|_| outside_runtime())?;
+        let come = opened.news.as_ref().map(|news| Arc::clone(&news.come));
+        let come = come.unwrap_or_default();
         let core = Arc::new(Self {
             driver: opened.driver,
-            scripts: Scripts::new(opened.dialect, CLEAN),
+            scripts: Scripts::new(opened.dialect, CLEAN, request_timeout),
             waiters: Waiters::default(),
-            process: Owner::unique().to_string(),
+            process,
             pace: opened.pace,
             request_timeout,
-            runtime,
+            runtime: runtime.clone(),
+            come,
             beat: Mutex::default(),
             use_: Notify::new(),
             unsettled: UnderWay::default(),
@@ -69,6 +76,10 @@ impl Core {
         });
         let tasks = [core.spawn(watch::keep_watch), core.spawn(watch::keep_clean)];
         core.tasks().extend(tasks);
+        if let Some(news) = opened.news {
+            let listening = runtime.spawn(watch::listen(Arc::clone(&core), news));
+            core.tasks().push(listening);
+        }
         Ok(core)
     }
 
@@ -134,7 +145,7 @@ impl Core {
 
     /// Messages tell the waiters when it is their turn.
     pub(super) fn hears(&self) -> bool {
-        self.driver.hears()
+        self.come.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_used(&self) {

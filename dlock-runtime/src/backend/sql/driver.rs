@@ -1,9 +1,12 @@
 //! What the protocol needs of a database.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use async_trait::async_trait;
+use tokio::sync::mpsc;
 
 use crate::backend::BackendError;
 
@@ -16,13 +19,27 @@ pub(super) trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Not to be dropped in between: it runs in tasks of the manager.
     async fn run(&self, script: &str, columns: &'static [Column]) -> Result<Answer, BackendError>;
 
-    /// Whether messages come. Where they do not, the waiters look often.
-    fn hears(&self) -> bool {
-        false
-    }
-
     /// Ends every connection.
     async fn close(&self);
+}
+
+/// The messages to the waiters of a process, from a database that sends any.
+pub(super) struct News {
+    pub(super) messages: mpsc::UnboundedReceiver<Message>,
+    /// Whether they come through at present.
+    pub(super) come: Arc<AtomicBool>,
+}
+
+/// What a waiter may be told.
+#[cfg_attr(
+    not(feature = "postgres"),
+    expect(dead_code, reason = "the others tell nothing")
+)]
+pub(super) enum Message {
+    /// The lock on this key has become free.
+    Free(String),
+    /// Messages may have been missed.
+    Missed,
 }
 
 /// What a script answers with.

@@ -19,9 +19,13 @@ mod driver;
 mod inspect;
 mod lease;
 mod pooled;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 mod script;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "postgres")]
+mod url;
 mod waiters;
 mod watch;
 
@@ -33,13 +37,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use self::core::Core;
-use self::driver::{Column, Driver};
+use self::driver::{Column, Driver, News};
 use self::pooled::Place;
 use self::script::Dialect;
 use self::watch::Pace;
 use super::{
-    Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released, Renewed,
-    Request, TokenTier,
+    Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Owner, Released,
+    Renewed, Request, TokenTier,
 };
 
 /// How long an operation waits for the database in all.
@@ -53,7 +57,7 @@ pub trait Database: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// Connects and checks that the tables are there.
     #[doc(hidden)]
-    async fn open(&self, request_timeout: Duration) -> Result<Opened, BackendError>;
+    async fn open(&self, process: &str, request_timeout: Duration) -> Result<Opened, BackendError>;
 }
 
 /// Whether the tables are those of this version.
@@ -87,6 +91,7 @@ pub struct Opened {
     driver: Arc<dyn Driver>,
     dialect: &'static Dialect,
     pace: Pace,
+    news: Option<News>,
 }
 
 impl fmt::Debug for Opened {
@@ -177,8 +182,10 @@ impl<D: Database> Backend for Sql<D> {
         if self.core.get().is_some() {
             return Err(twice());
         }
-        let opened = self.database.open(self.request_timeout).await?;
-        let core = Core::start(opened, self.request_timeout)?;
+        // This backend among all that share the database.
+        let process = Owner::unique().to_string();
+        let opened = self.database.open(&process, self.request_timeout).await?;
+        let core = Core::start(opened, process, self.request_timeout)?;
         self.core.set(core).map_err(|_| twice())
     }
 

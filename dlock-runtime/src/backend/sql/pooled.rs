@@ -27,6 +27,36 @@ pub(super) trait Flavour: sqlx::Database + fmt::Debug {
     /// What an error means.
     fn judge(place: &Place, error: sqlx::Error) -> Failure;
 
+    /// No connection was to be had.
+    fn unreachable(place: &Place) -> BackendError {
+        BackendError::unavailable(format!(
+            "{place} could not be reached within {:?}; check that it runs and that the URL names \
+             its host and port",
+            place.request_timeout
+        ))
+    }
+
+    /// A script was not answered in time.
+    fn silent(place: &Place) -> Failure;
+
+    /// Whether a connection is of no more use after an error.
+    fn is_over(_error: &sqlx::Error) -> bool {
+        false
+    }
+
+    /// Runs a script, no longer than until the deadline: `None` if it was not
+    /// answered by then. A database that is no server always answers.
+    fn run<'a>(
+        connection: &'a mut Self::Connection,
+        script: &'a str,
+        deadline: Instant,
+    ) -> impl Future<Output = Option<Result<Vec<Self::Row>, sqlx::Error>>> + Send + 'a {
+        async move {
+            let answer = Self::fetch(connection, script);
+            tokio::time::timeout_at(deadline.into(), answer).await.ok()
+        }
+    }
+
     /// Runs a script as one message.
     fn fetch<'a>(connection: &'a mut Self::Connection, script: &'a str) -> Rows<'a, Self>;
 
@@ -68,8 +98,21 @@ pub(super) use fetch_and_cell;
 pub(super) enum Failure {
     /// It was undone, and may be repeated: a deadlock, a database that is busy.
     Undone(BackendError),
+    /// Nobody knows whether it was run. It may be repeated too.
+    #[cfg(feature = "postgres")]
+    Broken(BackendError),
     /// It would fail again.
     Refused(BackendError),
+}
+
+impl Failure {
+    fn before_it_was_sent(self) -> Self {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Broken(error) => Self::Undone(error),
+            other => other,
+        }
+    }
 }
 
 /// A database as it is named in messages, where no password is.
@@ -126,7 +169,7 @@ impl<DB: Flavour> Driver for Pooled<DB> {
         let deadline = Instant::now() + self.place.request_timeout;
         let (next, longest) = DB::PAUSES;
         let mut backoff = Backoff { next, longest };
-        let repeated = false;
+        let mut repeated = false;
         loop {
             let failure = match self.attempt(script, columns, deadline).await {
                 Ok((sent_at, rows)) => {
@@ -138,6 +181,11 @@ impl<DB: Flavour> Driver for Pooled<DB> {
                 }
                 Err(Failure::Refused(error)) => return Err(error),
                 Err(Failure::Undone(error)) => error,
+                #[cfg(feature = "postgres")]
+                Err(Failure::Broken(error)) => {
+                    repeated = true;
+                    error
+                }
             };
             let pause = backoff.pause();
             if Instant::now() + pause >= deadline {
@@ -159,23 +207,29 @@ impl<DB: Flavour> Pooled<DB> {
         columns: &'static [Column],
         deadline: Instant,
     ) -> Result<(Instant, Vec<Row>), Failure> {
-        let judge = |error| DB::judge(&self.place, error);
-        let mut connection = self.pool.acquire().await.map_err(judge)?;
-        let sent_at = Instant::now();
-        let answer = DB::fetch(&mut connection, script);
-        match tokio::time::timeout_at(deadline.into(), answer).await {
-            Ok(Ok(rows)) => match read::<DB>(&rows, columns) {
-                Ok(rows) => Ok((sent_at, rows)),
-                Err(error) => Err(judge(error)),
-            },
-            Ok(Err(error)) => {
-                clear(connection, &error, deadline).await;
-                Err(judge(error))
+        let acquire = tokio::time::timeout_at(deadline.into(), self.pool.acquire());
+        let mut connection = match acquire.await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => {
+                return Err(Failure::Undone(DB::unreachable(&self.place)));
             }
-            Err(_) => {
+            // Whatever has happened, the script was not sent.
+            Ok(Err(error)) => return Err(DB::judge(&self.place, error).before_it_was_sent()),
+        };
+        let sent_at = Instant::now();
+        match DB::run(&mut connection, script, deadline).await {
+            Some(Ok(rows)) => match read::<DB>(&rows, columns) {
+                Ok(rows) => Ok((sent_at, rows)),
+                Err(error) => Err(DB::judge(&self.place, error)),
+            },
+            Some(Err(error)) => {
+                clear(connection, &error, deadline).await;
+                Err(DB::judge(&self.place, error))
+            }
+            None => {
                 // What it says from here on would answer another question.
                 connection.close_on_drop();
-                Err(judge(sqlx::Error::PoolTimedOut))
+                Err(DB::silent(&self.place))
             }
         }
     }
@@ -187,7 +241,7 @@ async fn clear<DB: Flavour>(
     error: &sqlx::Error,
     deadline: Instant,
 ) {
-    let works = matches!(error, sqlx::Error::Database(_)) && {
+    let works = matches!(error, sqlx::Error::Database(_)) && !DB::is_over(error) && {
         let rollback = DB::fetch(&mut connection, "ROLLBACK");
         let rolled_back = tokio::time::timeout_at(deadline.into(), rollback).await;
         // An error that the database answers with says that there was none.

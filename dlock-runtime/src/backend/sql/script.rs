@@ -31,6 +31,9 @@ pub(super) struct Dialect {
     /// Begins a short transaction. Each of its statements sees what was
     /// committed before that statement.
     pub(super) begin: &'static str,
+    /// The same for what its holder relies on after a restart of the database: a
+    /// lease.
+    pub(super) begin_lease: &'static str,
     /// The same for what must not be undone, whatever happens to the machine: a
     /// token that was given out.
     pub(super) begin_grant: &'static str,
@@ -137,9 +140,14 @@ const PARTS: [(&str, &str); 9] = statements![
 ];
 
 impl Scripts {
-    /// `pause` is how often the tables are cleaned.
-    pub(super) fn new(dialect: &Dialect, pause: Duration) -> Self {
-        let compiler = Compiler { dialect, pause };
+    /// `pause` is how often the tables are cleaned; a statement takes no longer
+    /// than `timeout`.
+    pub(super) fn new(dialect: &Dialect, pause: Duration, timeout: Duration) -> Self {
+        let compiler = Compiler {
+            dialect,
+            pause,
+            timeout,
+        };
         let compile = |source: &str| compiler.script(source, &[]);
         let mode_of = |mode| match mode {
             Mode::Read => ("'r'", "{grant_read}"),
@@ -187,7 +195,7 @@ impl Scripts {
                     compile(include_str!("statements/renew_write.sql")),
                 ),
             ]),
-            begin: compile(dialect.begin),
+            begin: compile(dialect.begin_lease),
             commit: compile(dialect.commit),
             release: compile(include_str!("statements/release.sql")),
             leave: compile(include_str!("statements/leave.sql")),
@@ -296,6 +304,7 @@ fn whole_ms(ttl: Duration) -> i64 {
 struct Compiler<'a> {
     dialect: &'a Dialect,
     pause: Duration,
+    timeout: Duration,
 }
 
 impl Compiler<'_> {
@@ -329,6 +338,7 @@ impl Compiler<'_> {
             ("$alive", ALIVE.as_millis()),
             ("$claim", CLAIM.as_millis()),
             ("$pause", self.pause.as_millis()),
+            ("$timeout", self.timeout.as_millis().max(1)),
             ("$tokens", u128::from(TOKENS_PER_GRANT)),
         ] {
             out = out.replace(name, &value.to_string());
@@ -343,6 +353,7 @@ impl Compiler<'_> {
     fn meaning<'w>(&'w self, word: &str, words: &[(&str, &'w str)]) -> &'w str {
         let Dialect {
             begin,
+            begin_lease,
             begin_grant,
             commit,
             now,
@@ -354,6 +365,7 @@ impl Compiler<'_> {
         } = self.dialect;
         let own = [
             ("begin", *begin),
+            ("begin_lease", *begin_lease),
             ("begin_grant", *begin_grant),
             ("commit", *commit),
             ("now", *now),

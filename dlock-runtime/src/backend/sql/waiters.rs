@@ -19,6 +19,7 @@ pub(super) struct Waiters {
 }
 
 struct Waiter {
+    key: Arc<str>,
     wake: Arc<Notify>,
     /// When it last had cause to hope.
     since: Instant,
@@ -35,9 +36,10 @@ pub(super) struct Waiting<'a> {
 
 impl Waiters {
     /// Enters a waiter, before it first asks for a place in the queue.
-    pub(super) fn enter(&self, owner: &Arc<str>) -> Waiting<'_> {
+    pub(super) fn enter(&self, key: &Arc<str>, owner: &Arc<str>) -> Waiting<'_> {
         let wake = Arc::new(Notify::new());
         let waiter = Waiter {
+            key: Arc::clone(key),
             wake: Arc::clone(&wake),
             since: Instant::now(),
             queued: false,
@@ -54,6 +56,14 @@ impl Waiters {
     /// This waiter should ask.
     pub(super) fn wake(&self, owner: &str) {
         if let Some(waiter) = self.state().get_mut(owner) {
+            waiter.ask();
+        }
+    }
+
+    /// Whoever waits for this key should ask.
+    pub(super) fn wake_key(&self, key: &str) {
+        let mut state = self.state();
+        for waiter in state.values_mut().filter(|waiter| *waiter.key == *key) {
             waiter.ask();
         }
     }

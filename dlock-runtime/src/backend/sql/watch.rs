@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::core::Core;
-use super::driver::Column;
+use super::driver::{Column, Message, News};
 use super::script::Args;
 
 /// How often a process with waiters says that it is alive.
@@ -140,6 +140,16 @@ async fn look(core: &Core) {
 fn silent(core: &Core, error: &crate::backend::BackendError) {
     tracing::debug!(target: "dlock::store", "dlock cannot look after its waiters: {error}");
     core.waiters.wake_all();
+}
+
+/// Hears of locks that have become free.
+pub(super) async fn listen(core: Arc<Core>, mut news: News) {
+    while let Some(message) = news.messages.recv().await {
+        match message {
+            Message::Free(key) => core.waiters.wake_key(&key),
+            Message::Missed => core.waiters.wake_all(),
+        }
+    }
 }
 
 /// Removes what nobody needs any more, while there is something: one process

@@ -18,16 +18,19 @@ const SCHEMA: u32 = 17;
 const AUTH: u32 = 23;
 const NOTADB: u32 = 26;
 
+/// The one connection was not to be had, as others of this process wait too.
+pub(super) fn kept_busy(place: &Place) -> BackendError {
+    BackendError::unavailable(format!(
+        "{place} did not answer within {:?}; look for a process that is stopped in the middle of \
+         a write, or that uses the file for more than locks",
+        place.request_timeout
+    ))
+}
+
 pub(super) fn judge(place: &Place, error: sqlx::Error) -> Failure {
     use BackendErrorKind::{Config, Unavailable};
     let code = match &error {
         sqlx::Error::Database(error) => error.code().and_then(|code| code.parse::<u32>().ok()),
-        sqlx::Error::PoolTimedOut => {
-            return Failure::Undone(BackendError::unavailable(format!(
-                "{place} did not answer within {:?}; somebody may write to it for that long",
-                place.request_timeout
-            )));
-        }
         _ => None,
     };
     let said = error.to_string();

@@ -13,7 +13,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
@@ -106,6 +106,7 @@ const DIALECT: Dialect = Dialect {
     // Without a wait for the disk: should the machine fail, its processes and
     // their leases are gone with it. Only the tokens have to stay.
     begin: "PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE",
+    begin_lease: "PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE",
     begin_grant: "PRAGMA synchronous = FULL; BEGIN IMMEDIATE",
     commit: "COMMIT",
     now: "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
@@ -139,6 +140,23 @@ impl Flavour for sqlx::Sqlite {
         errors::judge(place, error)
     }
 
+    fn unreachable(place: &Place) -> BackendError {
+        errors::kept_busy(place)
+    }
+
+    fn silent(place: &Place) -> Failure {
+        Failure::Undone(errors::kept_busy(place))
+    }
+
+    /// A script that is given up in the middle would leave its transaction open.
+    async fn run<'a>(
+        connection: &'a mut Self::Connection,
+        script: &'a str,
+        _deadline: Instant,
+    ) -> Option<Result<Vec<Self::Row>, sqlx::Error>> {
+        Some(Self::fetch(connection, script).await)
+    }
+
     fetch_and_cell!();
 }
 
@@ -146,7 +164,11 @@ impl Flavour for sqlx::Sqlite {
 impl Database for SqliteFile {
     const NAME: &'static str = "sqlite";
 
-    async fn open(&self, request_timeout: Duration) -> Result<Opened, BackendError> {
+    async fn open(
+        &self,
+        _process: &str,
+        request_timeout: Duration,
+    ) -> Result<Opened, BackendError> {
         let path: PathBuf = self.options.get_filename().to_owned();
         let place = Place {
             name: format!("sqlite file `{}`", path.display()),
@@ -176,6 +198,7 @@ impl Database for SqliteFile {
             driver: Arc::new(driver),
             dialect: &DIALECT,
             pace: PACE,
+            news: None,
         })
     }
 }

@@ -1,0 +1,238 @@
+//! The `postgres://` store.
+//!
+//! - Scripts go out by the simple query protocol, one message each, so that
+//!   they work through a pooler that gives every transaction another session.
+//! - `READ COMMITTED`, whatever the server's default is: each statement has to
+//!   see what was committed before it began.
+//! - Waiters are told by `NOTIFY`, on one channel for each process, over one
+//!   connection. Where that does not come through they look often instead.
+
+mod errors;
+mod listen;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions, Pool};
+
+use super::driver::Driver;
+use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell};
+use super::script::Dialect;
+use super::url::take_parameter;
+use super::watch::Pace;
+use super::{Database, Opened, Sql, check_tables};
+use crate::backend::{BackendError, BackendErrorKind};
+
+/// Locks in a PostgreSQL database, 12 or later.
+///
+/// ```
+/// # use dlock_runtime as dlock;
+/// use dlock::backend::postgres::Postgres;
+///
+/// let store = Postgres::from_url("postgres://shop:secret@127.0.0.1/shop")?.max_connections(8);
+/// # Ok::<(), dlock::backend::BackendError>(())
+/// ```
+///
+/// Its tables have to be there, or are made with
+/// [`create_tables`](Self::create_tables).
+pub type Postgres = Sql<PostgresDatabase>;
+
+/// A PostgreSQL database.
+#[derive(Clone)]
+pub struct PostgresDatabase {
+    options: PgConnectOptions,
+    /// The settings and hooks of a pool.
+    pool: PgPoolOptions,
+    create_tables: bool,
+    max_connections: u32,
+}
+
+impl fmt::Debug for PostgresDatabase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+impl Postgres {
+    /// The database at `postgres://[user[:password]@]host[:port]/database`, with
+    /// the parameters that `sqlx` knows (`?sslmode=…`), and
+    /// `?create_tables=true`. Nothing is connected before the first use.
+    ///
+    /// # Errors
+    ///
+    /// The URL is not understood. The message never holds a part of it.
+    pub fn from_url(url: &str) -> Result<Self, BackendError> {
+        let (url, create) = take_parameter(url, "create_tables")?;
+        let options = PgConnectOptions::from_str(&url).map_err(|_| {
+            BackendError::new(
+                BackendErrorKind::Config,
+                "not a URL of PostgreSQL; write postgres://user:password@host:5432/database, and \
+                 what is special in the password percent-encoded",
+            )
+        })?;
+        let pool = PgPoolOptions::new();
+        Ok(Self::with(options, pool).create_tables(create))
+    }
+
+    /// The database of a pool, with the pool's settings and hooks. The
+    /// connections are others: those of the pool may be taken up by bodies that
+    /// wait for a lock, while its holder needs one to give it back.
+    #[must_use]
+    pub fn from_pool(pool: &Pool<sqlx::Postgres>) -> Self {
+        let options = (*pool.connect_options()).clone();
+        Self::with(options, pool.options().clone())
+    }
+
+    /// Makes the tables if they are not there, when connecting. Off by default:
+    /// a service has no right to do that as a rule, and `docs/stores/sql.md` has
+    /// the SQL for those who have it.
+    #[must_use]
+    pub fn create_tables(mut self, create: bool) -> Self {
+        self.database.create_tables = create;
+        self
+    }
+
+    /// How many connections at most, besides the one for messages: 4 by
+    /// default. Each is used for milliseconds at a time.
+    #[must_use]
+    pub fn max_connections(mut self, most: u32) -> Self {
+        self.database.max_connections = most.max(1);
+        self
+    }
+
+    fn with(options: PgConnectOptions, pool: PgPoolOptions) -> Self {
+        Self::new(PostgresDatabase {
+            options,
+            pool,
+            create_tables: false,
+            max_connections: 4,
+        })
+    }
+}
+
+impl PostgresDatabase {
+    fn name(&self) -> String {
+        let options = &self.options;
+        let database = options.get_database().unwrap_or(options.get_username());
+        match options.get_socket() {
+            Some(socket) => format!("postgres at {}, database `{database}`", socket.display()),
+            None => format!(
+                "postgres at {}:{}, database `{database}`",
+                options.get_host(),
+                options.get_port()
+            ),
+        }
+    }
+
+    /// A pool that connects when it is first used.
+    fn pool(&self, most: u32, request_timeout: Duration) -> Pool<sqlx::Postgres> {
+        let options = self
+            .options
+            .clone()
+            // A pooler refuses parameters that it does not know.
+            .extra_float_digits(None)
+            .statement_cache_capacity(0)
+            .disable_statement_logging();
+        self.pool
+            .clone()
+            .max_connections(most)
+            .min_connections(0)
+            .acquire_timeout(request_timeout)
+            // A connection that is dead shows by itself, and is replaced.
+            .test_before_acquire(false)
+            .connect_lazy_with(options)
+    }
+}
+
+const DIALECT: Dialect = Dialect {
+    // A release may be undone by a crash of the server: the lease then ends by
+    // itself.
+    begin: "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout; \
+            SET LOCAL synchronous_commit = off",
+    begin_lease: "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout",
+    begin_grant: "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout",
+    commit: "COMMIT",
+    // `now()` is when the transaction began.
+    now: "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
+    lock: "INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited) \
+           VALUES ($key, 0, 'w', '', 0, 0) ON CONFLICT (name) DO UPDATE SET waited = l.waited",
+    take: include_str!("take.sql"),
+    free: "UPDATE dlock_lock SET owner = '', expires_at = {now} \
+           WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now} \
+           RETURNING waited",
+    alive: "INSERT INTO dlock_process (process, alive_until) VALUES ($process, {now} + $alive) \
+            ON CONFLICT (process) DO UPDATE SET alive_until = excluded.alive_until",
+    // Two columns, so that no row of it is taken for the answer of a script.
+    wake: "SELECT pg_notify('dlock_' || q.process, q.name), 0 FROM dlock_queue q \
+           WHERE q.name = $key AND {first}",
+    // What is escaped in `E''` does not depend on the server's settings.
+    text: |out, text| {
+        out.push_str("E'");
+        out.push_str(&text.replace('\\', r"\\").replace('\'', "''"));
+        out.push('\'');
+    },
+};
+
+/// Where messages do not come through.
+const PACE: Pace = Pace {
+    shortest: Duration::from_millis(5),
+    longest: Duration::from_millis(500),
+};
+
+impl Flavour for sqlx::Postgres {
+    const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(400));
+
+    fn judge(place: &Place, error: sqlx::Error) -> Failure {
+        errors::judge(place, error)
+    }
+
+    fn silent(place: &Place) -> Failure {
+        Failure::Broken(errors::silent(place))
+    }
+
+    fn is_over(error: &sqlx::Error) -> bool {
+        errors::is_over(error)
+    }
+
+    fetch_and_cell!();
+}
+
+#[async_trait]
+impl Database for PostgresDatabase {
+    const NAME: &'static str = "postgres";
+
+    async fn open(&self, process: &str, request_timeout: Duration) -> Result<Opened, BackendError> {
+        let place = Place {
+            name: self.name(),
+            request_timeout,
+        };
+        let pool = self.pool(self.max_connections, request_timeout);
+        let driver = Pooled::<sqlx::Postgres>::new(pool.clone(), place.clone());
+        if self.create_tables {
+            create(&driver).await?;
+        }
+        check_tables(&driver, &place).await?;
+        let listening = self.pool(1, request_timeout);
+        let news = listen::start(listening, pool, format!("dlock_{process}"), place);
+        Ok(Opened {
+            driver: Arc::new(driver),
+            dialect: &DIALECT,
+            pace: PACE,
+            news: Some(news),
+        })
+    }
+}
+
+/// Makes the tables if they are not there.
+async fn create(driver: &dyn Driver) -> Result<(), BackendError> {
+    // `IF NOT EXISTS` fails for one of two who do it at the same time.
+    let script = format!(
+        "BEGIN; SELECT pg_advisory_xact_lock(7236837239827); {}COMMIT;",
+        include_str!("schema.sql")
+    );
+    driver.run(&script, &[]).await.map(drop)
+}

@@ -1,0 +1,85 @@
+//! The PostgreSQL store: the conformance suite on a real server, and what only
+//! a server with sessions can do wrong.
+
+#![cfg(feature = "postgres")]
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+#[path = "../contenders/mod.rs"]
+mod contenders;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod server;
+
+use std::sync::Arc;
+
+use dlock::Config;
+use dlock::backend::sqlx;
+
+use conformance::{Store, conformance};
+use contenders::{Shared, contenders};
+use server::Server;
+use support::proxy::Proxy;
+
+/// A database of the test's own, reached through a proxy that can fail.
+struct PostgresStore {
+    server: Arc<Server>,
+    proxy: Proxy,
+    database: String,
+}
+
+impl Store for PostgresStore {
+    async fn start() -> Self {
+        let server = Server::shared().await;
+        Self {
+            proxy: Proxy::to(server.port()),
+            database: server.database().await,
+            server,
+        }
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    async fn take_away(&self, key: &str) {
+        let mut connection = self.server.connection(&self.database).await;
+        let taken = sqlx::query("UPDATE dlock_lock SET owner = '', expires_at = 0 WHERE name = $1")
+            .bind(key)
+            .execute(&mut connection)
+            .await
+            .expect("the table of locks");
+        assert_eq!(taken.rows_affected(), 1, "nobody held `{key}`");
+    }
+
+    async fn set_outage(&self, outage: bool) {
+        self.proxy.refuse(outage);
+    }
+
+    /// The server is shared; see `restarts.rs`.
+    async fn restart(&mut self) -> bool {
+        false
+    }
+
+    async fn records(&self) -> Option<usize> {
+        let records: i64 = sqlx::query_scalar(
+            "SELECT (SELECT COUNT(*) FROM dlock_lock) + (SELECT COUNT(*) FROM dlock_reader)
+                + (SELECT COUNT(*) FROM dlock_queue) + (SELECT COUNT(*) FROM dlock_process)",
+        )
+        .fetch_one(&mut self.server.connection(&self.database).await)
+        .await
+        .expect("the tables");
+        Some(usize::try_from(records).expect("a count"))
+    }
+}
+
+impl Shared for PostgresStore {
+    fn url(&self) -> String {
+        let url = self.server.url(&self.database, self.proxy.port());
+        format!("{url}?create_tables=true")
+    }
+}
+
+conformance!(crate::PostgresStore);
+contenders!(crate::PostgresStore);
