@@ -40,6 +40,8 @@ mod sql;
 pub use self::sql::postgres;
 #[cfg(feature = "sqlite")]
 pub use self::sql::sqlite;
+#[cfg(any(feature = "redis", feature = "sqlx"))]
+mod suspects;
 /// The crate whose pools the SQL stores can be made from.
 #[cfg(feature = "sqlx")]
 pub use sqlx;

@@ -17,7 +17,7 @@ use super::hub::Hub;
 use super::names::Process;
 use super::scripts::Form;
 use super::settings::Settings;
-use super::suspects::Suspects;
+use crate::backend::suspects::Suspects;
 use super::waiters::{Waiters, WakeUps};
 use crate::backend::{BackendError, Request, TokenTier};
 

@@ -38,7 +38,6 @@ mod scripts;
 mod sentinel;
 mod settings;
 mod socket;
-mod suspects;
 #[cfg(feature = "tls")]
 mod tls;
 mod waiters;

@@ -136,7 +136,9 @@ impl<'a> Acquisition<'a> {
 
     fn granted(&mut self, token: i64, sent_at: Instant) -> Grant {
         self.left = false;
-        self.unanswered = None;
+        if let Some(unanswered) = self.unanswered.take() {
+            self.core.suspects.add(self.request, unanswered);
+        }
         let token = FencingToken::from(token.unsigned_abs());
         Grant::new(token, tokio::time::Instant::from_std(sent_at))
     }

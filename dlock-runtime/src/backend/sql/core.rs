@@ -16,6 +16,7 @@ use super::driver::{Answer, Column, Driver};
 use super::script::{ALIVE, Args, Scripts};
 use super::waiters::Waiters;
 use super::watch::{self, BEAT, CLEAN, Pace};
+use crate::backend::suspects::Suspects;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::under_way::UnderWay;
 
@@ -35,6 +36,7 @@ pub(super) struct Core {
     beat: Mutex<Beat>,
     /// A lock has been taken.
     use_: Notify,
+    pub(super) suspects: Suspects,
     /// Counts what the database has not been told yet.
     pub(super) unsettled: UnderWay,
     pub(super) stopping: CancellationToken,
@@ -70,6 +72,7 @@ impl Core {
             come,
             beat: Mutex::default(),
             use_: Notify::new(),
+            suspects: Suspects::default(),
             unsettled: UnderWay::default(),
             stopping: CancellationToken::new(),
             tasks: Mutex::default(),

@@ -79,6 +79,9 @@ impl Core {
                 (answer, held)
             }
         };
+        if let Some(unanswered) = self.suspects.take(request.owner) {
+            self.give_back(request, None, Some(unanswered));
+        }
         // The first release may have been run, and its answer lost.
         Ok(if held || answer.repeated {
             Released::Released

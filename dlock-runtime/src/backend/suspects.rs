@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::clock::Deadline;
-use crate::backend::{Owner, Request};
+use super::{Owner, Request};
 
 #[derive(Default)]
 pub(super) struct Suspects {
@@ -21,17 +20,24 @@ pub(super) struct Suspects {
 
 struct Suspect {
     sent_at: Instant,
-    /// What was sent then locks nothing any more.
-    until: Deadline,
+    /// What was sent then locks nothing any more; never, if that is not in any
+    /// program's life.
+    until: Option<Instant>,
+}
+
+impl Suspect {
+    fn is_past(&self) -> bool {
+        self.until.is_some_and(|until| until <= Instant::now())
+    }
 }
 
 impl Suspects {
     /// A command of this request, sent at this time, was never answered.
     pub(super) fn add(&self, request: &Request, sent_at: Instant) {
-        let until = Deadline::from(sent_at, request.ttl);
+        let until = sent_at.checked_add(request.ttl);
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         // Those whose lease was lost are never taken out.
-        table.retain(|_, suspect| !suspect.until.has_passed());
+        table.retain(|_, suspect| !suspect.is_past());
         table.insert(request.owner, Suspect { sent_at, until });
         self.any.store(true, Ordering::Release);
     }
@@ -46,7 +52,7 @@ impl Suspects {
         let suspect = table.remove(&owner);
         self.any.store(!table.is_empty(), Ordering::Release);
         suspect
-            .filter(|suspect| !suspect.until.has_passed())
+            .filter(|suspect| !suspect.is_past())
             .map(|suspect| suspect.sent_at)
     }
 }
