@@ -7,9 +7,15 @@
 mod conformance;
 #[path = "../contenders/mod.rs"]
 mod contenders;
+#[path = "../support/example.rs"]
+mod example;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod messages;
+mod pooler;
+mod refusals;
+mod restarts;
 mod server;
 
 use std::sync::Arc;
@@ -83,3 +89,32 @@ impl Shared for PostgresStore {
 
 conformance!(crate::PostgresStore);
 contenders!(crate::PostgresStore);
+
+#[test]
+fn a_flash_sale_sells_exactly_the_stock() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let store = runtime.block_on(PostgresStore::start());
+    let sale = std::process::Command::new(example::example("flash_sale"))
+        .args([
+            "--orders",
+            "600",
+            "--processes",
+            "4",
+            "--store",
+            &store.url(),
+        ])
+        .output()
+        .expect("the example");
+    let printed = String::from_utf8_lossy(&sale.stdout);
+    let errors = String::from_utf8_lossy(&sale.stderr);
+    assert!(sale.status.success(), "{printed}{errors}");
+    assert!(
+        printed.contains("Nothing was sold twice."),
+        "{printed}{errors}"
+    );
+    let failed = printed.lines().any(|line| {
+        let line = line.trim();
+        line.starts_with("failed") || line.starts_with("lost")
+    });
+    assert!(!failed, "{printed}{errors}");
+}

@@ -212,3 +212,26 @@ impl Database for Sqlite {
 
 #[cfg(feature = "sqlite")]
 shop!(Sqlite);
+
+/// A server.
+#[cfg(feature = "postgres")]
+pub(crate) struct Postgres;
+
+#[cfg(feature = "postgres")]
+impl Database for Postgres {
+    type Pool = sqlx::PgPool;
+
+    async fn connect(url: &str) -> Result<Self::Pool, sqlx::Error> {
+        let options = sqlx::postgres::PgPoolOptions::new().max_connections(4);
+        options.connect(without_parameters(url)).await
+    }
+}
+
+#[cfg(feature = "postgres")]
+shop!(Postgres);
+
+/// Those behind the `?` are for the locks.
+#[cfg(feature = "postgres")]
+fn without_parameters(url: &str) -> &str {
+    url.split('?').next().unwrap_or_default()
+}

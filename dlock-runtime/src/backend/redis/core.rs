@@ -17,8 +17,8 @@ use super::hub::Hub;
 use super::names::Process;
 use super::scripts::Form;
 use super::settings::Settings;
-use crate::backend::suspects::Suspects;
 use super::waiters::{Waiters, WakeUps};
+use crate::backend::suspects::Suspects;
 use crate::backend::{BackendError, Request, TokenTier};
 
 /// A backend between its start and its stop.

@@ -1,0 +1,151 @@
+//! What wakes a waiter.
+
+use std::time::Duration;
+
+use dlock::backend::sqlx;
+use dlock::{Config, LockManager};
+
+use crate::PostgresStore;
+use crate::conformance::Store as _;
+use crate::support::wait::{HANG, eventually, until, within};
+
+async fn connect(store: &PostgresStore) -> LockManager {
+    LockManager::connect(store.config())
+        .await
+        .expect("a connection")
+}
+
+async fn listeners(store: &PostgresStore) -> i64 {
+    let mut connection = store.server.connection(&store.database).await;
+    sqlx::query_scalar(
+        "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = $1 AND query LIKE 'LISTEN%'",
+    )
+    .bind(&store.database)
+    .fetch_one(&mut connection)
+    .await
+    .expect("the server's statistics")
+}
+
+/// However many locks are waited for, one connection of a process listens, and
+/// none is taken up by who holds or waits.
+#[tokio::test]
+async fn one_connection_of_a_process_listens() {
+    let store = PostgresStore::start().await;
+    let (holder, other) = (connect(&store).await, connect(&store).await);
+    until(
+        "each listens",
+        async || listeners(&store).await,
+        |&count| count == 2,
+    )
+    .await;
+    let mut guards = Vec::new();
+    let mut waiting = tokio::task::JoinSet::new();
+    for number in 0..50 {
+        let key = format!("key:{number}");
+        guards.push(holder.lock(&key).acquire().await.expect("the lock"));
+        waiting.spawn(other.lock(&key).acquire());
+    }
+    let waiters = async || -> usize {
+        let listed = holder.list("").await.expect("list");
+        listed.iter().map(|lock| lock.waiters).sum()
+    };
+    until("all wait", waiters, |&waiting| waiting == 50).await;
+    assert_eq!(listeners(&store).await, 2);
+    let mut connection = store.server.connection(&store.database).await;
+    let busy = async || -> i64 {
+        sqlx::query_scalar(
+            "SELECT COUNT(*) FROM pg_stat_activity
+             WHERE datname = $1 AND state <> 'idle' AND pid <> pg_backend_pid()",
+        )
+        .bind(&store.database)
+        .fetch_one(&mut connection)
+        .await
+        .expect("the server's statistics")
+    };
+    until("nobody is busy", busy, |&busy| busy == 0).await;
+    drop(guards);
+    for guard in within(HANG, waiting.join_all()).await {
+        guard
+            .expect("the lock")
+            .release()
+            .await
+            .expect("the release");
+    }
+}
+
+/// A listening connection that was closed is made anew, and what was said
+/// meanwhile costs a second look.
+#[tokio::test]
+async fn a_lost_message_costs_a_second_look() {
+    let store = PostgresStore::start().await;
+    let (holder, other) = (connect(&store).await, connect(&store).await);
+    for _ in 0..3 {
+        let guard = holder.lock("key").acquire().await.expect("the lock");
+        let waiting = tokio::spawn(other.lock("key").acquire());
+        let waiters = async || {
+            let lock = holder.inspect("key").await.expect("inspect");
+            lock.map_or(0, |lock| lock.waiters)
+        };
+        until("it waits", waiters, |&waiters| waiters == 1).await;
+        let kill = format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+             WHERE datname = '{}' AND pid <> pg_backend_pid()",
+            store.database
+        );
+        store.server.run(&store.database, &kill).await;
+        eventually("it is given back", async || {
+            holder
+                .inspect("key")
+                .await
+                .ok()?
+                .filter(|_| guard.is_held())
+        })
+        .await;
+        guard.release().await.expect("the release");
+        let guard = within(Duration::from_secs(20), waiting).await;
+        guard
+            .expect("no panic")
+            .expect("the lock")
+            .release()
+            .await
+            .expect("the release");
+    }
+    until(
+        "both listen",
+        async || listeners(&store).await,
+        |&count| count == 2,
+    )
+    .await;
+}
+
+/// A script whose answer was lost is asked again, and what it did is not done
+/// twice: nothing is left.
+#[tokio::test]
+async fn lost_answers_leave_no_ghost() {
+    let store = PostgresStore::start().await;
+    let config = store.config().request_timeout(Duration::from_secs(1));
+    let manager = LockManager::connect(config).await.expect("a connection");
+    let judge = {
+        let url = store.server.url(&store.database, store.server.port());
+        let config = Config::from_url(&url).expect("a valid URL");
+        LockManager::connect(config).await.expect("a connection")
+    };
+    for number in 0..5 {
+        let key = format!("key:{number}");
+        // Over a connection that there is, it comes through.
+        let connected = async || manager.lock("other").run(async {}).await.ok();
+        eventually("it is connected", connected).await;
+        store.proxy.swallow_replies(true);
+        let request = manager.lock(&key).ttl(Duration::from_secs(600));
+        let asked = tokio::spawn(request.acquire());
+        let held = async || judge.inspect(&key).await.expect("inspect").is_some();
+        until("the lock is taken", held, |&held| held).await;
+        store.proxy.swallow_replies(false);
+        // It may have been told of an outage, or have got it in the end.
+        if let Ok(guard) = within(HANG, asked).await.expect("no panic") {
+            guard.release().await.expect("the release");
+        }
+        let left = async || judge.list("").await.expect("list");
+        until("nothing is left", left, Vec::is_empty).await;
+    }
+}

@@ -1,0 +1,111 @@
+//! Behind a pooler that gives every transaction another session.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::{Config, LockError, LockManager};
+use tokio::task::JoinSet;
+
+use crate::server::{Server, as_its_user, give_to_its_user};
+use crate::support::dir::TempDir;
+use crate::support::port::free_port;
+use crate::support::process::Process;
+use crate::support::wait::{HANG, eventually, until, within};
+
+/// A `pgbouncer` in transaction mode, with very few sessions.
+struct Pooler {
+    _process: Process,
+    _dir: TempDir,
+    url: String,
+}
+
+impl Pooler {
+    async fn start(server: &Arc<Server>) -> Self {
+        let database = server.database().await;
+        let dir = TempDir::new();
+        let settings = dir.path().join("pgbouncer.ini");
+        for _ in 0..5 {
+            let port = free_port();
+            let text = format!(
+                "[databases]\n\
+                 {database} = host=127.0.0.1 port={} user=postgres\n\
+                 [pgbouncer]\n\
+                 listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
+                 auth_type = any\npool_mode = transaction\ndefault_pool_size = 3\n",
+                server.port()
+            );
+            std::fs::write(&settings, text).expect("a file");
+            give_to_its_user(&[dir.path(), &settings]);
+            let mut pgbouncer = as_its_user(std::path::Path::new("/usr/sbin/pgbouncer"));
+            pgbouncer
+                .arg(&settings)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            let mut process = Process::spawn(pgbouncer).expect("pgbouncer");
+            let url = server.url(&database, port) + "?create_tables=true";
+            let config = Config::from_url(&url).expect("a valid URL");
+            let answers = eventually("pgbouncer answers or has ended", async || {
+                if process.ended().is_some() {
+                    return Some(false);
+                }
+                let config = config.clone().request_timeout(Duration::from_secs(1));
+                LockManager::connect(config).await.ok().map(|_| true)
+            });
+            if answers.await {
+                return Self {
+                    _process: process,
+                    _dir: dir,
+                    url,
+                };
+            }
+        }
+        panic!("pgbouncer did not start on any of five free ports")
+    }
+
+    async fn connect(&self) -> LockManager {
+        let config = Config::from_url(&self.url).expect("a valid URL");
+        LockManager::connect(config).await.expect("a connection")
+    }
+}
+
+/// More waiters than the pooler has sessions, and none of them is taken up.
+#[tokio::test]
+async fn locks_work_behind_a_pooler() {
+    let server = Server::shared().await;
+    let pooler = Pooler::start(&server).await;
+    let holder = pooler.connect().await;
+    let held = holder.lock("held").acquire().await.expect("the lock");
+    let token = held.token();
+    let mut waiting = JoinSet::new();
+    for number in 0..6 {
+        let manager = pooler.connect().await;
+        waiting.spawn(async move {
+            let request = manager.lock("held");
+            let request = if number % 3 == 0 {
+                request.read()
+            } else {
+                request
+            };
+            let guard = request.acquire().await?;
+            let token = guard.token();
+            guard.release().await?;
+            Ok::<_, LockError>(token)
+        });
+        let waiters = async || {
+            let lock = holder.inspect("held").await.expect("inspect");
+            lock.map_or(0, |lock| lock.waiters)
+        };
+        until("it waits", waiters, |&waiters| waiters == number + 1).await;
+    }
+    // The pooler serves others meanwhile.
+    for number in 0..10 {
+        let lock = holder.lock(format!("other:{number}"));
+        within(HANG, lock.run(async {})).await.expect("the lock");
+    }
+    held.release().await.expect("the release");
+    for answer in within(HANG, waiting.join_all()).await {
+        assert!(answer.expect("the lock") > token);
+    }
+    assert!(holder.list("").await.expect("list").is_empty());
+}
