@@ -32,8 +32,8 @@ stop() {
 
 # What is needed, as `command:package`.
 needed=(cc:build-essential protoc:protobuf-compiler openssl:openssl redis-server:redis-server redis-cli:redis-tools
-  etcd:etcd-server etcdctl:etcd-client memcached:memcached)
-  etcd:etcd-server etcdctl:etcd-client pg_lsclusters:postgresql /usr/sbin/pgbouncer:pgbouncer)
+  etcd:etcd-server etcdctl:etcd-client memcached:memcached pg_lsclusters:postgresql
+  /usr/sbin/pgbouncer:pgbouncer)
 
 install_missing() {
   local pair missing=() root=()
