@@ -42,12 +42,7 @@ const SCHEMES: &[(&str, &str)] = &[
 ];
 
 /// Schemes of stores that this version does not have.
-const LATER: &[&str] = &[
-    "redis+cluster",
-    "rediss+cluster",
-    "zookeeper",
-    "mysql",
-];
+const LATER: &[&str] = &["redis+cluster", "rediss+cluster", "zookeeper", "mysql"];
 
 impl StoreUrl {
     /// `setting` is where the URL comes from, for messages. They never show
