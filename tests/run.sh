@@ -30,15 +30,16 @@ stop() {
   exit 1
 }
 
-# What is needed, as `command:package`.
+# What is needed, as `command:package` or `file:package`.
 needed=(cc:build-essential protoc:protobuf-compiler openssl:openssl redis-server:redis-server redis-cli:redis-tools
   etcd:etcd-server etcdctl:etcd-client memcached:memcached pg_lsclusters:postgresql
-  /usr/sbin/pgbouncer:pgbouncer)
+  /usr/sbin/pgbouncer:pgbouncer javac:default-jdk-headless
+  /usr/share/java/zookeeper.jar:libzookeeper-java /usr/share/java/curator-recipes.jar:libcurator-recipes-java)
 
 install_missing() {
   local pair missing=() root=()
   for pair in "${needed[@]}"; do
-    command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
+    command -v "${pair%%:*}" >/dev/null || [ -f "${pair%%:*}" ] || missing+=("${pair##*:}")
   done
   [ ${#missing[@]} -eq 0 ] && return
   command -v apt-get >/dev/null ||

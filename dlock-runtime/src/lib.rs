@@ -13,6 +13,7 @@ mod axum;
 pub mod backend;
 mod clock;
 mod config;
+mod duration;
 mod error;
 mod executor;
 mod gate;

@@ -28,3 +28,5 @@ pub(crate) mod sentinel;
 pub(crate) mod tls;
 pub(crate) mod wait;
 pub(crate) mod worker;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod zookeeper;

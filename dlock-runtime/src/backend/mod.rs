@@ -16,7 +16,7 @@ use crate::error::Source;
 use crate::key::MAX_KEY_BYTES;
 use crate::token::FencingToken;
 
-#[cfg(any(feature = "memcached", feature = "redis"))]
+#[cfg(any(feature = "memcached", feature = "redis", feature = "zookeeper"))]
 mod clock;
 #[cfg(feature = "etcd")]
 pub mod etcd;
@@ -25,7 +25,7 @@ pub mod etcd;
 pub use etcd_client;
 #[cfg(any(feature = "memcached", feature = "redis"))]
 mod ghost;
-#[cfg(any(feature = "etcd", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper"))]
 mod hosts;
 mod losses;
 #[cfg(feature = "memcached")]
@@ -45,6 +45,12 @@ mod suspects;
 /// The crate whose pools the SQL stores can be made from.
 #[cfg(feature = "sqlx")]
 pub use sqlx;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
+/// The client of the ZooKeeper store, for programs that keep other things there
+/// too.
+#[cfg(feature = "zookeeper")]
+pub use zookeeper_client;
 
 /// A store that keeps locks.
 ///

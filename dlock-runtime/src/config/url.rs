@@ -23,6 +23,8 @@ pub(crate) enum StoreUrl {
     Postgres(Box<crate::backend::postgres::Postgres>),
     #[cfg(feature = "sqlite")]
     Sqlite(Box<crate::backend::sqlite::Sqlite>),
+    #[cfg(feature = "zookeeper")]
+    ZooKeeper(Box<crate::backend::zookeeper::ZooKeeper>),
 }
 
 /// Every scheme that dlock knows, and the feature it needs.
@@ -39,10 +41,12 @@ const SCHEMES: &[(&str, &str)] = &[
     ("postgres", "postgres"),
     ("postgresql", "postgres"),
     ("sqlite", "sqlite"),
+    ("zookeeper", "zookeeper"),
+    ("zookeeper+tls", "zookeeper"),
 ];
 
 /// Schemes of stores that this version does not have.
-const LATER: &[&str] = &["redis+cluster", "rediss+cluster", "zookeeper", "mysql"];
+const LATER: &[&str] = &["redis+cluster", "rediss+cluster", "mysql"];
 
 impl StoreUrl {
     /// `setting` is where the URL comes from, for messages. They never show
@@ -60,14 +64,16 @@ impl StoreUrl {
             feature = "etcd",
             feature = "memcached",
             feature = "redis",
-            feature = "sqlx"
+            feature = "sqlx",
+            feature = "zookeeper"
         ))]
         let url = &*format!("{scheme}:{rest}");
         #[cfg(any(
             feature = "etcd",
             feature = "memcached",
             feature = "redis",
-            feature = "sqlx"
+            feature = "sqlx",
+            feature = "zookeeper"
         ))]
         let invalid = |error: crate::backend::BackendError| LockError::Config {
             setting: setting.to_owned(),
@@ -109,6 +115,11 @@ impl StoreUrl {
             "sqlite" => {
                 let store = crate::backend::sqlite::Sqlite::from_url(url);
                 Ok(Self::Sqlite(Box::new(store.map_err(invalid)?)))
+            }
+            #[cfg(feature = "zookeeper")]
+            "zookeeper" | "zookeeper+tls" => {
+                let store = crate::backend::zookeeper::ZooKeeper::from_url(url);
+                Ok(Self::ZooKeeper(Box::new(store.map_err(invalid)?)))
             }
             _ => Err(LockError::config(setting, refuse(scheme, rest))),
         }
@@ -163,7 +174,8 @@ impl StoreUrl {
             feature = "etcd",
             feature = "memcached",
             feature = "redis",
-            feature = "sqlx"
+            feature = "sqlx",
+            feature = "zookeeper"
         )),
         expect(unused_variables)
     )]
@@ -182,6 +194,8 @@ impl StoreUrl {
             Self::Postgres(store) => Arc::new(store.request_timeout(request_timeout)),
             #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => Arc::new(store.request_timeout(request_timeout)),
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(store) => Arc::new(store.request_timeout(request_timeout)),
         }
     }
 }
@@ -202,6 +216,8 @@ impl fmt::Debug for StoreUrl {
             Self::Postgres(store) => fmt::Debug::fmt(store, f),
             #[cfg(feature = "sqlite")]
             Self::Sqlite(store) => fmt::Debug::fmt(store, f),
+            #[cfg(feature = "zookeeper")]
+            Self::ZooKeeper(store) => fmt::Debug::fmt(store, f),
         }
     }
 }

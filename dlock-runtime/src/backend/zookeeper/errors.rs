@@ -1,0 +1,97 @@
+//! What went wrong, and what can be done about it.
+
+use zookeeper_client::Error;
+
+use crate::backend::{BackendError, BackendErrorKind};
+
+/// Why a command has no answer that helps.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// The connection broke. The command may have been done.
+    Lost,
+    /// The session has ended, and its nodes go with it.
+    Over,
+    /// There was no answer in time. The command may be done yet.
+    TooLate,
+    /// The server does not do it.
+    Refused(Error),
+}
+
+impl Failed {
+    pub(super) fn of(error: Error) -> Self {
+        match error {
+            Error::SessionExpired | Error::ClientClosed | Error::AuthFailed
+            // The client says so when its own task has ended.
+            | Error::UnexpectedError(_) => Self::Over,
+            // Either the connection's own error, or that of a server which the
+            // session has left.
+            Error::ConnectionLoss
+            | Error::SessionMoved
+            | Error::Timeout
+            | Error::Throttled
+            | Error::UnmarshalError { .. }
+            | Error::Custom(_) => Self::Lost,
+            error => Self::Refused(error),
+        }
+    }
+}
+
+/// No server has answered.
+pub(super) fn no_answer(place: &str) -> BackendError {
+    BackendError::unavailable(format!(
+        "{place} has not answered in time; check that it runs with a majority of its servers, and \
+         can be reached"
+    ))
+}
+
+/// No session could be opened.
+pub(super) fn not_connected(place: &str, error: Error) -> BackendError {
+    let (kind, message) = match error {
+        Error::AuthFailed => (
+            BackendErrorKind::Config,
+            format!("{place} refuses the user or the password in the store URL"),
+        ),
+        Error::BadArguments(reason) => (
+            BackendErrorKind::Config,
+            format!("{place} cannot be connected to: {reason}"),
+        ),
+        Error::NoHosts | Error::Timeout => (
+            BackendErrorKind::Unavailable,
+            format!(
+                "{place} lets nobody in: no server answers, or they are without a majority, or \
+                 expect another kind of connection (TLS)"
+            ),
+        ),
+        ref error => (
+            BackendErrorKind::Unavailable,
+            format!("{place} cannot be connected to: {error}"),
+        ),
+    };
+    BackendError::new(kind, message).with_source(error)
+}
+
+/// The server does not do what it was asked for in this folder.
+pub(super) fn refused(place: &str, folder: &str, error: Error) -> BackendError {
+    let (kind, message) = match &error {
+        Error::NoAuth | Error::InvalidAcl => (
+            BackendErrorKind::Config,
+            format!(
+                "{place} does not allow it in {folder}; give the user all rights (cdrwa) there, \
+                 or name another user or folder in the store URL"
+            ),
+        ),
+        Error::NoChildrenForEphemerals => (
+            BackendErrorKind::Config,
+            format!("{place}: {folder} is no place for locks, as one of its folders is ephemeral"),
+        ),
+        Error::Unimplemented => (
+            BackendErrorKind::Unsupported,
+            format!("{place} is too old; ZooKeeper 3.6 or later is needed"),
+        ),
+        error => (
+            BackendErrorKind::Unavailable,
+            format!("{place} refused in {folder}: {error}"),
+        ),
+    };
+    BackendError::new(kind, message).with_source(error)
+}

@@ -1,0 +1,218 @@
+//! What nodes are called: those of locks, and those of requests, which have the
+//! names that Apache Curator gives them.
+//!
+//! A lock is a folder, `<root>/<key>`. Each request makes an ephemeral
+//! sequential node in it, `_c_<guid>-<mark><sequence>`: Curator's *protected*
+//! names, by which a request finds its own node again when it has not heard
+//! that it was created. The mark is what Curator's recipes sort by:
+//!
+//! | mark | made by |
+//! |---|---|
+//! | `lock-` | `InterProcessMutex`; dlock, to write |
+//! | `read-lock-` | dlock, to read: an `InterProcessMutex` takes it for one of its own, and waits |
+//! | `__WRIT__`, `__READ__` | `InterProcessReadWriteLock`; dlock with `recipe=read-write` |
+
+use std::fmt::Write as _;
+
+use percent_encoding::percent_decode_str;
+
+use crate::backend::{Mode, Owner};
+
+/// What Curator puts in front of the name of a protected node.
+const PROTECTED: &str = "_c_";
+
+const MUTEX: &str = "lock-";
+const MUTEX_READ: &str = "read-lock-";
+const WRITE: &str = "__WRIT__";
+const READ: &str = "__READ__";
+
+/// Whose nodes those of dlock look like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Recipe {
+    /// Those of an `InterProcessMutex`.
+    #[default]
+    Mutex,
+    /// Those of an `InterProcessReadWriteLock`.
+    ReadWrite,
+}
+
+impl Recipe {
+    fn mark(self, mode: Mode) -> &'static str {
+        match (self, mode) {
+            (Self::Mutex, Mode::Write) => MUTEX,
+            (Self::Mutex, Mode::Read) => MUTEX_READ,
+            (Self::ReadWrite, Mode::Write) => WRITE,
+            (Self::ReadWrite, Mode::Read) => READ,
+        }
+    }
+}
+
+/// The folder of a lock.
+pub(super) fn folder(root: &str, key: &str) -> String {
+    join(root, &escaped(key))
+}
+
+/// A node in a folder.
+pub(super) fn join(folder: &str, name: &str) -> String {
+    let separator = if folder.ends_with('/') { "" } else { "/" };
+    format!("{folder}{separator}{name}")
+}
+
+/// The key of a lock whose folder has this name; `None` if that is no lock's.
+pub(super) fn key(name: &str) -> Option<String> {
+    let key = percent_decode_str(name).decode_utf8().ok()?.into_owned();
+    // Everything has one name only.
+    (escaped(&key) == name).then_some(key)
+}
+
+/// A key as one part of a path. Most stay as they are, so that other programs
+/// find them.
+fn escaped(key: &str) -> String {
+    let mut name = String::with_capacity(key.len());
+    // These parts of a path mean something to ZooKeeper.
+    let reserved = matches!(key, "." | ".." | "zookeeper");
+    for (index, character) in key.char_indices() {
+        if matches!(character, '%' | '/') || is_refused(character) || (reserved && index == 0) {
+            let mut bytes = [0; 4];
+            for byte in character.encode_utf8(&mut bytes).bytes() {
+                // Writing to a string does not fail.
+                let _ = write!(name, "%{byte:02X}");
+            }
+        } else {
+            name.push(character);
+        }
+    }
+    name
+}
+
+/// What ZooKeeper does not take in a path. It looks at UTF-16, where characters
+/// outside of the first plane are pairs of surrogates.
+/// <https://zookeeper.apache.org/doc/r3.8.0/zookeeperProgrammers.html#ch_zkDataModel>
+fn is_refused(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{E000}'..='\u{F8FF}' | '\u{FFF0}'..='\u{FFFF}' | '\u{10000}'..)
+}
+
+/// What the nodes of a request begin with, in its folder: its owner in the form
+/// of a GUID.
+pub(super) fn own(owner: Owner) -> String {
+    let process = format!("{:016x}", owner.process());
+    let sequence = format!("{:016x}", owner.sequence());
+    format!(
+        "{PROTECTED}{}-{}-{}-{}-{}-",
+        &process[..8],
+        &process[8..12],
+        &process[12..],
+        &sequence[..4],
+        &sequence[4..]
+    )
+}
+
+/// The same up to the sequence, which the server appends.
+pub(super) fn request(owner: Owner, recipe: Recipe, mode: Mode) -> String {
+    own(owner) + recipe.mark(mode)
+}
+
+/// A node of a request, as its name tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) sequence: Sequence,
+    pub(super) mode: Mode,
+}
+
+/// The number that the server has appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sequence(pub(super) i32);
+
+impl Sequence {
+    /// How many requests after `other` this one came. The server counts in 32
+    /// bits and goes on below zero, so that only the difference tells.
+    pub(super) fn behind(self, other: Self) -> i32 {
+        self.0.wrapping_sub(other.0)
+    }
+}
+
+impl Member {
+    /// `None` if it is not the node of a request for a lock.
+    pub(super) fn read(name: &str) -> Option<Self> {
+        let marked = |mark: &str| {
+            let at = name.rfind(mark)?;
+            let sequence = name[at + mark.len()..].parse().ok()?;
+            Some((at, Sequence(sequence)))
+        };
+        let (sequence, mode) = if let Some((_, sequence)) = marked(WRITE) {
+            (sequence, Mode::Write)
+        } else if let Some((_, sequence)) = marked(READ).or_else(|| marked(MUTEX_READ)) {
+            (sequence, Mode::Read)
+        } else {
+            (marked(MUTEX)?.1, Mode::Write)
+        };
+        Some(Self {
+            name: name.to_owned(),
+            sequence,
+            mode,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_found_again() {
+        for (key, name) in [
+            ("stock:42", "stock:42"),
+            ("ünïcode 漢字", "ünïcode 漢字"),
+            ("a/b", "a%2Fb"),
+            ("100%", "100%25"),
+            (".", "%2E"),
+            ("..", "%2E."),
+            ("...", "..."),
+            ("zookeeper", "%7Aookeeper"),
+            ("🦀", "%F0%9F%A6%80"),
+            ("\u{FFFD}", "%EF%BF%BD"),
+        ] {
+            assert_eq!(folder("/dlock", key), format!("/dlock/{name}"));
+            assert_eq!(self::key(name).as_deref(), Some(key));
+        }
+        assert_eq!(folder("/", "a"), "/a");
+        for other in ["100%", "%61", "%ff", "zookeeper"] {
+            assert_eq!(key(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn requests_look_like_curators() {
+        let owner = Owner::unique();
+        let name = |recipe, mode| request(owner, recipe, mode) + "0000000012";
+        let member = Member::read(&name(Recipe::Mutex, Mode::Write)).expect("a request");
+        assert_eq!(
+            member.name.len(),
+            "_c_".len() + 36 + "-lock-0000000012".len()
+        );
+        assert_eq!((member.sequence, member.mode), (Sequence(12), Mode::Write));
+        for (recipe, mode) in [
+            (Recipe::Mutex, Mode::Read),
+            (Recipe::ReadWrite, Mode::Read),
+            (Recipe::ReadWrite, Mode::Write),
+        ] {
+            let name = name(recipe, mode);
+            assert!(name.starts_with(&own(owner)), "{name}");
+            let member = Member::read(&name).expect("a request");
+            assert_eq!((member.sequence, member.mode), (Sequence(12), mode));
+        }
+        for other in ["", "lock-", "lock-x", "config", "_c_1-lease-0000000001"] {
+            assert_eq!(Member::read(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn sequences_go_on_behind_the_last_number() {
+        let first = Member::read("lock-2147483647").expect("a request");
+        let next = Member::read("lock--2147483648").expect("a request");
+        assert_eq!(next.sequence.behind(first.sequence), 1);
+        assert_eq!(first.sequence.behind(next.sequence), -1);
+    }
+}

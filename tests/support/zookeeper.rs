@@ -1,0 +1,391 @@
+//! Real ZooKeeper servers of the test's own, and what an operator does with them.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use dlock::backend::zookeeper_client::{Acls, Client, CreateMode, Error};
+use tokio::sync::Mutex;
+
+use super::dir::TempDir;
+use super::port::free_port;
+use super::process::{Process, command};
+use super::tls::Certificates;
+use super::wait::eventually;
+
+/// What sessions are measured by, in milliseconds: short, so that the end of one
+/// is seen within a test.
+const TICK: u64 = 200;
+
+/// How a server is set up, the same again at each restart.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Setup {
+    /// User and password for SASL.
+    login: Option<(&'static str, &'static str)>,
+    tls: bool,
+    /// Removes empty containers as soon as it sees them.
+    tidy: bool,
+    /// Its number in an ensemble, and all peers of that.
+    member: Option<(usize, Vec<Peer>)>,
+}
+
+/// Where a member of an ensemble is found by the others.
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    quorum: u16,
+    election: u16,
+}
+
+impl Setup {
+    pub(crate) fn login(mut self, user: &'static str, password: &'static str) -> Self {
+        self.login = Some((user, password));
+        self
+    }
+
+    /// Listens for TLS as well, on a port of its own.
+    pub(crate) fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    pub(crate) fn tidy(mut self) -> Self {
+        self.tidy = true;
+        self
+    }
+
+    pub(crate) async fn start(self) -> ZooKeeperServer {
+        // Somebody may take a free port before our server does.
+        for _ in 0..5 {
+            let mut server = ZooKeeperServer::new(self.clone());
+            if server.launch().await {
+                return server;
+            }
+        }
+        panic!("the server did not start on any of five free ports");
+    }
+}
+
+/// A running server, killed on drop.
+#[derive(Debug)]
+pub(crate) struct ZooKeeperServer {
+    port: u16,
+    tls_port: u16,
+    setup: Setup,
+    certificates: Option<Certificates>,
+    process: Option<Process>,
+    dir: TempDir,
+}
+
+impl ZooKeeperServer {
+    /// One for all tests that put nothing in its way: a Java machine of its own
+    /// for each would cost more than the tests. It ends with the last of those
+    /// that run at the same time.
+    pub(crate) async fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<ZooKeeperServer>> = Mutex::const_new(Weak::new());
+        let mut shared = SHARED.lock().await;
+        if let Some(server) = shared.upgrade() {
+            return server;
+        }
+        let server = Arc::new(Setup::default().tidy().start().await);
+        *shared = Arc::downgrade(&server);
+        server
+    }
+
+    fn new(setup: Setup) -> Self {
+        let dir = TempDir::new();
+        Self {
+            port: free_port(),
+            tls_port: if setup.tls { free_port() } else { 0 },
+            certificates: setup.tls.then(|| Certificates::create_in(dir.path())),
+            setup,
+            process: None,
+            dir,
+        }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The encrypted port, and what a client must trust to use it.
+    pub(crate) fn tls(&self) -> (u16, &Certificates) {
+        let certificates = self.certificates.as_ref();
+        (self.tls_port, certificates.expect("a server with TLS"))
+    }
+
+    /// A client of the test's own, past every proxy.
+    pub(crate) async fn client(&self) -> Client {
+        client(&format!("127.0.0.1:{}", self.port)).await
+    }
+
+    /// One of the server's four-letter words, if it answers.
+    pub(crate) fn asked(&self, word: &str) -> Option<String> {
+        asked(self.port, word).ok()
+    }
+
+    /// A number among those that the server gives out of itself.
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        let all = self.asked("mntr")?;
+        let mut lines = all.lines().filter_map(|line| line.split_once('\t'));
+        let (_, number) = lines.find(|(known, _)| *known == name)?;
+        number
+            .trim()
+            .parse::<f64>()
+            .ok()
+            .map(|number| number as u64)
+    }
+
+    /// `SIGKILL`: connections break, and what was not on disk is lost.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts it again, on the same port and with what it kept on disk.
+    pub(crate) async fn restart(&mut self) {
+        self.kill();
+        // The port is ours but for the moment in which the server was down.
+        for _ in 0..20 {
+            if self.launch().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("the server did not come back on its port:\n{}", self.log());
+    }
+
+    /// `SIGSTOP`: connections stay open and nothing is answered.
+    pub(crate) fn pause(&self) {
+        self.running().pause();
+    }
+
+    /// `SIGCONT`.
+    pub(crate) fn resume(&self) {
+        self.running().resume();
+    }
+
+    fn running(&self) -> &Process {
+        self.process.as_ref().expect("a running server")
+    }
+
+    async fn launch(&mut self) -> bool {
+        let mut process = self.spawn();
+        let dir = self.dir.path().to_path_buf();
+        let up = eventually("the server answers or has ended", async || {
+            match process.ended() {
+                Some(_) => Some(false),
+                // Whoever answers may be another server that took the port.
+                None => self.answers_from(&dir).then_some(true),
+            }
+        })
+        .await;
+        self.process = up.then_some(process);
+        up
+    }
+
+    fn spawn(&self) -> Process {
+        Process::spawn(self.command_line())
+            .expect("`java` is needed: apt-get install default-jdk-headless libzookeeper-java")
+    }
+
+    fn answers_from(&self, dir: &Path) -> bool {
+        self.asked("conf")
+            .is_some_and(|conf| conf.contains(&*dir.to_string_lossy()))
+    }
+
+    fn command_line(&self) -> Command {
+        let dir = self.dir.path();
+        let mut config = format!(
+            "tickTime={TICK}\nminSessionTimeout={}\nmaxSessionTimeout=60000\ndataDir={}\n\
+             clientPort={}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n\
+             maxClientCnxns=0\n4lw.commands.whitelist=*\n",
+            2 * TICK,
+            dir.display(),
+            self.port,
+        );
+        if let Some((number, peers)) = &self.setup.member {
+            config += "initLimit=50\nsyncLimit=10\ncnxTimeout=1\n";
+            for (index, peer) in peers.iter().enumerate() {
+                let Peer { quorum, election } = peer;
+                config += &format!("server.{}=127.0.0.1:{quorum}:{election}\n", index + 1);
+            }
+            std::fs::write(dir.join("myid"), (number + 1).to_string()).expect("our own directory");
+        }
+        let mut server = command("java");
+        // Of a machine that serves a few tests, and starts soon.
+        server.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+        // A crash of the machine is no part of the tests.
+        server.arg("-Dzookeeper.forceSync=no");
+        server.arg(format!("-Dzookeeper.log.dir={}", dir.display()));
+        if self.setup.tidy {
+            server.arg("-Dznode.container.checkIntervalMs=200");
+        }
+        if let Some((user, password)) = self.setup.login {
+            let jaas = dir.join("jaas.conf");
+            let text = format!(
+                "Server {{ org.apache.zookeeper.server.auth.DigestLoginModule required \
+                 user_{user}=\"{password}\"; }};"
+            );
+            std::fs::write(&jaas, text).expect("our own directory");
+            config += "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n\
+                       enforce.auth.enabled=true\nenforce.auth.schemes=sasl\n";
+            server.arg(format!(
+                "-Djava.security.auth.login.config={}",
+                jaas.display()
+            ));
+        }
+        if let Some(certificates) = &self.certificates {
+            let joined = dir.join("server.pem");
+            let read = |path: &Path| std::fs::read_to_string(path).expect("a certificate");
+            let both = read(&certificates.key) + &read(&certificates.certificate);
+            std::fs::write(&joined, both).expect("our own directory");
+            config += &format!(
+                "secureClientPort={}\n\
+                 serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+                 ssl.keyStore.location={}\nssl.keyStore.type=PEM\n\
+                 ssl.trustStore.location={}\nssl.trustStore.type=PEM\nssl.clientAuth=none\n",
+                self.tls_port,
+                joined.display(),
+                certificates.authority.display(),
+            );
+        }
+        let file = dir.join("zoo.cfg");
+        std::fs::write(&file, config).expect("our own directory");
+        let log = std::fs::File::create(dir.join(LOG)).expect("our own directory");
+        server
+            .args([
+                "-cp",
+                "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar",
+            ])
+            .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
+            .arg(file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        server
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join(LOG)).unwrap_or_default()
+    }
+}
+
+/// The server's log, in its own directory.
+const LOG: &str = "zookeeper.log";
+
+/// Three servers that keep one state by majority.
+#[derive(Debug)]
+pub(crate) struct Ensemble(pub(crate) Vec<ZooKeeperServer>);
+
+impl Ensemble {
+    /// Up, with a leader.
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_, port| port).await
+    }
+
+    /// The same, where the members find one another through what `way` makes of
+    /// each port.
+    pub(crate) async fn start_with(way: impl Fn(usize, u16) -> u16) -> Self {
+        let peers: Vec<_> = (0..3)
+            .map(|number| Peer {
+                quorum: way(number, free_port()),
+                election: way(number, free_port()),
+            })
+            .collect();
+        let mut servers: Vec<_> = (0..3)
+            .map(|number| {
+                ZooKeeperServer::new(Setup {
+                    member: Some((number, peers.clone())),
+                    ..Setup::default().tidy()
+                })
+            })
+            .collect();
+        for server in &mut servers {
+            server.process = Some(server.spawn());
+        }
+        let ensemble = Self(servers);
+        ensemble.is_whole().await;
+        ensemble
+    }
+
+    /// Waits until every server serves.
+    pub(crate) async fn is_whole(&self) {
+        eventually("the ensemble serves", async || {
+            let modes = self.0.iter().map(ZooKeeperServer::mode);
+            let serving = modes.flatten().filter(|mode| mode != "looking").count();
+            (serving == self.0.len()).then_some(())
+        })
+        .await;
+    }
+
+    /// The number of the leader.
+    pub(crate) async fn leader(&self) -> usize {
+        eventually("the ensemble has a leader", async || {
+            self.0
+                .iter()
+                .position(|server| server.mode().as_deref() == Some("leader"))
+        })
+        .await
+    }
+
+    pub(crate) fn hosts(&self) -> String {
+        let hosts = self
+            .0
+            .iter()
+            .map(|server| format!("127.0.0.1:{}", server.port));
+        hosts.collect::<Vec<_>>().join(",")
+    }
+}
+
+impl ZooKeeperServer {
+    /// `leader`, `follower` or `standalone`, if it serves.
+    pub(crate) fn mode(&self) -> Option<String> {
+        let answer = self.asked("srvr")?;
+        let mode = answer
+            .lines()
+            .find_map(|line| line.strip_prefix("Mode: "))?;
+        Some(mode.trim().to_owned())
+    }
+}
+
+/// A client of the test's own.
+pub(crate) async fn client(hosts: &str) -> Client {
+    Client::connector()
+        .with_session_timeout(Duration::from_secs(10))
+        .connect(hosts)
+        .await
+        .expect("a connection to our own server")
+}
+
+/// The nodes in a folder, in the order of their numbers; none if it is not there.
+pub(crate) async fn nodes(client: &Client, folder: &str) -> Vec<String> {
+    let mut names = match client.list_children(folder).await {
+        Ok(names) => names,
+        Err(Error::NoNode) => Vec::new(),
+        Err(error) => panic!("{folder}: {error}"),
+    };
+    names.sort_by_key(|name| name.get(name.len().saturating_sub(10)..).map(str::to_owned));
+    names
+}
+
+/// Makes a node, and those around it.
+pub(crate) async fn make(client: &Client, path: &str) {
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    client.mkdir(path, &options).await.expect("a new node");
+}
+
+fn asked(port: u16, word: &str) -> std::io::Result<String> {
+    let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    // While nobody listens, a connection may come about with itself.
+    if connection.local_addr()? == connection.peer_addr()? {
+        return Err(std::io::ErrorKind::ConnectionRefused.into());
+    }
+    // Somebody else may have taken the port.
+    connection.set_read_timeout(Some(Duration::from_secs(2)))?;
+    connection.write_all(word.as_bytes())?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    Ok(answer)
+}

@@ -1,0 +1,111 @@
+//! What the tests below share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::{Config, LockError, LockManager};
+
+use crate::support::proxy::Proxy;
+use crate::support::wait::{HANG, eventually, until, within};
+use crate::support::zookeeper::{ZooKeeperServer, nodes};
+
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Leases outlast every test: what comes free was given back, or ended with its
+/// session.
+pub(crate) fn config(url: &str) -> Config {
+    Config::from_url(url)
+        .expect("a valid URL")
+        .ttl(20 * HANG)
+        .request_timeout(REQUEST_TIMEOUT)
+}
+
+pub(crate) async fn connect(url: &str) -> LockManager {
+    within(HANG, LockManager::connect(config(url)))
+        .await
+        .expect("a connection")
+}
+
+pub(crate) async fn had(manager: &LockManager, key: &str) {
+    within(HANG, manager.lock(key).run(async {}))
+        .await
+        .expect("the lock");
+}
+
+/// Asks until it is served again; no other error than that of an outage.
+pub(crate) async fn healed(manager: &LockManager) {
+    eventually("the manager serves again", async || {
+        match manager.lock("healed").run(async {}).await {
+            Ok(()) => Some(()),
+            Err(LockError::Unavailable { .. }) => None,
+            Err(error) => panic!("{error:?}"),
+        }
+    })
+    .await;
+}
+
+pub(crate) fn is_busy<T>(answer: Result<T, LockError>) {
+    let error = answer.map(drop).expect_err("a held lock");
+    assert!(matches!(error, LockError::Busy { .. }), "{error:?}");
+}
+
+/// Waits until so many requests wait for this lock.
+pub(crate) async fn waited_for(manager: &LockManager, key: &str, count: usize) {
+    let waiters = async || {
+        let lock = manager.inspect(key).await.expect("inspect");
+        lock.map_or(0, |lock| lock.waiters)
+    };
+    until("they wait", waiters, |&waiters| waiters == count).await;
+}
+
+/// A folder of one test's own in the server that others use too, and ways to it
+/// that can fail.
+pub(crate) struct Scene {
+    pub(crate) server: Arc<ZooKeeperServer>,
+    pub(crate) root: String,
+}
+
+impl Scene {
+    pub(crate) async fn set() -> Self {
+        Self {
+            server: ZooKeeperServer::shared().await,
+            root: format!("/test-{:016x}", fastrand::u64(..)),
+        }
+    }
+
+    /// Straight there.
+    pub(crate) fn url(&self) -> String {
+        format!("zookeeper://127.0.0.1:{}{}", self.server.port(), self.root)
+    }
+
+    /// By way of the proxy, with a session that ends soon.
+    pub(crate) fn url_through(&self, proxy: &Proxy, session: &str) -> String {
+        let Self { root, .. } = self;
+        let port = proxy.port();
+        format!("zookeeper://127.0.0.1:{port}{root}?session_timeout={session}")
+    }
+
+    pub(crate) fn proxy(&self) -> Proxy {
+        Proxy::to(self.server.port())
+    }
+
+    /// The nodes of a lock, in the order of their numbers.
+    pub(crate) async fn nodes(&self, key: &str) -> Vec<String> {
+        let client = self.server.client().await;
+        nodes(&client, &format!("{}/{key}", self.root)).await
+    }
+
+    /// Waits until a lock has so many nodes.
+    pub(crate) async fn has_nodes(&self, key: &str, count: usize) {
+        let client = self.server.client().await;
+        let folder = format!("{}/{key}", self.root);
+        let there = async || nodes(&client, &folder).await;
+        until("the nodes", there, |nodes| nodes.len() == count).await;
+    }
+
+    pub(crate) async fn delete(&self, key: &str, node: &str) {
+        let client = self.server.client().await;
+        let path = format!("{}/{key}/{node}", self.root);
+        client.delete(&path, None).await.expect("a node");
+    }
+}

@@ -1,0 +1,93 @@
+//! The ZooKeeper store: the conformance suite on a real server, and what only a
+//! store with sessions, watches and consensus can do wrong.
+
+#![cfg(feature = "zookeeper")]
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+#[path = "../contenders/mod.rs"]
+mod contenders;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod harness;
+mod restarts;
+mod traps;
+
+use std::sync::Arc;
+
+use dlock::Config;
+use dlock::backend::zookeeper_client::Error;
+
+use conformance::{Store, conformance};
+use contenders::{Shared, contenders};
+use support::proxy::Proxy;
+use support::zookeeper::{ZooKeeperServer, nodes};
+
+/// A folder of the test's own, in a server that others use too and which is
+/// reached through a proxy that can fail.
+struct ZooKeeperStore {
+    server: Arc<ZooKeeperServer>,
+    proxy: Proxy,
+    root: String,
+}
+
+impl ZooKeeperStore {
+    fn url_with(&self, options: &str) -> String {
+        let Self { proxy, root, .. } = self;
+        format!("zookeeper://127.0.0.1:{}{root}?{options}", proxy.port())
+    }
+}
+
+impl Store for ZooKeeperStore {
+    async fn start() -> Self {
+        let server = ZooKeeperServer::shared().await;
+        Self {
+            proxy: Proxy::to(server.port()),
+            server,
+            root: format!("/test-{:016x}", fastrand::u64(..)),
+        }
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.url_with("session_timeout=12s")).expect("a valid URL")
+    }
+
+    async fn take_away(&self, key: &str) {
+        let client = self.server.client().await;
+        let folder = format!("{}/{key}", self.root);
+        if let Some(holder) = nodes(&client, &folder).await.first() {
+            let path = format!("{folder}/{holder}");
+            client.delete(&path, None).await.expect("the holder's node");
+        }
+    }
+
+    async fn set_outage(&self, outage: bool) {
+        self.proxy.refuse(outage);
+    }
+
+    /// Others use it too; `restarts` has one that is started again.
+    async fn restart(&mut self) -> bool {
+        false
+    }
+
+    async fn records(&self) -> Option<usize> {
+        let client = self.server.client().await;
+        match client.count_descendants_number(&self.root).await {
+            Ok(count) => Some(count),
+            Err(Error::NoNode) => Some(0),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+impl Shared for ZooKeeperStore {
+    /// What a dead holder had comes free within the test.
+    fn url(&self) -> String {
+        self.url_with("session_timeout=2500ms")
+    }
+}
+
+conformance!(crate::ZooKeeperStore);
+
+contenders!(crate::ZooKeeperStore);
