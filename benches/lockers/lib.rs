@@ -3,6 +3,8 @@
 
 mod bare;
 mod dlock;
+#[cfg(feature = "etcd")]
+mod etcd_lock;
 mod rslock;
 
 use std::future::Future;
@@ -10,6 +12,8 @@ use std::time::Duration;
 
 pub use self::bare::Bare;
 pub use self::dlock::Dlock;
+#[cfg(feature = "etcd")]
+pub use self::etcd_lock::EtcdLock;
 pub use self::rslock::Rslock;
 
 /// The lease that every contestant asks for: longer than any run, so that no
@@ -25,7 +29,7 @@ pub trait Locker: Clone + Send + Sync + 'static {
     /// What the tables call it.
     const NAME: &'static str;
 
-    /// Connects to a Redis server.
+    /// Connects to a server.
     fn connect(url: &str) -> impl Future<Output = Self> + Send;
 
     /// Takes the lock on `key`, waiting as this contestant does, runs `body`

@@ -235,6 +235,37 @@ async fn a_stream_that_stalls_is_not_believed() {
     free(&judge, "new").await;
 }
 
+/// A connection that is dead without a word is replaced, for calls, leases and
+/// watches.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_dead_is_replaced() {
+    let store = EtcdStore::start().await;
+    let manager = connect(&store.url()).await;
+    let direct = format!("etcd://127.0.0.1:{}/{}", store.server.port(), store.prefix);
+    let holder = connect(&direct).await;
+    let ttl = Duration::from_secs(4);
+    let own = manager
+        .lock("own")
+        .ttl(ttl)
+        .acquire()
+        .await
+        .expect("the lock");
+    for round in 0..2 {
+        let guard = holder.lock("key").acquire().await.expect("the lock");
+        let waiting = waiting(&manager, "key");
+        queued(&holder, "key", 1).await;
+        store.proxy.freeze();
+        if round == 0 {
+            // A call finds out, or else what goes on by itself.
+            had(&manager, "other").await;
+        }
+        guard.release().await.expect("the release");
+        served(waiting).await;
+    }
+    tokio::time::sleep(ttl).await;
+    assert!(own.is_held(), "it is renewed over another one");
+}
+
 /// An idle manager keeps no lease, and a dead one's ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_are_given_back_too() {

@@ -16,6 +16,8 @@ use tokio::time::sleep;
 struct Faults {
     /// Rises with each cut: connections from before it are closed.
     cuts: u64,
+    /// Rises with each freeze: connections from before it carry nothing.
+    freezes: u64,
     refuse: bool,
     stall: bool,
     swallow: bool,
@@ -83,6 +85,12 @@ impl Proxy {
         self.faults.send_modify(|faults| faults.stall = stall);
     }
 
+    /// The connections that there are carry nothing any more, for good; new ones
+    /// do. A firewall that has forgotten them is like that.
+    pub(crate) fn freeze(&self) {
+        self.faults.send_modify(|faults| faults.freezes += 1);
+    }
+
     /// Carries requests and drops the replies. Ending it closes every
     /// connection, as no stream goes on after a gap.
     pub(crate) fn swallow_replies(&self, swallow: bool) {
@@ -128,7 +136,10 @@ async fn accept_all(listener: TcpListener, target: u16, mut state: watch::Receiv
 
 /// One connection, until either side or a cut ends it.
 async fn carry(client: TcpStream, target: u16, mut state: watch::Receiver<Faults>) {
-    let born = state.borrow().cuts;
+    let (born, freezes) = {
+        let now = state.borrow();
+        (now.cuts, now.freezes)
+    };
     if state.borrow().refuse {
         return;
     }
@@ -139,8 +150,8 @@ async fn carry(client: TcpStream, target: u16, mut state: watch::Receiver<Faults
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::select! {
-        () = pump(from_client, to_server, state.clone(), |_| false) => {}
-        () = pump(from_server, to_client, state.clone(), |faults| faults.swallow) => {}
+        () = pump(from_client, to_server, state.clone(), freezes, |_| false) => {}
+        () = pump(from_server, to_client, state.clone(), freezes, |faults| faults.swallow) => {}
         _ = state.wait_for(|faults| faults.cuts != born) => {}
     }
 }
@@ -149,6 +160,7 @@ async fn pump(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut state: watch::Receiver<Faults>,
+    freezes: u64,
     drops: fn(&Faults) -> bool,
 ) {
     let mut buffer = vec![0; 16 * 1024];
@@ -157,7 +169,7 @@ async fn pump(
             return;
         };
         let Ok(faults) = state
-            .wait_for(|faults| !faults.stall)
+            .wait_for(|faults| !faults.stall && faults.freezes == freezes)
             .await
             .map(|faults| faults.clone())
         else {

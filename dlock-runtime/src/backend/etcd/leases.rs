@@ -250,7 +250,16 @@ impl Leases {
     }
 
     /// Keeps the lease alive once: when the request was sent.
+    ///
+    /// It goes where other requests go: a leader that was replaced, and stands
+    /// still, confirms leases which it does not keep any more, but it cannot
+    /// answer those (etcd issue 15247).
     async fn beat(&self, lease: &Lease, stream: &mut Stream) -> Result<Instant, Verdict> {
+        if let Some(asked) = &stream.asked
+            && !self.members.is_current(asked)
+        {
+            *stream = Stream::default();
+        }
         if let Some((keeper, answers)) = &mut stream.open {
             let sent_at = Instant::now();
             keeper.keep_alive().await.map_err(|e| verdict(&e))?;

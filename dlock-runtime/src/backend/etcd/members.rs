@@ -107,6 +107,12 @@ impl Members {
         }
     }
 
+    /// Whether the next request goes there too.
+    pub(super) fn is_current(&self, asked: &Asked) -> bool {
+        self.current.load(Ordering::Relaxed) % self.clients.len() == asked.index
+            && Arc::ptr_eq(&self.cell(asked.index), &asked.cell)
+    }
+
     /// This member did not do what it was asked: the next request goes to the
     /// next one.
     pub(super) fn avoid(&self, asked: &Asked) {

@@ -2,8 +2,8 @@
 //!
 //! Each attempt has a lease of its own, which is kept alive while the call waits
 //! (the call does not do that) and is revoked when the attempt is given up: the
-//! server deletes the key of a call that was cut off by its name alone, and an
-//! attempt after it must not have the same.
+//! server deletes the key of a call that was cut off by its name alone (etcd issue
+//! 22082), and an attempt after it must not have the same.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,8 +65,7 @@ pub(super) async fn acquire(
             sleep(pause).await;
             continue;
         }
-        // The call's answer may be older than the end of its key: Jepsen found
-        // that of etcd's locks in 2020.
+        // The call may be answered although its key has ended (etcd issue 9921).
         if standing.find(&patience).await?
             && let Some(granted) = standing.granted(&request, &patience).await?
         {
