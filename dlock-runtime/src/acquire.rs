@@ -1,10 +1,10 @@
 //! From a key and options to a hold: what is checked, what is re-entered, what
 //! is waited for.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-
-use tracing::Instrument;
 
 use crate::backend::{Capabilities, MIN_TTL, Mode, TokenTier};
 use crate::error::LockError;
@@ -21,106 +21,34 @@ use crate::token::FencingToken;
 /// Longer than any lease should be, and far from where clocks overflow.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// Takes every lock of `key`, or none. Dropped at any await, it leaves nothing
-/// behind.
-pub(crate) async fn acquire(
-    manager: LockManager,
-    key: LockKey,
-    options: Options,
-    scope: Scope,
-) -> Result<Stake, LockError> {
-    // Before a shutdown is looked at: a body that still runs may go on as it was.
-    if let Some(stake) = reenter(&manager, &key, &options, &scope)? {
-        return Ok(stake);
-    }
-    let asking = Asking::begin(manager.labels(&options), &key, manager.clock());
-    let section = asking.section();
-    let span = section.span().clone();
-    let taken = take(&manager, &key, &options, &scope, section);
-    match taken.instrument(span).await {
-        Ok(taken) => Ok(taken.begin(&manager, key, &options, asking)),
-        Err(error) => {
-            asking.refused(&error);
-            Err(error)
-        }
-    }
+/// A key, and how it is asked for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) key: LockKey,
+    pub(crate) options: Options,
 }
 
-/// Takes every lock of `key` within the time that the caller has.
-async fn take(
-    manager: &LockManager,
-    key: &LockKey,
-    options: &Options,
-    scope: &Scope,
-    section: &Section,
-) -> Result<Taken, LockError> {
-    let ttl = manager.check(key, options)?;
-    let subject = || format!("lock `{key}`");
-    manager.leases().check_runtime(&subject())?;
-    let shutdown = manager.leases().shutdown_token();
-    let shut_down = || LockError::ShutDown { key: key.clone() };
-    if shutdown.is_cancelled() {
-        return Err(shut_down());
-    }
-    let patience = match options.patience {
-        Patience::Configured => manager.patience(),
-        asked => asked,
-    };
-    let (try_only, limit) = match patience {
-        Patience::Try | Patience::Within(Duration::ZERO) => (true, None),
-        Patience::Within(limit) => (false, Some(limit)),
-        Patience::Configured | Patience::Wait => (false, None),
-    };
-    if !try_only && let Some(order) = manager.lock_order() {
-        order.about_to_wait(key, options, scope.held(manager.id()));
-    }
-    let entry = Entry {
-        mode: options.mode,
-        ttl,
-        try_only,
-        fresh: !options.renew,
-        section: section.clone(),
-    };
-    let whereabouts = Whereabouts::default();
-    let locks = async {
-        tokio::select! {
-            biased;
-            locks = take_all(manager, key, options, &entry, scope, &whereabouts) => {
-                // Had or not, it comes too late.
-                if shutdown.is_cancelled() { Err(shut_down()) } else { locks }
-            }
-            () = shutdown.cancelled() => Err(shut_down()),
-        }
-    };
-    match limit {
-        None => locks.await,
-        Some(limit) => {
-            let outage = || manager.gate().outage(&whereabouts, limit);
-            let executor = manager.leases().executor();
-            match executor.timeout(limit, locks, outage).await {
-                Ok(answer) => answer,
-                Err(None) => Err(LockError::Timeout {
-                    key: key.clone(),
-                    waited: limit,
-                }),
-                Err(Some(outage)) => {
-                    let labels = section.labels();
-                    labels.store_error(Operation::Acquire, outage.kind());
-                    Err(manager.store_error(subject(), outage))
-                }
-            }
-        }
+/// Takes every lock of the key, or none; re-enters what the scope is inside of.
+/// Dropped at any await, it leaves nothing behind.
+pub(crate) async fn acquire(
+    manager: LockManager,
+    asked: Box<Asked>,
+    scope: Scope,
+) -> Result<Stake, LockError> {
+    match reenter(&manager, &asked, &scope)? {
+        Some(stake) => Ok(stake),
+        None => acquire_anew(manager, asked, scope).await,
     }
 }
 
 /// Re-enters a lock that the scope is inside of, without I/O: for a key of one
-/// name. One of several names is put together by [`acquire`].
+/// name. One of several names is put together by [`acquire_anew`].
 pub(crate) fn reenter(
     manager: &LockManager,
-    key: &LockKey,
-    options: &Options,
+    asked: &Asked,
     scope: &Scope,
 ) -> Result<Option<Stake>, LockError> {
+    let Asked { key, options } = asked;
     let Some(name) = key.single() else {
         return Ok(None);
     };
@@ -146,29 +74,189 @@ pub(crate) fn reenter(
     )))
 }
 
-/// Takes the locks, and again if one was lost while the others were waited for.
-async fn take_all(
+/// The same as [`acquire`], for a caller who knows that there is nothing to
+/// [`reenter`]. That is asked before a shutdown is looked at: a body that still
+/// runs may go on as it was.
+pub(crate) async fn acquire_anew(
+    manager: LockManager,
+    asked: Box<Asked>,
+    scope: Scope,
+) -> Result<Stake, LockError> {
+    let asking = Asking::begin(manager.labels(&asked.options), &asked.key, manager.clock());
+    let section = asking.section();
+    // Pinned where it is made, here and below: a future that is moved leaves
+    // room for two in the one around it.
+    let taken = {
+        let mut taken = pin!(take(&manager, &asked, &scope, section));
+        poll_fn(|cx| section.enter(|| taken.as_mut().poll(cx))).await
+    };
+    match taken {
+        Ok(taken) => Ok(taken.begin(&manager, *asked, asking)),
+        Err(error) => {
+            asking.refused(&error);
+            Err(error)
+        }
+    }
+}
+
+/// Takes every lock within the time that the caller has.
+async fn take(
     manager: &LockManager,
-    key: &LockKey,
-    options: &Options,
-    entry: &Entry,
+    asked: &Asked,
     scope: &Scope,
-    whereabouts: &Whereabouts,
+    section: &Section,
 ) -> Result<Taken, LockError> {
-    loop {
-        let taken = take_each(manager, key, options, entry, scope, whereabouts);
-        let Taken { tenures, locks } = taken.await?;
-        if entry.fresh && locks.len() > 1 {
-            // The first of them has been waiting for the last, and there will
-            // be no renewal to make up for it.
-            let leases: Vec<Arc<Lease>> =
-                locks.iter().map(|lock| Arc::clone(&lock.lease)).collect();
-            let renewed = manager.leases().renew_now(&leases).await;
-            renewed.map_err(|error| manager.store_error(format!("lock `{key}`"), error))?;
+    let Asked { key, options } = asked;
+    let ttl = manager.check(key, options)?;
+    let subject = || format!("lock `{key}`");
+    manager.leases().check_runtime(subject)?;
+    let shutdown = manager.leases().shutdown_token();
+    let shut_down = || LockError::ShutDown { key: key.clone() };
+    if shutdown.is_cancelled() {
+        return Err(shut_down());
+    }
+    let patience = match options.patience {
+        Patience::Configured => manager.patience(),
+        asked => asked,
+    };
+    let (try_only, limit) = match patience {
+        Patience::Try | Patience::Within(Duration::ZERO) => (true, None),
+        Patience::Within(limit) => (false, Some(limit)),
+        Patience::Configured | Patience::Wait => (false, None),
+    };
+    if !try_only && let Some(order) = manager.lock_order() {
+        order.about_to_wait(key, options, scope.held(manager.id()));
+    }
+    let taking = Taking {
+        manager,
+        asked,
+        scope,
+        entry: Entry {
+            mode: options.mode,
+            ttl,
+            try_only,
+            fresh: !options.renew,
+            section: section.clone(),
+        },
+        whereabouts: Whereabouts::default(),
+    };
+    let mut locks = pin!(async {
+        tokio::select! {
+            biased;
+            locks = taking.all() => {
+                // Had or not, it comes too late.
+                if shutdown.is_cancelled() { Err(shut_down()) } else { locks }
+            }
+            () = shutdown.cancelled() => Err(shut_down()),
         }
-        if locks.iter().all(|lock| lock.lease.is_held()) {
-            return Ok(Taken { tenures, locks });
+    });
+    match limit {
+        None => locks.await,
+        Some(limit) => {
+            let outage = || manager.gate().outage(&taking.whereabouts, limit);
+            let executor = manager.leases().executor();
+            match executor.timeout(limit, locks.as_mut(), outage).await {
+                Ok(answer) => answer,
+                Err(None) => Err(LockError::Timeout {
+                    key: key.clone(),
+                    waited: limit,
+                }),
+                Err(Some(outage)) => {
+                    let labels = section.labels();
+                    labels.store_error(Operation::Acquire, outage.kind());
+                    Err(manager.store_error(subject(), outage))
+                }
+            }
         }
+    }
+}
+
+/// A call on its way to its locks.
+struct Taking<'a> {
+    manager: &'a LockManager,
+    asked: &'a Asked,
+    scope: &'a Scope,
+    entry: Entry,
+    whereabouts: Whereabouts,
+}
+
+impl Taking<'_> {
+    /// Takes the locks, and again if one was lost while the others were waited
+    /// for.
+    async fn all(&self) -> Result<Taken, LockError> {
+        let Self { manager, .. } = self;
+        let key = &self.asked.key;
+        loop {
+            let taken = match key.single() {
+                // Nothing to re-enter: that was looked at just now.
+                Some(name) => self.one(name).await?.into(),
+                None => self.each().await?,
+            };
+            let locks = &taken.locks;
+            if self.entry.fresh && locks.len() > 1 {
+                // The first of them has been waiting for the last, and there will
+                // be no renewal to make up for it.
+                let leases: Vec<Arc<Lease>> =
+                    locks.iter().map(|lock| Arc::clone(&lock.lease)).collect();
+                let renewed = manager.leases().renew_now(&leases).await;
+                renewed.map_err(|error| manager.store_error(format!("lock `{key}`"), error))?;
+            }
+            if locks.iter().all(|lock| lock.lease.is_held()) {
+                return Ok(taken);
+            }
+        }
+    }
+
+    /// Takes the locks in the order of their names, so that two tasks that want
+    /// the same set never wait for each other. Dropped on the way, it gives back
+    /// what was taken so far.
+    async fn each(&self) -> Result<Taken, LockError> {
+        let written = self.asked.key.distinct();
+        let mut sorted = written.clone();
+        sorted.sort_unstable();
+        let mut taken = Taken {
+            tenures: Vec::with_capacity(sorted.len()),
+            locks: Vec::with_capacity(sorted.len()),
+        };
+        for name in sorted {
+            let entered = self
+                .scope
+                .reenter(self.manager.id(), &name, self.entry.mode)?;
+            let (tenure, lock) = match entered {
+                Some((stake, lock)) => (Tenure::Reentered(stake), lock),
+                None => self.one(&name).await?,
+            };
+            taken.tenures.push(tenure);
+            taken.locks.push(lock);
+        }
+        let place = |lock: &HeldLock| written.iter().position(|name| *name == lock.name);
+        taken.locks.sort_by_key(place);
+        Ok(taken)
+    }
+
+    async fn one(&self, name: &Arc<str>) -> Result<(Tenure, HeldLock), LockError> {
+        let Self {
+            manager,
+            asked: Asked { key, options },
+            ..
+        } = self;
+        let full = namespaced(manager.namespace(), name);
+        let turn = manager
+            .gate()
+            .enter(full, &self.entry, &self.whereabouts)
+            .await
+            .map_err(|refusal| match refusal {
+                Refusal::Busy => LockError::Busy { key: key.clone() },
+                Refusal::Store(error) => manager.store_error(format!("lock `{name}`"), error),
+            })?;
+        let lock = HeldLock {
+            origin: options.origin(key, name),
+            name: Arc::clone(name),
+            mode: self.entry.mode,
+            token: turn.token(),
+            lease: Arc::clone(turn.lease()),
+        };
+        Ok((Tenure::Own(turn), lock))
     }
 }
 
@@ -180,14 +268,18 @@ struct Taken {
     locks: Vec<HeldLock>,
 }
 
+impl From<(Tenure, HeldLock)> for Taken {
+    fn from((tenure, lock): (Tenure, HeldLock)) -> Self {
+        Self {
+            tenures: vec![tenure],
+            locks: vec![lock],
+        }
+    }
+}
+
 impl Taken {
-    fn begin(
-        mut self,
-        manager: &LockManager,
-        key: LockKey,
-        options: &Options,
-        asking: Asking,
-    ) -> Stake {
+    fn begin(mut self, manager: &LockManager, asked: Asked, asking: Asking) -> Stake {
+        let Asked { key, options } = asked;
         let now = manager.now();
         let renewals = match (options.renew, options.max_hold) {
             (false, _) => Renewals::Never,
@@ -200,7 +292,7 @@ impl Taken {
             }
         }
         let token = self.locks.first().map(|lock| lock.token);
-        let holding = asking.granted(token.unwrap_or(FencingToken::NONE));
+        let holding = asking.granted(token.unwrap_or(FencingToken::NONE), now);
         Hold::begin(
             manager.id(),
             key,
@@ -210,61 +302,6 @@ impl Taken {
             Some(holding),
         )
     }
-}
-
-/// Takes the locks in the order of their names, so that two tasks that want
-/// the same set never wait for each other. Dropped on the way, it gives back
-/// what was taken so far.
-async fn take_each(
-    manager: &LockManager,
-    key: &LockKey,
-    options: &Options,
-    entry: &Entry,
-    scope: &Scope,
-    whereabouts: &Whereabouts,
-) -> Result<Taken, LockError> {
-    let written = key.distinct();
-    let mut sorted = written.clone();
-    sorted.sort_unstable();
-    let mut tenures = Vec::with_capacity(sorted.len());
-    let mut locks = Vec::with_capacity(sorted.len());
-    for name in sorted {
-        let (tenure, lock) = match scope.reenter(manager.id(), &name, entry.mode)? {
-            Some((stake, lock)) => (Tenure::Reentered(stake), lock),
-            None => take_one(manager, key, options, name, entry, whereabouts).await?,
-        };
-        tenures.push(tenure);
-        locks.push(lock);
-    }
-    locks.sort_by_key(|lock| written.iter().position(|name| *name == lock.name));
-    Ok(Taken { tenures, locks })
-}
-
-async fn take_one(
-    manager: &LockManager,
-    key: &LockKey,
-    options: &Options,
-    name: Arc<str>,
-    entry: &Entry,
-    whereabouts: &Whereabouts,
-) -> Result<(Tenure, HeldLock), LockError> {
-    let full = namespaced(manager.namespace(), &name);
-    let turn = manager
-        .gate()
-        .enter(full, entry.clone(), whereabouts)
-        .await
-        .map_err(|refusal| match refusal {
-            Refusal::Busy => LockError::Busy { key: key.clone() },
-            Refusal::Store(error) => manager.store_error(format!("lock `{name}`"), error),
-        })?;
-    let lock = HeldLock {
-        origin: options.origin(key, &name),
-        name,
-        mode: entry.mode,
-        token: turn.token(),
-        lease: Arc::clone(turn.lease()),
-    };
-    Ok((Tenure::Own(turn), lock))
 }
 
 impl LockManager {

@@ -68,7 +68,7 @@ impl Executor {
 
     /// The runtime that this is called on.
     pub(crate) fn ambient() -> Result<Self, LockError> {
-        let handle = current_runtime("connecting")?;
+        let handle = current_runtime(|| "connecting".to_owned())?;
         let running = Arc::new(());
         let held = Arc::downgrade(&running);
         let task = handle.spawn(async move {
@@ -195,10 +195,10 @@ fn time_is_real() -> bool {
 }
 
 /// Refuses a runtime that has no timers. There is no way to ask but to try.
-pub(crate) fn check_timers(subject: &str) -> Result<(), LockError> {
+pub(crate) fn check_timers(subject: impl FnOnce() -> String) -> Result<(), LockError> {
     std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).map_err(|_| {
         LockError::Unsupported {
-            subject: subject.to_owned(),
+            subject: subject(),
             reason: "this tokio runtime has no timers; build it with `enable_time` or \
                      `enable_all`"
                 .to_owned(),
@@ -207,9 +207,9 @@ pub(crate) fn check_timers(subject: &str) -> Result<(), LockError> {
 }
 
 /// The runtime of the caller, or an error that says where to call from.
-pub(crate) fn current_runtime(subject: &str) -> Result<Handle, LockError> {
+pub(crate) fn current_runtime(subject: impl FnOnce() -> String) -> Result<Handle, LockError> {
     Handle::try_current().map_err(|_| LockError::Unsupported {
-        subject: subject.to_owned(),
+        subject: subject(),
         reason: "called outside a tokio runtime; call it from a task of one, for example \
                  under `#[tokio::main]`"
             .to_owned(),

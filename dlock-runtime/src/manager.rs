@@ -76,7 +76,7 @@ impl LockManager {
     pub async fn connect(config: Config) -> Result<Self, LockError> {
         static IDS: AtomicU64 = AtomicU64::new(0);
 
-        crate::executor::current_runtime("connecting")?;
+        crate::executor::current_runtime(|| "connecting".to_owned())?;
         let settings = config.into_settings()?;
         let backend = settings.backend;
         observe::describe();

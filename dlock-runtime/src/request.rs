@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use crate::acquire::acquire;
+use crate::acquire::{Asked, acquire};
 use crate::backend::Mode;
 use crate::error::LockError;
 use crate::global;
@@ -181,7 +181,11 @@ impl LockRequest {
             Some(manager) => manager,
             None => global::manager_for(&self.key, &scope)?,
         };
-        let stake = Box::pin(acquire(manager, self.key, self.options, scope)).await?;
+        let asked = Box::new(Asked {
+            key: self.key,
+            options: self.options,
+        });
+        let stake = Box::pin(acquire(manager, asked, scope)).await?;
         Ok(LockGuard::new(stake))
     }
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tracing::Span;
 
-use crate::acquire::{acquire, reenter};
+use crate::acquire::{Asked, acquire_anew, reenter};
 use crate::error::LockError;
 use crate::global;
 use crate::hold::{Ending, Hold, Stake};
@@ -46,17 +46,11 @@ pin_project! {
 }
 
 enum State {
-    New(Box<New>),
+    New(Option<LockManager>, Box<Asked>),
     Acquiring(Boxed<Result<Stake, LockError>>, Scope, OnLost),
     Running(Running),
     Ending(Boxed<()>),
     Done,
-}
-
-struct New {
-    manager: Option<LockManager>,
-    key: LockKey,
-    options: Options,
 }
 
 struct Running {
@@ -78,11 +72,7 @@ impl<F: Future> Run<F> {
         Self {
             body: Some(body),
             output: None,
-            state: State::New(Box::new(New {
-                manager,
-                key,
-                options,
-            })),
+            state: State::New(manager, Box::new(Asked { key, options })),
         }
     }
 }
@@ -94,11 +84,12 @@ impl<F: Future> Future for Run<F> {
         let mut this = self.project();
         loop {
             match this.state {
-                State::New(_) => {
-                    let State::New(new) = std::mem::replace(this.state, State::Done) else {
+                State::New(..) => {
+                    let State::New(manager, asked) = std::mem::replace(this.state, State::Done)
+                    else {
                         continue;
                     };
-                    match new.start() {
+                    match start(manager, asked) {
                         Ok(state) => *this.state = state,
                         Err(error) => {
                             this.body.set(None);
@@ -174,29 +165,20 @@ fn give_back(ending: Ending) -> Boxed<()> {
     })
 }
 
-impl New {
-    fn start(self) -> Result<State, LockError> {
-        let Self {
-            manager,
-            key,
-            options,
-        } = self;
-        let scope = Scope::current();
-        let manager = match manager {
-            Some(manager) => manager,
-            None => global::manager_for(&key, &scope)?,
-        };
-        if let Some(stake) = reenter(&manager, &key, &options, &scope)? {
-            return Ok(State::Running(Running::begin(
-                stake,
-                scope,
-                options.on_lost,
-            )));
+fn start(manager: Option<LockManager>, asked: Box<Asked>) -> Result<State, LockError> {
+    let on_lost = asked.options.on_lost;
+    let scope = Scope::current();
+    let manager = match manager {
+        Some(manager) => manager,
+        None => global::manager_for(&asked.key, &scope)?,
+    };
+    Ok(match reenter(&manager, &asked, &scope)? {
+        Some(stake) => State::Running(Running::begin(stake, scope, on_lost)),
+        None => {
+            let acquiring = acquire_anew(manager, asked, scope.clone());
+            State::Acquiring(Box::pin(acquiring), scope, on_lost)
         }
-        let outer = scope.clone();
-        let acquiring = Box::pin(acquire(manager, key, options, scope));
-        Ok(State::Acquiring(acquiring, outer, options.on_lost))
-    }
+    })
 }
 
 impl Running {
@@ -248,7 +230,7 @@ impl Running {
 impl<F: Future> fmt::Debug for Run<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
-            State::New(_) => "new",
+            State::New(..) => "new",
             State::Acquiring(..) => "acquiring",
             State::Running(_) => "running",
             State::Ending(_) => "ending",

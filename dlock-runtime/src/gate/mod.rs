@@ -9,15 +9,18 @@
 //! the queue without the store being asked; otherwise the lease goes back and
 //! the baton passes on. Dropping either, at any moment, does the same.
 
+mod name;
 mod queue;
 mod turn;
 
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use name::{Hashed, Name};
 use queue::{Delivery, Queue, Waiting};
 use tokio::runtime;
 pub(crate) use turn::Turn;
@@ -43,15 +46,12 @@ pub(crate) struct Gate {
     /// How many times in a row a lease may be handed over.
     handoff: u32,
     /// A queue is here while somebody leads it or has a turn.
-    queues: Mutex<HashMap<Name, Queue>>,
+    queues: Mutex<Queues>,
+    /// Nobody outside can choose keys that fall together.
+    hasher: RandomState,
 }
 
-/// Leases of one length may be handed over to each other.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Name {
-    key: Arc<str>,
-    ttl: Duration,
-}
+type Queues = HashMap<Name, Queue, Hashed>;
 
 /// How a task comes to the gate.
 #[derive(Clone, Debug)]
@@ -111,6 +111,7 @@ impl Gate {
             leases,
             handoff,
             queues: Mutex::default(),
+            hasher: RandomState::new(),
         }
     }
 
@@ -120,17 +121,14 @@ impl Gate {
     pub(crate) async fn enter(
         self: &Arc<Self>,
         key: Arc<str>,
-        entry: Entry,
+        entry: &Entry,
         whereabouts: &Whereabouts,
     ) -> Result<Turn, Refusal> {
         if entry.mode != Mode::Write {
             return self.enter_alone(key, entry, whereabouts).await;
         }
-        let name = Name {
-            key,
-            ttl: entry.ttl,
-        };
-        let delivery = match self.lead_or_queue(name, &entry) {
+        let name = Name::new(key, entry.ttl, &self.hasher);
+        let delivery = match self.lead_or_queue(name, entry) {
             Ok(baton) => Delivery::Lead(baton),
             Err(None) => return Err(Refusal::Busy),
             Err(Some(waiting)) => {
@@ -152,18 +150,19 @@ impl Gate {
     async fn enter_alone(
         &self,
         key: Arc<str>,
-        entry: Entry,
+        entry: &Entry,
         whereabouts: &Whereabouts,
     ) -> Result<Turn, Refusal> {
+        let section = entry.section.clone();
         let request = self.request(key, entry.mode, entry.ttl);
         whereabouts.set(Place::InStore(request.progress().clone()));
         let lease = if entry.try_only {
             self.leases
-                .try_acquire(request, entry.section)
+                .try_acquire(request, section)
                 .await?
                 .ok_or(Refusal::Busy)?
         } else {
-            self.leases.acquire(request, entry.section).await?
+            self.leases.acquire(request, section).await?
         };
         Ok(Turn::alone(lease))
     }
@@ -190,7 +189,7 @@ impl Gate {
                 let ahead = queue.len();
                 let ticket = queue.join(entry.fresh);
                 drop(queues);
-                observe::waits_in_process(&name.key, ahead);
+                observe::waits_in_process(name.key(), ahead);
                 Err(Some(Waiting::new(Arc::clone(self), name, ticket)))
             }
         }
@@ -218,7 +217,7 @@ impl Gate {
         }
     }
 
-    fn queues(&self) -> MutexGuard<'_, HashMap<Name, Queue>> {
+    fn queues(&self) -> MutexGuard<'_, Queues> {
         // No code of ours panics while it holds this.
         self.queues
             .lock()
@@ -237,12 +236,13 @@ struct Baton {
 
 impl Baton {
     /// Asks the store until it grants or refuses.
-    async fn lead(mut self, entry: Entry) -> Result<Turn, Refusal> {
+    async fn lead(mut self, entry: &Entry) -> Result<Turn, Refusal> {
         let answer = if entry.try_only {
             let request = self.request();
-            self.gate.leases.try_acquire(request, entry.section).await
+            let section = entry.section.clone();
+            self.gate.leases.try_acquire(request, section).await
         } else {
-            self.wait_in_store(entry.section).await.map(Some)
+            self.wait_in_store(&entry.section).await.map(Some)
         };
         match answer {
             Ok(Some(lease)) => Ok(self.begin_turns(lease)),
@@ -255,12 +255,15 @@ impl Baton {
         }
     }
 
-    async fn wait_in_store(&mut self, section: Section) -> Result<OwnedLease, BackendError> {
+    async fn wait_in_store(&mut self, section: &Section) -> Result<OwnedLease, BackendError> {
         let here = runtime::Handle::current().id();
         self.place.take_if(|place| place.runtime != here);
         let request = self.request();
         if self.place.is_none() {
-            self.set_asked(Some(request.progress().clone()));
+            let progress = request.progress().clone();
+            if let Some(queue) = self.gate.queues().get_mut(&self.name) {
+                queue.set_asked(Some(progress));
+            }
         }
         let leases = &self.gate.leases;
         let place = self.place.get_or_insert_with(|| {
@@ -273,14 +276,16 @@ impl Baton {
         });
         let answer = place.request.as_mut().await;
         self.place = None;
-        leases.answered(answer, section)
+        leases.answered(answer, section.clone())
     }
 
     /// A fresh lease serves those who queue now, up to the limit: whoever
     /// comes later queues behind the other processes that wait in the store.
     fn begin_turns(self, lease: OwnedLease) -> Turn {
-        self.set_asked(None);
-        let waiting = self.gate.queues().get(&self.name).map_or(0, Queue::len);
+        let waiting = self.gate.queues().get_mut(&self.name).map_or(0, |queue| {
+            queue.set_asked(None);
+            queue.len()
+        });
         let handovers = u32::try_from(waiting)
             .unwrap_or(u32::MAX)
             .min(self.gate.handoff);
@@ -296,15 +301,9 @@ impl Baton {
         }
     }
 
-    fn set_asked(&self, asked: Option<Progress>) {
-        if let Some(queue) = self.gate.queues().get_mut(&self.name) {
-            queue.set_asked(asked);
-        }
-    }
-
     fn request(&self) -> Request {
-        let key = Arc::clone(&self.name.key);
-        self.gate.request(key, Mode::Write, self.name.ttl)
+        let key = Arc::clone(self.name.key());
+        self.gate.request(key, Mode::Write, self.name.ttl())
     }
 }
 

@@ -145,7 +145,10 @@ impl Leases {
     }
 
     /// Refuses a runtime on which this manager's leases could not be kept.
-    pub(crate) fn check_runtime(&self, subject: &str) -> Result<(), LockError> {
+    pub(crate) fn check_runtime(
+        &self,
+        subject: impl FnOnce() -> String + Copy,
+    ) -> Result<(), LockError> {
         let runtime = current_runtime(subject)?;
         match &self.executor {
             Executor::Thread(_) => Ok(()),

@@ -34,10 +34,9 @@ impl Asking {
         &self.section
     }
 
-    /// The lock was had.
-    pub(crate) fn granted(mut self, token: FencingToken) -> Holding {
+    /// The lock was had, at this time.
+    pub(crate) fn granted(mut self, token: FencingToken, now: Instant) -> Holding {
         let Section { span, labels } = &self.section;
-        let now = self.clock.now();
         let waited = now.saturating_duration_since(self.begun);
         if !span.is_disabled() {
             span.record("waited", tracing::field::debug(waited));

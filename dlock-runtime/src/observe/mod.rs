@@ -101,6 +101,11 @@ impl Section {
         &self.span
     }
 
+    /// Runs something inside the span.
+    pub(crate) fn enter<R>(&self, what: impl FnOnce() -> R) -> R {
+        self.span.in_scope(what)
+    }
+
     pub(crate) fn labels(&self) -> Labels {
         self.labels
     }
