@@ -25,7 +25,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct Bare {
     connection: MultiplexedConnection,
     unlock: Arc<redis::Script>,
-    owner: Arc<str>,
 }
 
 impl Locker for Bare {
@@ -39,16 +38,17 @@ impl Locker for Bare {
                 .await
                 .expect("a connection"),
             unlock: Arc::new(redis::Script::new(UNLOCK)),
-            owner: format!("{:016x}", fastrand::u64(..)).into(),
         }
     }
 
     async fn section<T: Send>(&self, key: &str, body: impl Future<Output = T> + Send) -> T {
         let mut connection = self.connection.clone();
+        // Of one request only, as that description asks for.
+        let owner = fastrand::u128(..).to_ne_bytes();
         loop {
             let taken: Option<()> = redis::cmd("SET")
                 .arg(key)
-                .arg(&*self.owner)
+                .arg(&owner)
                 .arg("NX")
                 .arg("PX")
                 .arg(TTL.as_millis() as u64)
@@ -64,7 +64,7 @@ impl Locker for Bare {
         let deleted: u32 = self
             .unlock
             .key(key)
-            .arg(&*self.owner)
+            .arg(&owner)
             .invoke_async(&mut connection)
             .await
             .expect("an answer");

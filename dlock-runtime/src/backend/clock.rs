@@ -5,11 +5,14 @@
 //! wait for the network. So in such a runtime a deadline is kept by the timers
 //! of the manager's own.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::task::JoinHandle;
+use tokio::time::Sleep;
 
 /// When a call must have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +21,29 @@ pub(super) struct Deadline(Instant);
 /// The deadline has passed.
 #[derive(Debug)]
 pub(super) struct Elapsed;
+
+/// When a command is sent, and until when its answer is waited for. To look at
+/// the clock costs: it is done once for each command.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    pub(super) at: Instant,
+    pub(super) deadline: Deadline,
+}
+
+impl Sending {
+    /// Sent now.
+    pub(super) fn now(deadline: Deadline) -> Self {
+        Self {
+            at: Instant::now(),
+            deadline,
+        }
+    }
+
+    /// So much later than it was sent.
+    pub(super) fn after(self, wait: Duration) -> Deadline {
+        Deadline::from(self.at, wait)
+    }
+}
 
 impl Deadline {
     /// So much later than now.
@@ -72,7 +98,7 @@ impl Clock {
         deadline: Deadline,
         future: F,
     ) -> Result<F::Output, Elapsed> {
-        if time_is_real() {
+        if time_is_real(Instant::now()) {
             return tokio::time::timeout_at(deadline.0.into(), future)
                 .await
                 .map_err(|_| Elapsed);
@@ -103,11 +129,74 @@ impl Clock {
 }
 
 /// Whether tokio's clock is the machine's. It is not while a test has paused
-/// it, nor ever after in that runtime.
-fn time_is_real() -> bool {
-    let before = Instant::now();
+/// it, nor ever after in that runtime. `before` is a moment ago.
+fn time_is_real(before: Instant) -> bool {
     let shown = tokio::time::Instant::now().into_std();
     before <= shown && shown <= Instant::now()
+}
+
+/// The timer of commands that are sent one after the other. To set one and take
+/// it back for each of them would cost more than to let it go off too early, once
+/// in a while, and to set it anew.
+#[derive(Debug)]
+pub(super) struct Timer {
+    /// Where it is at home: timers are of one runtime, and end with it.
+    runtime: Id,
+    /// Only a runtime of one thread lets a test pause its time.
+    pausable: bool,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Timer {
+    /// A timer for the runtime that this is called on.
+    pub(super) fn of_this_runtime() -> Option<Self> {
+        let runtime = Handle::try_current().ok()?;
+        Some(Self {
+            runtime: runtime.id(),
+            pausable: runtime.runtime_flavor() == RuntimeFlavor::CurrentThread,
+            sleep: None,
+        })
+    }
+
+    /// Ends the future at the deadline; what was sent at `sent` was so just now.
+    pub(super) async fn bound<F: Future>(
+        &mut self,
+        clock: &Clock,
+        sent: Instant,
+        deadline: Deadline,
+        future: F,
+    ) -> Result<F::Output, Elapsed> {
+        if !self.is_of_use(sent) {
+            return clock.bound(deadline, future).await;
+        }
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(Ok(output));
+            }
+            let sleep = self.sleep.get_or_insert_with(|| {
+                let sleep = tokio::time::sleep_until(deadline.0.into());
+                Box::pin(sleep)
+            });
+            if sleep.deadline().into_std() > deadline.0 {
+                sleep.as_mut().reset(deadline.0.into());
+            }
+            loop {
+                ready!(sleep.as_mut().poll(context));
+                if deadline.has_passed() {
+                    return Poll::Ready(Err(Elapsed));
+                }
+                sleep.as_mut().reset(deadline.0.into());
+            }
+        })
+        .await
+    }
+
+    /// Whether it can be set here. Once it is, it may be looked at from anywhere.
+    fn is_of_use(&self, now: Instant) -> bool {
+        let at_home = || Handle::try_current().is_ok_and(|here| here.id() == self.runtime);
+        (self.sleep.is_some() || at_home()) && (!self.pausable || time_is_real(now))
+    }
 }
 
 /// The pauses between attempts: doubled each time, up to a bound, and never the
@@ -136,6 +225,30 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn a_timer_keeps_each_deadline() {
+        use std::future::{pending, ready};
+        let clock = Clock::of_this_runtime().expect("a runtime");
+        let mut timer = Timer::of_this_runtime().expect("a runtime");
+        // Later than the one before, and sooner.
+        for wait in [5, 60_000, 20, 60_000, 5].map(Duration::from_millis) {
+            let now = Instant::now();
+            let deadline = Deadline::from(now, wait);
+            if wait > Duration::from_secs(1) {
+                let answer = timer.bound(&clock, now, deadline, ready(())).await;
+                assert!(answer.is_ok(), "an answer that is there counts");
+                // Sets it.
+                let mut waits = pin!(timer.bound(&clock, now, deadline, pending::<()>()));
+                let soon = tokio::time::timeout(Duration::from_millis(1), waits.as_mut());
+                assert!(soon.await.is_err(), "ended before its deadline");
+            } else {
+                let end = timer.bound(&clock, now, deadline, pending::<()>()).await;
+                assert!(end.is_err());
+                assert!(now.elapsed() >= wait, "ended after {:?}", now.elapsed());
+            }
+        }
+    }
 
     #[tokio::test]
     async fn a_deadline_ends_a_future() {
@@ -177,6 +290,13 @@ mod tests {
                 .bound(Deadline::after(wait), std::future::pending::<()>())
                 .await;
             assert!(end.is_err());
+            assert!(start.elapsed() >= wait, "ended after {:?}", start.elapsed());
+
+            let start = Instant::now();
+            let mut timer = Timer::of_this_runtime().expect("a runtime");
+            let deadline = Deadline::from(start, wait);
+            let end = timer.bound(&clock, start, deadline, std::future::pending::<()>());
+            assert!(end.await.is_err());
             assert!(start.elapsed() >= wait, "ended after {:?}", start.elapsed());
         });
     }

@@ -223,7 +223,10 @@ impl Keeper {
                 .leases
                 .insert((next, lease.request.owner.sequence()), lease);
         }
-        schedule.armed = schedule.leases.keys().next().map(|(next, _)| *next);
+        // A lease that was given back before this looked at it does not disarm it:
+        // the next would wake it again, and so each of many short holds.
+        let next = schedule.leases.keys().next().map(|(next, _)| *next);
+        schedule.armed = next.or(schedule.armed.filter(|&armed| armed > now));
         due.next = schedule.armed;
         due
     }
@@ -310,5 +313,28 @@ impl Lease {
     fn end_renewal(&self) {
         self.state().renewal_in_flight = false;
         self.answered.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of many short holds would otherwise wake the keeper's thread.
+    #[tokio::test(start_paused = true)]
+    async fn a_look_between_two_short_holds_does_not_disarm() {
+        let keeper = Keeper::new(Clock::Tokio);
+        let due = Instant::now() + Duration::from_secs(10);
+        // A lease woke it, and had been given back before it looked.
+        keeper.schedule().armed = Some(due);
+        let look = || {
+            let mut schedule = keeper.schedule();
+            let next = keeper.take_due(&mut schedule).next;
+            assert_eq!(schedule.armed, next);
+            next
+        };
+        assert_eq!(look(), Some(due));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(look(), None);
     }
 }

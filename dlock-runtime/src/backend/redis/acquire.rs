@@ -90,10 +90,10 @@ impl<'a> Acquisition<'a> {
     /// the script must be asked.
     async fn take(&mut self) -> Result<Option<Grant>, BackendError> {
         let connection = self.call.connection().await?;
-        let sent_at = Instant::now();
+        let sending = self.call.sending();
+        let sent_at = sending.at;
         self.trace.in_flight = Some(connection.clone());
-        let set = commands::take(self.request);
-        let answers = connection.take(set, self.call.deadline()).await;
+        let answers = connection.take(commands::take(self.request), sending).await;
         match self.hear(&connection, answers, sent_at) {
             None => self.call.pause().await?,
             Some([Value::Okay, Value::Int(token)]) => {
@@ -116,10 +116,11 @@ impl<'a> Acquisition<'a> {
         let mut form = Form::Digest;
         loop {
             let connection = self.call.connection().await?;
-            let sent_at = Instant::now();
+            let sending = self.call.sending();
+            let sent_at = sending.at;
             let command = commands::acquire(form, self.request, self.core.shared.process, patience);
             self.trace.in_flight = Some(connection.clone());
-            let answer = connection.run(command, self.call.deadline()).await;
+            let answer = connection.run(command, sending).await;
             match self.hear(&connection, answer, sent_at) {
                 None => self.call.pause().await?,
                 Some(Value::Int(0)) => {

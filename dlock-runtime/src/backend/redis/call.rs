@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, ServerError, Value};
 
-use super::clock::{Backoff, Deadline};
+use super::clock::{Backoff, Deadline, Sending};
 use super::commands;
 use super::connection::{Connection, Lost};
 use super::connections::{Lane, NoConnection};
@@ -98,6 +98,11 @@ impl<'a> Call<'a> {
         self.deadline
     }
 
+    /// For a command that is sent now.
+    pub(super) fn sending(&self) -> Sending {
+        Sending::now(self.deadline)
+    }
+
     /// An error answer: `Ok` to try once more, after whatever pause that needs.
     pub(super) fn refused<'c>(
         &'c mut self,
@@ -142,8 +147,8 @@ impl<'a> Call<'a> {
         let mut repeated = false;
         loop {
             let connection = self.connection().await?;
-            let sent_at = Instant::now();
-            let answer = connection.run(build(form), self.deadline).await;
+            let sending = self.sending();
+            let answer = connection.run(build(form), sending).await;
             match self.hear(&connection, answer) {
                 None => {
                     repeated = true;
@@ -159,7 +164,7 @@ impl<'a> Call<'a> {
                     return Ok(Answer {
                         value,
                         behind: None,
-                        sent_at,
+                        sent_at: sending.at,
                         repeated,
                     });
                 }

@@ -3,15 +3,15 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 
-use super::clock::{Clock, Deadline};
+use super::clock::{Clock, Deadline, Elapsed, Sending, Timer};
 use super::commands;
 use super::outbox::{Batch, Outbox, Pending, Postman};
 use super::socket::Address;
@@ -25,8 +25,8 @@ struct Inner {
     address: Address,
     multiplexed: MultiplexedConnection,
     outbox: Outbox,
-    /// Somebody sends past the outbox.
-    alone: AtomicBool,
+    /// Who has this sends past the outbox.
+    timer: Mutex<Option<Timer>>,
     token_floor: u64,
     /// How long an answer may take.
     patience: Duration,
@@ -68,7 +68,7 @@ impl Connection {
             address,
             multiplexed,
             outbox: Outbox::new(),
-            alone: AtomicBool::new(false),
+            timer: Mutex::new(Timer::of_this_runtime()),
             token_floor,
             patience,
             clock,
@@ -76,23 +76,25 @@ impl Connection {
     }
 
     /// Sends a command that takes a free lock, and draws a token behind it.
-    pub(super) async fn take(&self, set: Cmd, deadline: Deadline) -> Result<[Value; 2], Lost> {
-        if let Some(_alone) = self.alone() {
-            let commands = commands::pipeline([set, commands::draw_tokens(1)]);
-            let answers = self.run_all(&commands, deadline).await?;
-            return answers.try_into().map_err(|_| Lost::Broken(closed()));
-        }
-        self.wait(self.0.outbox.take(set), deadline).await
+    pub(super) async fn take(&self, set: Cmd, sending: Sending) -> Result<[Value; 2], Lost> {
+        let Some(mut alone) = self.alone() else {
+            return self.wait(self.0.outbox.take(set), sending).await;
+        };
+        let commands = commands::pipeline([set, commands::draw_tokens(1)]);
+        let mut multiplexed = self.0.multiplexed.clone();
+        let answers = Box::pin(multiplexed.send_packed_commands(&commands, 0, commands.len()));
+        let answers = alone.bound(sending, answers).await?;
+        answers.try_into().map_err(|_| Lost::Broken(closed()))
     }
 
     /// Sends one command. The answer may be an error of the server's.
-    pub(super) async fn run(&self, command: Cmd, deadline: Deadline) -> Result<Value, Lost> {
-        if let Some(_alone) = self.alone() {
-            let mut multiplexed = self.0.multiplexed.clone();
-            let answer = Box::pin(multiplexed.send_packed_command(&command));
-            return self.bound(deadline, answer).await;
-        }
-        self.wait(self.0.outbox.send(command), deadline).await
+    pub(super) async fn run(&self, command: Cmd, sending: Sending) -> Result<Value, Lost> {
+        let Some(mut alone) = self.alone() else {
+            return self.wait(self.0.outbox.send(command), sending).await;
+        };
+        let mut multiplexed = self.0.multiplexed.clone();
+        let answer = Box::pin(multiplexed.send_packed_command(&command));
+        alone.bound(sending, answer).await
     }
 
     /// The same, but the server gets it behind everything that was sent over
@@ -104,12 +106,12 @@ impl Connection {
         answer.unwrap_or_else(|_| Err(Lost::Broken(closed())))
     }
 
-    async fn wait<A>(&self, answer: Pending<A>, deadline: Deadline) -> Result<A, Lost> {
-        let answer = if deadline.remaining() >= self.0.patience {
+    async fn wait<A>(&self, answer: Pending<A>, sending: Sending) -> Result<A, Lost> {
+        let answer = if sending.deadline >= sending.after(self.0.patience) {
             // Sooner than that the batch gives up, with one timer for all.
             answer.await
         } else {
-            match self.0.clock.bound(deadline, answer).await {
+            match self.0.clock.bound(sending.deadline, answer).await {
                 Ok(answer) => answer,
                 Err(_) => return Err(Lost::TooLate),
             }
@@ -128,8 +130,6 @@ impl Connection {
             return Ok(Vec::new());
         }
         let mut multiplexed = self.0.multiplexed.clone();
-        // The client's future is over a kilobyte. In a box of its own it leaves
-        // that of the call small enough for the quick lists of an allocator.
         let answers = Box::pin(multiplexed.send_packed_commands(commands, 0, commands.len()));
         let answers = self.bound(deadline, answers).await?;
         if answers.len() == commands.len() {
@@ -162,20 +162,25 @@ impl Connection {
         deadline: Deadline,
         answer: impl Future<Output = RedisResult<A>>,
     ) -> Result<A, Lost> {
-        let patience = Deadline::after(self.0.patience);
-        match self.0.clock.bound(deadline.min(patience), answer).await {
-            Ok(answer) => answer.map_err(Lost::Broken),
-            Err(_) if deadline < patience => Err(Lost::TooLate),
-            Err(_) => Err(Lost::Silent),
-        }
+        let sending = Sending::now(deadline);
+        let patience = sending.after(self.0.patience);
+        let answer = self.0.clock.bound(deadline.min(patience), answer).await;
+        heard(answer, deadline, patience)
     }
 
     /// With nothing else under way there is nothing to send together. The
     /// detour by way of the outbox would then cost a wake-up of the connection's
     /// task by itself, which on a runtime of many threads wakes another one.
     fn alone(&self) -> Option<Alone<'_>> {
-        let taken = self.0.alone.swap(true, Ordering::Acquire);
-        (!taken).then(|| Alone(&self.0.alone))
+        let timer = self.timer().take()?;
+        Some(Alone {
+            connection: self,
+            timer: Some(timer),
+        })
+    }
+
+    fn timer(&self) -> MutexGuard<'_, Option<Timer>> {
+        self.0.timer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does the reading and writing, until the connection breaks or is
@@ -236,11 +241,47 @@ impl Drop for Closes<'_> {
 }
 
 /// The right to send past the outbox.
-struct Alone<'a>(&'a AtomicBool);
+struct Alone<'a> {
+    connection: &'a Connection,
+    timer: Option<Timer>,
+}
+
+impl Alone<'_> {
+    async fn bound<A>(
+        &mut self,
+        sending: Sending,
+        answer: impl Future<Output = RedisResult<A>>,
+    ) -> Result<A, Lost> {
+        let Inner {
+            patience, clock, ..
+        } = &*self.connection.0;
+        let patience = sending.after(*patience);
+        let end = sending.deadline.min(patience);
+        let answer = match &mut self.timer {
+            Some(timer) => timer.bound(clock, sending.at, end, answer).await,
+            None => clock.bound(end, answer).await,
+        };
+        heard(answer, sending.deadline, patience)
+    }
+}
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        *self.connection.timer() = self.timer.take();
+    }
+}
+
+/// What came of an answer that was waited for until the caller's deadline, or
+/// until the server's `patience` was at its end.
+fn heard<A>(
+    answer: Result<RedisResult<A>, Elapsed>,
+    deadline: Deadline,
+    patience: Deadline,
+) -> Result<A, Lost> {
+    match answer {
+        Ok(answer) => answer.map_err(Lost::Broken),
+        Err(Elapsed) if deadline < patience => Err(Lost::TooLate),
+        Err(Elapsed) => Err(Lost::Silent),
     }
 }
 
@@ -281,7 +322,7 @@ mod tests {
 
     /// One goes straight to the client and the others by way of the outbox.
     async fn ask_thrice(connection: &Connection, wait: Duration) -> [Result<Value, Lost>; 3] {
-        let ask = || connection.run(redis::cmd("PING"), Deadline::after(wait));
+        let ask = || connection.run(redis::cmd("PING"), Sending::now(Deadline::after(wait)));
         tokio::join!(ask(), ask(), ask()).into()
     }
 

@@ -201,17 +201,24 @@ impl fmt::Display for LockValue {
 /// and given back is written twice, and for a lone caller it tells.
 impl ToRedisArgs for LockValue {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        let mut value = out.writer_for_next_arg();
         let Owner { process, sequence } = self.owner;
         let digits = 16 - (sequence | 1).leading_zeros() as usize / 4;
         let waited = if self.waited { "+" } else { "" };
-        // It writes to memory.
-        let _ = value.write_all(letter(self.mode).as_bytes());
-        let _ = value.write_all(b":");
-        let _ = value.write_all(&hex(process));
-        let _ = value.write_all(b".");
-        let _ = value.write_all(&hex(sequence)[16 - digits..]);
-        let _ = value.write_all(waited.as_bytes());
+        let mut value = [0; 36];
+        let mut free = value.as_mut_slice();
+        // There is room for the longest.
+        for part in [
+            letter(self.mode).as_bytes(),
+            b":",
+            &hex(process),
+            b".",
+            &hex(sequence)[16 - digits..],
+            waited.as_bytes(),
+        ] {
+            let _ = free.write_all(part);
+        }
+        let left = free.len();
+        out.write_arg(&value[..value.len() - left]);
     }
 }
 

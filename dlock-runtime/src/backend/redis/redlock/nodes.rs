@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::super::call::Call;
-use super::super::clock::{Backoff, Deadline};
+use super::super::clock::{Backoff, Deadline, Sending};
 use super::super::commands;
 use super::super::connection::{Connection, Lost};
 use super::super::core::{Core, Shared};
@@ -212,7 +212,10 @@ impl Attendant {
         let Ok(connection) = lane.connection(deadline).await else {
             return false;
         };
-        match connection.run(commands::ping(), deadline).await {
+        match connection
+            .run(commands::ping(), Sending::now(deadline))
+            .await
+        {
             Ok(_) => true,
             Err(lost) => {
                 if !matches!(lost, Lost::TooLate) {

@@ -9,7 +9,7 @@ use redis::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::super::clock::{Clock, Deadline};
+use super::super::clock::{Clock, Deadline, Sending};
 use super::super::commands;
 use super::super::core::Core;
 use super::super::errors;
@@ -264,7 +264,9 @@ impl Node {
         let deadline = Deadline::after(shared.connector.settings.patience());
         let mut run_id = None;
         if let Ok(connection) = shared.lane.connection(deadline).await
-            && let Ok(answer) = connection.run(commands::identity(), deadline).await
+            && let Ok(answer) = connection
+                .run(commands::identity(), Sending::now(deadline))
+                .await
         {
             run_id = match answer {
                 Value::BulkString(text) => run_id_in(&String::from_utf8_lossy(&text)),
