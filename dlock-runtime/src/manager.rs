@@ -98,7 +98,7 @@ impl LockManager {
             .map_err(|error| LockError::of_store("connecting".to_owned(), name, error))?;
         let capabilities = backend.capabilities();
         // From here on, dropping it stops the backend.
-        let leases = Arc::new(Leases::new(backend, executor));
+        let leases = Arc::new(Leases::new(backend, executor, capabilities.in_order));
         crate::acquire::check_ttl(settings.ttl, &capabilities)?;
         if settings.fenced {
             crate::acquire::check_fenced(&capabilities).map_err(|reason| {

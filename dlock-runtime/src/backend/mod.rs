@@ -145,6 +145,10 @@ pub struct Capabilities {
     pub ttl_step: Duration,
     /// The longest key it takes, in bytes, with the namespace.
     pub max_key_bytes: usize,
+    /// Requests of one runtime reach the store in the order in which they were
+    /// first polled, so that one for the same lock may be sent behind a
+    /// release that is not answered yet. It is no promise that locks rest on.
+    pub in_order: bool,
     /// The store is this process's memory: it needs no thread, and keeps
     /// tokio's clock, so that paused time drives it.
     pub local: bool,
@@ -164,6 +168,7 @@ impl Capabilities {
             min_ttl: MIN_TTL,
             ttl_step: Duration::ZERO,
             max_key_bytes: MAX_KEY_BYTES,
+            in_order: false,
             local: false,
         }
     }

@@ -22,6 +22,8 @@ pub(crate) type Answer = Result<(Request, Grant), BackendError>;
 pub(crate) struct Leases {
     backend: Arc<dyn Backend>,
     executor: Executor,
+    /// Whether the store gets requests in the order in which they are made.
+    in_order: bool,
     /// One keeper; for the `memory:` store, one for each runtime that takes
     /// leases, since there every runtime has a clock of its own.
     keepers: Mutex<HashMap<runtime::Id, Arc<Keeper>>>,
@@ -31,10 +33,11 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    pub(crate) fn new(backend: Arc<dyn Backend>, executor: Executor) -> Self {
+    pub(crate) fn new(backend: Arc<dyn Backend>, executor: Executor, in_order: bool) -> Self {
         Self {
             backend,
             executor,
+            in_order,
             keepers: Mutex::default(),
             returns: UnderWay::default(),
             shutdown: CancellationToken::new(),
@@ -47,6 +50,10 @@ impl Leases {
 
     pub(crate) fn executor(&self) -> &Executor {
         &self.executor
+    }
+
+    pub(super) fn in_order(&self) -> bool {
+        self.in_order
     }
 
     pub(super) fn returns(&self) -> &UnderWay {

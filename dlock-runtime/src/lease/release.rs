@@ -1,5 +1,6 @@
 //! Giving leases back, whatever becomes of the caller.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -222,8 +223,19 @@ impl Return {
         };
         let known_lost = lease.loss().is_some();
         lease.stop_renewal().await;
-        let result = self.counted.leases.backend().release(&lease.request).await;
-        lease.let_follow();
+        let result = {
+            let leases = &self.counted.leases;
+            let mut release = leases.backend().release(&lease.request);
+            poll_fn(|context| {
+                let answer = release.as_mut().poll(context);
+                // It is on its way, and what follows may be sent behind it.
+                if leases.in_order() || answer.is_ready() {
+                    lease.let_follow();
+                }
+                answer
+            })
+            .await
+        };
         let (section, key) = (lease.section(), &lease.request.key);
         match &result {
             Ok(Released::NotHeld) if !known_lost && !self.asked_before => {

@@ -586,6 +586,58 @@ async fn a_lost_lease_never_comes_back() {
     }
 }
 
+/// Answers no release before the second request is there.
+#[derive(Debug, Default)]
+struct Pipelined {
+    memory: Memory,
+    asked: tokio::sync::watch::Sender<u32>,
+}
+#[async_trait::async_trait]
+impl Backend for Pipelined {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.memory.capabilities();
+        capabilities.in_order = true;
+        capabilities
+    }
+    async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
+        self.memory.try_acquire(r).await
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        self.asked.send_modify(|asked| *asked += 1);
+        self.memory.acquire(r).await
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.memory.renew(r).await
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        let released = self.memory.release(r).await;
+        let _ = self.asked.subscribe().wait_for(|&asked| asked == 2).await;
+        released
+    }
+    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
+        self.memory.inspect(k).await
+    }
+    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.memory.list(p).await
+    }
+}
+
+#[tokio::test]
+async fn the_next_request_is_sent_behind_a_release() {
+    let config = Config::with_backend(Pipelined::default()).handoff(0);
+    let here = LockManager::connect(config).await.unwrap();
+    let first = here.lock("k").acquire().await.unwrap();
+    let second = here.lock("k").run(async {});
+    let (second, released) = tokio::time::timeout(s(20), async {
+        // In this order: the second waits in the process when the first goes back.
+        tokio::join!(biased; second, first.release())
+    })
+    .await
+    .expect("the next request waits for the answer of the release");
+    released.unwrap();
+    second.unwrap();
+}
+
 #[derive(Debug, Clone, Default)]
 struct Forgetful(Memory);
 #[async_trait::async_trait]

@@ -82,7 +82,10 @@ impl Connection {
         };
         let commands = commands::pipeline([set, commands::draw_tokens(1)]);
         let mut multiplexed = self.0.multiplexed.clone();
-        let answers = Box::pin(multiplexed.send_packed_commands(&commands, 0, commands.len()));
+        let answers = Box::pin(async move {
+            let count = commands.len();
+            multiplexed.send_packed_commands(&commands, 0, count).await
+        });
         let answers = alone.bound(sending, answers).await?;
         answers.try_into().map_err(|_| Lost::Broken(closed()))
     }
@@ -93,7 +96,7 @@ impl Connection {
             return self.wait(self.0.outbox.send(command), sending).await;
         };
         let mut multiplexed = self.0.multiplexed.clone();
-        let answer = Box::pin(multiplexed.send_packed_command(&command));
+        let answer = Box::pin(async move { multiplexed.send_packed_command(&command).await });
         alone.bound(sending, answer).await
     }
 
@@ -205,8 +208,15 @@ impl Connection {
     async fn deliver(&self, batch: Batch) {
         // Its patience is the only limit. Each of those who wait has one more
         // of its own if that is sooner.
-        let answers = self.run_all(batch.commands(), Deadline::never()).await;
-        batch.deliver(answers);
+        match self.run_all(batch.commands(), Deadline::never()).await {
+            Ok(answers) => {
+                let mut deliveries = batch.answered(answers);
+                while deliveries.by_ref().take(AT_A_TIME).count() == AT_A_TIME {
+                    step_back().await;
+                }
+            }
+            Err(lost) => batch.fail(&lost),
+        }
     }
 
     /// Tells this connection from those that replace it.
@@ -229,6 +239,24 @@ impl Connection {
     pub(super) fn discard(&self) {
         self.0.outbox.close();
     }
+}
+
+/// So many answers are delivered before those who got them come to the turn: what
+/// they ask for next is with the server while the others get theirs. All at once,
+/// and client and server would wait for each other in turns.
+const AT_A_TIME: usize = 16;
+
+/// Lets the other tasks of the runtime run that are ready to.
+async fn step_back() {
+    let mut stepped = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut stepped, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Closes an outbox when nobody empties it any more.

@@ -161,6 +161,7 @@ impl Backend for Redis {
             tokens,
             strict_with,
             read_write: true,
+            in_order: true,
             ..Capabilities::new("redis")
         }
     }

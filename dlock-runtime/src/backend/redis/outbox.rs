@@ -11,6 +11,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::vec;
 
 use redis::{Cmd, Pipeline, Value};
 use tokio::sync::oneshot;
@@ -142,7 +143,14 @@ impl Batch {
             takes: Vec::with_capacity(takes.len()),
             others: Vec::with_capacity(others.len()),
         };
-        // What nobody waits for any more is not sent at all.
+        // What nobody waits for any more is not sent at all. Locks are taken
+        // behind what may be the releases of the same.
+        for Letter { command, answer } in others {
+            if !answer.is_closed() {
+                batch.commands.add_command(command);
+                batch.others.push(answer);
+            }
+        }
         for Letter { command, answer } in takes {
             if !answer.is_closed() {
                 batch.commands.add_command(command);
@@ -154,12 +162,6 @@ impl Batch {
                 .commands
                 .add_command(commands::draw_tokens(batch.takes.len()));
         }
-        for Letter { command, answer } in others {
-            if !answer.is_closed() {
-                batch.commands.add_command(command);
-                batch.others.push(answer);
-            }
-        }
         batch
     }
 
@@ -167,36 +169,61 @@ impl Batch {
         &self.commands
     }
 
-    /// Tells everybody what came of it.
-    pub(super) fn deliver(self, answers: Result<Vec<Value>, Lost>) {
-        let answers = match answers {
-            Ok(answers) => answers,
-            Err(lost) => {
-                for take in self.takes {
-                    let _ = take.send(Err(lost.clone()));
-                }
-                for other in self.others {
-                    let _ = other.send(Err(lost.clone()));
-                }
-                return;
-            }
+    /// Tells everybody that there is no answer.
+    pub(super) fn fail(self, lost: &Lost) {
+        for take in self.takes {
+            let _ = take.send(Err(lost.clone()));
+        }
+        for other in self.others {
+            let _ = other.send(Err(lost.clone()));
+        }
+    }
+
+    /// The answers, on their way to those who wait for them.
+    pub(super) fn answered(self, answers: Vec<Value>) -> Deliveries {
+        Deliveries {
+            count: self.takes.len(),
+            drawn: answers.last().cloned().unwrap_or_default(),
+            others: self.others.into_iter(),
+            takes: self.takes.into_iter(),
+            answers: answers.into_iter(),
+        }
+    }
+}
+
+/// Delivers one answer each time that it is asked for the next; dropped, all that
+/// are left.
+pub(super) struct Deliveries {
+    others: vec::IntoIter<oneshot::Sender<Result<Value, Lost>>>,
+    takes: vec::IntoIter<oneshot::Sender<Result<[Value; 2], Lost>>>,
+    answers: vec::IntoIter<Value>,
+    /// The answer of the `INCRBY` for so many, if there are any.
+    drawn: Value,
+    count: usize,
+}
+
+impl Iterator for Deliveries {
+    type Item = ();
+
+    fn next(&mut self) -> Option<()> {
+        if let Some(other) = self.others.next() {
+            let _ = other.send(Ok(self.answers.next()?));
+            return Some(());
+        }
+        let take = self.takes.next()?;
+        let index = self.count - 1 - self.takes.len();
+        let drawn = match &self.drawn {
+            Value::Int(last) => Value::Int(share(*last, index, self.count)),
+            error => error.clone(),
         };
-        let mut answers = answers.into_iter();
-        if !self.takes.is_empty() {
-            let count = self.takes.len();
-            let taken: Vec<_> = answers.by_ref().take(count).collect();
-            let drawn = answers.next().unwrap_or_default();
-            for (index, (take, taken)) in self.takes.into_iter().zip(taken).enumerate() {
-                let drawn = match &drawn {
-                    Value::Int(last) => Value::Int(share(*last, index, count)),
-                    error => error.clone(),
-                };
-                let _ = take.send(Ok([taken, drawn]));
-            }
-        }
-        for (other, answer) in self.others.into_iter().zip(answers) {
-            let _ = other.send(Ok(answer));
-        }
+        let _ = take.send(Ok([self.answers.next()?, drawn]));
+        Some(())
+    }
+}
+
+impl Drop for Deliveries {
+    fn drop(&mut self) {
+        self.for_each(drop);
     }
 }
 
@@ -275,21 +302,23 @@ mod tests {
             .collect();
         assert_eq!(sent.len(), 5, "{sent:?}");
         assert!(
-            sent[3].contains("INCRBY") && sent[3].contains("192"),
+            sent[4].contains("INCRBY") && sent[4].contains("192"),
             "{sent:?}"
         );
         assert!(matches!(outbox.collect(context), Collected::Nothing));
 
         let mut answers = values(5);
-        answers[3] = Value::Int(1192);
-        batch.deliver(Ok(answers));
+        answers[4] = Value::Int(1192);
+        let mut deliveries = batch.answered(answers);
+        deliveries.next();
+        drop(deliveries);
         for (index, take) in takes.iter_mut().enumerate() {
             let [set, last] = take.try_recv().expect("delivered").expect("an answer");
-            assert_eq!(set, Value::SimpleString(index.to_string()));
+            assert_eq!(set, Value::SimpleString((1 + index).to_string()));
             assert_eq!(last, Value::Int(1064 + 64 * index as i64));
         }
         let other = other.try_recv().expect("delivered").expect("an answer");
-        assert_eq!(other, Value::SimpleString("4".to_owned()));
+        assert_eq!(other, Value::SimpleString("0".to_owned()));
     }
 
     #[test]
