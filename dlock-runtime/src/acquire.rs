@@ -77,24 +77,30 @@ pub(crate) fn reenter(
 /// The same as [`acquire`], for a caller who knows that there is nothing to
 /// [`reenter`]. That is asked before a shutdown is looked at: a body that still
 /// runs may go on as it was.
-pub(crate) async fn acquire_anew(
+#[expect(
+    clippy::manual_async_fn,
+    reason = "the future of an `async fn` has room for its arguments twice: rust-lang/rust#62958"
+)]
+pub(crate) fn acquire_anew(
     manager: LockManager,
     asked: Box<Asked>,
     scope: Scope,
-) -> Result<Stake, LockError> {
-    let asking = Asking::begin(manager.labels(&asked.options), &asked.key, manager.clock());
-    let section = asking.section();
-    // Pinned where it is made, here and below: a future that is moved leaves
-    // room for two in the one around it.
-    let taken = {
-        let mut taken = pin!(take(&manager, &asked, &scope, section));
-        poll_fn(|cx| section.enter(|| taken.as_mut().poll(cx))).await
-    };
-    match taken {
-        Ok(taken) => Ok(taken.begin(&manager, *asked, asking)),
-        Err(error) => {
-            asking.refused(&error);
-            Err(error)
+) -> impl Future<Output = Result<Stake, LockError>> + Send {
+    async move {
+        let asking = Asking::begin(manager.labels(&asked.options), &asked.key, manager.clock());
+        let section = asking.section();
+        // Pinned where it is made, here and below: a future that is moved leaves
+        // room for two in the one around it.
+        let taken = {
+            let mut taken = pin!(take(&manager, &asked, &scope, section));
+            poll_fn(|cx| section.enter(|| taken.as_mut().poll(cx))).await
+        };
+        match taken {
+            Ok(taken) => Ok(taken.begin(&manager, *asked, asking)),
+            Err(error) => {
+                asking.refused(&error);
+                Err(error)
+            }
         }
     }
 }
@@ -136,7 +142,7 @@ async fn take(
             ttl,
             try_only,
             fresh: !options.renew,
-            section: section.clone(),
+            section,
         },
         whereabouts: Whereabouts::default(),
     };
@@ -155,7 +161,8 @@ async fn take(
         Some(limit) => {
             let outage = || manager.gate().outage(&taking.whereabouts, limit);
             let executor = manager.leases().executor();
-            match executor.timeout(limit, locks.as_mut(), outage).await {
+            // Boxed, here and in the gate: not every call has room for it.
+            match Box::pin(executor.timeout(limit, locks.as_mut(), outage)).await {
                 Ok(answer) => answer,
                 Err(None) => Err(LockError::Timeout {
                     key: key.clone(),
@@ -176,7 +183,7 @@ struct Taking<'a> {
     manager: &'a LockManager,
     asked: &'a Asked,
     scope: &'a Scope,
-    entry: Entry,
+    entry: Entry<'a>,
     whereabouts: Whereabouts,
 }
 
@@ -190,7 +197,7 @@ impl Taking<'_> {
             let taken = match key.single() {
                 // Nothing to re-enter: that was looked at just now.
                 Some(name) => self.one(name).await?.into(),
-                None => self.each().await?,
+                None => Box::pin(self.each()).await?,
             };
             let locks = &taken.locks;
             if self.entry.fresh && locks.len() > 1 {
@@ -280,10 +287,10 @@ impl From<(Tenure, HeldLock)> for Taken {
 impl Taken {
     fn begin(mut self, manager: &LockManager, asked: Asked, asking: Asking) -> Stake {
         let Asked { key, options } = asked;
-        let now = manager.now();
+        let from_now = |limit| manager.now() + limit;
         let renewals = match (options.renew, options.max_hold) {
             (false, _) => Renewals::Never,
-            (true, Some(limit)) => Renewals::Until(now + limit),
+            (true, Some(limit)) => Renewals::Until(from_now(limit)),
             (true, None) => Renewals::Always,
         };
         for tenure in &mut self.tenures {
@@ -292,13 +299,13 @@ impl Taken {
             }
         }
         let token = self.locks.first().map(|lock| lock.token);
-        let holding = asking.granted(token.unwrap_or(FencingToken::NONE), now);
+        let holding = asking.granted(token.unwrap_or(FencingToken::NONE));
         Hold::begin(
             manager.id(),
             key,
             self.locks,
             self.tenures,
-            options.min_hold.map(|least| now + least),
+            options.min_hold.map(from_now),
             Some(holding),
         )
     }

@@ -284,6 +284,25 @@ pub(crate) struct Ending {
 }
 
 impl Ending {
+    /// Hands over what can be without waiting for anything. What is left has to
+    /// be [finished](Self::finish).
+    pub(crate) fn hand_over(mut self) -> Option<Self> {
+        if !self.clean {
+            return Some(self);
+        }
+        while let Some(tenure) = self.tenures.pop() {
+            let left = match tenure {
+                Tenure::Own(turn) => turn.hand_over(self.not_before).err().map(Tenure::Own),
+                reentered @ Tenure::Reentered(_) => Some(reentered),
+            };
+            if let Some(left) = left {
+                self.tenures.push(left);
+                return Some(self);
+            }
+        }
+        None
+    }
+
     /// Gives the locks back, the last one taken first. Every lock is tried;
     /// the answer is the first that is not good.
     pub(crate) async fn finish(mut self) -> Result<Released, BackendError> {

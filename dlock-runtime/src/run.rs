@@ -129,7 +129,7 @@ impl<F: Future> Future for Run<F> {
                             else {
                                 unreachable!("the body was running")
                             };
-                            match running.stake.leave() {
+                            match running.stake.leave().and_then(Ending::hand_over) {
                                 None => return Poll::Ready(Ok(output)),
                                 Some(ending) => {
                                     *this.output = Some(output);

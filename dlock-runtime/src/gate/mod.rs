@@ -55,7 +55,7 @@ type Queues = HashMap<Name, Queue, Hashed>;
 
 /// How a task comes to the gate.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct Entry<'a> {
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
     /// Does not wait, neither here nor in the store.
@@ -64,7 +64,7 @@ pub(crate) struct Entry {
     /// it will not be renewed.
     pub(crate) fresh: bool,
     /// What it is asked for.
-    pub(crate) section: Section,
+    pub(crate) section: &'a Section,
 }
 
 /// Where a caller waits, for when it gives up.
@@ -121,36 +121,37 @@ impl Gate {
     pub(crate) async fn enter(
         self: &Arc<Self>,
         key: Arc<str>,
-        entry: &Entry,
+        entry: &Entry<'_>,
         whereabouts: &Whereabouts,
     ) -> Result<Turn, Refusal> {
         if entry.mode != Mode::Write {
-            return self.enter_alone(key, entry, whereabouts).await;
+            return Box::pin(self.enter_alone(key, entry, whereabouts)).await;
         }
         let name = Name::new(key, entry.ttl, &self.hasher);
-        let delivery = match self.lead_or_queue(name, entry) {
-            Ok(baton) => Delivery::Lead(baton),
-            Err(None) => return Err(Refusal::Busy),
-            Err(Some(waiting)) => {
-                whereabouts.set(Place::InProcess(waiting.name().clone()));
-                waiting.await
+        let baton = {
+            let delivery = match self.lead_or_queue(name, entry) {
+                Ok(baton) => Delivery::Lead(baton),
+                Err(None) => return Err(Refusal::Busy),
+                Err(Some(waiting)) => {
+                    whereabouts.set(Place::InProcess(waiting.name().clone()));
+                    waiting.await
+                }
+            };
+            match delivery {
+                Delivery::Turn(turn) => return Ok(turn),
+                Delivery::Failed(refusal) => return Err(refusal),
+                Delivery::Lead(baton) => baton,
             }
         };
-        match delivery {
-            Delivery::Turn(turn) => Ok(turn),
-            Delivery::Failed(refusal) => Err(refusal),
-            Delivery::Lead(baton) => {
-                whereabouts.set(Place::InProcess(baton.name.clone()));
-                baton.lead(entry).await
-            }
-        }
+        whereabouts.set(Place::InProcess(baton.name.clone()));
+        baton.lead(entry).await
     }
 
     /// Readers ask the store one by one: each has a lease of its own.
     async fn enter_alone(
         &self,
         key: Arc<str>,
-        entry: &Entry,
+        entry: &Entry<'_>,
         whereabouts: &Whereabouts,
     ) -> Result<Turn, Refusal> {
         let section = entry.section.clone();
@@ -171,7 +172,7 @@ impl Gate {
     fn lead_or_queue(
         self: &Arc<Self>,
         name: Name,
-        entry: &Entry,
+        entry: &Entry<'_>,
     ) -> Result<Baton, Option<Waiting>> {
         let mut queues = self.queues();
         match queues.get_mut(&name) {
@@ -236,21 +237,27 @@ struct Baton {
 
 impl Baton {
     /// Asks the store until it grants or refuses.
-    async fn lead(mut self, entry: &Entry) -> Result<Turn, Refusal> {
-        let answer = if entry.try_only {
-            let request = self.request();
-            let section = entry.section.clone();
-            self.gate.leases.try_acquire(request, section).await
-        } else {
-            self.wait_in_store(&entry.section).await.map(Some)
-        };
-        match answer {
-            Ok(Some(lease)) => Ok(self.begin_turns(lease)),
-            Ok(None) => Err(Refusal::Busy),
-            Err(error) => {
-                let refusal = Refusal::from(error);
-                self.fail_all(&refusal);
-                Err(refusal)
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "the future of an `async fn` has room for its arguments twice: rust-lang/rust#62958"
+    )]
+    fn lead(mut self, entry: &Entry<'_>) -> impl Future<Output = Result<Turn, Refusal>> {
+        async move {
+            let answer = if entry.try_only {
+                let request = self.request();
+                let section = entry.section.clone();
+                Box::pin(self.gate.leases.try_acquire(request, section)).await
+            } else {
+                self.wait_in_store(entry.section).await.map(Some)
+            };
+            match answer {
+                Ok(Some(lease)) => Ok(self.begin_turns(lease)),
+                Ok(None) => Err(Refusal::Busy),
+                Err(error) => {
+                    let refusal = Refusal::from(error);
+                    self.fail_all(&refusal);
+                    Err(refusal)
+                }
             }
         }
     }

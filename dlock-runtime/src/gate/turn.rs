@@ -87,6 +87,22 @@ impl Turn {
         self.parts().token()
     }
 
+    /// Ends the turn after a body that ended normally by handing the lease
+    /// over, if there is nothing to wait for.
+    pub(crate) fn hand_over(mut self, not_before: Option<Instant>) -> Result<(), Self> {
+        let Some(parts) = self.parts.take() else {
+            return Ok(());
+        };
+        let answer = match parts.kept_until(not_before) {
+            Some(_) => Err(parts),
+            None => parts.hand_over(),
+        };
+        answer.map_err(|parts| {
+            self.parts = Some(parts);
+            self
+        })
+    }
+
     /// Ends the turn after a body that ended normally: hands the lease over,
     /// or gives it back and waits until the store has answered. If
     /// `not_before` is still ahead, the store is told, and the lease goes back

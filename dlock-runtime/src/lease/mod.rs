@@ -212,15 +212,21 @@ impl Lease {
 
     /// The time up to the local deadline of a held lease.
     pub(crate) fn remaining(&self) -> Option<Duration> {
-        // Ends a lease whose deadline has passed: it must not come back.
-        if self.loss().is_some() {
-            return None;
+        let now = self.keeper.clock().now();
+        {
+            let state = self.state();
+            match state.phase {
+                Phase::Held if now < state.deadline => return Some(state.deadline - now),
+                Phase::Held => {}
+                Phase::Lost(_) | Phase::Released => return None,
+            }
         }
-        let state = self.state();
-        let left = state
-            .deadline
-            .saturating_duration_since(self.keeper.clock().now());
-        (state.phase == Phase::Held).then_some(left)
+        // Ends a lease whose deadline has passed: it must not come back.
+        match self.lose(LossReason::Expired) {
+            Some(_) => None,
+            // It was renewed or released meanwhile.
+            None => self.remaining(),
+        }
     }
 
     /// Cancelled when the lease is lost; at once if it has been.

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::metrics::{self, Counted};
-use super::{Holding, Labels, Section, outcome};
+use super::{Holding, Labels, Section, is_observed, outcome};
 use crate::clock::Clock;
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -14,7 +14,8 @@ use crate::token::FencingToken;
 #[derive(Debug)]
 pub(crate) struct Asking {
     section: Section,
-    begun: Instant,
+    /// Known if somebody looks.
+    begun: Option<Instant>,
     clock: Clock,
     /// Until there is an answer.
     waiting: Option<Counted>,
@@ -24,7 +25,7 @@ impl Asking {
     pub(crate) fn begin(labels: Labels, key: &LockKey, clock: Clock) -> Self {
         Self {
             section: Section::begin(labels, key),
-            begun: clock.now(),
+            begun: is_observed().then(|| clock.now()),
             clock,
             waiting: Some(Counted::waiting(labels)),
         }
@@ -34,16 +35,20 @@ impl Asking {
         &self.section
     }
 
-    /// The lock was had, at this time.
-    pub(crate) fn granted(mut self, token: FencingToken, now: Instant) -> Holding {
-        let Section { span, labels } = &self.section;
-        let waited = now.saturating_duration_since(self.begun);
-        if !span.is_disabled() {
-            span.record("waited", tracing::field::debug(waited));
-            span.record("token", tracing::field::display(token));
-        }
-        tracing::debug!(target: "dlock::grant", parent: span, ?waited, %token, "granted");
-        metrics::waited(*labels, waited);
+    /// The lock was had.
+    pub(crate) fn granted(mut self, token: FencingToken) -> Holding {
+        let now = self.begun.map(|begun| {
+            let now = self.clock.now();
+            let Section { span, labels } = &self.section;
+            let waited = now.saturating_duration_since(begun);
+            if !span.is_disabled() {
+                span.record("waited", tracing::field::debug(waited));
+                span.record("token", tracing::field::display(token));
+            }
+            tracing::debug!(target: "dlock::grant", parent: span, ?waited, %token, "granted");
+            metrics::waited(*labels, waited);
+            now
+        });
         self.answered("granted");
         Holding::begin(self.section.clone(), now, self.clock)
     }

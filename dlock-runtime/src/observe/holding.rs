@@ -12,13 +12,14 @@ use crate::clock::Clock;
 #[derive(Debug)]
 pub(crate) struct Holding {
     section: Section,
-    granted: Instant,
+    /// Known if somebody looks.
+    granted: Option<Instant>,
     clock: Clock,
     _counted: Counted,
 }
 
 impl Holding {
-    pub(super) fn begin(section: Section, granted: Instant, clock: Clock) -> Self {
+    pub(super) fn begin(section: Section, granted: Option<Instant>, clock: Clock) -> Self {
         Self {
             _counted: Counted::holding(section.labels),
             section,
@@ -34,8 +35,11 @@ impl Holding {
 
 impl Drop for Holding {
     fn drop(&mut self) {
+        let Some(granted) = self.granted else {
+            return;
+        };
         let Section { span, labels } = &self.section;
-        let held = self.clock.now().saturating_duration_since(self.granted);
+        let held = self.clock.now().saturating_duration_since(granted);
         if !span.is_disabled() {
             span.record("held", tracing::field::debug(held));
         }

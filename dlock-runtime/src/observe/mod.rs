@@ -13,6 +13,7 @@ mod metrics;
 use std::fmt::Display;
 
 use tracing::Span;
+use tracing::level_filters::LevelFilter;
 
 pub(crate) use asking::Asking;
 pub(crate) use holding::Holding;
@@ -22,6 +23,12 @@ use crate::backend::{BackendErrorKind, Mode, Owner};
 use crate::error::{LockError, LossReason};
 use crate::key::LockKey;
 use crate::token::FencingToken;
+
+/// Whether times are of use to anybody. To look at the clock is dear beside the
+/// rest of a critical section that does no I/O.
+fn is_observed() -> bool {
+    cfg!(feature = "metrics") || LevelFilter::current() != LevelFilter::OFF
+}
 
 /// What tells the locks of one kind from others: known when compiling, but for
 /// the store.
