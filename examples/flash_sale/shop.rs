@@ -12,7 +12,7 @@ mod memory;
 mod redis;
 #[cfg(feature = "redis")]
 mod sentinel;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod sql;
 
 use std::fmt;
@@ -88,6 +88,8 @@ async fn connect(url: &str, sale: &str) -> Result<Arc<dyn Shop>, ShopError> {
         "etcd" | "etcds" => Ok(Arc::new(etcd::Shop::connect(url, sale).await?)),
         #[cfg(feature = "redis")]
         _ if scheme.starts_with("redis") => Ok(Arc::new(redis::Shop::connect(url, sale).await?)),
+        #[cfg(feature = "mysql")]
+        "mysql" => Ok(Arc::new(sql::Shop::<sql::MySql>::connect(url, sale).await?)),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(Arc::new(
             sql::Shop::<sql::Postgres>::connect(url, sale).await?,

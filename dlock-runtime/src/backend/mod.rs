@@ -36,6 +36,8 @@ mod progress;
 pub mod redis;
 #[cfg(feature = "sqlx")]
 mod sql;
+#[cfg(feature = "mysql")]
+pub use self::sql::mysql;
 #[cfg(feature = "postgres")]
 pub use self::sql::postgres;
 #[cfg(feature = "sqlite")]

@@ -19,6 +19,8 @@ pub(crate) enum StoreUrl {
     Redis(Box<crate::backend::redis::Redis>),
     #[cfg(feature = "redis")]
     Redlock(Box<crate::backend::redis::Redlock>),
+    #[cfg(feature = "mysql")]
+    MySql(Box<crate::backend::mysql::MySql>),
     #[cfg(feature = "postgres")]
     Postgres(Box<crate::backend::postgres::Postgres>),
     #[cfg(feature = "sqlite")]
@@ -38,6 +40,7 @@ const SCHEMES: &[(&str, &str)] = &[
     ("redis+redlock", "redis"),
     ("rediss+redlock", "redis"),
     ("memcached", "memcached"),
+    ("mysql", "mysql"),
     ("postgres", "postgres"),
     ("postgresql", "postgres"),
     ("sqlite", "sqlite"),
@@ -46,7 +49,7 @@ const SCHEMES: &[(&str, &str)] = &[
 ];
 
 /// Schemes of stores that this version does not have.
-const LATER: &[&str] = &["redis+cluster", "rediss+cluster", "mysql"];
+const LATER: &[&str] = &["redis+cluster", "rediss+cluster"];
 
 impl StoreUrl {
     /// `setting` is where the URL comes from, for messages. They never show
@@ -105,6 +108,11 @@ impl StoreUrl {
             "redis+redlock" | "rediss+redlock" => {
                 let store = crate::backend::redis::Redlock::from_url(url);
                 Ok(Self::Redlock(Box::new(store.map_err(invalid)?)))
+            }
+            #[cfg(feature = "mysql")]
+            "mysql" => {
+                let store = crate::backend::mysql::MySql::from_url(url);
+                Ok(Self::MySql(Box::new(store.map_err(invalid)?)))
             }
             #[cfg(feature = "postgres")]
             "postgres" | "postgresql" => {
@@ -190,6 +198,8 @@ impl StoreUrl {
             Self::Redis(store) => Arc::new(store.request_timeout(request_timeout)),
             #[cfg(feature = "redis")]
             Self::Redlock(store) => Arc::new(store.request_timeout(request_timeout)),
+            #[cfg(feature = "mysql")]
+            Self::MySql(store) => Arc::new(store.request_timeout(request_timeout)),
             #[cfg(feature = "postgres")]
             Self::Postgres(store) => Arc::new(store.request_timeout(request_timeout)),
             #[cfg(feature = "sqlite")]
@@ -212,6 +222,8 @@ impl fmt::Debug for StoreUrl {
             Self::Redis(store) => fmt::Debug::fmt(store, f),
             #[cfg(feature = "redis")]
             Self::Redlock(store) => fmt::Debug::fmt(store, f),
+            #[cfg(feature = "mysql")]
+            Self::MySql(store) => fmt::Debug::fmt(store, f),
             #[cfg(feature = "postgres")]
             Self::Postgres(store) => fmt::Debug::fmt(store, f),
             #[cfg(feature = "sqlite")]

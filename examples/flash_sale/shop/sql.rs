@@ -230,8 +230,25 @@ impl Database for Postgres {
 #[cfg(feature = "postgres")]
 shop!(Postgres);
 
+/// MySQL or MariaDB.
+#[cfg(feature = "mysql")]
+pub(crate) struct MySql;
+
+#[cfg(feature = "mysql")]
+impl Database for MySql {
+    type Pool = sqlx::MySqlPool;
+
+    async fn connect(url: &str) -> Result<Self::Pool, sqlx::Error> {
+        let options = sqlx::mysql::MySqlPoolOptions::new().max_connections(4);
+        options.connect(without_parameters(url)).await
+    }
+}
+
+#[cfg(feature = "mysql")]
+shop!(MySql);
+
 /// Those behind the `?` are for the locks.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 fn without_parameters(url: &str) -> &str {
     url.split('?').next().unwrap_or_default()
 }

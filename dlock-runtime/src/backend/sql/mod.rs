@@ -18,13 +18,15 @@ mod core;
 mod driver;
 mod inspect;
 mod lease;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 mod pooled;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod script;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod url;
 mod waiters;
 mod watch;

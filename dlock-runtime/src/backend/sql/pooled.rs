@@ -99,7 +99,7 @@ pub(super) enum Failure {
     /// It was undone, and may be repeated: a deadlock, a database that is busy.
     Undone(BackendError),
     /// Nobody knows whether it was run. It may be repeated too.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     Broken(BackendError),
     /// It would fail again.
     Refused(BackendError),
@@ -108,7 +108,7 @@ pub(super) enum Failure {
 impl Failure {
     fn before_it_was_sent(self) -> Self {
         match self {
-            #[cfg(feature = "postgres")]
+            #[cfg(any(feature = "mysql", feature = "postgres"))]
             Self::Broken(error) => Self::Undone(error),
             other => other,
         }
@@ -181,7 +181,7 @@ impl<DB: Flavour> Driver for Pooled<DB> {
                 }
                 Err(Failure::Refused(error)) => return Err(error),
                 Err(Failure::Undone(error)) => error,
-                #[cfg(feature = "postgres")]
+                #[cfg(any(feature = "mysql", feature = "postgres"))]
                 Err(Failure::Broken(error)) => {
                     repeated = true;
                     error

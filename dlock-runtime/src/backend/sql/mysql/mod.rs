@@ -1,0 +1,214 @@
+//! The `mysql://` store: MySQL and MariaDB.
+//!
+//! - `READ COMMITTED`, whatever the server's default is: each statement has to
+//!   see what was committed before it began, and no gaps between rows are
+//!   locked, where two who make a row wait for each other.
+//! - Names are bytes: a collation would take two keys for one.
+//! - Nobody is told of a release; waiters look.
+
+mod errors;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
+use sqlx::{ConnectOptions, Pool};
+
+use super::driver::Driver;
+use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell};
+use super::script::Dialect;
+use super::url::take_parameter;
+use super::watch::Pace;
+use super::{Database, Opened, Sql, check_tables};
+use crate::backend::{BackendError, BackendErrorKind};
+
+/// Locks in a database of MySQL 8.0 or MariaDB 10.5, or later.
+///
+/// ```
+/// # use dlock_runtime as dlock;
+/// use dlock::backend::mysql::MySql;
+///
+/// let store = MySql::from_url("mysql://shop:secret@127.0.0.1/shop")?.max_connections(8);
+/// # Ok::<(), dlock::backend::BackendError>(())
+/// ```
+///
+/// Its tables have to be there, or are made with
+/// [`create_tables`](Self::create_tables).
+pub type MySql = Sql<MySqlDatabase>;
+
+/// A database of MySQL or MariaDB.
+#[derive(Clone)]
+pub struct MySqlDatabase {
+    options: MySqlConnectOptions,
+    /// The settings and hooks of a pool.
+    pool: MySqlPoolOptions,
+    /// As it is named in messages.
+    name: String,
+    create_tables: bool,
+    max_connections: u32,
+}
+
+impl fmt::Debug for MySqlDatabase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl MySql {
+    /// The database at `mysql://[user[:password]@]host[:port]/database`, with
+    /// the parameters that `sqlx` knows (`?ssl-mode=…`), and
+    /// `?create_tables=true`. Nothing is connected before the first use.
+    ///
+    /// # Errors
+    ///
+    /// The URL is not understood. The message never holds a part of it.
+    pub fn from_url(url: &str) -> Result<Self, BackendError> {
+        let (url, create) = take_parameter(url, "create_tables")?;
+        let options = MySqlConnectOptions::from_str(&url).map_err(|_| {
+            BackendError::new(
+                BackendErrorKind::Config,
+                "not a URL of MySQL; write mysql://user:password@host:3306/database, and what is \
+                 special in the password percent-encoded",
+            )
+        })?;
+        Ok(Self::with(options, MySqlPoolOptions::new()).create_tables(create))
+    }
+
+    /// The database of a pool, with the pool's settings and hooks. The
+    /// connections are others: those of the pool may be taken up by bodies that
+    /// wait for a lock, while its holder needs one to give it back.
+    #[must_use]
+    pub fn from_pool(pool: &Pool<sqlx::MySql>) -> Self {
+        let options = (*pool.connect_options()).clone();
+        Self::with(options, pool.options().clone())
+    }
+
+    /// Makes the tables if they are not there, when connecting. Off by default:
+    /// a service has no right to do that as a rule, and `docs/stores/sql.md` has
+    /// the SQL for those who have it.
+    #[must_use]
+    pub fn create_tables(mut self, create: bool) -> Self {
+        self.database.create_tables = create;
+        self
+    }
+
+    /// How many connections at most: 4 by default. Each is used for
+    /// milliseconds at a time.
+    #[must_use]
+    pub fn max_connections(mut self, most: u32) -> Self {
+        self.database.max_connections = most.max(1);
+        self
+    }
+
+    fn with(options: MySqlConnectOptions, pool: MySqlPoolOptions) -> Self {
+        let name = format!(
+            "mysql at {}:{}, database `{}`",
+            options.get_host(),
+            options.get_port(),
+            options.get_database().unwrap_or_default()
+        );
+        Self::new(MySqlDatabase {
+            options,
+            pool,
+            name,
+            create_tables: false,
+            max_connections: 4,
+        })
+    }
+}
+
+const DIALECT: Dialect = Dialect {
+    begin: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION",
+    begin_lease: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION",
+    begin_grant: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION",
+    commit: "COMMIT",
+    // `UNIX_TIMESTAMP()` goes by way of the session's time zone, and jumps when
+    // that has summer time.
+    now: "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)",
+    // Not `INSERT IGNORE`: that locks a row that is there for reading, and two
+    // who do so and then write wait for each other.
+    lock: "INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited) \
+           VALUES ($key, 0, 'w', '', 0, 0) ON DUPLICATE KEY UPDATE waited = waited",
+    take: include_str!("take.sql"),
+    free: include_str!("free.sql"),
+    alive: "INSERT INTO dlock_process (process, alive_until) VALUES ($process, {now} + $alive) \
+            ON DUPLICATE KEY UPDATE alive_until = VALUES(alive_until)",
+    wake: "",
+    // Whether a backslash escapes depends on the session's settings.
+    text: |out, text| {
+        out.push_str("x'");
+        for byte in text.bytes() {
+            for digit in [byte >> 4, byte & 15] {
+                out.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
+            }
+        }
+        out.push('\'');
+    },
+};
+
+const PACE: Pace = Pace {
+    shortest: Duration::from_millis(3),
+    longest: Duration::from_millis(500),
+};
+
+impl Flavour for sqlx::MySql {
+    const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(400));
+
+    fn judge(place: &Place, error: sqlx::Error) -> Failure {
+        errors::judge(place, error)
+    }
+
+    fn silent(place: &Place) -> Failure {
+        Failure::Broken(errors::silent(place))
+    }
+
+    fn is_over(error: &sqlx::Error) -> bool {
+        errors::is_over(error)
+    }
+
+    fetch_and_cell!();
+}
+
+#[async_trait]
+impl Database for MySqlDatabase {
+    const NAME: &'static str = "mysql";
+
+    async fn open(
+        &self,
+        _process: &str,
+        request_timeout: Duration,
+    ) -> Result<Opened, BackendError> {
+        let place = Place {
+            name: self.name.clone(),
+            request_timeout,
+        };
+        let options = self
+            .options
+            .clone()
+            .statement_cache_capacity(0)
+            .disable_statement_logging();
+        let pool = self
+            .pool
+            .clone()
+            .max_connections(self.max_connections)
+            .min_connections(0)
+            .acquire_timeout(request_timeout)
+            // A connection that is dead shows by itself, and is replaced.
+            .test_before_acquire(false)
+            .connect_lazy_with(options);
+        let driver = Pooled::<sqlx::MySql>::new(pool, place.clone());
+        if self.create_tables {
+            driver.run(include_str!("schema.sql"), &[]).await?;
+        }
+        check_tables(&driver, &place).await?;
+        Ok(Opened {
+            driver: Arc::new(driver),
+            dialect: &DIALECT,
+            pace: PACE,
+            news: None,
+        })
+    }
+}

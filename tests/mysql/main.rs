@@ -1,0 +1,118 @@
+//! The MySQL store: the conformance suite on a real MariaDB server, and what
+//! only that can do wrong.
+
+#![cfg(feature = "mysql")]
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+#[path = "../contenders/mod.rs"]
+mod contenders;
+#[path = "../support/example.rs"]
+mod example;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod refusals;
+mod restarts;
+mod server;
+
+use std::sync::Arc;
+
+use dlock::Config;
+use dlock::backend::sqlx;
+
+use conformance::{Store, conformance};
+use contenders::{Shared, contenders};
+use server::Server;
+use support::proxy::Proxy;
+
+/// A database of the test's own, reached through a proxy that can fail.
+struct MySqlStore {
+    server: Arc<Server>,
+    proxy: Proxy,
+    database: String,
+}
+
+impl Store for MySqlStore {
+    async fn start() -> Self {
+        let server = Server::shared().await;
+        Self {
+            proxy: Proxy::to(server.port()),
+            database: server.database().await,
+            server,
+        }
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    async fn take_away(&self, key: &str) {
+        let mut connection = self.server.connection(&self.database).await;
+        let taken = sqlx::query("UPDATE dlock_lock SET owner = '', expires_at = 0 WHERE name = ?")
+            .bind(key)
+            .execute(&mut connection)
+            .await
+            .expect("the table of locks");
+        assert_eq!(taken.rows_affected(), 1, "nobody held `{key}`");
+    }
+
+    async fn set_outage(&self, outage: bool) {
+        self.proxy.refuse(outage);
+    }
+
+    /// The server is shared; see `restarts.rs`.
+    async fn restart(&mut self) -> bool {
+        false
+    }
+
+    async fn records(&self) -> Option<usize> {
+        let records: i64 = sqlx::query_scalar(
+            "SELECT (SELECT COUNT(*) FROM dlock_lock) + (SELECT COUNT(*) FROM dlock_reader)
+                + (SELECT COUNT(*) FROM dlock_queue) + (SELECT COUNT(*) FROM dlock_process)",
+        )
+        .fetch_one(&mut self.server.connection(&self.database).await)
+        .await
+        .expect("the tables");
+        Some(usize::try_from(records).expect("a count"))
+    }
+}
+
+impl Shared for MySqlStore {
+    fn url(&self) -> String {
+        let url = self.server.url(&self.database, self.proxy.port());
+        format!("{url}?create_tables=true")
+    }
+}
+
+conformance!(crate::MySqlStore);
+contenders!(crate::MySqlStore);
+
+#[test]
+fn a_flash_sale_sells_exactly_the_stock() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let store = runtime.block_on(MySqlStore::start());
+    let sale = std::process::Command::new(example::example("flash_sale"))
+        .args([
+            "--orders",
+            "600",
+            "--processes",
+            "4",
+            "--store",
+            &store.url(),
+        ])
+        .output()
+        .expect("the example");
+    let printed = String::from_utf8_lossy(&sale.stdout);
+    let errors = String::from_utf8_lossy(&sale.stderr);
+    assert!(sale.status.success(), "{printed}{errors}");
+    assert!(
+        printed.contains("Nothing was sold twice."),
+        "{printed}{errors}"
+    );
+    let failed = printed.lines().any(|line| {
+        let line = line.trim();
+        line.starts_with("failed") || line.starts_with("lost")
+    });
+    assert!(!failed, "{printed}{errors}");
+}
