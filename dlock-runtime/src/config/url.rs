@@ -293,6 +293,6 @@ mod tests {
             assert!(!error.contains("hunter2"), "{error}");
             assert!(SCHEMES.iter().all(|(known, _)| known != scheme), "{scheme}");
         }
-        assert!(refusal("ZooKeeper:host").contains("no `zookeeper:` store"));
+        assert!(refusal("Redis+Cluster:host").contains("no `redis+cluster:`"));
     }
 }
