@@ -11,8 +11,8 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Most tests wait for a ttl to pass, so more of them than there are processors
-# run side by side.
-export RUST_TEST_THREADS="${RUST_TEST_THREADS:-6}"
+# run side by side: so many in each of three lanes.
+export RUST_TEST_THREADS="${RUST_TEST_THREADS:-4}"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-always}"
 
 scratch=$(mktemp -d)
@@ -85,6 +85,44 @@ step() {
   [ "$status" -eq 0 ] || failures+=("$name")
 }
 
+# The names of all test programs of the workspace.
+test_programs() {
+  cargo metadata --no-deps --format-version 1 |
+    grep -o '{"kind":\["test"\],"crate_types":\["bin"\],"name":"[^"]*"' |
+    sed 's/.*"name":"//; s/"$//' | sort -u
+}
+
+# Runs all tests, in three lanes: those of Redis, those of the other stores, and
+# the rest. What the lanes say is shown when the last has ended.
+all_tests() {
+  local test=(cargo test --workspace --all-features --no-fail-fast)
+  "${test[@]}" --no-run --quiet || return 1
+  local program redis=() stores=() rest=(--lib --bins --example testing --benches)
+  while read -r program; do
+    case $program in
+    redis* | redlock | sentinel | cluster) redis+=(--test "$program") ;;
+    etcd | zookeeper | sqlite | postgres | mysql | memcached) stores+=(--test "$program") ;;
+    *) rest+=(--test "$program") ;;
+    esac
+  done < <(test_programs)
+  local lane lanes=() status=0
+  "${test[@]}" "${redis[@]}" >"$scratch/redis" 2>&1 &
+  lanes+=($!)
+  "${test[@]}" "${stores[@]}" >"$scratch/stores" 2>&1 &
+  lanes+=($!)
+  {
+    "${test[@]}" "${rest[@]}"
+    local rest_status=$?
+    "${test[@]}" --doc && [ "$rest_status" -eq 0 ]
+  } >"$scratch/rest" 2>&1 &
+  lanes+=($!)
+  for lane in "${lanes[@]}"; do
+    wait "$lane" || status=1
+  done
+  cat "$scratch"/{redis,stores,rest}
+  return "$status"
+}
+
 # Starts a server of our own for the example. Its port may be taken by the time
 # it starts, so that more than one is tried.
 start_redis() {
@@ -126,7 +164,7 @@ step "Lint" cargo clippy --workspace --all-features --all-targets --quiet -- -D 
 step "Lint without features" cargo clippy "${minimal[@]}" --all-targets --quiet -- -D warnings
 step "Lint without TLS" cargo clippy "${no_tls[@]}" --all-targets --quiet -- -D warnings
 step "Documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
-step "Tests" cargo test --workspace --all-features --no-fail-fast
+step "Tests" all_tests
 step "Tests without features" cargo test "${minimal[@]}" --no-fail-fast
 step "Tests without TLS" cargo test "${no_tls[@]}" --no-fail-fast --test redis bad_input
 step "Example in memory" cargo run --quiet --example flash_sale
