@@ -164,6 +164,7 @@ mod on_redis {
     use nix::unistd::Pid;
 
     use super::*;
+    use crate::support::cluster::{Cluster, LONG};
     use crate::support::nodes::Nodes;
     use crate::support::process::command;
     use crate::support::program::Program;
@@ -299,6 +300,29 @@ mod on_redis {
         assert_eq!(lost, (0, 0), "{}", sale.printed);
         // Those who died would leave their locks to their ttl.
         assert!(nodes.keys().await.is_empty());
+    }
+
+    /// The locks are on all masters of a cluster, or on most of them each, and the
+    /// stock is on one.
+    #[tokio::test]
+    async fn locks_in_a_cluster_sell_exactly_the_stock() {
+        let cluster = Cluster::start(LONG).await;
+        for more in ["", "?quorum=masters"] {
+            let url = cluster.url(more);
+            let sale = tokio::task::spawn_blocking(move || {
+                Sale::run(&["--orders", "600", "--processes", "4", "--store", &url])
+            });
+            let sale = sale.await.expect("no panic");
+            sale.sold_exactly_the_stock();
+            let lost = (sale.number("failed"), sale.number("lost"));
+            assert_eq!(lost, (0, 0), "{}", sale.printed);
+            until(
+                "nothing is left",
+                async || cluster.keys().await,
+                Vec::is_empty,
+            )
+            .await;
+        }
     }
 
     /// Also where one is killed and one is paused for longer than its ttl.

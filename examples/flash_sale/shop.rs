@@ -5,6 +5,8 @@
 //! the process that was paused in the middle of a sale: when it goes on,
 //! somebody else has had the lock.
 
+#[cfg(feature = "redis")]
+mod cluster;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod memory;

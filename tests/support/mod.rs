@@ -11,6 +11,7 @@
 )]
 
 pub(crate) mod alone;
+pub(crate) mod cluster;
 pub(crate) mod dir;
 pub(crate) mod documented;
 pub(crate) mod etcd;

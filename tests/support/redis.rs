@@ -20,6 +20,8 @@ pub(crate) struct Setup {
     password: Option<String>,
     tls: bool,
     replica_of: Option<u16>,
+    in_cluster: Option<Duration>,
+    without: &'static [&'static str],
     watches: Option<Watched>,
 }
 
@@ -58,6 +60,18 @@ impl Setup {
         self
     }
 
+    /// Is a node of a cluster, in which a master may be silent for so long.
+    pub(crate) fn in_cluster(mut self, node_timeout: Duration) -> Self {
+        self.in_cluster = Some(node_timeout);
+        self
+    }
+
+    /// Does not know these commands, as an older server.
+    pub(crate) fn without(mut self, commands: &'static [&'static str]) -> Self {
+        self.without = commands;
+        self
+    }
+
     /// Is a sentinel of this master.
     pub(crate) fn watches(mut self, watched: Watched) -> Self {
         self.watches = Some(watched);
@@ -70,6 +84,8 @@ impl Setup {
         let mut server = RedisServer {
             port: 0,
             tls_port: 0,
+            bus_port: 0,
+            announced: None,
             setup: self,
             tls,
             process: None,
@@ -79,6 +95,7 @@ impl Setup {
         for _ in 0..5 {
             server.port = free_port();
             server.tls_port = if server.setup.tls { free_port() } else { 0 };
+            server.bus_port = free_port();
             if server.launch().await {
                 return server;
             }
@@ -95,6 +112,10 @@ impl Setup {
 pub(crate) struct RedisServer {
     port: u16,
     tls_port: u16,
+    /// Where the nodes of a cluster speak to each other.
+    bus_port: u16,
+    /// Where a cluster says that it is, if that is not its port.
+    announced: Option<u16>,
     setup: Setup,
     tls: Option<Certificates>,
     process: Option<Process>,
@@ -109,6 +130,22 @@ impl RedisServer {
 
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    pub(crate) fn bus_port(&self) -> u16 {
+        self.bus_port
+    }
+
+    /// How long a master of its cluster may be silent, in milliseconds.
+    pub(crate) fn node_timeout(&self) -> u128 {
+        self.setup.in_cluster.unwrap_or_default().as_millis()
+    }
+
+    /// The cluster says from now on that this node is on another port.
+    pub(crate) async fn announce(&mut self, port: u16) {
+        self.announced = Some(port);
+        let words = ["CONFIG", "SET", "cluster-announce-port", &port.to_string()];
+        self.command::<()>(&words).await;
     }
 
     /// Where clients find it, password included.
@@ -292,6 +329,26 @@ impl RedisServer {
                 // For when it is a replica.
                 server.args(["--masterauth", password]);
             }
+        }
+        if let Some(timeout) = self.setup.in_cluster {
+            let timeout = timeout.as_millis().to_string();
+            server
+                .args([
+                    "--cluster-enabled",
+                    "yes",
+                    "--cluster-node-timeout",
+                    &timeout,
+                ])
+                .args(["--cluster-port", &self.bus_port.to_string()])
+                .args(["--cluster-allow-replica-migration", "no"])
+                // However long it took to copy a master, its replica may follow it.
+                .args(["--cluster-replica-validity-factor", "0"]);
+            if let Some(port) = self.announced {
+                server.args(["--cluster-announce-port", &port.to_string()]);
+            }
+        }
+        for command in self.setup.without {
+            server.args(["--rename-command", command, ""]);
         }
         if let Some(tls) = &self.tls {
             server

@@ -92,6 +92,11 @@ impl Clock {
         })
     }
 
+    /// The manager's runtime.
+    pub(super) fn manager(&self) -> &Handle {
+        &self.manager
+    }
+
     /// Ends the future at the deadline.
     pub(super) async fn bound<F: Future>(
         &self,

@@ -9,7 +9,7 @@ use dlock::FencingToken;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, Script};
 
-use super::{ARTICLES, Progress, ShopError, sentinel};
+use super::{ARTICLES, Progress, ShopError, cluster, sentinel};
 use crate::report::Receipt;
 
 /// Should this program be killed, its keys go after this time.
@@ -64,11 +64,19 @@ fn server(url: &str) -> String {
     format!("{scheme}://{first}{end}")
 }
 
+/// Begins the keys of a sale: by the braces, a cluster has all of them in one
+/// slot.
+fn slot_key(sale: &str) -> String {
+    format!("{{{sale}}}")
+}
+
 impl Shop {
     pub(crate) async fn connect(url: &str, sale: &str) -> Result<Self, ShopError> {
-        let server = match url.starts_with("redis+sentinel:") {
-            true => sentinel::master(url).await?,
-            false => server(url),
+        let kind = url.split_once(':').map_or("", |(scheme, _)| scheme);
+        let server = match kind {
+            "redis+sentinel" => sentinel::master(url).await?,
+            "redis+cluster" => cluster::owner(url, &slot_key(sale)).await?,
+            _ => server(url),
         };
         let connection = redis::Client::open(server)?
             .get_multiplexed_async_connection()
@@ -80,7 +88,7 @@ impl Shop {
     }
 
     fn key(&self, kind: &str, which: impl std::fmt::Display) -> String {
-        format!("{}:{kind}:{which}", self.sale)
+        format!("{}:{kind}:{which}", slot_key(&self.sale))
     }
 
     fn keys(&self) -> Vec<String> {

@@ -16,9 +16,10 @@ use super::clock::{Backoff, Deadline};
 use super::commands::{self, Patience};
 use super::confirm::Confirmer;
 use super::connection::{Connection, Lost};
-use super::core::Core;
+use super::core::{Core, Servers, Shared};
 use super::errors::{Remedy, remedy};
 use super::give_back::GiveBack;
+use super::names::Keyspace;
 use super::scripts::Form;
 use crate::backend::{BackendError, BackendErrorKind, Grant, Mode, Renewed, Request};
 use crate::token::TOKENS_PER_GRANT;
@@ -29,7 +30,7 @@ impl Core {
         request: &Request,
     ) -> Result<Option<Grant>, BackendError> {
         let mut acquisition = Acquisition::new(self, request)?;
-        if request.mode == Mode::Write
+        if acquisition.may_be_taken()
             && let Some(grant) = acquisition.take().await?
         {
             return Ok(Some(grant));
@@ -39,12 +40,31 @@ impl Core {
 
     pub(super) async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
         let mut acquisition = Acquisition::new(self, request)?;
-        if request.mode == Mode::Write
+        if acquisition.may_be_taken()
             && let Some(grant) = acquisition.take().await?
         {
             return Ok(grant);
         }
+        let ears = match &self.shared.servers {
+            Servers::One(_) => None,
+            Servers::Cluster { ears, .. } => Some(ears),
+        };
+        if let Some(ears) = ears
+            && !ears.listen_for(&request.key)
+            && let Some(grant) = acquisition.ask(Patience::Try).await?
+        {
+            return Ok(grant);
+        }
         let waiting = self.shared.waiters.enter(request);
+        let mut attending = ears.map(|ears| ears.attend(&request.key));
+        if let Some(attending) = &mut attending {
+            // Who cannot be told would be passed over. But whether it can must
+            // not decide on whether it may wait.
+            let limit = Deadline::after(self.shared.connector.settings.patience() / 2);
+            let heard = attending.is_heard();
+            let _ = Box::pin(self.shared.connector.clock.bound(limit, heard)).await;
+            acquisition.give_more_time();
+        }
         loop {
             if let Some(grant) = acquisition.ask(Patience::Queue).await? {
                 return Ok(grant);
@@ -81,9 +101,15 @@ impl<'a> Acquisition<'a> {
         Ok(Self {
             core,
             request,
-            call: core.call()?,
+            call: core.call(&request.key)?,
             trace: Trace::default(),
         })
+    }
+
+    /// Whether it can be had by plain commands. In a cluster, where each slot has
+    /// a counter of its own, the script is the cheapest way.
+    fn may_be_taken(&self) -> bool {
+        self.request.mode == Mode::Write && *self.core.shared.space() == Keyspace::Server
     }
 
     /// Takes the lock if it is free, in the cheapest way. `None` says nothing:
@@ -93,7 +119,8 @@ impl<'a> Acquisition<'a> {
         let sending = self.call.sending();
         let sent_at = sending.at;
         self.trace.in_flight = Some(connection.clone());
-        let answers = connection.take(commands::take(self.request), sending).await;
+        let set = commands::take(&Keyspace::Server, self.request);
+        let answers = connection.take(set, sending).await;
         match self.hear(&connection, answers, sent_at) {
             None => self.call.pause().await?,
             Some([Value::Okay, Value::Int(token)]) => {
@@ -118,9 +145,19 @@ impl<'a> Acquisition<'a> {
             let connection = self.call.connection().await?;
             let sending = self.call.sending();
             let sent_at = sending.at;
-            let command = commands::acquire(form, self.request, self.core.shared.process, patience);
+            let Shared {
+                connector, process, ..
+            } = &*self.core.shared;
+            let command = commands::acquire(
+                &connector.settings.space,
+                form,
+                self.request,
+                *process,
+                patience,
+                connector.highest_token.load(Ordering::Relaxed),
+            );
             self.trace.in_flight = Some(connection.clone());
-            let answer = connection.run(command, sending).await;
+            let answer = self.call.send(&connection, command, sending).await;
             match self.hear(&connection, answer, sent_at) {
                 None => self.call.pause().await?,
                 Some(Value::Int(0)) => {
@@ -238,8 +275,8 @@ impl<'a> Acquisition<'a> {
     /// any later grant, as the lock is held.
     async fn draw_again(&mut self, connection: &Connection) -> Result<u64, BackendError> {
         let commands = commands::pipeline([
-            commands::lift_tokens(connection.token_floor()),
-            commands::draw_tokens(1),
+            commands::lift_tokens(&Keyspace::Server, connection.token_floor()),
+            commands::draw_tokens(&Keyspace::Server, 1),
         ]);
         let answers = connection.run_all(&commands, self.call.deadline()).await;
         let Some(answers) = self.call.hear(connection, answers) else {

@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, ServerError, Value};
 
 use super::clock::{Backoff, Deadline, Sending};
+use super::cluster::Way;
 use super::commands;
 use super::connection::{Connection, Lost};
 use super::connections::{Lane, NoConnection};
 use super::connector::Connector;
-use super::errors::{Remedy, remedy};
+use super::errors::{Place, Remedy, remedy};
+use super::names::Keyspace;
 use super::scripts::Form;
 use crate::backend::BackendError;
 
@@ -24,7 +26,7 @@ pub(super) type Rare<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// has passed.
 pub(super) struct Call<'a> {
     connector: &'a Connector,
-    lane: Arc<Lane>,
+    path: Path<'a>,
     deadline: Deadline,
     backoff: Backoff,
     /// Since when there is no answer.
@@ -33,14 +35,31 @@ pub(super) struct Call<'a> {
     failure: Option<BackendError>,
 }
 
+/// Where the commands go.
+enum Path<'a> {
+    Lane(Arc<Lane>),
+    /// In a cluster it is found anew for each attempt. The lane is that of the
+    /// last one.
+    Way(Way<'a>, Option<Arc<Lane>>),
+}
+
 impl<'a> Call<'a> {
     pub(super) fn new(connector: &'a Connector, lane: Arc<Lane>) -> Self {
+        Self::along(connector, Path::Lane(lane))
+    }
+
+    /// To whichever node of a cluster has the slot.
+    pub(super) fn on_way(connector: &'a Connector, way: Way<'a>) -> Self {
+        Self::along(connector, Path::Way(way, None))
+    }
+
+    fn along(connector: &'a Connector, path: Path<'a>) -> Self {
         let started = Instant::now();
         Self {
             connector,
-            lane,
+            path,
             deadline: Deadline::from(started, connector.settings.request_timeout),
-            backoff: Backoff::new(Duration::from_millis(10), Duration::from_millis(250)),
+            backoff: new_backoff(),
             started,
             failure: None,
         }
@@ -49,11 +68,10 @@ impl<'a> Call<'a> {
     /// Begins anew, with another deadline. `heard` is when the server was last
     /// known to answer.
     pub(super) fn restart(&mut self, heard: Instant, deadline: Deadline) {
-        *self = Self {
-            deadline,
-            started: heard,
-            ..Self::new(self.connector, Arc::clone(&self.lane))
-        };
+        self.deadline = deadline;
+        self.started = heard;
+        self.backoff = new_backoff();
+        self.failure = None;
     }
 
     /// The connection for the next attempt; an error if the call's time has
@@ -62,11 +80,67 @@ impl<'a> Call<'a> {
         if self.failure.is_some() && self.deadline.has_passed() {
             return Err(self.give_up());
         }
-        match self.lane.connection(self.deadline).await {
+        let connection = match &mut self.path {
+            Path::Lane(lane) => lane.connection(self.deadline).await,
+            Path::Way(way, last) => match way.connection(self.deadline).await {
+                Ok((lane, connection)) => {
+                    *last = Some(lane);
+                    Ok(connection)
+                }
+                Err(none) => Err(none),
+            },
+        };
+        match connection {
             Ok(connection) => Ok(connection),
             Err(NoConnection::Failed(error)) => Err(error),
             // An earlier attempt may know more.
             Err(NoConnection::TooLate) => Err(self.give_up()),
+        }
+    }
+
+    /// Sends one command over the connection of this attempt.
+    pub(super) async fn send(
+        &self,
+        connection: &Connection,
+        command: Cmd,
+        sending: Sending,
+    ) -> Result<Value, Lost> {
+        match &self.path {
+            Path::Way(way, _) if way.is_asking() => {
+                // The one right behind the other.
+                let commands = commands::pipeline([commands::asking(), command]);
+                let answers = Box::pin(connection.run_all(&commands, sending.deadline)).await?;
+                Ok(answers.into_iter().next_back().unwrap_or_default())
+            }
+            _ => connection.run(command, sending).await,
+        }
+    }
+
+    fn lane(&self) -> Option<&Arc<Lane>> {
+        match &self.path {
+            Path::Lane(lane) => Some(lane),
+            Path::Way(_, last) => last.as_ref(),
+        }
+    }
+
+    /// The server, as far as it is known.
+    fn place(&self) -> &Place {
+        let connector = self.lane().map(|lane| lane.connector());
+        &connector
+            .map_or(self.connector, |connector| connector)
+            .place
+    }
+
+    fn space(&self) -> &Keyspace {
+        &self.connector.settings.space
+    }
+
+    fn discard(&self, connection: &Connection) {
+        if let Some(lane) = self.lane() {
+            lane.discard(connection);
+        }
+        if let Path::Way(way, _) = &self.path {
+            way.is_in_doubt();
         }
     }
 
@@ -81,13 +155,11 @@ impl<'a> Call<'a> {
             Ok(answer) => Some(answer),
             Err(lost) => {
                 if !matches!(lost, Lost::TooLate) {
-                    self.lane.discard(connection);
+                    self.discard(connection);
                 }
                 self.failure = Some(match lost {
-                    Lost::Broken(error) => self.connector.place.unreachable(error),
-                    Lost::Silent | Lost::TooLate => {
-                        self.connector.place.silent(self.started.elapsed())
-                    }
+                    Lost::Broken(error) => self.place().unreachable(error),
+                    Lost::Silent | Lost::TooLate => self.place().silent(self.started.elapsed()),
                 });
                 None
             }
@@ -114,14 +186,44 @@ impl<'a> Call<'a> {
             match remedy(&error) {
                 Remedy::SendScript => return Ok(()),
                 Remedy::Retry => {}
-                Remedy::Reconnect => self.lane.discard(connection),
+                Remedy::Reconnect => self.discard(connection),
                 Remedy::Foreign => return Err(self.foreign(key).await),
-                Remedy::ForeignCounter => return Err(self.connector.place.foreign_counter()),
-                Remedy::GiveUp => return Err(self.connector.place.refused(&error)),
+                Remedy::ForeignCounter => return Err(self.place().foreign_counter(key)),
+                Remedy::Moved | Remedy::Ask | Remedy::Cluster => {
+                    let refused = self.place().refused(&error);
+                    if !self.redirected(connection, &error) {
+                        return Err(refused);
+                    }
+                    self.failure = Some(refused);
+                    if let Path::Way(way, _) = &mut self.path
+                        && way.may_go_on()
+                    {
+                        return Ok(());
+                    }
+                    return self.pause().await;
+                }
+                Remedy::GiveUp => return Err(self.place().refused(&error)),
             }
-            self.failure = Some(self.connector.place.refused(&error));
+            self.failure = Some(self.place().refused(&error));
             self.pause().await
         })
+    }
+
+    /// Whether the next attempt may go elsewhere.
+    fn redirected(&mut self, connection: &Connection, error: &ServerError) -> bool {
+        match &mut self.path {
+            Path::Way(way, _) => {
+                way.redirected(error, connection.address());
+                true
+            }
+            Path::Lane(lane) => {
+                let redirected = self.connector.redirected(error, connection.address());
+                if redirected {
+                    lane.discard(connection);
+                }
+                redirected
+            }
+        }
     }
 
     /// Waits a little before the next attempt, or fails if there is no time.
@@ -148,7 +250,7 @@ impl<'a> Call<'a> {
         loop {
             let connection = self.connection().await?;
             let sending = self.sending();
-            let answer = connection.run(build(form), sending).await;
+            let answer = self.send(&connection, build(form), sending).await;
             match self.hear(&connection, answer) {
                 None => {
                     repeated = true;
@@ -219,14 +321,19 @@ impl<'a> Call<'a> {
                             continue;
                         };
                         match remedy(&error) {
-                            Remedy::SendScript | Remedy::Retry | Remedy::Reconnect => {
+                            Remedy::SendScript
+                            | Remedy::Retry
+                            | Remedy::Reconnect
+                            | Remedy::Moved
+                            | Remedy::Ask
+                            | Remedy::Cluster => {
                                 again = Some(error);
                             }
                             Remedy::Foreign => {
                                 answers[index] = Some(Err(self.foreign(key(index)).await));
                             }
                             Remedy::ForeignCounter | Remedy::GiveUp => {
-                                answers[index] = Some(Err(self.connector.place.refused(&error)));
+                                answers[index] = Some(Err(self.place().refused(&error)));
                             }
                         }
                     }
@@ -249,16 +356,14 @@ impl<'a> Call<'a> {
             .into_iter()
             .map(|answer| {
                 answer.unwrap_or_else(|| {
-                    Err(failure
-                        .clone()
-                        .unwrap_or_else(|| self.connector.place.nonsense()))
+                    Err(failure.clone().unwrap_or_else(|| self.place().nonsense()))
                 })
             })
             .collect()
     }
 
     pub(super) fn nonsense(&self) -> BackendError {
-        self.connector.place.nonsense()
+        self.place().nonsense()
     }
 
     /// Why there is no answer.
@@ -268,7 +373,7 @@ impl<'a> Call<'a> {
 
     /// There was none in time.
     pub(super) fn too_late(&self) -> BackendError {
-        self.connector.place.silent(self.started.elapsed())
+        self.place().silent(self.started.elapsed())
     }
 
     /// Says which of the keys is not dlock's.
@@ -278,7 +383,7 @@ impl<'a> Call<'a> {
             Err(error) => return error,
         };
         let types = connection
-            .run_all(&commands::types(key), self.deadline)
+            .run_all(&commands::types(self.space(), key), self.deadline)
             .await;
         let Some(types) = self.hear(&connection, types) else {
             return self.give_up();
@@ -290,8 +395,12 @@ impl<'a> Call<'a> {
                 _ => "value".to_owned(),
             })
             .collect();
-        self.connector.place.one_is_foreign(key, &types)
+        self.place().one_is_foreign(key, &types)
     }
+}
+
+fn new_backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(10), Duration::from_millis(250))
 }
 
 /// An answer to [`Call::ask`].

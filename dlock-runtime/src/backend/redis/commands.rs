@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline};
 
-use super::names::{LockValue, Name, Process, QueueEntry, Shown, TOKEN, freed_channel, mode_arg};
-use super::scripts::{
-    ACQUIRE, ALIVE, FLOOR, Form, INSPECT, RAISE, RELEASE, RELEASE_READ, RELEASE_VOTE, RENEW,
-    RENEW_READ, Script,
-};
+use super::names::{Keyspace, LockValue, Process, QueueEntry, Shown, VOTERS, mode_arg};
+use super::scripts::{ALIVE, FLOOR, Form, INSPECT, RAISE, RENEW, Script, Scripts, TEST_MESSAGE};
 use crate::backend::{Mode, Request};
 use crate::token::TOKENS_PER_GRANT;
 
@@ -23,11 +20,11 @@ pub(super) enum Patience {
 /// script that does both is dearer for the server than the two together.
 /// Nobody else can be granted the key between them, unless the server stalls
 /// for longer than the ttl, and then the lease has ended for its owner too.
-pub(super) fn take(request: &Request) -> Cmd {
+pub(super) fn take(space: &Keyspace, request: &Request) -> Cmd {
     let Request { key, owner, .. } = request;
     let mut set = Cmd::with_capacity(6, 64 + key.len());
     set.arg("SET")
-        .arg(Name::lock(key))
+        .arg(space.lock(key))
         .arg(LockValue::writer(*owner))
         .arg("NX")
         .arg("PX")
@@ -35,53 +32,102 @@ pub(super) fn take(request: &Request) -> Cmd {
     set
 }
 
-/// Reserves the numbers of so many grants. The answer is the last of them.
-pub(super) fn draw_tokens(grants: usize) -> Cmd {
+/// Reserves the numbers of so many grants, where one counter is for all keys.
+/// The answer is the last of them.
+pub(super) fn draw_tokens(space: &Keyspace, grants: usize) -> Cmd {
     let mut draw = Cmd::with_capacity(3, 24);
     draw.arg("INCRBY")
-        .arg(TOKEN)
+        .arg(space.counter(""))
         .arg(grants as u64 * TOKENS_PER_GRANT);
     draw
 }
 
 /// Lifts the token counter to the server's clock, and to `lowest`.
-pub(super) fn lift_tokens(lowest: u64) -> Cmd {
+pub(super) fn lift_tokens(space: &Keyspace, lowest: u64) -> Cmd {
     let mut lift = FLOOR.command(Form::Source, 1, 1);
-    lift.arg(TOKEN).arg(lowest);
+    lift.arg(space.counter("")).arg(lowest);
     lift
 }
 
 /// Raises the token counter to a number, if it is lower.
-pub(super) fn raise_tokens(form: Form, to: u64) -> Cmd {
+pub(super) fn raise_tokens(space: &Keyspace, form: Form, to: u64) -> Cmd {
     let mut raise = RAISE.command(form, 1, 1);
-    raise.arg(TOKEN).arg(to);
+    raise.arg(space.counter("")).arg(to);
     raise
 }
 
-pub(super) fn acquire(form: Form, request: &Request, process: Process, patience: Patience) -> Cmd {
-    let mut acquire = ACQUIRE.command(form, 2, 6);
+/// Asks for the lock, or for a place in its queue. In a cluster the token is
+/// drawn above `lowest`.
+pub(super) fn acquire(
+    space: &Keyspace,
+    form: Form,
+    request: &Request,
+    process: Process,
+    patience: Patience,
+    lowest: u64,
+) -> Cmd {
+    let Request { key, .. } = request;
+    let script = &Scripts::of(space).acquire;
+    let mut acquire = match space {
+        Keyspace::Server => {
+            let mut acquire = script.command(form, 2, 6);
+            acquire.arg(space.lock(key)).arg(space.counter(key));
+            acquire
+        }
+        Keyspace::Slots | Keyspace::Vote(_) => {
+            let mut acquire = script.command(form, 4, 7);
+            acquire
+                .arg(space.lock(key))
+                .arg(space.counter(key))
+                .arg(space.queue(key))
+                .arg(space.readers(key));
+            acquire
+        }
+    };
     acquire
-        .arg(Name::lock(&request.key))
-        .arg(TOKEN)
         .arg(mode_arg(request.mode))
         .arg(Shown(request.owner))
         .arg(ttl_ms(request))
         .arg(Shown(process))
         .arg(u8::from(patience == Patience::Queue))
         .arg(TOKENS_PER_GRANT);
+    if *space == Keyspace::Slots {
+        acquire.arg(lowest);
+    }
     acquire
 }
 
-pub(super) fn renew(form: Form, request: &Request) -> Cmd {
-    let mut renew = for_holder(&RENEW, &RENEW_READ, form, request);
-    renew.arg(ttl_ms(request));
+pub(super) fn renew(space: &Keyspace, form: Form, request: &Request) -> Cmd {
+    let Request { key, mode, .. } = request;
+    let mut renew = match mode {
+        // Of the lock alone: in a cluster, keys that belong together can be
+        // apart for a while, and a lease must not end of that.
+        Mode::Write => {
+            let mut renew = RENEW.command(form, 1, 2);
+            renew.arg(space.lock(key));
+            renew
+        }
+        Mode::Read => on_lock(space, &Scripts::of(space).renew_read, form, key, 2),
+    };
+    as_holder(&mut renew, request).arg(ttl_ms(request));
     renew
 }
 
 /// Gives a lease back. With `queued_by`, the owner may be in the queue of that
 /// process instead, or as well.
-pub(super) fn release(form: Form, request: &Request, queued_by: Option<Process>) -> Cmd {
-    let mut release = for_holder(&RELEASE, &RELEASE_READ, form, request);
+pub(super) fn release(
+    space: &Keyspace,
+    form: Form,
+    request: &Request,
+    queued_by: Option<Process>,
+) -> Cmd {
+    let scripts = Scripts::of(space);
+    let script = match request.mode {
+        Mode::Write => &scripts.release,
+        Mode::Read => &scripts.release_read,
+    };
+    let mut release = on_lock(space, script, form, &request.key, 2);
+    as_holder(&mut release, request);
     if let Some(process) = queued_by {
         release.arg(Shown(QueueEntry {
             mode: request.mode,
@@ -95,38 +141,68 @@ pub(super) fn release(form: Form, request: &Request, queued_by: Option<Process>)
 
 /// Gives one node's vote for a lease back, and tells those who wait. Nobody
 /// queues at a node.
-pub(super) fn release_vote(form: Form, request: &Request, _queued_by: Option<Process>) -> Cmd {
-    let mut release = RELEASE_VOTE.command(form, 1, 2);
-    release
-        .arg(Name::lock(&request.key))
-        .arg(mode_arg(request.mode))
-        .arg(Shown(request.owner));
+pub(super) fn release_vote(
+    space: &Keyspace,
+    form: Form,
+    request: &Request,
+    _queued_by: Option<Process>,
+) -> Cmd {
+    let Request { key, mode, .. } = request;
+    let script = &Scripts::of(space).release_vote;
+    let mut release = match (mode, space) {
+        (Mode::Read, Keyspace::Vote(_)) => {
+            let mut release = script.command(form, 2, 2);
+            release.arg(space.lock(key)).arg(space.readers(key));
+            release
+        }
+        _ => {
+            let mut release = script.command(form, 1, 2);
+            release.arg(space.lock(key));
+            release
+        }
+    };
+    release.arg(mode_arg(*mode)).arg(Shown(request.owner));
     release
 }
 
-/// A script on the lease of a writer, or of a reader. A writer is known by the
-/// whole value of its lock: the server need not take it apart.
-fn for_holder(write: &'static Script, read: &'static Script, form: Form, request: &Request) -> Cmd {
-    let Request {
-        key, mode, owner, ..
-    } = request;
-    let script = match mode {
-        Mode::Write => write,
-        Mode::Read => read,
-    };
-    let mut command = script.command(form, 1, 2);
-    command.arg(Name::lock(key));
-    match mode {
-        Mode::Write => command.arg(LockValue::writer(*owner)),
-        Mode::Read => command.arg(Shown(owner)),
-    };
-    command
+/// A script on a lock and all that belongs to it. A cluster is told of every
+/// key: only so does it refuse the script before it has begun while some of
+/// them are on their way to another node.
+fn on_lock(
+    space: &Keyspace,
+    script: &'static Script,
+    form: Form,
+    key: &str,
+    arguments: usize,
+) -> Cmd {
+    match space {
+        Keyspace::Server => {
+            let mut command = script.command(form, 1, arguments);
+            command.arg(space.lock(key));
+            command
+        }
+        Keyspace::Slots | Keyspace::Vote(_) => {
+            let mut command = script.command(form, 3, arguments);
+            command
+                .arg(space.lock(key))
+                .arg(space.queue(key))
+                .arg(space.readers(key));
+            command
+        }
+    }
 }
 
-pub(super) fn inspect(form: Form, key: &str) -> Cmd {
-    let mut inspect = INSPECT.command(form, 1, 0);
-    inspect.arg(Name::lock(key));
-    inspect
+/// Says whose lease it is. A writer is known by the whole value of its lock: the
+/// server need not take it apart.
+fn as_holder<'c>(command: &'c mut Cmd, request: &Request) -> &'c mut Cmd {
+    match request.mode {
+        Mode::Write => command.arg(LockValue::writer(request.owner)),
+        Mode::Read => command.arg(Shown(request.owner)),
+    }
+}
+
+pub(super) fn inspect(space: &Keyspace, form: Form, key: &str) -> Cmd {
+    on_lock(space, &INSPECT, form, key, 0)
 }
 
 /// One step through the names of all keys.
@@ -141,18 +217,21 @@ pub(super) fn scan(cursor: u64, pattern: &str) -> Cmd {
 }
 
 /// What a lock holds.
-pub(super) fn value(key: &str) -> Cmd {
+pub(super) fn value(space: &Keyspace, key: &str) -> Cmd {
     let mut get = redis::cmd("GET");
-    get.arg(Name::lock(key));
+    get.arg(space.lock(key));
     get
 }
 
 /// How many processes listen for the release of each of these locks.
-pub(super) fn listeners<'a>(keys: impl Iterator<Item = &'a str>) -> Cmd {
+pub(super) fn listeners<'a>(space: &Keyspace, keys: impl Iterator<Item = &'a str>) -> Cmd {
     let mut count = redis::cmd("PUBSUB");
-    count.arg("NUMSUB");
+    count.arg(match space {
+        Keyspace::Server => "NUMSUB",
+        Keyspace::Slots | Keyspace::Vote(_) => "SHARDNUMSUB",
+    });
     for key in keys {
-        count.arg(freed_channel(key));
+        count.arg(space.freed_channel(key));
     }
     count
 }
@@ -169,43 +248,40 @@ pub(super) fn identity() -> Cmd {
 }
 
 /// What these locks hold.
-pub(super) fn values<'a>(keys: impl Iterator<Item = &'a str>) -> Cmd {
+pub(super) fn values<'a>(space: &Keyspace, keys: impl Iterator<Item = &'a str>) -> Cmd {
     let mut get = redis::cmd("MGET");
     for key in keys {
-        get.arg(Name::lock(key));
+        get.arg(space.lock(key));
     }
     get
 }
 
-/// The waiters of this process are alive.
-pub(super) fn heartbeat(process: Process) -> Cmd {
+/// The waiters of a process are alive: those that this key is for.
+pub(super) fn heartbeat(alive: &str) -> Cmd {
     let mut set = redis::cmd("SET");
-    set.arg(process.alive_key())
-        .arg(1)
-        .arg("PX")
-        .arg(whole_ms(ALIVE));
+    set.arg(alive).arg(1).arg("PX").arg(whole_ms(ALIVE));
     set
 }
 
-/// This process has no more waiters.
-pub(super) fn farewell(process: Process) -> Cmd {
+/// There are no more of them.
+pub(super) fn farewell(alive: &str) -> Cmd {
     let mut delete = redis::cmd("DEL");
-    delete.arg(process.alive_key());
+    delete.arg(alive);
     delete
 }
 
 /// What stands where the keys of a lock belong: for an error message.
-pub(super) fn types(key: &str) -> Pipeline {
+pub(super) fn types(space: &Keyspace, key: &str) -> Pipeline {
     let type_of = |name: &dyn std::fmt::Display| {
         let mut command = redis::cmd("TYPE");
         command.arg(Shown(name));
         command
     };
     pipeline([
-        type_of(&Name::lock(key)),
-        type_of(&Name::queue(key)),
-        type_of(&Name::readers(key)),
-        type_of(&TOKEN),
+        type_of(&space.lock(key)),
+        type_of(&space.queue(key)),
+        type_of(&space.readers(key)),
+        type_of(&space.counter(key)),
     ])
 }
 
@@ -242,6 +318,51 @@ pub(super) fn test_message(process: Process) -> Cmd {
     let mut publish = redis::cmd("PUBLISH");
     publish.arg(process.wake_channel()).arg("");
     publish
+}
+
+/// The same in the slot of a tag, in the way in which its scripts do it.
+pub(super) fn test_message_in(space: &Keyspace, process: Process, tag: &str) -> Cmd {
+    let mut publish = TEST_MESSAGE.command(Form::Source, 1, 1);
+    publish.arg(space.lock(tag)).arg(Shown(process));
+    publish
+}
+
+/// Which slots vote.
+pub(super) fn voters() -> Cmd {
+    let mut get = redis::cmd("GET");
+    get.arg(VOTERS);
+    get
+}
+
+/// The same, if that has not been written yet.
+pub(super) fn propose_voters(tags: &str) -> Cmd {
+    let mut set = redis::cmd("SET");
+    set.arg(VOTERS).arg(tags).arg("NX");
+    set
+}
+
+/// Listens to a channel of a slot, or no longer.
+pub(super) fn listen(channel: &str, sharded: bool, listens: bool) -> Cmd {
+    let mut listen = redis::cmd(match (sharded, listens) {
+        (true, true) => "SSUBSCRIBE",
+        (true, false) => "SUNSUBSCRIBE",
+        (false, true) => "SUBSCRIBE",
+        (false, false) => "UNSUBSCRIBE",
+    });
+    listen.arg(channel);
+    listen
+}
+
+/// Which node of a cluster has which slots.
+pub(super) fn slots() -> Cmd {
+    let mut slots = redis::cmd("CLUSTER");
+    slots.arg("SLOTS");
+    slots
+}
+
+/// The next command may be answered by a node that is about to get the slot.
+pub(super) fn asking() -> Cmd {
+    redis::cmd("ASKING")
 }
 
 pub(super) fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> Pipeline {

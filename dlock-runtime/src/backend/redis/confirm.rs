@@ -24,6 +24,7 @@ use super::connector::Connector;
 use super::core::Shared;
 use super::errors;
 use super::lease::{RENEWED_AT_ONCE, read_renewal};
+use super::names::Keyspace;
 use crate::backend::{BackendError, Renewed, Request};
 
 /// Renews leases on the master and its replicas. Its task ends with it.
@@ -123,7 +124,7 @@ impl Task {
             .ask_all(
                 requests.len(),
                 |index| &requests[index].key,
-                |index, form| commands::renew(form, &requests[index]),
+                |index, form| commands::renew(&Keyspace::Server, form, &requests[index]),
                 Some(&wait),
             )
             .await;

@@ -3,16 +3,18 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisError, RedisResult, ServerError, Value};
+use tokio::sync::Notify;
 
 use super::clock::{Clock, Deadline, Elapsed, Sending, Timer};
 use super::commands;
+use super::names::Keyspace;
 use super::outbox::{Batch, Outbox, Pending, Postman};
 use super::socket::Address;
 
@@ -31,6 +33,42 @@ struct Inner {
     /// How long an answer may take.
     patience: Duration,
     clock: Clock,
+    /// The channels that it listens to belong to slots.
+    shards: Option<Arc<Shards>>,
+}
+
+/// What a connection that listens to the channels of slots must know of them.
+///
+/// A node that loses a slot ends the subscriptions to its channels, with the
+/// very message that answers an `SUNSUBSCRIBE`. The client takes it for the
+/// answer to whatever was sent first, and all later answers for those of others.
+/// So such a connection is for listening only, and is closed when that happens.
+#[derive(Default)]
+pub(super) struct Shards {
+    /// Subscriptions whose end was asked for.
+    leaving: AtomicUsize,
+    cut_off: Notify,
+    /// The server is older than channels that belong to slots.
+    unknown: AtomicBool,
+}
+
+impl Shards {
+    /// A subscription has ended.
+    pub(super) fn ended(&self) {
+        let expected = self
+            .leaving
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
+                count.checked_sub(1)
+            });
+        if expected.is_err() {
+            self.cut_off.notify_one();
+        }
+    }
+
+    /// Waits until one has ended that was to go on.
+    pub(super) async fn cut_off(&self) {
+        self.cut_off.notified().await;
+    }
 }
 
 /// A new connection, and the future that does its reading and writing: when it
@@ -61,6 +99,7 @@ impl Connection {
         token_floor: u64,
         patience: Duration,
         clock: Clock,
+        shards: Option<Arc<Shards>>,
     ) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         Self(Arc::new(Inner {
@@ -72,6 +111,7 @@ impl Connection {
             token_floor,
             patience,
             clock,
+            shards,
         }))
     }
 
@@ -80,7 +120,7 @@ impl Connection {
         let Some(mut alone) = self.alone() else {
             return self.wait(self.0.outbox.take(set), sending).await;
         };
-        let commands = commands::pipeline([set, commands::draw_tokens(1)]);
+        let commands = commands::pipeline([set, commands::draw_tokens(&Keyspace::Server, 1)]);
         let mut multiplexed = self.0.multiplexed.clone();
         let answers = Box::pin(async move {
             let count = commands.len();
@@ -149,6 +189,11 @@ impl Connection {
         listens: bool,
         deadline: Deadline,
     ) -> Result<(), Lost> {
+        if let Some(shards) = &self.0.shards {
+            return self
+                .subscribe_slots(shards, channels, listens, deadline)
+                .await;
+        }
         let mut multiplexed = self.0.multiplexed.clone();
         let answer = Box::pin(async move {
             if listens {
@@ -158,6 +203,39 @@ impl Connection {
             }
         });
         self.bound(deadline, answer).await
+    }
+
+    /// One command for each channel, as they may be of different slots.
+    async fn subscribe_slots(
+        &self,
+        shards: &Shards,
+        channels: &[String],
+        listens: bool,
+        deadline: Deadline,
+    ) -> Result<(), Lost> {
+        loop {
+            let sharded = !shards.unknown.load(Ordering::Relaxed);
+            if sharded && !listens {
+                shards.leaving.fetch_add(channels.len(), Ordering::AcqRel);
+            }
+            let commands = channels
+                .iter()
+                .map(|channel| commands::listen(channel, sharded, listens));
+            let answers = self
+                .run_all(&commands::pipeline(commands), deadline)
+                .await?;
+            let refusal = answers.into_iter().find_map(|answer| match answer {
+                Value::ServerError(error) => Some(error),
+                _ => None,
+            });
+            match refusal {
+                None => return Ok(()),
+                Some(error) if sharded && is_unknown(&error) => {
+                    shards.unknown.store(true, Ordering::Relaxed);
+                }
+                Some(error) => return Err(Lost::Broken(error.into())),
+            }
+        }
     }
 
     async fn bound<A>(
@@ -259,6 +337,13 @@ async fn step_back() {
     .await;
 }
 
+fn is_unknown(error: &ServerError) -> bool {
+    error.code() == "ERR"
+        && error
+            .details()
+            .is_some_and(|text| text.contains("nknown command"))
+}
+
 /// Closes an outbox when nobody empties it any more.
 struct Closes<'a>(&'a Outbox);
 
@@ -342,7 +427,7 @@ mod tests {
             port: 0,
         };
         (
-            Connection::new(multiplexed, address, 0, patience, clock),
+            Connection::new(multiplexed, address, 0, patience, clock, None),
             Box::pin(driver),
             there,
         )

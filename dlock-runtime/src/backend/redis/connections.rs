@@ -78,13 +78,11 @@ impl Connections {
         Ok(self.open(&runtime, None))
     }
 
-    /// The lane of the manager's own runtime, over which messages come too.
-    pub(super) fn with_messages(
-        self: &Arc<Self>,
-        listener: Arc<dyn Listener>,
-    ) -> Result<Arc<Lane>, BackendError> {
-        let runtime = Handle::try_current().map_err(|_| errors::outside_runtime())?;
-        Ok(self.open(&runtime, Some(listener)))
+    /// The lane of the manager's own runtime. Messages come over it too, if
+    /// somebody listens.
+    pub(super) fn of_manager(self: &Arc<Self>, listener: Option<Arc<dyn Listener>>) -> Arc<Lane> {
+        let manager = self.connector.clock.manager().clone();
+        self.open(&manager, listener)
     }
 
     fn open(self: &Arc<Self>, runtime: &Handle, listener: Option<Arc<dyn Listener>>) -> Arc<Lane> {
@@ -156,10 +154,22 @@ impl Drop for Connections {
 }
 
 impl Lane {
+    pub(super) fn connector(&self) -> &Arc<Connector> {
+        &self.connector
+    }
+
+    /// The connection, if there is one.
+    pub(super) fn ready(&self) -> Option<Connection> {
+        match &*self.state.borrow() {
+            State::Ready(connection) => Some(connection.clone()),
+            _ => None,
+        }
+    }
+
     /// The connection, made if there is none.
     pub(super) async fn connection(&self, deadline: Deadline) -> Result<Connection, NoConnection> {
-        if let State::Ready(connection) = &*self.state.borrow() {
-            return Ok(connection.clone());
+        if let Some(connection) = self.ready() {
+            return Ok(connection);
         }
         // Seldom, and so not in the room of every call.
         Box::pin(self.next_connection(deadline)).await

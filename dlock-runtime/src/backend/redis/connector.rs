@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
+use redis::{AsyncConnectionConfig, PushInfo, PushKind, ServerError, Value};
 
 use super::clock::{Clock, Deadline};
 use super::commands;
-use super::connection::{Connection, Driver, Opened, closed};
+use super::connection::{Connection, Driver, Opened, Shards, closed};
 use super::errors::{Place, Remedy, remedy};
+use super::names::Keyspace;
 use super::settings::{Server, Settings};
 use super::socket::{Address, Socket, dial};
 use crate::backend::BackendError;
@@ -76,6 +77,7 @@ impl Connector {
     async fn locate(&self, deadline: Deadline) -> Result<Address, BackendError> {
         match &self.settings.server {
             Server::At(address) => Ok(address.clone()),
+            Server::OfSlot(topology, slot) => topology.locate(*slot, deadline).await,
             Server::Master(sentinels) => {
                 // The rest of the time is for the master itself.
                 let deadline = deadline.within(self.settings.patience() / 2);
@@ -96,10 +98,20 @@ impl Connector {
             .set_pipeline_buffer_size(PIPELINE_BUFFER)
             // Each call has a deadline of its own.
             .set_response_timeout(None);
+        let space = &self.settings.space;
+        let mut shards = None;
         if let Some(listener) = listener {
             let listener = Arc::clone(listener);
+            let subscribed = match space {
+                Keyspace::Server => None,
+                Keyspace::Slots | Keyspace::Vote(_) => Some(Arc::<Shards>::default()),
+            };
+            shards.clone_from(&subscribed);
             config = config.set_push_sender(move |push: PushInfo| {
-                hear(&*listener, &push);
+                match (&push.kind, &subscribed) {
+                    (PushKind::SUnsubscribe, Some(shards)) => shards.ended(),
+                    _ => hear(&*listener, &push),
+                }
                 Ok::<_, std::convert::Infallible>(())
             });
         }
@@ -116,8 +128,12 @@ impl Connector {
             if let Some(channel) = listener.and_then(|listener| listener.channel()) {
                 multiplexed.subscribe(channel).await.map_err(unreachable)?;
             }
+            if *space == Keyspace::Slots {
+                // Each slot has its own, which is lifted with each draw.
+                return Ok(0);
+            }
             let floor = multiplexed
-                .send_packed_command(&commands::lift_tokens(lowest))
+                .send_packed_command(&commands::lift_tokens(space, lowest))
                 .await
                 .map_err(unreachable)?;
             match floor {
@@ -125,9 +141,12 @@ impl Connector {
                 Value::ServerError(error)
                     if matches!(remedy(&error), Remedy::Foreign | Remedy::ForeignCounter) =>
                 {
-                    Err(place.foreign_counter())
+                    Err(place.foreign_counter(""))
                 }
-                Value::ServerError(error) => Err(place.refused(&error)),
+                Value::ServerError(error) => {
+                    self.redirected(&error, &address);
+                    Err(place.refused(&error))
+                }
                 _ => Err(place.nonsense()),
             }
         };
@@ -138,8 +157,33 @@ impl Connector {
         };
         let patience = self.settings.patience();
         let clock = self.clock.clone();
-        let connection = Connection::new(multiplexed, address, token_floor, patience, clock);
+        if let Some(shards) = &shards {
+            let shards = Arc::clone(shards);
+            driver = Box::pin(async move {
+                tokio::select! {
+                    () = driver => {}
+                    () = shards.cut_off() => {}
+                }
+            });
+        }
+        let connection =
+            Connection::new(multiplexed, address, token_floor, patience, clock, shards);
         Ok(Opened { connection, driver })
+    }
+
+    /// The server at this address has refused a command. If it is because the
+    /// slot that is meant is not its own any more, the next connection goes
+    /// elsewhere.
+    pub(super) fn redirected(&self, error: &ServerError, from: &Address) -> bool {
+        let Server::OfSlot(topology, slot) = &self.settings.server else {
+            return false;
+        };
+        match remedy(error) {
+            Remedy::Moved => topology.moved(*slot, error, from),
+            Remedy::Cluster | Remedy::Reconnect => topology.refresh_soon(),
+            _ => return false,
+        }
+        true
     }
 }
 
@@ -167,8 +211,10 @@ async fn check_role(
 }
 
 fn hear(listener: &dyn Listener, push: &PushInfo) {
-    if let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(message)]) =
-        (&push.kind, &push.data[..])
+    if let (
+        PushKind::Message | PushKind::SMessage,
+        [Value::BulkString(channel), Value::BulkString(message)],
+    ) = (&push.kind, &push.data[..])
         && let (Ok(channel), Ok(message)) =
             (std::str::from_utf8(channel), std::str::from_utf8(message))
     {

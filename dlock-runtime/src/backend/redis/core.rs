@@ -5,26 +5,29 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use redis::Cmd;
+use tokio_util::sync::CancellationToken;
 
 use super::call::Call;
 use super::clock::Clock;
+use super::cluster::{Ears, Side, Topology};
 use super::commands;
 use super::confirm::Confirmer;
 use super::connections::{Connections, Lane};
 use super::connector::{Connector, Listener};
 use super::errors;
 use super::hub::Hub;
-use super::names::Process;
+use super::names::{Keyspace, Process};
 use super::scripts::Form;
+use super::sentinel::follow;
 use super::settings::Settings;
 use super::waiters::{Waiters, WakeUps};
+use super::watch;
 use crate::backend::suspects::Suspects;
 use crate::backend::{BackendError, Request, TokenTier};
 
 /// A backend between its start and its stop.
 pub(super) struct Core {
     pub(super) shared: Arc<Shared>,
-    pub(super) connections: Arc<Connections>,
     pub(super) hub: Hub,
     pub(super) confirmer: Option<Confirmer>,
     pub(super) suspects: Suspects,
@@ -36,14 +39,62 @@ pub(super) struct Shared {
     pub(super) connector: Arc<Connector>,
     pub(super) process: Process,
     pub(super) waiters: Arc<Waiters>,
-    /// The connection of the manager's own runtime, with the messages.
-    pub(super) lane: Arc<Lane>,
+    pub(super) servers: Servers,
     pub(super) release: Release,
+}
+
+/// Where the locks are.
+pub(super) enum Servers {
+    One(One),
+    /// Each slot has a node.
+    Cluster {
+        topology: Arc<Topology>,
+        ears: Arc<Ears>,
+    },
+}
+
+/// The ways to one server.
+#[derive(Clone)]
+pub(super) struct One {
+    pub(super) connections: Arc<Connections>,
+    /// The connection of the manager's own runtime.
+    pub(super) lane: Arc<Lane>,
+    /// The connection over which messages come. It is the same one, unless the
+    /// server is a node of a cluster.
+    pub(super) ear: Arc<Lane>,
+    ears: Arc<Connections>,
 }
 
 /// The command that gives a lease back. With a process, the owner may be in the
 /// queue of that instead, or as well.
-pub(super) type Release = fn(Form, &Request, Option<Process>) -> Cmd;
+pub(super) type Release = fn(&Keyspace, Form, &Request, Option<Process>) -> Cmd;
+
+impl One {
+    pub(super) fn new(connector: &Arc<Connector>, listener: Arc<dyn Listener>) -> Self {
+        let connections = Connections::new(Arc::clone(connector));
+        if connector.settings.space == Keyspace::Server {
+            let lane = connections.of_manager(Some(listener));
+            return Self {
+                ears: Arc::clone(&connections),
+                connections,
+                ear: Arc::clone(&lane),
+                lane,
+            };
+        }
+        let ears = Connections::new(Arc::clone(connector));
+        Self {
+            lane: connections.of_manager(None),
+            connections,
+            ear: ears.of_manager(Some(listener)),
+            ears,
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.connections.close();
+        self.ears.close();
+    }
+}
 
 impl Core {
     /// Connects, checks what the server promises, and starts the tasks, all on
@@ -55,14 +106,14 @@ impl Core {
             process,
             waiters: Arc::clone(&waiters),
         };
-        let mut core = Self::open(
+        let (mut core, one) = Self::open(
             settings,
             process,
             waiters,
             Arc::new(listener),
             commands::release,
         )?;
-        core.tokens = core.shared.check_server().await?;
+        core.tokens = core.shared.check_server(&one.lane).await?;
         Ok(core)
     }
 
@@ -73,7 +124,7 @@ impl Core {
         waiters: Arc<Waiters>,
         listener: Arc<dyn Listener>,
         release: Release,
-    ) -> Result<Self, BackendError> {
+    ) -> Result<(Self, One), BackendError> {
         let clock = Clock::of_this_runtime().ok_or_else(errors::outside_runtime)?;
         let place = settings.place();
         let connector = Arc::new(Connector {
@@ -82,43 +133,54 @@ impl Core {
             clock,
             highest_token: AtomicU64::new(0),
         });
-        let connections = Connections::new(Arc::clone(&connector));
-        let lane = connections.with_messages(listener)?;
+        let one = One::new(&connector, listener);
         let shared = Arc::new(Shared {
             connector,
             process,
             waiters,
-            lane,
+            servers: Servers::One(one.clone()),
             release,
         });
         let replicas = shared.connector.settings.replicas;
         let confirmer = (replicas > 0)
             .then(|| Confirmer::start(&shared, replicas))
             .transpose()?;
-        let confirming = confirmer.iter().map(Confirmer::connections);
-        let all = std::iter::once(&connections)
-            .chain(confirming)
-            .cloned()
-            .collect();
-        Ok(Self {
-            hub: Hub::start(&shared, all),
+        let stopping = CancellationToken::new();
+        let lane = Arc::clone(&one.lane);
+        let watch = watch::keep_watch(Arc::clone(&shared), lane, stopping.clone());
+        let mut tasks = vec![tokio::spawn(watch)];
+        if let Some(sentinels) = shared.connector.settings.sentinels() {
+            let confirming = confirmer.iter().map(Confirmer::connections);
+            let all = std::iter::once(&one.connections).chain(confirming);
+            tasks.push(tokio::spawn(follow(
+                Arc::clone(sentinels),
+                Arc::clone(&shared),
+                all.cloned().collect(),
+                stopping.clone(),
+            )));
+        }
+        let core = Self {
+            hub: Hub::start(&shared, tasks, stopping),
             confirmer,
             shared,
-            connections,
             suspects: Suspects::default(),
             tokens: TokenTier::BestEffort,
-        })
+        };
+        Ok((core, one))
     }
 
-    /// An operation on the runtime of its caller.
-    pub(super) fn call(&self) -> Result<Call<'_>, BackendError> {
-        Ok(Call::new(&self.shared.connector, self.connections.here()?))
+    /// An operation on a lock, on the runtime of its caller.
+    pub(super) fn call(&self, key: &str) -> Result<Call<'_>, BackendError> {
+        self.shared.call(Side::Caller, key)
     }
 
     pub(super) async fn stop(&self) {
         let limit = self.shared.connector.settings.request_timeout;
         self.hub.stop(&self.shared, limit).await;
-        self.connections.close();
+        match &self.shared.servers {
+            Servers::One(one) => one.close(),
+            Servers::Cluster { topology, .. } => topology.close(),
+        }
         if let Some(confirmer) = &self.confirmer {
             confirmer.connections().close();
         }
@@ -126,15 +188,39 @@ impl Core {
 }
 
 impl Shared {
+    /// An operation on a lock, on either side.
+    pub(super) fn call(&self, side: Side, key: &str) -> Result<Call<'_>, BackendError> {
+        match &self.servers {
+            Servers::One(one) => {
+                let lane = match side {
+                    Side::Caller => one.connections.here()?,
+                    Side::Manager => Arc::clone(&one.lane),
+                };
+                Ok(Call::new(&self.connector, lane))
+            }
+            Servers::Cluster { topology, .. } => {
+                let slot = self.space().slot(key);
+                Ok(Call::on_way(&self.connector, topology.way(slot, side)))
+            }
+        }
+    }
+
+    pub(super) fn space(&self) -> &Keyspace {
+        &self.connector.settings.space
+    }
+
     /// Whether the server can be worked with, and what its tokens are worth.
-    pub(super) async fn check_server(&self) -> Result<TokenTier, BackendError> {
+    pub(super) async fn check_server(&self, lane: &Arc<Lane>) -> Result<TokenTier, BackendError> {
         let Connector {
             settings, place, ..
         } = &*self.connector;
         let names = ["appendonly", "appendfsync", "maxmemory", "maxmemory-policy"];
-        let mut call = Call::new(&self.connector, Arc::clone(&self.lane));
+        let mut call = Call::new(&self.connector, Arc::clone(lane));
         let build = |index: usize, _| match index.checked_sub(1) {
-            None => commands::test_message(self.process),
+            None => match &settings.space {
+                Keyspace::Server => commands::test_message(self.process),
+                space => commands::test_message_in(space, self.process, ""),
+            },
             Some(setting) => commands::setting(names[setting]),
         };
         let answers = call.ask_all(1 + names.len(), |_| "", build, None).await;
@@ -155,6 +241,10 @@ impl Shared {
                 "{place} has maxmemory-policy {policy}: when its memory is full it drops locks \
                  that are held; set noeviction, or use a server of its own for locks"
             );
+        }
+        if settings.space != Keyspace::Server {
+            // Each master has a replica that may not have it all.
+            return Ok(TokenTier::BestEffort);
         }
         if let Some(sentinels) = settings.sentinels() {
             sentinels.warn_of_their_number();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerError};
 
-use super::names::{Name, TOKEN, wake_prefix};
+use super::names::{Keyspace, wake_prefix};
 use super::socket::Address;
 use crate::backend::{BackendError, BackendErrorKind};
 
@@ -18,7 +18,8 @@ const PERMISSIONS: &str = concat!(
     wake_prefix!(),
     "*`, and the commands +hello +subscribe +publish +eval +evalsha +incrby +set +get +mget +del \
      +exists +pexpire +pexpireat +pttl +time +lpop +lpush +rpush +lpos +lrem +llen +zadd +zrange \
-     +zrem +zscore +zrangebyscore +zremrangebyscore +type +scan (with sentinels, +role and +wait too)"
+     +zrem +zscore +zrangebyscore +zremrangebyscore +type +scan (with sentinels, +role and +wait too; \
+     in a cluster, +ssubscribe, +sunsubscribe, +spublish, +asking and +cluster|slots)"
 );
 
 /// What a user of the sentinels must be allowed to do.
@@ -31,6 +32,7 @@ const SENTINEL_PERMISSIONS: &str = "let this user do what dlock does: the channe
 #[derive(Clone)]
 pub(super) struct Place {
     server: Server,
+    space: Keyspace,
     secret: Option<String>,
 }
 
@@ -44,6 +46,15 @@ pub(super) enum Server {
         at: Option<Address>,
     },
     Sentinel(Address),
+    /// A cluster as a whole, by the nodes that the URL names.
+    Cluster(Arc<str>),
+    /// One of its nodes.
+    Node(Address),
+    /// The node that has a slot.
+    Vote {
+        slot: u16,
+        at: Option<Address>,
+    },
 }
 
 /// What can be done about an error that the server answered with.
@@ -60,6 +71,12 @@ pub(super) enum Remedy {
     Foreign,
     /// The token counter does.
     ForeignCounter,
+    /// Another node of the cluster has the slot.
+    Moved,
+    /// Another node is about to get the slot, and has what was asked for.
+    Ask,
+    /// A cluster cannot now, but may be able to in a moment.
+    Cluster,
     /// Nothing that dlock could do.
     GiveUp,
 }
@@ -71,6 +88,10 @@ pub(super) fn remedy(error: &ServerError) -> Remedy {
         "LOADING" | "BUSY" | "TRYAGAIN" => Remedy::Retry,
         "READONLY" | "MASTERDOWN" | "NOAUTH" => Remedy::Reconnect,
         "DLOCKFOREIGN" | "WRONGTYPE" => Remedy::Foreign,
+        "DLOCKCOUNTER" => Remedy::ForeignCounter,
+        "MOVED" => Remedy::Moved,
+        "ASK" => Remedy::Ask,
+        "CLUSTERDOWN" => Remedy::Cluster,
         // `INCRBY` of something that is not a number.
         "ERR"
             if error
@@ -78,6 +99,14 @@ pub(super) fn remedy(error: &ServerError) -> Remedy {
                 .is_some_and(|text| text.contains("not an integer")) =>
         {
             Remedy::ForeignCounter
+        }
+        // A slot that is on its way, in the middle of a script.
+        "ERR"
+            if error
+                .details()
+                .is_some_and(|text| text.contains("non local key")) =>
+        {
+            Remedy::Cluster
         }
         _ => Remedy::GiveUp,
     }
@@ -93,14 +122,22 @@ impl fmt::Display for Place {
                 at: Some(address),
             } => write!(f, "redis master `{name}` at {address}"),
             Server::Sentinel(address) => write!(f, "sentinel at {address}"),
+            Server::Cluster(nodes) => write!(f, "redis cluster at {nodes}"),
+            Server::Node(address) => write!(f, "redis cluster node {address}"),
+            Server::Vote { slot, at: None } => write!(f, "redis cluster node of slot {slot}"),
+            Server::Vote {
+                slot,
+                at: Some(address),
+            } => write!(f, "redis cluster node {address} of slot {slot}"),
         }
     }
 }
 
 impl Place {
-    pub(super) fn new(server: Server, secret: Option<&str>) -> Self {
+    pub(super) fn new(server: Server, space: Keyspace, secret: Option<&str>) -> Self {
         Self {
             server,
+            space,
             secret: secret.map(str::to_owned),
         }
     }
@@ -108,7 +145,7 @@ impl Place {
     /// The same, now that it is known where it is.
     pub(super) fn found_at(&self, address: &Address) -> Self {
         let mut place = self.clone();
-        if let Server::Master { at, .. } = &mut place.server {
+        if let Server::Master { at, .. } | Server::Vote { at, .. } = &mut place.server {
             *at = Some(address.clone());
         }
         place
@@ -119,6 +156,10 @@ impl Place {
         match self.server {
             Server::At(_) => {
                 "it wants a password; write redis://:password@host or redis://user:password@host"
+            }
+            Server::Cluster(_) | Server::Node(_) | Server::Vote { .. } => {
+                "it wants a password, which must be the same on all nodes; write \
+                 redis+cluster://:password@… or redis+cluster://user:password@…"
             }
             Server::Master { .. } => {
                 "it wants a password; write redis+sentinel://:password@… or \
@@ -147,6 +188,13 @@ impl Place {
                  sentinels give out; a failover may be under way"
             }
             Server::Sentinel(_) => "check that it runs and that the URL names its host and port",
+            Server::Cluster(_) => {
+                "check that its nodes run and that the URL names their hosts and ports"
+            }
+            Server::Node(_) | Server::Vote { .. } => {
+                "check that it runs and can be reached from here at this address, which the cluster \
+                 gives out; a failover may be under way"
+            }
         }
     }
     /// The server answered a command with an error.
@@ -161,6 +209,10 @@ impl Place {
             },
             "READONLY" | "MASTERDOWN" => match self.server {
                 Server::Master { .. } => (
+                    Unavailable,
+                    "it is a replica; a failover seems to be under way",
+                ),
+                Server::Cluster(_) | Server::Node(_) | Server::Vote { .. } => (
                     Unavailable,
                     "it is a replica; a failover seems to be under way",
                 ),
@@ -181,10 +233,25 @@ impl Place {
                 Config,
                 "it is in protected mode; set a password, or bind an address",
             ),
-            "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" => (
-                Config,
-                "it is a node of a cluster, which redis:// does not speak to",
-            ),
+            "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => match self.server {
+                Server::Cluster(_) | Server::Node(_) | Server::Vote { .. } => (
+                    Unavailable,
+                    match error.code() {
+                        "CLUSTERDOWN" => {
+                            "slots of it have no master; see CLUSTER INFO and CLUSTER NODES there"
+                        }
+                        "TRYAGAIN" => {
+                            "the slot is on its way to another node; if it stays so, see \
+                             redis-cli --cluster check"
+                        }
+                        _ => "its nodes do not agree on where the slot is; see CLUSTER NODES there",
+                    },
+                ),
+                _ => (
+                    Config,
+                    "it is a node of a cluster; write redis+cluster:// in front of its hosts",
+                ),
+            },
             "ERR" => match error.details().unwrap_or_default() {
                 // What a script is not allowed, in the words of Redis 7.0.
                 text if text.contains("user executing the script") => (Config, PERMISSIONS),
@@ -204,6 +271,11 @@ impl Place {
                         ),
                     }
                 }
+                text if text.contains("cluster support disabled") => (
+                    Config,
+                    "it is no node of a cluster; write redis:// for a single server, or \
+                     redis+redlock:// for several",
+                ),
                 text if text.contains("max number of clients") => {
                     (Unavailable, "raise its maxclients")
                 }
@@ -308,22 +380,25 @@ impl Place {
 
     /// The same where a lock belongs.
     pub(super) fn foreign_lock(&self, key: &str) -> BackendError {
-        self.foreign(&Name::lock(key), "value")
+        self.foreign(&self.space.lock(key), "value")
     }
 
-    pub(super) fn foreign_counter(&self) -> BackendError {
-        self.foreign(&TOKEN, "value")
+    /// The same where the counter belongs that a lock's tokens are drawn from.
+    pub(super) fn foreign_counter(&self, key: &str) -> BackendError {
+        self.foreign(&self.space.counter(key), "value")
     }
 
     /// The same, where it is one of the keys of a lock or the token counter.
     /// `types` are the answers to [`types`](super::commands::types).
     pub(super) fn one_is_foreign(&self, key: &str, types: &[String]) -> BackendError {
-        let [lock, queue, readers] = [Name::lock(key), Name::queue(key), Name::readers(key)];
+        let Self { space, .. } = self;
+        let [lock, queue, readers] = [space.lock(key), space.queue(key), space.readers(key)];
+        let counter = space.counter(key);
         let expected: [(&dyn fmt::Display, &str); 4] = [
             (&lock, "string"),
             (&queue, "list"),
             (&readers, "zset"),
-            (&TOKEN, "string"),
+            (&counter, "string"),
         ];
         let wrong = expected
             .into_iter()
@@ -381,7 +456,7 @@ mod tests {
             host: "db".to_owned(),
             port: 6379,
         };
-        Place::new(Server::At(address), Some("hunter2"))
+        Place::new(Server::At(address), Keyspace::Server, Some("hunter2"))
     }
 
     fn answer(code: &str, detail: &str) -> ServerError {

@@ -12,18 +12,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::Value;
+use redis::{RedisError, ServerError, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::call::Call;
+use super::call::Answer;
 use super::clock::{Backoff, Deadline};
+use super::cluster::Side;
 use super::connection::{Connection, Lost};
 use super::core::Shared;
 use super::errors::{Remedy, remedy};
 use super::scripts::Form;
 use super::waiters::Waiters;
 use crate::backend::ghost::Ghost;
-use crate::backend::{BackendErrorKind, Owner, Request};
+use crate::backend::{BackendError, BackendErrorKind, Owner, Request};
 use crate::under_way::Counted;
 
 /// How long the caller's own connection has to answer before another is used as
@@ -66,6 +67,8 @@ impl GiveBack {
         let (doubt, may_answer) = match first {
             Ok(Ok(())) if self.unanswered.is_none() => return,
             Ok(Ok(())) => (self.unanswered, false),
+            // Nothing of it was run before the slot moved, or all of it.
+            Ok(Err(Lost::Broken(error))) if is_redirection(&error) => (self.unanswered, false),
             Ok(Err(_)) => {
                 connection.discard();
                 (Some(dropped_at), false)
@@ -83,7 +86,8 @@ impl GiveBack {
     /// commands were sent.
     async fn release_behind(&self, connection: &Connection, shared: &Shared) -> Result<(), Lost> {
         for form in [Form::Digest, Form::Source] {
-            let command = (shared.release)(form, &self.request, Some(shared.process));
+            let command =
+                (shared.release)(shared.space(), form, &self.request, Some(shared.process));
             match connection.run_behind(command).await? {
                 Value::ServerError(error) if remedy(&error) == Remedy::SendScript => {}
                 Value::ServerError(error) => return Err(Lost::Broken(error.into())),
@@ -91,6 +95,16 @@ impl GiveBack {
             }
         }
         Ok(())
+    }
+
+    async fn release(&self, shared: &Shared) -> Result<Answer, BackendError> {
+        let key = &self.request.key;
+        let mut call = shared.call(Side::Manager, key)?;
+        let process = Some(shared.process);
+        call.ask(key, |form| {
+            (shared.release)(shared.space(), form, &self.request, process)
+        })
+        .await
     }
 
     /// Sends releases over the manager's connection: one, or if there may be a
@@ -111,12 +125,7 @@ impl GiveBack {
         let mut backoff = new_backoff();
         loop {
             let asked = Instant::now();
-            let mut call = Call::new(&shared.connector, Arc::clone(&shared.lane));
-            let answer = call
-                .ask(&self.request.key, |form| {
-                    (shared.release)(form, &self.request, Some(shared.process))
-                })
-                .await;
+            let answer = self.release(shared).await;
             let told = answer.is_ok();
             let enough = match answer {
                 Ok(_) => ghost.is_gone() || stopping.is_cancelled(),
@@ -144,6 +153,16 @@ impl GiveBack {
             }
         }
     }
+}
+
+/// Whether another node of a cluster has the slot now.
+fn is_redirection(error: &RedisError) -> bool {
+    ServerError::try_from(error.clone()).is_ok_and(|error| {
+        matches!(
+            remedy(&error),
+            Remedy::Moved | Remedy::Ask | Remedy::Cluster | Remedy::Retry
+        )
+    })
 }
 
 /// Listens for grants to an owner who has left.

@@ -9,11 +9,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::clock::Deadline;
-use super::connections::Connections;
 use super::core::Shared;
 use super::give_back::GiveBack;
-use super::sentinel::follow;
-use super::watch;
 use crate::under_way::{Counted, UnderWay};
 
 /// The tasks of a backend. They end with this.
@@ -27,21 +24,18 @@ pub(super) struct Hub {
 
 impl Hub {
     /// Starts the tasks on the current runtime.
-    pub(super) fn start(shared: &Arc<Shared>, connections: Vec<Arc<Connections>>) -> Self {
+    ///
+    /// `others` are those that depend on the kind of store. They end when
+    /// `stopping` is cancelled.
+    pub(super) fn start(
+        shared: &Arc<Shared>,
+        others: Vec<JoinHandle<()>>,
+        stopping: CancellationToken,
+    ) -> Self {
         let (left_behind, inbox) = mpsc::unbounded_channel();
-        let stopping = CancellationToken::new();
-        let mut tasks = vec![
-            tokio::spawn(watch::keep_watch(Arc::clone(shared), stopping.clone())),
-            tokio::spawn(give_back_all(Arc::clone(shared), inbox, stopping.clone())),
-        ];
-        if let Some(sentinels) = shared.connector.settings.sentinels() {
-            tasks.push(tokio::spawn(follow(
-                Arc::clone(sentinels),
-                Arc::clone(shared),
-                connections,
-                stopping.clone(),
-            )));
-        }
+        let mut tasks = others;
+        let give_back = give_back_all(Arc::clone(shared), inbox, stopping.clone());
+        tasks.push(tokio::spawn(give_back));
         Self {
             left_behind,
             unsettled: UnderWay::default(),

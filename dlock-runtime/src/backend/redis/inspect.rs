@@ -1,35 +1,74 @@
 //! Looking at locks.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::Value;
 
+use super::call::Call;
+use super::cluster::Side;
 use super::commands;
-use super::core::Core;
-use super::names::{LockValue, key_of, locks_with};
+use super::connections::Lane;
+use super::core::{Core, Servers, Shared};
+use super::names::LockValue;
 use crate::backend::{BackendError, HolderInfo, LockInfo, Mode};
 
 impl Core {
     pub(super) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
-        let mut call = self.call()?;
-        let answer = call.ask(key, |form| commands::inspect(form, key)).await?;
-        match read(key, answer.value) {
+        match self.look_at(key).await? {
             Seen::Lock(lock) => Ok(Some(lock)),
             Seen::Free => Ok(None),
-            Seen::Foreign => Err(call.foreign(key).await),
+            Seen::Foreign => Err(self.call(key)?.foreign(key).await),
         }
     }
 
+    async fn look_at(&self, key: &str) -> Result<Seen, BackendError> {
+        let space = self.shared.space();
+        let mut call = self.call(key)?;
+        let answer = call
+            .ask(key, |form| commands::inspect(space, form, key))
+            .await?;
+        Ok(read(key, answer.value))
+    }
+
     pub(super) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
-        let pattern = locks_with(prefix);
-        let mut locks = Vec::new();
-        // A scan may show a key twice.
+        // A scan may show a key twice, and so may two nodes when its slot moves.
         let mut seen = HashSet::new();
+        let mut locks = Vec::new();
+        for lane in self.lanes()? {
+            self.list_of(lane, prefix, &mut seen, &mut locks).await?;
+        }
+        Ok(locks)
+    }
+
+    /// To every server that has locks.
+    fn lanes(&self) -> Result<Vec<Arc<Lane>>, BackendError> {
+        match &self.shared.servers {
+            Servers::One(one) => Ok(vec![one.connections.here()?]),
+            Servers::Cluster { topology, .. } => topology
+                .masters()
+                .iter()
+                .map(|node| node.lane(Side::Caller))
+                .collect(),
+        }
+    }
+
+    async fn list_of(
+        &self,
+        lane: Arc<Lane>,
+        prefix: &str,
+        seen: &mut HashSet<String>,
+        locks: &mut Vec<LockInfo>,
+    ) -> Result<(), BackendError> {
+        let Shared { connector, .. } = &*self.shared;
+        let space = self.shared.space();
+        let pattern = space.locks_with(prefix);
         let mut cursor = 0;
         loop {
             // However many keys there are, each step has the time of a call.
-            let mut call = self.call()?;
+            let mut call = Call::new(connector, Arc::clone(&lane));
             let answer = call
                 .ask(prefix, |_| commands::scan(cursor, &pattern))
                 .await?;
@@ -37,26 +76,20 @@ impl Core {
                 redis::from_redis_value(answer.value).map_err(|_| call.nonsense())?;
             let keys: Vec<_> = names
                 .iter()
-                .filter_map(|name| key_of(name))
-                .filter(|key| seen.insert((*key).to_owned()))
+                .filter_map(|name| space.key_of(name))
+                .filter(|key| key.starts_with(prefix) && seen.insert((*key).to_owned()))
                 .collect();
-            let answers = call
-                .ask_all(
-                    keys.len(),
-                    |index| keys[index],
-                    |index, form| commands::inspect(form, keys[index]),
-                    None,
-                )
-                .await;
-            for (key, answer) in keys.iter().zip(answers) {
+            // Together, as the connection is busy with the first of them.
+            let looks = keys.iter().map(|key| self.look_at(key));
+            for look in join_all(looks).await {
                 // What is not a lock is not listed.
-                if let Seen::Lock(lock) = read(key, answer?.value) {
+                if let Seen::Lock(lock) = look? {
                     locks.push(lock);
                 }
             }
             cursor = next;
             if cursor == 0 {
-                return Ok(locks);
+                return Ok(());
             }
         }
     }

@@ -19,6 +19,7 @@
 
 mod acquire;
 mod call;
+mod cluster;
 mod commands;
 mod confirm;
 mod connection;
@@ -31,6 +32,7 @@ mod hosts;
 mod hub;
 mod inspect;
 mod lease;
+mod line;
 mod names;
 mod outbox;
 mod redlock;
@@ -50,6 +52,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub use self::cluster::Cluster;
 use self::core::Core;
 pub use self::redlock::Redlock;
 use self::settings::Settings;

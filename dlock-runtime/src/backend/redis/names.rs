@@ -1,29 +1,29 @@
 //! The name of everything that dlock keeps in Redis.
 //!
-//! | name | what |
-//! |---|---|
-//! | `dlock:{<key>}` | the lock |
-//! | `dlock:{<key>}:queue` | who waits for it |
-//! | `dlock:{<key>}:readers` | who shares it |
-//! | `dlock:token` | the counter that every fencing token is drawn from |
-//! | `dlock:alive:<process>` | the waiters of this process are alive |
-//! | `dlock:wake:<process>` | channel on which they are told of a grant |
-//! | `dlock:wake:dlock:{<key>}` | channel on which a node of several tells that it is free of a lock |
+//! | on one server | in a cluster | with `quorum=masters` | what |
+//! |---|---|---|---|
+//! | `dlock:{<key>}` | the same | `dlock:vote:{<tag>}:{<key>}` | the lock |
+//! | `…:queue` | `…:queue` | | who waits for it |
+//! | `…:readers` | `…:readers` | `…:readers` | who shares it |
+//! | `dlock:token` | `dlock:token:{<tag>}` | `dlock:token:{<tag>}` | the counter that fencing tokens are drawn from |
+//! | `dlock:alive:<process>` | `dlock:alive:{<key>}:<process>` | | the waiters of this process are alive |
+//! | `dlock:wake:<process>` | `dlock:wake:{<key>}:<process>` | | channel on which they are told of a grant |
+//! | | | `dlock:voters` | the tags of the slots that vote |
+//! | `dlock:wake:<lock>` | | the same | channel on which a node of several tells that it is free of a lock |
 //!
-//! The three keys of a lock have one hash tag, so that a cluster keeps them on
-//! one node. No key makes the name of another one's queue: a lock's name ends
-//! in `}`, and nothing else does.
+//! What stands in the first braces is all that a cluster looks at to find the
+//! slot, so everything that belongs to a lock is in one slot. A tag is a number
+//! that leads to a chosen slot. No key makes the name of another one's queue: a
+//! lock's name ends in `}`, and none of its other keys' does.
 
 use std::fmt;
 use std::io::Write as _;
+use std::sync::{Arc, LazyLock};
 
+use crc16::{State, XMODEM};
 use redis::{RedisWrite, ToRedisArgs};
 
 use crate::backend::{Mode, Owner};
-
-/// The counter of all locks. One counter for each would have to be kept for
-/// ever, or its tokens would start again when it is dropped.
-pub(super) const TOKEN: &str = "dlock:token";
 
 // The scripts need these as literals.
 macro_rules! alive_prefix {
@@ -49,68 +49,242 @@ macro_rules! readers_suffix {
 pub(super) use {alive_prefix, queue_suffix, readers_suffix, wake_prefix};
 
 const LOCK_START: &str = "dlock:{";
+const VOTE_START: &str = "dlock:vote:{";
+const VOTE_MIDDLE: &str = "}:{";
 const LOCK_END: &str = "}";
 
-/// One of the three keys of a lock.
+/// The tags of the slots that vote, in a cluster with `quorum=masters`.
+pub(super) const VOTERS: &str = "dlock:voters";
+
+/// So many slots a cluster has.
+pub(super) const SLOTS: u16 = 16384;
+
+/// Where the names of keys must differ, as not all of them are on one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Keyspace {
+    /// One server has them all.
+    Server,
+    /// A cluster: each lock has its slot.
+    Slots,
+    /// One of several votes in a cluster: all locks are in the slot of this tag.
+    Vote(Arc<str>),
+}
+
+impl Keyspace {
+    pub(super) fn lock<'a>(&'a self, key: &'a str) -> Name<'a> {
+        self.name(key, "")
+    }
+
+    pub(super) fn queue<'a>(&'a self, key: &'a str) -> Name<'a> {
+        self.name(key, queue_suffix!())
+    }
+
+    pub(super) fn readers<'a>(&'a self, key: &'a str) -> Name<'a> {
+        self.name(key, readers_suffix!())
+    }
+
+    fn name<'a>(&'a self, key: &'a str, part: &'static str) -> Name<'a> {
+        let (start, tag, middle) = match self {
+            Self::Server => (LOCK_START, "", ""),
+            Self::Slots if would_end_its_tag(key) => (LOCK_START, "", "{"),
+            Self::Slots => (LOCK_START, "", ""),
+            Self::Vote(tag) => (VOTE_START, &**tag, VOTE_MIDDLE),
+        };
+        Name {
+            start,
+            tag,
+            middle,
+            key,
+            part,
+        }
+    }
+
+    /// The key whose lock has this name.
+    pub(super) fn key_of<'n>(&self, lock: &'n str) -> Option<&'n str> {
+        let rest = match self {
+            Self::Server | Self::Slots => lock.strip_prefix(LOCK_START)?,
+            Self::Vote(tag) => lock
+                .strip_prefix(VOTE_START)?
+                .strip_prefix(&**tag)?
+                .strip_prefix(VOTE_MIDDLE)?,
+        };
+        let key = rest.strip_suffix(LOCK_END)?;
+        match self {
+            Self::Slots if would_end_its_tag(key) => key.strip_prefix('{'),
+            _ => Some(key),
+        }
+    }
+
+    /// A glob pattern for the locks whose key begins with `prefix`, and perhaps
+    /// some others.
+    pub(super) fn locks_with(&self, prefix: &str) -> String {
+        let Name {
+            start, tag, middle, ..
+        } = self.lock(prefix);
+        let mut pattern = format!("{start}{tag}{middle}");
+        for character in prefix.chars() {
+            if matches!(character, '*' | '?' | '[' | ']' | '^' | '-' | '\\') {
+                pattern.push('\\');
+            }
+            pattern.push(character);
+        }
+        pattern.push('*');
+        pattern.push_str(LOCK_END);
+        pattern
+    }
+
+    /// The counter that the tokens of a lock are drawn from. A counter for each
+    /// lock would have to be kept for ever, or its tokens would start again when
+    /// it is dropped; so there is one for all locks, or one for all of a slot.
+    pub(super) fn counter(&self, key: &str) -> Counter<'_> {
+        match self {
+            Self::Server => Counter(None),
+            Self::Slots => Counter(Some(tag_of(self.slot(key)))),
+            Self::Vote(tag) => Counter(Some(tag)),
+        }
+    }
+
+    /// The slot of a lock, if it is in a cluster.
+    pub(super) fn slot(&self, key: &str) -> u16 {
+        match self {
+            Self::Vote(tag) => slot_of(tag.as_bytes()),
+            // Up to where the first brace is closed.
+            Self::Slots if would_end_its_tag(key) => {
+                let braces = key.bytes().take_while(|byte| *byte == b'{').count();
+                slot_of("{".repeat(1 + braces).as_bytes())
+            }
+            Self::Server | Self::Slots => {
+                slot_of(key.split('}').next().unwrap_or_default().as_bytes())
+            }
+        }
+    }
+
+    /// The channel on which a process is told of grants of this lock.
+    pub(super) fn wake_channel(&self, process: Process, key: &str) -> String {
+        let lock = self.lock(key).to_string();
+        let braces = lock.strip_prefix("dlock:").unwrap_or_default();
+        format!(concat!(wake_prefix!(), "{}:{}"), braces, process)
+    }
+
+    /// The key that says that the waiters of a process for this lock are alive.
+    pub(super) fn alive_key(&self, process: Process, key: &str) -> String {
+        let lock = self.lock(key).to_string();
+        let braces = lock.strip_prefix("dlock:").unwrap_or_default();
+        format!(concat!(alive_prefix!(), "{}:{}"), braces, process)
+    }
+
+    /// Where a node of several says that it has been given its vote for a lock
+    /// back.
+    pub(super) fn freed_channel(&self, key: &str) -> String {
+        format!(concat!(wake_prefix!(), "{}"), self.lock(key))
+    }
+
+    /// The key whose lock this channel is for.
+    pub(super) fn freed_key<'n>(&self, channel: &'n str) -> Option<&'n str> {
+        self.key_of(channel.strip_prefix(wake_prefix!())?)
+    }
+
+    /// A message on a wake channel: the queue entry that was granted a lock, and
+    /// the name of that lock.
+    pub(super) fn parse_wake<'n>(&self, message: &'n str) -> Option<(Owner, &'n str)> {
+        let (entry, lock) = message.split_once(' ')?;
+        let owner = entry.split(':').nth(1)?;
+        Some((parse_owner(owner)?, self.key_of(lock)?))
+    }
+}
+
+/// A cluster takes empty braces for none, and the keys of such a lock would be
+/// in different slots. It gets one more brace, and so do those that look as if
+/// they had got it.
+fn would_end_its_tag(key: &str) -> bool {
+    key.trim_start_matches('{').starts_with('}')
+}
+
+/// The slot of a tag, or of a name without one.
+pub(super) fn slot_of(tag: &[u8]) -> u16 {
+    State::<XMODEM>::calculate(tag) % SLOTS
+}
+
+/// The smallest number that leads to a slot.
+pub(super) fn tag_of(slot: u16) -> &'static str {
+    static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let mut tags = vec![String::new(); SLOTS.into()];
+        let mut left = tags.len();
+        for number in 0u32.. {
+            let tag = number.to_string();
+            let place = &mut tags[usize::from(slot_of(tag.as_bytes()))];
+            if place.is_empty() {
+                *place = tag;
+                left -= 1;
+            }
+            if left == 0 {
+                break;
+            }
+        }
+        tags
+    });
+    TAGS.get(usize::from(slot)).map_or("", String::as_str)
+}
+
+/// One of the keys of a lock.
 #[derive(Clone, Copy)]
 pub(super) struct Name<'a> {
+    start: &'static str,
+    tag: &'a str,
+    middle: &'static str,
     key: &'a str,
     part: &'static str,
 }
 
-impl<'a> Name<'a> {
-    pub(super) fn lock(key: &'a str) -> Self {
-        Self { key, part: "" }
-    }
-
-    pub(super) fn queue(key: &'a str) -> Self {
-        Self {
+impl Name<'_> {
+    fn parts(&self) -> [&str; 6] {
+        let Self {
+            start,
+            tag,
+            middle,
             key,
-            part: queue_suffix!(),
-        }
-    }
-
-    pub(super) fn readers(key: &'a str) -> Self {
-        Self {
-            key,
-            part: readers_suffix!(),
-        }
+            part,
+        } = self;
+        [start, tag, middle, key, LOCK_END, part]
     }
 }
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{LOCK_START}{}{LOCK_END}{}", self.key, self.part)
+        self.parts().iter().try_for_each(|part| f.write_str(part))
     }
 }
 
 impl ToRedisArgs for Name<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         let mut name = out.writer_for_next_arg();
-        for part in [LOCK_START, self.key, LOCK_END, self.part] {
+        for part in self.parts() {
             // It writes to memory.
             let _ = name.write_all(part.as_bytes());
         }
     }
 }
 
-/// The key whose lock has this name.
-pub(super) fn key_of(lock: &str) -> Option<&str> {
-    lock.strip_prefix(LOCK_START)?.strip_suffix(LOCK_END)
+/// A token counter, of all locks or of a slot.
+#[derive(Clone, Copy)]
+pub(super) struct Counter<'a>(Option<&'a str>);
+
+impl fmt::Display for Counter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("dlock:token"),
+            Some(tag) => write!(f, "dlock:token:{{{tag}}}"),
+        }
+    }
 }
 
-/// A glob pattern for the locks whose key begins with `prefix`.
-pub(super) fn locks_with(prefix: &str) -> String {
-    let mut pattern = String::from(LOCK_START);
-    for character in prefix.chars() {
-        if matches!(character, '*' | '?' | '[' | ']' | '^' | '-' | '\\') {
-            pattern.push('\\');
+impl ToRedisArgs for Counter<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        match self.0 {
+            None => out.write_arg(b"dlock:token"),
+            Some(_) => out.write_arg_fmt(self),
         }
-        pattern.push(character);
     }
-    pattern.push('*');
-    pattern.push_str(LOCK_END);
-    pattern
 }
 
 /// This backend among all the others that share the server: names the channel
@@ -124,10 +298,12 @@ impl Process {
         Self(Owner::unique())
     }
 
+    /// Where one server has all keys.
     pub(super) fn alive_key(self) -> String {
         format!(concat!(alive_prefix!(), "{}"), self)
     }
 
+    /// Where one server has all channels.
     pub(super) fn wake_channel(self) -> String {
         format!(concat!(wake_prefix!(), "{}"), self)
     }
@@ -137,16 +313,6 @@ impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
-}
-
-/// Where a node of several says that it has been given its vote for a lock back.
-pub(super) fn freed_channel(key: &str) -> String {
-    format!(concat!(wake_prefix!(), "{}"), Name::lock(key))
-}
-
-/// The key whose lock this channel is for.
-pub(super) fn freed_key(channel: &str) -> Option<&str> {
-    key_of(channel.strip_prefix(wake_prefix!())?)
 }
 
 fn letter(mode: Mode) -> &'static str {
@@ -250,14 +416,6 @@ impl fmt::Display for QueueEntry {
     }
 }
 
-/// A message on a wake channel: the queue entry that was granted a lock, and
-/// the name of that lock.
-pub(super) fn parse_wake(message: &str) -> Option<(Owner, &str)> {
-    let (entry, lock) = message.split_once(' ')?;
-    let owner = entry.split(':').nth(1)?;
-    Some((parse_owner(owner)?, key_of(lock)?))
-}
-
 /// Writes a [`fmt::Display`] as an argument, without a string in between.
 pub(super) struct Shown<T>(pub(super) T);
 
@@ -291,15 +449,87 @@ fn parse_owner(owner: &str) -> Option<Owner> {
 mod tests {
     use super::*;
 
+    const KEYS: [&str; 12] = [
+        "a",
+        "shop:stock:1",
+        "a}",
+        "{a",
+        "}",
+        "}:queue",
+        "{}",
+        "{{}a",
+        "{a}b",
+        "dlock:{a}",
+        "}:{a",
+        "ü",
+    ];
+
+    fn spaces() -> [Keyspace; 3] {
+        [
+            Keyspace::Server,
+            Keyspace::Slots,
+            Keyspace::Vote(Arc::from("12")),
+        ]
+    }
+
     #[test]
     fn names_are_read_back() {
-        for key in ["a", "shop:stock:1", "a}", "{a", "}:queue", "dlock:{a}", "ü"] {
-            let lock = Name::lock(key).to_string();
-            assert_eq!(key_of(&lock), Some(key));
-            assert_eq!(Name::lock(key).to_redis_args(), [lock.as_bytes()]);
-            assert_eq!(key_of(&Name::queue(key).to_string()), None);
-            assert_eq!(key_of(&Name::readers(key).to_string()), None);
+        for space in spaces() {
+            for key in KEYS {
+                let lock = space.lock(key).to_string();
+                assert_eq!(space.key_of(&lock), Some(key));
+                assert_eq!(space.lock(key).to_redis_args(), [lock.as_bytes()]);
+                assert_eq!(space.key_of(&space.queue(key).to_string()), None);
+                assert_eq!(space.key_of(&space.readers(key).to_string()), None);
+                let channel = space.freed_channel(key);
+                assert_eq!(space.freed_key(&channel), Some(key));
+            }
+            let names: std::collections::HashSet<_> =
+                KEYS.map(|key| space.lock(key).to_string()).into();
+            assert_eq!(names.len(), KEYS.len(), "{names:?}");
         }
+    }
+
+    /// What a cluster makes of a name, by its specification.
+    fn slot_of_name(name: &str) -> u16 {
+        let tag = name.split_once('{').and_then(|(_, rest)| {
+            let (tag, _) = rest.split_once('}')?;
+            (!tag.is_empty()).then_some(tag)
+        });
+        slot_of(tag.unwrap_or(name).as_bytes())
+    }
+
+    #[test]
+    fn all_that_belongs_to_a_lock_is_in_its_slot() {
+        let process = Process::unique();
+        for space in &spaces()[1..] {
+            for key in KEYS {
+                let slot = space.slot(key);
+                for name in [
+                    space.lock(key).to_string(),
+                    space.queue(key).to_string(),
+                    space.readers(key).to_string(),
+                    space.counter(key).to_string(),
+                    space.wake_channel(process, key),
+                    space.alive_key(process, key),
+                    space.freed_channel(key),
+                ] {
+                    assert_eq!(slot_of_name(&name), slot, "{name}");
+                }
+            }
+        }
+        // The example of the specification.
+        assert_eq!(slot_of(b"123456789"), 0x31c3);
+    }
+
+    #[test]
+    fn every_slot_has_a_tag() {
+        for slot in 0..SLOTS {
+            assert_eq!(slot_of(tag_of(slot).as_bytes()), slot);
+        }
+        // All processes must find the same.
+        assert_eq!(tag_of(slot_of(b"0")), "0");
+        assert_eq!(tag_of(16383), "39296");
     }
 
     #[test]
@@ -333,21 +563,22 @@ mod tests {
             ttl_ms: 30_000,
             process: Process::unique(),
         };
-        let message = format!("{entry} {}", Name::lock("with a space"));
-        assert_eq!(parse_wake(&message), Some((owner, "with a space")));
-        assert_eq!(parse_wake(""), None);
-    }
-
-    #[test]
-    fn a_channel_names_its_key() {
-        for key in ["a", "a}", "dlock:wake:", "ü b"] {
-            assert_eq!(freed_key(&freed_channel(key)), Some(key));
+        for space in spaces() {
+            let message = format!("{entry} {}", space.lock("with a space"));
+            assert_eq!(space.parse_wake(&message), Some((owner, "with a space")));
+            assert_eq!(space.parse_wake(""), None);
         }
-        assert_eq!(freed_key(&Process::unique().wake_channel()), None);
     }
 
     #[test]
     fn a_prefix_is_taken_literally() {
-        assert_eq!(locks_with("a*[b]?"), r"dlock:{a\*\[b\]\?*}");
+        for (space, start) in spaces()
+            .iter()
+            .zip(["dlock:{", "dlock:{", "dlock:vote:{12}:{"])
+        {
+            let pattern = format!(r"{start}a\*\[b\]\?*}}");
+            assert_eq!(space.locks_with("a*[b]?"), pattern);
+        }
+        assert_eq!(Keyspace::Slots.locks_with("{}"), "dlock:{{{}*}");
     }
 }

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 use super::commands;
 use super::connection::Lost;
+use super::names::Keyspace;
 use crate::token::TOKENS_PER_GRANT;
 
 /// Where the tasks put their commands.
@@ -160,7 +161,7 @@ impl Batch {
         if !batch.takes.is_empty() {
             batch
                 .commands
-                .add_command(commands::draw_tokens(batch.takes.len()));
+                .add_command(commands::draw_tokens(&Keyspace::Server, batch.takes.len()));
         }
         batch
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::names::{alive_prefix, queue_suffix, readers_suffix, wake_prefix};
+use super::names::{Keyspace, alive_prefix, queue_suffix, readers_suffix, wake_prefix};
 
 // Literals, because the scripts are put together when dlock is compiled.
 macro_rules! alive_ms {
@@ -72,12 +72,42 @@ macro_rules! SOURCE {
     };
 }
 
-pub(super) static ACQUIRE: Script = script!("prelude", "acquire");
+/// The scripts that tell waiters, or know of their lives.
+pub(super) struct Scripts {
+    pub(super) acquire: Script,
+    pub(super) renew_read: Script,
+    pub(super) release: Script,
+    pub(super) release_read: Script,
+    pub(super) release_vote: Script,
+}
+
+macro_rules! scripts {
+    ($place:literal, $draw:literal) => {
+        Scripts {
+            acquire: script!($place, "prelude", $draw, "acquire"),
+            renew_read: script!($place, "prelude", "renew_read"),
+            release: script!("release_head", $place, "prelude", "release"),
+            release_read: script!($place, "prelude", "release_read"),
+            release_vote: script!($place, "prelude", "release_vote"),
+        }
+    };
+}
+
+impl Scripts {
+    pub(super) fn of(space: &Keyspace) -> &'static Self {
+        static ON_SERVER: Scripts = scripts!("on_server", "draw");
+        static IN_SLOT: Scripts = scripts!("in_slot", "draw_by_clock");
+        static OF_VOTE: Scripts = scripts!("in_slot", "draw");
+        match space {
+            Keyspace::Server => &ON_SERVER,
+            Keyspace::Slots => &IN_SLOT,
+            Keyspace::Vote(_) => &OF_VOTE,
+        }
+    }
+}
+
 pub(super) static RENEW: Script = script!("renew");
-pub(super) static RENEW_READ: Script = script!("prelude", "renew_read");
-pub(super) static RELEASE: Script = script!("release_head", "prelude", "release");
-pub(super) static RELEASE_READ: Script = script!("prelude", "release_read");
 pub(super) static FLOOR: Script = script!("floor");
-pub(super) static RELEASE_VOTE: Script = script!("prelude", "release_vote");
 pub(super) static RAISE: Script = script!("raise");
 pub(super) static INSPECT: Script = script!("inspect");
+pub(super) static TEST_MESSAGE: Script = script!("in_slot", "test_message");

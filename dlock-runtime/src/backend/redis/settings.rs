@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use redis::{IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
+use super::cluster::Topology;
 use super::errors::{Place, Server as Named};
 use super::hosts::Hosts;
+use super::names::Keyspace;
 use super::sentinel::{self, Sentinels};
 use super::socket::Address;
 #[cfg(feature = "tls")]
@@ -27,6 +29,7 @@ pub(super) struct Settings {
     pub(super) request_timeout: Duration,
     /// How many replicas must know of a lease before it counts.
     pub(super) replicas: usize,
+    pub(super) space: Keyspace,
 }
 
 /// Which server keeps the locks.
@@ -35,6 +38,8 @@ pub(super) enum Server {
     At(Address),
     /// The one that these sentinels call the master now.
     Master(Arc<Sentinels>),
+    /// The node of a cluster that has this slot now.
+    OfSlot(Arc<Topology>, u16),
 }
 
 impl Settings {
@@ -155,25 +160,31 @@ impl Settings {
             tls,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             replicas: 0,
+            space: Keyspace::Server,
         })
     }
 
     /// The server as messages name it.
     pub(super) fn place(&self) -> Place {
         let server = match &self.server {
-            Server::At(address) => Named::At(address.clone()),
+            Server::At(address) if self.space == Keyspace::Server => Named::At(address.clone()),
+            Server::At(address) => Named::Node(address.clone()),
             Server::Master(sentinels) => Named::Master {
                 name: sentinels.master().into(),
                 at: None,
             },
+            Server::OfSlot(_, slot) => Named::Vote {
+                slot: *slot,
+                at: None,
+            },
         };
-        Place::new(server, self.login.password())
+        Place::new(server, self.space.clone(), self.login.password())
     }
 
     /// Who says which server it is, if it is not always the same.
     pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
         match &self.server {
-            Server::At(_) => None,
+            Server::At(_) | Server::OfSlot(..) => None,
             Server::Master(sentinels) => Some(sentinels),
         }
     }
@@ -204,6 +215,7 @@ impl fmt::Debug for Settings {
         match &self.server {
             Server::At(address) => shown.field("address", &address.to_string()),
             Server::Master(sentinels) => shown.field("master", sentinels),
+            Server::OfSlot(_, slot) => shown.field("slot", slot),
         };
         shown
             .field("database", &self.login.db())
@@ -234,7 +246,7 @@ mod tests {
     fn address(settings: &Settings) -> String {
         match &settings.server {
             Server::At(address) => address.to_string(),
-            Server::Master(_) => panic!("an address was given"),
+            Server::Master(_) | Server::OfSlot(..) => panic!("an address was given"),
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::connector::Listener;
-use super::names::{LockValue, Process, parse_wake};
+use super::names::{Keyspace, LockValue, Process};
 use crate::backend::{Mode, Owner, Request};
 
 /// A waiter of a busy key makes sure of its place in the queue this often.
@@ -71,7 +71,7 @@ impl Listener for WakeUps {
     }
 
     fn hear(&self, _channel: &str, message: &str) {
-        if let Some((owner, key)) = parse_wake(message) {
+        if let Some((owner, key)) = Keyspace::Server.parse_wake(message) {
             self.waiters.granted(key, owner);
         }
     }
@@ -138,6 +138,17 @@ impl Waiters {
             .flat_map(|key| key.waiters.values_mut())
         {
             waiter.ask(now);
+        }
+    }
+
+    /// Those who wait for this key ask again.
+    pub(super) fn wake(&self, key: &str) {
+        let mut state = self.state();
+        let now = Instant::now();
+        if let Some(watched) = state.keys.get_mut(key) {
+            for waiter in watched.waiters.values_mut() {
+                waiter.ask(now);
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::clock::Deadline;
 use super::commands;
+use super::connections::Lane;
 use super::core::Shared;
 use super::errors::{Remedy, remedy};
 
@@ -35,7 +36,7 @@ const IDLE_ROUNDS: u32 = 2;
 const KEYS_AT_ONCE: usize = 1000;
 
 /// Looks after the waiters until the backend stops.
-pub(super) async fn keep_watch(shared: Arc<Shared>, stopping: CancellationToken) {
+pub(super) async fn keep_watch(shared: Arc<Shared>, lane: Arc<Lane>, stopping: CancellationToken) {
     loop {
         tokio::select! {
             biased;
@@ -45,11 +46,11 @@ pub(super) async fn keep_watch(shared: Arc<Shared>, stopping: CancellationToken)
         tokio::select! {
             biased;
             () = stopping.cancelled() => {}
-            () = watch_while_somebody_waits(&shared) => {}
+            () = watch_while_somebody_waits(&shared, &lane) => {}
         }
         // The queues hold nobody of this process now, or soon.
-        let farewell = commands::pipeline([commands::farewell(shared.process)]);
-        if let Ok(connection) = shared.lane.connection(patience(&shared)).await {
+        let farewell = commands::pipeline([commands::farewell(&shared.process.alive_key())]);
+        if let Ok(connection) = lane.connection(patience(&shared)).await {
             let _ = connection.run_all(&farewell, patience(&shared)).await;
         }
         // Who came in the meantime may have been passed over as dead.
@@ -57,15 +58,16 @@ pub(super) async fn keep_watch(shared: Arc<Shared>, stopping: CancellationToken)
     }
 }
 
-async fn watch_while_somebody_waits(shared: &Shared) {
+async fn watch_while_somebody_waits(shared: &Shared, lane: &Lane) {
     let mut watch = Watch {
         shared,
+        lane,
         heartbeat: Instant::now(),
         looked: Instant::now(),
     };
     // Only over a connection come messages. How it fails shows at the first
     // look.
-    let _ = shared.lane.connection(patience(shared)).await;
+    let _ = lane.connection(patience(shared)).await;
     let mut idle = 0;
     while idle < IDLE_ROUNDS {
         tokio::time::sleep(PERIOD).await;
@@ -82,6 +84,7 @@ async fn watch_while_somebody_waits(shared: &Shared) {
 
 struct Watch<'a> {
     shared: &'a Shared,
+    lane: &'a Lane,
     heartbeat: Instant,
     looked: Instant,
 }
@@ -114,22 +117,20 @@ impl Watch<'_> {
 
     /// What the locks hold, and when that was asked.
     async fn ask(&mut self, keys: &[Arc<str>]) -> Option<(Instant, Vec<Value>)> {
+        let (shared, lane) = (self.shared, self.lane);
         let Shared {
-            lane,
-            process,
-            connector,
-            ..
-        } = self.shared;
-        let connection = lane.connection(patience(self.shared)).await.ok()?;
+            process, connector, ..
+        } = shared;
+        let connection = lane.connection(patience(shared)).await.ok()?;
         let asked = Instant::now();
         // Half a period early rather than a whole one late.
         let beats = asked.duration_since(self.heartbeat) + PERIOD / 2 >= HEARTBEAT;
-        let heartbeat = beats.then(|| commands::heartbeat(*process));
+        let heartbeat = beats.then(|| commands::heartbeat(&process.alive_key()));
         let looks = keys
             .chunks(KEYS_AT_ONCE)
-            .map(|keys| commands::values(keys.iter().map(|key| &**key)));
+            .map(|keys| commands::values(shared.space(), keys.iter().map(|key| &**key)));
         let commands = commands::pipeline(heartbeat.into_iter().chain(looks));
-        let Ok(answers) = connection.run_all(&commands, patience(self.shared)).await else {
+        let Ok(answers) = connection.run_all(&commands, patience(shared)).await else {
             lane.discard(&connection);
             return None;
         };

@@ -25,7 +25,7 @@ const TRIES: u32 = 10;
 const RELEASE_SPREADS: Duration = Duration::from_millis(20);
 
 impl Common {
-    pub(super) async fn try_acquire(
+    pub(in super::super) async fn try_acquire(
         &self,
         request: &Request,
     ) -> Result<Option<Grant>, BackendError> {
@@ -43,7 +43,7 @@ impl Common {
         }
     }
 
-    pub(super) async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
+    pub(in super::super) async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
         let timeout = self.request_timeout;
         let mut pauses = Pauses::new(Deadline::after(timeout));
         let mut waiting = None;

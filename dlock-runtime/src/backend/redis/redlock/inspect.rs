@@ -18,7 +18,10 @@ use crate::backend::{BackendError, HolderInfo, LockInfo, Mode};
 const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 
 impl Common {
-    pub(super) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
+    pub(in super::super) async fn inspect(
+        &self,
+        key: &str,
+    ) -> Result<Option<LockInfo>, BackendError> {
         let seen = self
             .ask_for_locks(async |node| {
                 let lock = node.core.inspect(key).await?;
@@ -28,7 +31,7 @@ impl Common {
         Ok(self.agreed(seen).await.into_iter().next())
     }
 
-    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
+    pub(in super::super) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
         let seen = self
             .ask_for_locks(async |node| node.core.list(prefix).await)
             .await?;
@@ -158,7 +161,8 @@ impl Node {
             return Vec::new();
         };
         let keys = || keys.iter().map(String::as_str);
-        let Ok(answer) = call.ask("", |_| commands::listeners(keys())).await else {
+        let space = self.core.shared.space();
+        let Ok(answer) = call.ask("", |_| commands::listeners(space, keys())).await else {
             return Vec::new();
         };
         let Value::Array(counts) = answer.value else {

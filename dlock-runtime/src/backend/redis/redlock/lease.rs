@@ -30,7 +30,10 @@ struct Renewal<'r> {
 }
 
 impl Common {
-    pub(super) async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+    pub(in super::super) async fn renew(
+        &self,
+        requests: &[Request],
+    ) -> Vec<Result<Renewed, BackendError>> {
         let sent_at = Instant::now();
         let mut renewals: Vec<_> = requests.iter().map(|one| self.renewal(one)).collect();
         let votes: Vec<_> = renewals.iter().map(|one| one.vote.clone()).collect();
@@ -151,7 +154,10 @@ impl Common {
         raised.into_iter().flatten().collect()
     }
 
-    pub(super) async fn release(&self, request: &Request) -> Result<Released, BackendError> {
+    pub(in super::super) async fn release(
+        &self,
+        request: &Request,
+    ) -> Result<Released, BackendError> {
         let lease = self.held.get(request.owner);
         let (owner, voters) = match &lease {
             Some(lease) => (lease.owner, lease.voters()),

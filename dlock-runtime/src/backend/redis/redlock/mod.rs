@@ -34,8 +34,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use self::nodes::MOST_NODES;
-use self::quorum::{Common, Quorum};
+pub(super) use self::nodes::MOST_NODES;
+pub(super) use self::quorum::{Common, Quorum};
 use super::hosts::Hosts;
 use super::settings::{DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, Settings, invalid};
 use crate::backend::{
@@ -46,7 +46,7 @@ use crate::backend::{
 const EXAMPLE: &str = "redis+redlock://10.0.0.1,10.0.0.2,10.0.0.3";
 
 /// A majority of fewer could not outlive the loss of one.
-const FEWEST_NODES: usize = 3;
+pub(super) const FEWEST_NODES: usize = 3;
 
 /// Locks on a majority of independent Redis servers, 6.2 or later.
 ///

@@ -15,7 +15,8 @@ use super::super::call::Call;
 use super::super::clock::{Backoff, Deadline, Sending};
 use super::super::commands;
 use super::super::connection::{Connection, Lost};
-use super::super::core::{Core, Shared};
+use super::super::connections::Lane;
+use super::super::core::{Core, One, Shared};
 use super::super::errors::Place;
 use crate::backend::{BackendError, BackendErrorKind};
 
@@ -26,7 +27,7 @@ const SOON: Duration = Duration::from_millis(300);
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 /// So many nodes a set can hold.
-pub(super) const MOST_NODES: usize = 64;
+pub(in super::super) const MOST_NODES: usize = 64;
 
 /// A set of nodes, by their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,6 +84,7 @@ impl FromIterator<usize> for NodeSet {
 /// One of the servers.
 pub(super) struct Node {
     pub(super) core: Core,
+    pub(super) one: One,
     answers: watch::Sender<bool>,
     doubts: mpsc::Sender<Option<Connection>>,
     /// The last refusal that was told.
@@ -92,22 +94,25 @@ pub(super) struct Node {
 /// What looks after a node.
 pub(super) struct Attendant {
     shared: Arc<Shared>,
+    lane: Arc<Lane>,
     answers: watch::Sender<bool>,
     doubts: mpsc::Receiver<Option<Connection>>,
 }
 
 impl Node {
-    pub(super) fn new(core: Core) -> (Self, Attendant) {
+    pub(super) fn new(core: Core, one: One) -> (Self, Attendant) {
         let answers = watch::Sender::new(true);
         // One doubt is as good as many.
         let (doubts, inbox) = mpsc::channel(1);
         let attendant = Attendant {
             shared: Arc::clone(&core.shared),
+            lane: Arc::clone(&one.lane),
             answers: answers.clone(),
             doubts: inbox,
         };
         let node = Self {
             core,
+            one,
             answers,
             doubts,
             complaint: Mutex::default(),
@@ -121,7 +126,7 @@ impl Node {
 
     /// An operation on this node, on the runtime of its caller.
     pub(super) fn call(&self, deadline: Deadline) -> Result<Call<'_>, BackendError> {
-        let mut call = self.core.call()?;
+        let mut call = self.core.call("")?;
         call.restart(Instant::now(), deadline);
         Ok(call)
     }
@@ -208,7 +213,7 @@ impl Attendant {
 
     async fn answers_within(&self, patience: Duration) -> bool {
         let deadline = Deadline::after(patience);
-        let lane = &self.shared.lane;
+        let lane = &self.lane;
         let Ok(connection) = lane.connection(deadline).await else {
             return false;
         };

@@ -13,7 +13,7 @@ use super::super::clock::{Clock, Deadline, Sending};
 use super::super::commands;
 use super::super::core::Core;
 use super::super::errors;
-use super::super::names::Process;
+use super::super::names::{Keyspace, Process};
 use super::super::settings::{Settings, invalid};
 use super::ballot::{majority_of, no_quorum};
 use super::held::Held;
@@ -26,15 +26,15 @@ use crate::backend::{BackendError, BackendErrorKind, TokenTier};
 const FOR_THE_OTHERS: Duration = Duration::from_millis(500);
 
 /// A backend between its start and its stop.
-pub(super) struct Quorum {
-    pub(super) common: Arc<Common>,
+pub(in super::super) struct Quorum {
+    pub(in super::super) common: Arc<Common>,
     pub(super) tokens: TokenTier,
     stopping: CancellationToken,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What the operations have in common with the tasks of the backend.
-pub(super) struct Common {
+pub(in super::super) struct Common {
     pub(super) nodes: Vec<Node>,
     pub(super) waiters: Arc<Waiters>,
     pub(super) held: Held,
@@ -52,7 +52,7 @@ struct Checked {
 impl Quorum {
     /// Connects to the nodes, checks what they promise, and starts the tasks,
     /// all on the current runtime.
-    pub(super) async fn start(
+    pub(in super::super) async fn start(
         nodes: Vec<Settings>,
         request_timeout: Duration,
     ) -> Result<Self, BackendError> {
@@ -83,7 +83,7 @@ impl Quorum {
             tasks.push(tokio::spawn(attendant.attend(stopping.clone())));
             tasks.push(tokio::spawn(watch::listen(
                 number,
-                Arc::clone(&common.nodes[number].core.shared),
+                Arc::clone(&common.nodes[number].one.ear),
                 Arc::clone(&common.waiters),
                 stopping.clone(),
             )));
@@ -98,7 +98,7 @@ impl Quorum {
 
     /// Waits until the nodes that answer have been told of all that was left
     /// behind.
-    pub(super) async fn settle(&self) {
+    pub(in super::super) async fn settle(&self) {
         let nodes = self.common.nodes.iter().map(|node| async {
             tokio::select! {
                 () = node.core.hub.settle() => {}
@@ -108,7 +108,7 @@ impl Quorum {
         nodes.collect::<FuturesUnordered<_>>().collect::<()>().await;
     }
 
-    pub(super) async fn stop(&self) {
+    pub(in super::super) async fn stop(&self) {
         self.stopping.cancel();
         let nodes = self.common.nodes.iter().map(|node| node.core.stop());
         nodes.collect::<FuturesUnordered<_>>().collect::<()>().await;
@@ -137,16 +137,17 @@ fn open(
 ) -> Result<(Node, super::nodes::Attendant), BackendError> {
     let ear = Ear {
         node: number,
+        space: settings.space.clone(),
         waiters: Arc::clone(waiters),
     };
-    let core = Core::open(
+    let (core, one) = Core::open(
         settings,
         Process::unique(),
         super::super::waiters::Waiters::new(),
         Arc::new(ear),
         commands::release_vote,
     )?;
-    Ok(Node::new(core))
+    Ok(Node::new(core, one))
 }
 
 impl Common {
@@ -218,7 +219,9 @@ impl Common {
         if checked.len() < self.majority() {
             return Err(no_quorum(self.nodes.len(), checked.len(), failed.iter()));
         }
-        self.are_different(&checked)?;
+        if *self.nodes[0].core.shared.space() == Keyspace::Server {
+            self.are_different(&checked)?;
+        }
         for node in missing.iter() {
             let node = &self.nodes[node];
             tracing::warn!(
@@ -259,11 +262,11 @@ impl Common {
 
 impl Node {
     async fn check(&self) -> Result<Checked, BackendError> {
-        let tokens = self.core.shared.check_server().await?;
+        let tokens = self.core.shared.check_server(&self.one.lane).await?;
         let shared = &self.core.shared;
         let deadline = Deadline::after(shared.connector.settings.patience());
         let mut run_id = None;
-        if let Ok(connection) = shared.lane.connection(deadline).await
+        if let Ok(connection) = self.one.lane.connection(deadline).await
             && let Ok(answer) = connection
                 .run(commands::identity(), Sending::now(deadline))
                 .await

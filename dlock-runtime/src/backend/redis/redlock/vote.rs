@@ -50,7 +50,7 @@ impl Node {
     pub(super) async fn vote(&self, request: &Request, sent: &Sent, deadline: Deadline) -> Answer {
         let start = Instant::now();
         let silent = || self.place().silent(start.elapsed());
-        let lane = match self.core.connections.here() {
+        let lane = match self.one.connections.here() {
             Ok(lane) => lane,
             Err(error) => return Answer::none(error, Fate::Open),
         };
@@ -61,14 +61,16 @@ impl Node {
                 Err(NoConnection::Failed(error)) => return Answer::none(error, Fate::Open),
                 Err(NoConnection::TooLate) => return Answer::none(silent(), Fate::Open),
             };
-            let value = commands::value(&request.key);
+            let space = self.core.shared.space();
+            let value = commands::value(space, &request.key);
             let commands = match request.mode {
                 Mode::Write => {
-                    commands::pipeline([commands::take(request), commands::draw_tokens(1), value])
+                    let draw = commands::draw_tokens(space, 1);
+                    commands::pipeline([commands::take(space, request), draw, value])
                 }
                 Mode::Read => {
                     let process = self.core.shared.process;
-                    let read = commands::acquire(form, request, process, Patience::Try);
+                    let read = commands::acquire(space, form, request, process, Patience::Try, 0);
                     commands::pipeline([read, value])
                 }
             };
@@ -90,7 +92,12 @@ impl Node {
             let vote = match (request.mode, first) {
                 (Mode::Write, Value::Okay) => match answers.next() {
                     Some(Value::Int(last)) => self.drawn(&connection, last),
-                    Some(Value::ServerError(_)) => Vote::Failed(self.place().foreign_counter()),
+                    Some(Value::ServerError(error)) if remedy(&error) == Remedy::ForeignCounter => {
+                        Vote::Failed(self.place().foreign_counter(""))
+                    }
+                    Some(Value::ServerError(error)) => {
+                        Vote::Failed(self.refused(&request.key, &error))
+                    }
                     _ => Vote::Failed(self.place().nonsense()),
                 },
                 (Mode::Write, Value::Nil) | (Mode::Read, Value::Int(0)) => {
@@ -103,7 +110,9 @@ impl Node {
                         continue;
                     }
                     remedy => {
-                        if remedy == Remedy::Reconnect {
+                        let connector = lane.connector();
+                        let elsewhere = connector.redirected(&error, connection.address());
+                        if elsewhere || remedy == Remedy::Reconnect {
                             lane.discard(&connection);
                         }
                         Vote::Failed(self.refused(&request.key, &error))
@@ -146,7 +155,7 @@ impl Node {
     fn refused(&self, key: &Arc<str>, error: &ServerError) -> BackendError {
         match remedy(error) {
             Remedy::Foreign => self.place().foreign_lock(key),
-            Remedy::ForeignCounter => self.place().foreign_counter(),
+            Remedy::ForeignCounter => self.place().foreign_counter(""),
             _ => self.place().refused(error),
         }
     }
@@ -157,7 +166,7 @@ impl Node {
             return false;
         };
         let release = call.ask(&election.key, |form| {
-            commands::release(form, election, None)
+            commands::release(self.core.shared.space(), form, election, None)
         });
         release.await.is_ok()
     }
@@ -166,7 +175,9 @@ impl Node {
     pub(super) async fn raise(&self, last: u64, deadline: Deadline) -> Result<(), BackendError> {
         let mut call = self.call(deadline)?;
         let answer = call
-            .ask("", |form| commands::raise_tokens(form, last))
+            .ask("", |form| {
+                commands::raise_tokens(self.core.shared.space(), form, last)
+            })
             .await?;
         match answer.value {
             Value::Int(counter) if counter.unsigned_abs() >= last => Ok(()),

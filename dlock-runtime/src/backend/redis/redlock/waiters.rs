@@ -12,7 +12,7 @@ use std::time::Instant;
 use tokio::sync::{Notify, watch};
 
 use super::super::connector::Listener;
-use super::super::names::{LockValue, freed_key};
+use super::super::names::{Keyspace, LockValue};
 use super::ballot::majority_of;
 use super::nodes::NodeSet;
 use crate::backend::{Mode, Owner, Request};
@@ -262,6 +262,7 @@ impl Drop for Waiting<'_> {
 /// Hears what one node says.
 pub(super) struct Ear {
     pub(super) node: usize,
+    pub(super) space: Keyspace,
     pub(super) waiters: Arc<Waiters>,
 }
 
@@ -272,7 +273,7 @@ impl Listener for Ear {
     }
 
     fn hear(&self, channel: &str, _message: &str) {
-        if let Some(key) = freed_key(channel) {
+        if let Some(key) = self.space.freed_key(channel) {
             self.waiters.freed(self.node, key);
         }
     }

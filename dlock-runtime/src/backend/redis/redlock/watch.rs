@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::Value;
+use redis::{ServerError, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::super::clock::{Backoff, Deadline};
 use super::super::commands;
+use super::super::connection::Lost;
+use super::super::connections::Lane;
 use super::super::core::Shared;
-use super::super::names::freed_channel;
 use super::nodes::Node;
 use super::quorum::Common;
 use super::waiters::Waiters;
@@ -91,20 +92,23 @@ async fn look(common: &Common) {
 
 /// What these locks hold at a node.
 async fn values(number: usize, node: &Node, keys: &[Arc<str>]) -> (usize, Option<Vec<Value>>) {
-    (number, ask_for_values(&node.core.shared, keys).await)
+    (
+        number,
+        ask_for_values(&node.core.shared, &node.one.lane, keys).await,
+    )
 }
 
-async fn ask_for_values(shared: &Shared, keys: &[Arc<str>]) -> Option<Vec<Value>> {
+async fn ask_for_values(shared: &Shared, lane: &Lane, keys: &[Arc<str>]) -> Option<Vec<Value>> {
     let deadline = Deadline::after(shared.connector.settings.patience());
-    let connection = shared.lane.connection(deadline).await.ok()?;
+    let connection = lane.connection(deadline).await.ok()?;
     let looks = keys
         .chunks(KEYS_AT_ONCE)
-        .map(|keys| commands::values(keys.iter().map(|key| &**key)));
+        .map(|keys| commands::values(shared.space(), keys.iter().map(|key| &**key)));
     let Ok(answers) = connection
         .run_all(&commands::pipeline(looks), deadline)
         .await
     else {
-        shared.lane.discard(&connection);
+        lane.discard(&connection);
         return None;
     };
     let mut values = Vec::with_capacity(keys.len());
@@ -112,6 +116,10 @@ async fn ask_for_values(shared: &Shared, keys: &[Arc<str>]) -> Option<Vec<Value>
         match answer {
             Value::Array(some) => values.extend(some),
             Value::ServerError(error) => {
+                if shared.connector.redirected(&error, connection.address()) {
+                    lane.discard(&connection);
+                    return None;
+                }
                 let error = shared.connector.place.refused(&error);
                 tracing::warn!(target: "dlock::store", "dlock cannot look after its waiters: {error}");
                 return None;
@@ -125,7 +133,7 @@ async fn ask_for_values(shared: &Shared, keys: &[Arc<str>]) -> Option<Vec<Value>
 /// Listens to the channels of the keys that are waited for, at one node.
 pub(super) async fn listen(
     node: usize,
-    shared: Arc<Shared>,
+    ear: Arc<Lane>,
     waiters: Arc<Waiters>,
     stopping: CancellationToken,
 ) {
@@ -135,7 +143,7 @@ pub(super) async fn listen(
         let mut backoff = new_backoff();
         loop {
             changes.borrow_and_update();
-            if channels.follow(node, &shared, &waiters).await {
+            if channels.follow(node, &ear, &waiters).await {
                 backoff = new_backoff();
                 if changes.changed().await.is_err() {
                     return;
@@ -165,13 +173,15 @@ struct Channels {
 impl Channels {
     /// Subscribes to what is waited for now, and to nothing else. Whether that
     /// was done.
-    async fn follow(&mut self, node: usize, shared: &Shared, waiters: &Waiters) -> bool {
+    async fn follow(&mut self, node: usize, ear: &Lane, waiters: &Waiters) -> bool {
         let wanted: HashSet<_> = waiters.keys().into_iter().collect();
         if wanted.is_empty() && self.keys.is_empty() {
             return true;
         }
-        let deadline = Deadline::after(shared.connector.settings.patience());
-        let Ok(connection) = shared.lane.connection(deadline).await else {
+        let connector = ear.connector();
+        let space = &connector.settings.space;
+        let deadline = Deadline::after(connector.settings.patience());
+        let Ok(connection) = ear.connection(deadline).await else {
             return false;
         };
         if self.connection != Some(connection.id()) {
@@ -182,12 +192,17 @@ impl Channels {
         let old: Vec<_> = self.keys.difference(&wanted).cloned().collect();
         for (keys, listens) in [(&new, true), (&old, false)] {
             for keys in keys.chunks(KEYS_AT_ONCE) {
-                let channels: Vec<_> = keys.iter().map(|key| freed_channel(key)).collect();
+                let channels: Vec<_> = keys.iter().map(|key| space.freed_channel(key)).collect();
                 let done = connection.subscribe(&channels, listens, deadline).await;
                 if let Err(lost) = done {
-                    tracing::debug!(target: "dlock::store", "{}: {lost:?}", shared.connector.place);
+                    tracing::debug!(target: "dlock::store", "{}: {lost:?}", connector.place);
+                    if let Lost::Broken(error) = lost
+                        && let Ok(error) = ServerError::try_from(error)
+                    {
+                        connector.redirected(&error, connection.address());
+                    }
                     // What it is subscribed to is not known any more.
-                    shared.lane.discard(&connection);
+                    ear.discard(&connection);
                     return false;
                 }
             }

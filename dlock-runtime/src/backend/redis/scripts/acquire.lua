@@ -3,9 +3,11 @@
 -- who is in the queue keeps its place.
 --
 --   KEYS[1] lock   KEYS[2] token counter
+--   KEYS[3] and [4], in a cluster: the queue and the readers
 --   ARGV[1] mode: w or r   ARGV[2] owner   ARGV[3] ttl in ms
 --   ARGV[4] the process    ARGV[5] 1 to queue, 0 only to try
 --   ARGV[6] how many token numbers a grant reserves
+--   ARGV[7] in a cluster: a number that the token must be above
 --
 -- Returns the last of the reserved token numbers, or 0 if the lock was not had.
 
@@ -20,7 +22,7 @@ end
 
 -- Drawn after the lock was taken, so before any later grant.
 local function granted()
-  return redis.call('INCRBY', KEYS[2], ARGV[6])
+  return draw()
 end
 
 -- Held already: a grant that this answers, or a repetition.
@@ -52,7 +54,7 @@ local function enqueue()
     -- Its release must look into the queue.
     redis.call('SET', lock, 'w:' .. holder .. '+', 'KEEPTTL')
   end
-  redis.call('SET', ALIVE .. process, '1', 'PX', ALIVE_MS)
+  redis.call('SET', alive_key(process), '1', 'PX', ALIVE_MS)
   keep_queue(math.max(redis.call('PTTL', lock), 0), ttl)
 end
 

@@ -3,6 +3,7 @@
 --   QUEUE, READERS       what follows the lock's name in those of its other keys
 --   ALIVE, WAKE          the prefixes of a process's keys
 --   ALIVE_MS, CLAIM_MS   how long a heartbeat counts, and a grant waits
+-- and on_server.lua or in_slot.lua.
 --
 -- What the keys hold:
 --   lock     "w:<owner>": one writer, and nobody waits. "w:<owner>+": one
@@ -87,7 +88,7 @@ local function advance(shared, here)
 
   local function is_alive(process)
     if alive[process] == nil then
-      alive[process] = redis.call('EXISTS', ALIVE .. process) == 1
+      alive[process] = redis.call('EXISTS', alive_key(process)) == 1
     end
     return alive[process]
   end
@@ -96,7 +97,7 @@ local function advance(shared, here)
     if listens[process] == false then
       return false
     end
-    local heard = redis.call('PUBLISH', WAKE .. process, entry .. ' ' .. lock)
+    local heard = tell(process, entry .. ' ' .. lock)
     listens[process] = heard > 0
     return listens[process]
   end

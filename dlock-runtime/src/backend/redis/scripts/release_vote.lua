@@ -23,5 +23,5 @@ else
     redis.call('DEL', lock)
   end
 end
-redis.call('PUBLISH', WAKE .. lock, ARGV[2])
+tell_all(lock, ARGV[2])
 return 1

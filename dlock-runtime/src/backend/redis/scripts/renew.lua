@@ -14,7 +14,8 @@ elseif value == ARGV[1] .. '+' then
   -- The waiters' list must not end before the lease that they wait for.
   local ttl = tonumber(ARGV[2])
   local kept = string.format('%.0f', ttl + math.max(ttl, CLAIM_MS))
-  redis.call('PEXPIRE', KEYS[1] .. QUEUE, kept)
+  -- In a cluster it may be on its way to another node just now.
+  redis.pcall('PEXPIRE', KEYS[1] .. QUEUE, kept)
   return 1
 end
 return 0

@@ -1,28 +1,21 @@
 //! The conversation with one sentinel.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
+use redis::{PushInfo, PushKind, Value};
 
 use super::super::clock::{Clock, Deadline};
 use super::super::commands;
-use super::super::connection::{Driver, closed};
-use super::super::socket::{Address, dial};
+use super::super::connection::closed;
+use super::super::line::Line;
+use super::super::socket::Address;
 use super::Sentinels;
 use super::votes::Vote;
 use crate::backend::BackendError;
 
 /// Where a sentinel says that it now takes another server for a master.
 pub(super) const SWITCHES: &str = "+switch-master";
-
-/// A connection to a sentinel, and the future that does its reading and
-/// writing.
-pub(super) struct Line {
-    pub(super) connection: MultiplexedConnection,
-    pub(super) driver: Driver,
-}
 
 impl Sentinels {
     /// Asks one of them, over a connection for this question only.
@@ -58,23 +51,7 @@ impl Sentinels {
     ) -> Result<Line, BackendError> {
         let node = &self.nodes[index];
         let place = node.place();
-        let socket = dial(&node.address, &node.settings)
-            .await
-            .map_err(|error| place.no_connection(error))?;
-        let config = AsyncConnectionConfig::new()
-            .set_response_timeout(None)
-            .set_push_sender(Arc::new(move |push: PushInfo| {
-                hear(&push);
-                Ok::<_, std::convert::Infallible>(())
-            }));
-        let (connection, driver) =
-            MultiplexedConnection::new_with_config(&node.settings.login, socket, config)
-                .await
-                .map_err(|error| place.unreachable(error))?;
-        Ok(Line {
-            connection,
-            driver: Box::pin(driver),
-        })
+        Line::open(&node.address, &node.settings, &place, hear).await
     }
 
     /// Which server is the master.

@@ -18,8 +18,9 @@ use super::super::clock::{Backoff, Deadline};
 use super::super::connections::Connections;
 use super::super::connector::Connector;
 use super::super::core::Shared;
+use super::super::line::Line;
 use super::Sentinels;
-use super::ask::{Line, SWITCHES, is_switch};
+use super::ask::{SWITCHES, is_switch};
 use super::votes::Votes;
 
 /// How often a sentinel is asked that says nothing by itself.

@@ -22,6 +22,7 @@ use self::votes::Votes;
 use super::clock::{Clock, Deadline};
 use super::errors::{Place, Server as Named};
 use super::hosts::{Hosts, decoded};
+use super::names::Keyspace;
 use super::settings::{Server, Settings, invalid};
 use super::socket::Address;
 use crate::backend::BackendError;
@@ -165,7 +166,7 @@ impl Sentinels {
 impl Sentinel {
     fn place(&self) -> Place {
         let name = Named::Sentinel(self.address.clone());
-        Place::new(name, self.settings.login.password())
+        Place::new(name, Keyspace::Server, self.settings.login.password())
     }
 }
 

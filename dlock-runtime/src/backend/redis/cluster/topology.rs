@@ -1,0 +1,383 @@
+//! Which node has which slot, and the ways to the nodes.
+//!
+//! The map is a hint. A node that is asked for a slot that it does not have says
+//! who has it, and that goes into the map at once; the rest is asked for anew
+//! whenever there is cause ([`refresh`](super::refresh)).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use redis::ServerError;
+use tokio::sync::{Notify, watch};
+
+use super::super::clock::{Clock, Deadline};
+use super::super::connections::Lane;
+use super::super::connector::Connector;
+use super::super::core::One;
+use super::super::errors::{Place, Server as Named};
+use super::super::names::{Keyspace, SLOTS};
+use super::super::settings::{Server, Settings};
+use super::super::socket::Address;
+use super::ears::{Ear, Ears};
+use super::way::{Side, Way};
+use crate::backend::BackendError;
+
+/// A node that has had no slot for so long is forgotten. One that is about to
+/// get its first has none yet.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+/// A cluster, as far as it is known.
+pub(in super::super) struct Topology {
+    /// The nodes that the URL names.
+    pub(super) seeds: Vec<Settings>,
+    pub(super) place: Place,
+    pub(super) clock: Clock,
+    /// Hears what the nodes tell the waiters.
+    ears: Arc<Ears>,
+    map: RwLock<Map>,
+    changes: watch::Sender<()>,
+    /// The map is asked for anew.
+    pub(super) demand: Notify,
+}
+
+struct Map {
+    /// By slot.
+    owners: Vec<Option<Arc<Node>>>,
+    nodes: HashMap<Address, Arc<Node>>,
+    replicas: Vec<Address>,
+    /// Since when a node has had no slot.
+    idle: HashMap<Address, Instant>,
+}
+
+/// A master.
+pub(in super::super) struct Node {
+    pub(super) address: Address,
+    pub(super) connector: Arc<Connector>,
+    pub(super) one: One,
+}
+
+/// What the nodes say who has which slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct View {
+    /// First and last slot, and their node.
+    pub(super) ranges: Vec<(u16, u16, Address)>,
+    pub(super) replicas: Vec<Address>,
+}
+
+impl Node {
+    /// The connection of this side.
+    pub(in super::super) fn lane(&self, side: Side) -> Result<Arc<Lane>, BackendError> {
+        match side {
+            Side::Caller => self.one.connections.here(),
+            Side::Manager => Ok(Arc::clone(&self.one.lane)),
+        }
+    }
+}
+
+impl Topology {
+    pub(super) fn new(seeds: Vec<Settings>, clock: Clock, ears: Arc<Ears>) -> Arc<Self> {
+        let names: Vec<_> = seeds.iter().filter_map(address_of).collect();
+        let names: Vec<_> = names.iter().map(Address::to_string).collect();
+        let secret = seeds.first().and_then(|seed| seed.login.password());
+        let name = Named::Cluster(names.join(",").into());
+        Arc::new(Self {
+            place: Place::new(name, Keyspace::Slots, secret),
+            seeds,
+            clock,
+            ears,
+            map: RwLock::new(Map {
+                owners: vec![None; SLOTS.into()],
+                nodes: HashMap::new(),
+                replicas: Vec::new(),
+                idle: HashMap::new(),
+            }),
+            changes: watch::Sender::new(()),
+            demand: Notify::new(),
+        })
+    }
+
+    /// The way to whichever node has a slot.
+    pub(in super::super) fn way(&self, slot: u16, side: Side) -> Way<'_> {
+        Way::new(self, slot, side)
+    }
+
+    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
+        self.map().owners.get(usize::from(slot)).cloned().flatten()
+    }
+
+    pub(in super::super) fn address(&self, slot: u16) -> Option<Address> {
+        self.owner(slot).map(|node| node.address.clone())
+    }
+
+    /// The nodes that have slots, in the order of these.
+    pub(in super::super) fn masters(&self) -> Vec<Arc<Node>> {
+        let map = self.map();
+        let mut seen = HashSet::new();
+        let owners = map.owners.iter().flatten();
+        owners
+            .filter(|node| seen.insert(&node.address))
+            .cloned()
+            .collect()
+    }
+
+    /// The last slot of each master.
+    pub(super) fn last_slots(&self) -> Vec<u16> {
+        let map = self.map();
+        let mut last: HashMap<&Address, u16> = HashMap::new();
+        for (slot, node) in (0..SLOTS).zip(&map.owners) {
+            if let Some(node) = node {
+                last.insert(&node.address, slot);
+            }
+        }
+        let mut slots: Vec<_> = last.into_values().collect();
+        slots.sort_unstable();
+        slots
+    }
+
+    /// All nodes that are known to be there.
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        let map = self.map();
+        let mut addresses: Vec<_> = map.nodes.keys().chain(&map.replicas).cloned().collect();
+        for seed in self.seeds.iter().filter_map(address_of) {
+            if !addresses.contains(&seed) {
+                addresses.push(seed);
+            }
+        }
+        addresses
+    }
+
+    /// The settings for a node at this address: those of the URL.
+    pub(super) fn settings(&self, address: &Address) -> Option<Settings> {
+        Some(Settings {
+            server: Server::At(address.clone()),
+            ..self.seeds.first()?.clone()
+        })
+    }
+
+    /// The node at this address, which may be new.
+    pub(super) fn node(&self, address: &Address) -> Option<Arc<Node>> {
+        if let Some(node) = self.map().nodes.get(address) {
+            return Some(Arc::clone(node));
+        }
+        let settings = self.settings(address)?;
+        let mut map = self.map_mut();
+        Some(self.node_in(&mut map, address, settings))
+    }
+
+    fn node_in(&self, map: &mut Map, address: &Address, settings: Settings) -> Arc<Node> {
+        let node = map.nodes.entry(address.clone()).or_insert_with(|| {
+            let connector = Arc::new(Connector {
+                place: settings.place(),
+                settings,
+                clock: self.clock.clone(),
+                highest_token: AtomicU64::new(0),
+            });
+            let ear = Ear {
+                node: address.clone(),
+                ears: Arc::clone(&self.ears),
+            };
+            Arc::new(Node {
+                address: address.clone(),
+                one: One::new(&connector, Arc::new(ear)),
+                connector,
+            })
+        });
+        Arc::clone(node)
+    }
+
+    /// Who has a slot, as soon as it is known.
+    pub(in super::super) async fn locate(
+        &self,
+        slot: u16,
+        deadline: Deadline,
+    ) -> Result<Address, BackendError> {
+        let mut changes = self.changes();
+        let wait = async {
+            loop {
+                changes.borrow_and_update();
+                if let Some(address) = self.address(slot) {
+                    return address;
+                }
+                self.refresh_soon();
+                if changes.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        let located = self.clock.bound(deadline, wait).await;
+        located.map_err(|_| self.nobody_has(slot))
+    }
+
+    pub(super) fn nobody_has(&self, slot: u16) -> BackendError {
+        BackendError::unavailable(format!(
+            "{}: no node is known to have slot {slot}; see CLUSTER INFO and CLUSTER NODES there",
+            self.place
+        ))
+    }
+
+    /// A node has said that another one has a slot. It may not have named its
+    /// host: then that is its own.
+    pub(in super::super) fn moved(&self, slot: u16, error: &ServerError, from: &Address) {
+        if let Some(address) = named_in(error, from)
+            && let Some(node) = self.node(&address)
+        {
+            self.map_mut().owners[usize::from(slot)] = Some(node);
+            self.changes.send_replace(());
+        }
+        self.refresh_soon();
+    }
+
+    /// Another node is about to get the slot.
+    pub(super) fn named(&self, error: &ServerError, from: &Address) -> Option<Arc<Node>> {
+        self.node(&named_in(error, from)?)
+    }
+
+    /// There is cause to doubt the map.
+    pub(in super::super) fn refresh_soon(&self) {
+        self.demand.notify_one();
+    }
+
+    /// Puts what the nodes say into the map.
+    pub(super) fn update(&self, view: View) {
+        let mut owners = vec![None; SLOTS.into()];
+        let mut map = self.map_mut();
+        for (first, last, address) in &view.ranges {
+            let Some(settings) = self.settings(address) else {
+                continue;
+            };
+            let node = self.node_in(&mut map, address, settings);
+            let slots = usize::from(*first)..=usize::from(*last);
+            if let Some(slots) = owners.get_mut(slots) {
+                slots.fill(Some(node));
+            }
+        }
+        let same = |one: &Option<Arc<Node>>, other: &Option<Arc<Node>>| match (one, other) {
+            (Some(one), Some(other)) => one.address == other.address,
+            (None, None) => true,
+            _ => false,
+        };
+        let before = std::mem::replace(&mut map.owners, owners);
+        let changed = !before
+            .iter()
+            .zip(&map.owners)
+            .all(|(one, other)| same(one, other));
+        map.replicas = view.replicas;
+        let gone = map.forget_idle();
+        drop(map);
+        for node in gone {
+            node.one.close();
+        }
+        if changed {
+            self.changes.send_replace(());
+            let masters = self.masters();
+            let masters: Vec<_> = masters
+                .iter()
+                .map(|node| node.address.to_string())
+                .collect();
+            tracing::debug!(
+                target: "dlock::store",
+                "{}: the slots are on {} now", self.place, masters.join(", ")
+            );
+        }
+    }
+
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// Closes every connection.
+    pub(in super::super) fn close(&self) {
+        let nodes = std::mem::take(&mut self.map_mut().nodes);
+        for node in nodes.into_values() {
+            node.one.close();
+        }
+    }
+
+    fn map(&self) -> RwLockReadGuard<'_, Map> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn map_mut(&self) -> RwLockWriteGuard<'_, Map> {
+        self.map.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Map {
+    /// Takes the nodes out that have had no slot for long.
+    fn forget_idle(&mut self) -> Vec<Arc<Node>> {
+        let busy: HashSet<_> = self
+            .owners
+            .iter()
+            .flatten()
+            .map(|node| &node.address)
+            .collect();
+        let now = Instant::now();
+        self.idle.retain(|address, _| !busy.contains(address));
+        for address in self.nodes.keys().filter(|address| !busy.contains(address)) {
+            self.idle.entry(address.clone()).or_insert(now);
+        }
+        let old = |since: &Instant| now.duration_since(*since) >= FORGOTTEN_AFTER;
+        let gone: Vec<_> = self
+            .idle
+            .iter()
+            .filter(|(_, since)| old(since))
+            .map(|(address, _)| address.clone())
+            .collect();
+        gone.iter()
+            .filter_map(|address| {
+                self.idle.remove(address);
+                self.nodes.remove(address)
+            })
+            .collect()
+    }
+}
+
+pub(super) fn address_of(settings: &Settings) -> Option<Address> {
+    match &settings.server {
+        Server::At(address) => Some(address.clone()),
+        Server::Master(_) | Server::OfSlot(..) => None,
+    }
+}
+
+/// The node in `MOVED <slot> <host>:<port>` or `ASK …`.
+fn named_in(error: &ServerError, from: &Address) -> Option<Address> {
+    let (_, address) = error.details()?.split_once(' ')?;
+    let (host, port) = address.rsplit_once(':')?;
+    Some(Address {
+        host: if host.is_empty() {
+            from.host.clone()
+        } else {
+            host.to_owned()
+        },
+        port: port.trim().parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirection_names_a_node() {
+        let from = Address {
+            host: "here".to_owned(),
+            port: 1,
+        };
+        let named = |details: &str| {
+            let error = redis::make_extension_error("MOVED".into(), Some(details.into()));
+            let error = ServerError::try_from(error).expect("a server error");
+            named_in(&error, &from).map(|address| address.to_string())
+        };
+        assert_eq!(
+            named("3999 10.0.0.1:6381").as_deref(),
+            Some("10.0.0.1:6381")
+        );
+        assert_eq!(named("3999 ::1:6381").as_deref(), Some("[::1]:6381"));
+        assert_eq!(named("3999 :6381").as_deref(), Some("here:6381"));
+        for nonsense in ["3999", "3999 a", "3999 a:b"] {
+            assert_eq!(named(nonsense), None);
+        }
+    }
+}

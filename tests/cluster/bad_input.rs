@@ -1,0 +1,293 @@
+//! What is wrong from the start, or stands in the way.
+
+use std::time::Duration;
+
+use dlock::{Config, LockError, LockManager};
+
+use crate::harness::{connect, had, is_busy, lock_name, nothing_left, says, waited_for};
+use crate::support::alone::alone;
+use crate::support::cluster::{Cluster, LONG, Lent, MASTERS, url};
+use crate::support::log::Log;
+use crate::support::port::free_port;
+use crate::support::redis::{RedisServer, Setup};
+use crate::support::wait::{HANG, eventually, until, within};
+
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+
+async fn refusal(url: &str) -> LockError {
+    let config = match Config::from_url(url) {
+        Ok(config) => config.request_timeout(REQUEST_TIMEOUT),
+        Err(error) => return error,
+    };
+    within(HANG, LockManager::connect(config))
+        .await
+        .expect_err("a URL that cannot work")
+}
+
+async fn is_misconfigured(url: &str, words: &[&str]) {
+    let error = refusal(url).await;
+    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    says(&error, words);
+    assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+}
+
+#[tokio::test]
+async fn urls_that_make_no_sense() {
+    for (url, words) in [
+        ("redis+cluster://", &["a host is missing"][..]),
+        ("redis+cluster://a,b,a:6379", &["a:6379 twice"]),
+        (
+            "redis+cluster://:hunter2@a,b/3",
+            &["one database", "number 0"],
+        ),
+        ("redis+cluster://a?replicas=1", &["unknown parameter"]),
+        ("redis+cluster://a?quorum=2", &["quorum", "masters"]),
+    ] {
+        is_misconfigured(url, words).await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_there() {
+    let ports = [free_port(), free_port()];
+    let error = refusal(&url(&ports, "")).await;
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let ports = ports.map(|port| port.to_string());
+    says(&error, &["none of its nodes answers", &ports[0], &ports[1]]);
+}
+
+/// A single server is not taken for a cluster, nor the other way round.
+#[tokio::test]
+async fn a_server_that_is_no_node() {
+    let lent = Lent::empty().await;
+    let server = RedisServer::start().await;
+    is_misconfigured(
+        &url(&[server.port()], ""),
+        &[
+            "no node of a cluster",
+            "redis://",
+            &server.port().to_string(),
+        ],
+    )
+    .await;
+    let ports = [lent.cluster().proxies[0].port(), server.port()];
+    is_misconfigured(&url(&ports, ""), &["no node of a cluster"]).await;
+    let node = format!("redis://127.0.0.1:{}", lent.cluster().servers[0].port());
+    is_misconfigured(&node, &["redis+cluster://"]).await;
+}
+
+#[tokio::test]
+async fn nodes_that_are_no_cluster_yet() {
+    let node = Setup::default().in_cluster(LONG).start().await;
+    let error = refusal(&url(&[node.port()], "")).await;
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    says(&error, &["no node has a slot", "--cluster create"]);
+}
+
+/// Slots without a master take the whole cluster down, as it is set by default.
+#[tokio::test]
+async fn a_cluster_that_is_down() {
+    let cluster = Cluster::start(LONG).await;
+    cluster.servers[0]
+        .command::<()>(&["CLUSTER", "DELSLOTS", "7"])
+        .await;
+    let info = async || -> String { cluster.servers[0].command(&["CLUSTER", "INFO"]).await };
+    let down = |info: &String| info.contains("cluster_state:fail");
+    until("it is down", info, down).await;
+    let url = url(&[cluster.servers[0].port()], "");
+    // Others have not heard of it.
+    let manager = LockManager::connect(
+        Config::from_url(&url)
+            .expect("a valid URL")
+            .request_timeout(REQUEST_TIMEOUT),
+    );
+    let manager = within(HANG, manager).await.expect("a connection");
+    let mut said = None;
+    for number in 0..100 {
+        match manager.lock(format!("key:{number}")).run(async {}).await {
+            Ok(()) => {}
+            Err(error) => {
+                said = Some(error);
+                break;
+            }
+        }
+    }
+    let error = said.expect("a third of the slots is down");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    says(&error, &["CLUSTERDOWN", "CLUSTER INFO"]);
+}
+
+#[tokio::test]
+async fn passwords() {
+    let setup = Setup::default().password("hunter2");
+    let cluster = Cluster::set_up(setup, LONG).await;
+    let without = cluster.url("");
+    is_misconfigured(
+        &without,
+        &["wants a password", "redis+cluster://:password@"],
+    )
+    .await;
+    let wrong = without.replace("://", "://:hunter22@");
+    is_misconfigured(&wrong, &["check the user and password"]).await;
+    let right = without.replace("://", "://:hunter2@");
+    for more in ["", "?quorum=masters"] {
+        let manager = connect(&format!("{right}{more}")).await;
+        had(&manager, "key").await;
+    }
+}
+
+#[tokio::test]
+async fn too_few_masters_for_a_quorum() {
+    let cluster = Cluster::of_masters(1).await;
+    is_misconfigured(
+        &cluster.url("?quorum=masters"),
+        &["at least 3 masters", "has 1"],
+    )
+    .await;
+    // Nothing was written for it.
+    nothing_left(&cluster).await;
+    let voters: u32 = cluster.servers[0]
+        .command(&["EXISTS", "dlock:voters"])
+        .await;
+    assert_eq!(voters, 0);
+    had(&connect(&cluster.url("")).await, "key").await;
+}
+
+/// The voters are those that were written into the cluster, whoever is a master
+/// now; and when others are written, nobody goes on with the old ones.
+#[tokio::test]
+async fn all_have_the_same_voters() {
+    let lent = Lent::empty().await;
+    let cluster = lent.cluster();
+    let url = cluster.url("?quorum=masters");
+    let manager = connect(&url).await;
+    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let owner = cluster.owner("dlock:voters").await;
+    let voters: String = owner.command(&["GET", "dlock:voters"]).await;
+    assert_eq!(voters.split(' ').count(), MASTERS);
+    // Lost, it is written again.
+    owner.command::<u32>(&["DEL", "dlock:voters"]).await;
+    let again = async || -> Option<String> { owner.command(&["GET", "dlock:voters"]).await };
+    until("it is there again", again, Option::is_some).await;
+    assert_eq!(again().await, Some(voters));
+    // Others, which have no votes yet.
+    owner.command::<()>(&["SET", "dlock:voters", "1 2 3"]).await;
+    let other = connect(&url).await;
+    let error = eventually("it takes no more locks", async || {
+        manager.lock("new").run(async {}).await.err()
+    })
+    .await;
+    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    says(&error, &["dlock:voters", "restart"]);
+    had(&other, "new").await;
+    guard.release().await.expect("what it holds, it gives back");
+    owner.command::<()>(&["SET", "dlock:voters", "hello"]).await;
+    is_misconfigured(&url, &["dlock:voters", "dlock did not write"]).await;
+}
+
+/// Another program's value where a key of dlock's belongs. It is never
+/// overwritten.
+#[tokio::test]
+async fn foreign_values_are_left_alone() {
+    let lent = Lent::empty().await;
+    let cluster = lent.cluster();
+    let manager = connect(&cluster.url("")).await;
+    let owner = cluster.owner(&lock_name("key")).await;
+    for set in [
+        &["SET", "dlock:{key}", "hello"][..],
+        &["RPUSH", "dlock:{key}", "hello"],
+        &["HSET", "dlock:{key}:queue", "hello", "there"],
+    ] {
+        owner.command::<redis::Value>(set).await;
+        let error = within(HANG, manager.lock("key").acquire())
+            .await
+            .expect_err("a foreign value");
+        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+        says(&error, &[set[1], "dlock did not write"]);
+        assert_eq!(owner.command::<u32>(&["DEL", set[1]]).await, 1);
+        had(&manager, "key").await;
+    }
+    let counters = owner.keys().await;
+    let [counter] = &counters[..] else {
+        panic!("one counter: {counters:?}");
+    };
+    owner.command::<()>(&["SET", counter, "hello"]).await;
+    let error = within(HANG, manager.lock("key").acquire())
+        .await
+        .expect_err("a foreign value");
+    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    says(&error, &[counter, "dlock did not write"]);
+    let value: String = owner.command(&["GET", counter]).await;
+    assert_eq!(value, "hello");
+    nothing_left(cluster).await;
+}
+
+/// Servers before Redis 7 have no channels that belong to slots. All nodes hear
+/// all messages there, and waiters are woken as well.
+#[tokio::test]
+async fn older_servers() {
+    let setup = Setup::default().without(&["SSUBSCRIBE", "SUNSUBSCRIBE", "SPUBLISH"]);
+    let cluster = Cluster::set_up(setup, LONG).await;
+    for more in ["", "?quorum=masters"] {
+        let url = cluster.url(more);
+        let (manager, other) = (connect(&url).await, connect(&url).await);
+        let start = std::time::Instant::now();
+        for _ in 0..30 {
+            let guard = manager.lock("key").acquire().await.expect("the lock");
+            is_busy(other.lock("key").try_acquire().await);
+            let waiting = tokio::spawn(other.lock("key").acquire());
+            if more.is_empty() {
+                waited_for(&manager, "key", 1).await;
+            }
+            guard.release().await.expect("the release");
+            let next = within(HANG, waiting).await.expect("no panic");
+            next.expect("the lock")
+                .release()
+                .await
+                .expect("the release");
+        }
+        // A second each, if they found it out by themselves.
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            start.elapsed()
+        );
+        nothing_left(&cluster).await;
+    }
+}
+
+/// What works all the same, and should not stay as it is.
+#[test]
+fn an_operator_is_told() {
+    alone("bad_input::an_operator_is_told", &[], || {
+        let log = Log::capture();
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let said = async |words: &[&str]| {
+                let told = async || {
+                    let text = log.text();
+                    let mut lines = text.lines();
+                    lines
+                        .any(|line| words.iter().all(|word| line.contains(word)))
+                        .then_some(())
+                };
+                eventually(&format!("{words:?} is said"), told).await;
+            };
+            let cluster = Cluster::start(LONG).await;
+            let nobody = free_port();
+            let ports = [cluster.servers[0].port(), nobody];
+            for (name, value) in [("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")] {
+                let words = ["CONFIG", "SET", name, value];
+                cluster.servers[2].command::<()>(&words).await;
+            }
+            let manager = connect(&url(&ports, "?quorum=masters")).await;
+            said(&["WARN", &nobody.to_string(), "other nodes in the URL answer"]).await;
+            let port = cluster.servers[2].port().to_string();
+            said(&["WARN", &port, "maxmemory-policy allkeys-lru", "noeviction"]).await;
+            // The last slot of the first master votes.
+            cluster.move_slot(16384 / 3 - 1, 0, 1).await;
+            said(&["WARN", "slots that vote are on one master"]).await;
+            had(&manager, "key").await;
+        });
+    });
+}

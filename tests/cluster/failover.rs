@@ -1,0 +1,320 @@
+//! Masters that die while their locks are held and waited for.
+
+use std::time::Duration;
+
+use dlock::{Config, LockError, LockManager};
+
+use crate::conformance::Store;
+use crate::contenders::{ENDLESS, Scene, Shared, all_end_well};
+use crate::harness::{healed, is_busy, key_on, lock_name, waited_for};
+use crate::support::cluster::{Cluster, MASTERS, SHORT, follows};
+use crate::support::redis::RedisServer;
+use crate::support::wait::{HANG, until, within};
+
+/// Longer than a failover takes here.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// A cluster that replaces its masters.
+struct Watchful {
+    cluster: Cluster,
+    more: &'static str,
+}
+
+impl Watchful {
+    async fn start(more: &'static str) -> Self {
+        let cluster = Cluster::start(SHORT).await;
+        Self { cluster, more }
+    }
+
+    async fn connect(&self) -> LockManager {
+        let config = self.config().request_timeout(PATIENCE).ttl(TTL);
+        LockManager::connect(config).await.expect("a connection")
+    }
+}
+
+impl Store for Watchful {
+    async fn start() -> Self {
+        Self::start("").await
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    async fn take_away(&self, _: &str) {
+        unreachable!("for the conformance suite only");
+    }
+
+    async fn set_outage(&self, _: bool) {
+        unreachable!("for the conformance suite only");
+    }
+
+    async fn restart(&mut self) -> bool {
+        false
+    }
+
+    async fn records(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl Shared for Watchful {
+    fn url(&self) -> String {
+        self.cluster.url(self.more)
+    }
+}
+
+/// Several processes hold and wait while the master of their lock dies, and comes
+/// back as a replica. Every call ends, all of them go on by themselves, and a
+/// holder whose lock did not reach the replica is told apart by its token.
+async fn processes_go_on_when_a_master_dies(more: &'static str) {
+    const WORKERS: [&str; 3] = ["a", "b", "c"];
+    let mut scene = Scene::around(Watchful::start(more).await);
+    let slot = scene.store.cluster.slot(&lock_name("counter")).await;
+    let number = slot * MASTERS / 16384;
+    let mut workers: Vec<_> = WORKERS
+        .map(|name| scene.worker("contend", name, 3, ENDLESS, true))
+        .into();
+    scene.others_add("nobody", 30).await;
+    // From here on there may be two who hold the lock.
+    for name in WORKERS {
+        scene.resource.suspended(name);
+    }
+    scene.store.cluster.fail_over(number).await;
+    scene.others_add("nobody", 30).await;
+    scene.store.cluster.servers[number].restart().await;
+    follows(&scene.store.cluster.servers[number]).await;
+    scene.others_add("nobody", 30).await;
+    for name in WORKERS {
+        scene.resource.resumed(name);
+    }
+    for name in WORKERS {
+        scene.adds(name, 3).await;
+    }
+    std::fs::write(scene.stop_sign(), "").expect("a file");
+    all_end_well(&mut workers).await;
+    scene.resource.history().check();
+    let judge = scene.judge().await;
+    until(
+        "nothing is left",
+        async || judge.list("").await.expect("list"),
+        Vec::is_empty,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn processes_go_on() {
+    processes_go_on_when_a_master_dies("").await;
+}
+
+#[tokio::test]
+async fn processes_go_on_with_most_masters() {
+    processes_go_on_when_a_master_dies("?quorum=masters").await;
+}
+
+/// What had reached the replica before its master died is kept: by its holder
+/// and in its waiters' order. The other masters' locks notice nothing.
+#[tokio::test]
+async fn a_lease_and_its_waiters_go_along() {
+    let mut store = Watchful::start("").await;
+    let (holder, other) = (store.connect().await, store.connect().await);
+    let key = key_on(&store.cluster, 1).await;
+    let elsewhere = key_on(&store.cluster, 2).await;
+    let guard = holder.lock(key.as_str()).acquire().await.expect("the lock");
+    let token = guard.token();
+    let waiting = tokio::spawn(other.lock(key.as_str()).acquire());
+    waited_for(&holder, &key, 1).await;
+    replicated(&store.cluster.servers[1], &key).await;
+    store.cluster.servers[1].kill();
+    // At once, and not after the failover.
+    let start = std::time::Instant::now();
+    let here = async || holder.lock(elsewhere.as_str()).run(async {}).await;
+    within(HANG, here()).await.expect("the lock");
+    assert!(start.elapsed() < SHORT, "{:?}", start.elapsed());
+    store.cluster.taken_over(1).await;
+    assert!(has(&store.cluster.servers[MASTERS + 1], &lock_name(&key)).await);
+    assert!(guard.is_held());
+    within(HANG, guard.release()).await.expect("the release");
+    let next = within(HANG, waiting).await.expect("no panic");
+    assert!(next.expect("the lock").token() > token);
+}
+
+/// Waits until the replica of a master has what was written for this lock.
+async fn replicated(master: &RedisServer, key: &str) {
+    let mut connection = master.connection().await;
+    // It speaks of what its own connection has written.
+    let mark = format!("mark:{}", lock_name(key));
+    let mut commands = redis::pipe();
+    commands.cmd("SET").arg(&mark).arg("here").ignore();
+    commands.cmd("DEL").arg(&mark).ignore();
+    commands.cmd("WAIT").arg(1).arg(100);
+    let have = async || -> usize {
+        let (have,) = commands
+            .query_async(&mut connection)
+            .await
+            .expect("an answer");
+        have
+    };
+    until("the replica follows", have, |&have| have == 1).await;
+}
+
+async fn has(server: &RedisServer, name: &str) -> bool {
+    server.command::<u32>(&["EXISTS", name]).await == 1
+}
+
+/// A replica hears no more of its master.
+async fn cut_off(master: &RedisServer, replica: &RedisServer) {
+    // It is refused whenever it comes back.
+    let words = ["CONFIG", "SET", "masterauth", "wrong"];
+    replica.command::<()>(&words).await;
+    let words = ["CLIENT", "KILL", "TYPE", "replica"];
+    master.command::<u32>(&words).await;
+    let role = async || master.command::<Vec<redis::Value>>(&["ROLE"]).await;
+    let none = redis::Value::Array(Vec::new());
+    until("it has no replica", role, |role| role.get(2) == Some(&none)).await;
+}
+
+/// Kills a master whose replica has not heard of its last writes, and lets that
+/// take over.
+async fn lose_with_its_lag(cluster: &mut Cluster, number: usize, write: impl AsyncFnOnce()) {
+    let [master, replica] = [number, MASTERS + number].map(|number| &cluster.servers[number]);
+    cut_off(master, replica).await;
+    write().await;
+    cluster.fail_over(number).await;
+}
+
+/// A lock that only its master knew of is lost with it: its holder hears so, and
+/// the token of the next one is greater.
+#[tokio::test]
+async fn a_lock_can_be_lost_with_its_master() {
+    let mut store = Watchful::start("").await;
+    let (holder, other) = (store.connect().await, store.connect().await);
+    let key = key_on(&store.cluster, 0).await;
+    healed(&holder, &key).await;
+    let mut guard = None;
+    lose_with_its_lag(&mut store.cluster, 0, async || {
+        let lock = holder.lock(key.as_str()).ttl(Duration::from_secs(6));
+        guard = Some(lock.acquire().await.expect("the lock"));
+    })
+    .await;
+    let guard = guard.expect("a lease");
+    let next = within(HANG, other.lock(key.as_str()).acquire())
+        .await
+        .expect("the lock");
+    assert!(next.token() > guard.token());
+    within(HANG, guard.lost()).await;
+}
+
+/// With `quorum=masters` it is not, as the other masters have it too.
+#[tokio::test]
+async fn a_lock_of_most_masters_is_not_lost_with_one() {
+    let mut store = Watchful::start("?quorum=masters").await;
+    let (holder, other) = (store.connect().await, store.connect().await);
+    healed(&holder, "key").await;
+    let mut guard = None;
+    lose_with_its_lag(&mut store.cluster, 0, async || {
+        guard = Some(holder.lock("key").acquire().await.expect("the lock"));
+    })
+    .await;
+    let guard = guard.expect("a lease");
+    is_busy(within(HANG, other.lock("key").try_acquire()).await);
+    assert!(guard.is_held());
+    let token = guard.token();
+    within(HANG, guard.release()).await.expect("the release");
+    let next = within(HANG, other.lock("key").acquire())
+        .await
+        .expect("the lock");
+    assert!(next.token() > token);
+}
+
+/// Nothing waits for a master that is gone where the others are enough.
+#[tokio::test]
+async fn most_masters_are_enough() {
+    let mut store = Watchful::start("?quorum=masters").await;
+    let manager = store.connect().await;
+    healed(&manager, "key").await;
+    store.cluster.servers[2].kill();
+    // Before a replica has taken over.
+    let start = std::time::Instant::now();
+    for number in 0..10 {
+        let key = format!("key:{number}");
+        within(HANG, manager.lock(key).run(async {}))
+            .await
+            .expect("the lock");
+    }
+    assert!(start.elapsed() < SHORT, "{:?}", start.elapsed());
+    store.cluster.taken_over(2).await;
+    healed(&manager, "key").await;
+}
+
+/// Some of the last tokens did not reach the replica, whose clock is behind:
+/// whoever has seen them is given greater ones.
+#[tokio::test]
+async fn tokens_rise_for_those_who_have_seen_the_last() {
+    let mut store = Watchful::start("").await;
+    let manager = store.connect().await;
+    let key = key_on(&store.cluster, 0).await;
+    healed(&manager, &key).await;
+    let [master, replica] = [0, MASTERS].map(|number| &store.cluster.servers[number]);
+    cut_off(master, replica).await;
+    let keys = master.keys().await;
+    let counter = keys.iter().find(|key| key.starts_with("dlock:token"));
+    let counter = counter.expect("a counter");
+    // As a clock that is an hour ahead would have made it.
+    let now: u64 = master.command(&["GET", counter]).await;
+    let ahead = now + 3_600_000_000;
+    let words = ["SET", counter, &ahead.to_string()];
+    master.command::<()>(&words).await;
+    let guard = manager.lock(key.as_str()).acquire().await;
+    let guard = guard.expect("the lock");
+    let token = guard.token();
+    assert!(u64::from(guard.token()) > ahead);
+    guard.release().await.expect("the release");
+    store.cluster.fail_over(0).await;
+    let after = within(HANG, manager.lock(key.as_str()).acquire())
+        .await
+        .expect("the lock");
+    assert!(after.token() > token, "{} after {token}", after.token());
+}
+
+/// With no replica left, the slots of a master are gone until it is back, and
+/// that is an outage like any other. The cluster says so for all of its slots.
+#[tokio::test]
+async fn slots_without_a_master_are_an_outage() {
+    let mut store = Watchful::start("").await;
+    let config = store.config().request_timeout(Duration::from_secs(1));
+    let manager = LockManager::connect(config).await.expect("a connection");
+    let (lost, left) = (
+        key_on(&store.cluster, 0).await,
+        key_on(&store.cluster, 1).await,
+    );
+    healed(&manager, &lost).await;
+    store.cluster.servers[MASTERS].kill();
+    store.cluster.servers[0].kill();
+    let outage = async |key: &str| match manager.lock(key).run(async {}).await {
+        Err(error @ LockError::Unavailable { .. }) => Some(error),
+        Err(error) => panic!("{error:?}"),
+        Ok(()) => None,
+    };
+    until(
+        "it is an outage",
+        async || outage(&lost).await,
+        Option::is_some,
+    )
+    .await;
+    let down = until(
+        "the cluster is down",
+        async || outage(&left).await,
+        |error| {
+            let said = error.as_ref().map(ToString::to_string);
+            said.is_some_and(|said| said.contains("CLUSTERDOWN"))
+        },
+    );
+    down.await;
+    store.cluster.servers[0].restart().await;
+    healed(&manager, &lost).await;
+    healed(&manager, &left).await;
+}

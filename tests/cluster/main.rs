@@ -1,0 +1,161 @@
+//! The store on a Redis Cluster: the conformance suite on three real masters with
+//! their replicas, and what only slots that move can do wrong.
+
+#![cfg(feature = "redis")]
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+#[path = "../contenders/mod.rs"]
+mod contenders;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod acl;
+mod bad_input;
+mod failover;
+mod harness;
+mod reshard;
+mod slots;
+
+use std::time::Duration;
+
+use dlock::Config;
+
+use conformance::{Store, conformance};
+use contenders::{Shared, contenders};
+use support::cluster::{Cluster, Lent, MASTERS};
+use support::polls::join_all;
+
+/// A cluster for one test. Its nodes say that they are where proxies are.
+struct ClusterStore(Lent);
+
+impl ClusterStore {
+    fn cluster(&self) -> &Cluster {
+        self.0.cluster()
+    }
+
+    async fn restart(&mut self) {
+        let masters = &mut self.0.cluster_mut().servers[..MASTERS];
+        let restarts = masters.iter_mut().map(|master| {
+            Box::pin(async {
+                // While a replica is on its way, one is under way already.
+                support::wait::eventually("it is saved", async || {
+                    master.try_command::<String>(&["SAVE"]).await
+                })
+                .await;
+                master.restart().await;
+            })
+        });
+        join_all(restarts).await;
+        self.cluster().is_whole().await;
+    }
+
+    async fn set_outage(&self, outage: bool) {
+        for proxy in &self.cluster().proxies {
+            proxy.refuse(outage);
+        }
+    }
+
+    /// But for the token counters, of which each slot has one at most.
+    async fn records(&self) -> usize {
+        self.cluster().keys().await.len()
+    }
+}
+
+impl Store for ClusterStore {
+    async fn start() -> Self {
+        Self(Lent::empty().await)
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    async fn take_away(&self, key: &str) {
+        let lock = format!("dlock:{{{key}}}");
+        let owner = self.cluster().owner(&lock).await;
+        let deleted: u32 = owner.command(&["DEL", &lock]).await;
+        assert_eq!(deleted, 1, "nobody held `{key}`");
+    }
+
+    async fn set_outage(&self, outage: bool) {
+        self.set_outage(outage).await;
+    }
+
+    async fn restart(&mut self) -> bool {
+        self.restart().await;
+        true
+    }
+
+    async fn records(&self) -> Option<usize> {
+        Some(self.records().await)
+    }
+}
+
+impl Shared for ClusterStore {
+    fn url(&self) -> String {
+        self.cluster().url("")
+    }
+}
+
+/// The same with locks that more than half of the masters must have.
+struct QuorumStore(ClusterStore);
+
+impl Store for QuorumStore {
+    async fn start() -> Self {
+        Self(<ClusterStore as Store>::start().await)
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    fn short_ttl(&self) -> Duration {
+        Duration::from_millis(1_500)
+    }
+
+    async fn take_away(&self, key: &str) {
+        let mut deleted = 0;
+        for master in self.0.cluster().masters() {
+            let votes: Vec<String> = master
+                .command(&["KEYS", &format!("dlock:vote:{{*}}:{{{key}}}")])
+                .await;
+            for vote in votes {
+                deleted += master.command::<usize>(&["DEL", &vote]).await;
+            }
+        }
+        assert!(deleted > MASTERS / 2, "nobody held `{key}`");
+    }
+
+    async fn set_outage(&self, outage: bool) {
+        self.0.set_outage(outage).await;
+    }
+
+    async fn restart(&mut self) -> bool {
+        self.0.restart().await;
+        true
+    }
+
+    async fn records(&self) -> Option<usize> {
+        Some(self.0.records().await)
+    }
+}
+
+impl Shared for QuorumStore {
+    fn url(&self) -> String {
+        self.0.cluster().url("?quorum=masters")
+    }
+}
+
+mod quorum {
+    crate::conformance::conformance!(crate::QuorumStore);
+    crate::contenders::contenders!(@cases crate::QuorumStore;
+        processes_add_up
+        a_killed_holder_frees_its_lock
+        a_paused_holder_that_writes_late_is_refused
+        kills_and_pauses_at_random_moments_add_up
+    );
+}
+
+conformance!(crate::ClusterStore);
+contenders!(crate::ClusterStore);

@@ -1,0 +1,226 @@
+//! Slots that move while their locks are held, waited for and asked for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use dlock::{LockError, LockManager};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::harness::{config, connect, had, is_busy, lock_name, nothing_left, waited_for};
+use crate::support::cluster::{Cluster, Lent};
+use crate::support::wait::{HANG, until, within};
+
+const KEY: &str = "key";
+
+/// What the lock protects: it shows two who are inside, and tokens that do not
+/// rise.
+#[derive(Default)]
+struct Counter {
+    inside: AtomicBool,
+    token: AtomicU64,
+    count: AtomicU64,
+}
+
+impl Counter {
+    async fn add_one(&self, token: u64) {
+        assert!(!self.inside.swap(true, Ordering::SeqCst), "two are inside");
+        let before = self.token.swap(token, Ordering::SeqCst);
+        assert!(before < token, "{token} after {before}");
+        sleep(Duration::from_micros(fastrand::u64(..500))).await;
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.inside.store(false, Ordering::SeqCst);
+    }
+}
+
+async fn contend(manager: LockManager, counter: Arc<Counter>, stop: Arc<AtomicBool>) {
+    while !stop.load(Ordering::SeqCst) {
+        let guard = within(HANG, manager.lock(KEY).acquire())
+            .await
+            .expect("the lock");
+        counter.add_one(guard.token().into()).await;
+        guard.release().await.expect("the release");
+    }
+}
+
+/// Where the slots of the lock are, one after the other.
+async fn slots(cluster: &Cluster, more: &str) -> Vec<usize> {
+    if more.is_empty() {
+        return vec![cluster.slot(&lock_name(KEY)).await];
+    }
+    let name = "dlock:voters";
+    let voters: String = cluster.owner(name).await.command(&["GET", name]).await;
+    let mut slots = Vec::new();
+    for tag in voters.split(' ') {
+        slots.push(cluster.slot(&format!("{{{tag}}}")).await);
+    }
+    slots
+}
+
+/// Every key of the slot moves, the lock and its queue among them, again and
+/// again, under contention of several processes. Nobody notices but by the time
+/// it takes.
+async fn a_slot_moves_under_load(more: &str) {
+    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let (counter, stop) = (Arc::<Counter>::default(), Arc::<AtomicBool>::default());
+    let mut contenders = JoinSet::new();
+    let judge = connect(&cluster.url(more)).await;
+    had(&judge, KEY).await;
+    for _ in 0..3 {
+        let manager = connect(&cluster.url(more)).await;
+        for _ in 0..3 {
+            let (counter, stop) = (Arc::clone(&counter), Arc::clone(&stop));
+            contenders.spawn(contend(manager.clone(), counter, stop));
+        }
+    }
+    let goes_on = async || {
+        let count = || counter.count.load(Ordering::SeqCst);
+        let before = count();
+        until("they go on", async || count(), |&now| now >= before + 30).await;
+    };
+    for slot in slots(&cluster, more).await {
+        let mut from = slot * 3 / 16384;
+        for _ in 0..6 {
+            goes_on().await;
+            let to = (from + 1) % 3;
+            cluster.move_slot(slot, from, to).await;
+            from = to;
+        }
+    }
+    goes_on().await;
+    stop.store(true, Ordering::SeqCst);
+    within(HANG, contenders.join_all()).await;
+    nothing_left(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_moves() {
+    a_slot_moves_under_load("").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_votes_moves() {
+    a_slot_moves_under_load("?quorum=masters").await;
+}
+
+/// A lease, its waiters in their order and its readers go along.
+#[tokio::test]
+async fn a_lease_and_its_waiters_go_along() {
+    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let url = cluster.url("");
+    let (holder, first, second) = (
+        connect(&url).await,
+        connect(&url).await,
+        connect(&url).await,
+    );
+    let ttl = Duration::from_millis(1_500);
+    let guard = holder.lock(KEY).ttl(ttl).acquire().await.expect("the lock");
+    let waiting = tokio::spawn(first.lock(KEY).acquire());
+    waited_for(&holder, KEY, 1).await;
+    let reading = tokio::spawn(second.lock(KEY).read().acquire());
+    waited_for(&holder, KEY, 2).await;
+
+    let slot = cluster.slot(&lock_name(KEY)).await;
+    let from = slot * 3 / 16384;
+    cluster.move_slot(slot, from, (from + 1) % 3).await;
+    // It is renewed over there.
+    sleep(2 * ttl).await;
+    assert!(guard.is_held());
+    is_busy(second.lock(KEY).try_acquire().await);
+    waited_for(&holder, KEY, 2).await;
+    let token = guard.token();
+    guard.release().await.expect("the release");
+    let next = within(HANG, waiting).await.expect("no panic");
+    let next = next.expect("the lock");
+    assert!(next.token() > token);
+    waited_for(&holder, KEY, 1).await;
+    next.release().await.expect("the release");
+    let last = within(HANG, reading).await.expect("no panic");
+    last.expect("the lock")
+        .release()
+        .await
+        .expect("the release");
+    nothing_left(&cluster).await;
+}
+
+/// While a slot is on its way and some of a lock's keys have gone ahead: a writer
+/// keeps its lease wherever it is, and nothing else is done by halves.
+#[tokio::test]
+async fn a_slot_that_is_on_its_way() {
+    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let url = cluster.url("");
+    let (holder, waiter) = (connect(&url).await, connect(&url).await);
+    let ttl = Duration::from_millis(1_500);
+    let lock = holder.lock(KEY).ttl(ttl);
+    let guard = lock.acquire().await.expect("the lock");
+    let waiting = tokio::spawn(waiter.lock(KEY).acquire());
+    waited_for(&holder, KEY, 1).await;
+    let slot = cluster.slot(&lock_name(KEY)).await;
+    let (from, to) = (slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3);
+    cluster.open_slot(slot, from, to).await;
+    let impatient = config(&url).request_timeout(Duration::from_millis(300));
+    let impatient = LockManager::connect(impatient).await.expect("a connection");
+    loop {
+        sleep(ttl).await;
+        assert!(guard.is_held(), "it is renewed");
+        match impatient.lock(KEY).try_acquire().await {
+            Err(LockError::Busy { .. } | LockError::Unavailable { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        let left: usize = {
+            let words = ["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()];
+            cluster.servers[from].command(&words).await
+        };
+        if left == 0 {
+            break;
+        }
+        cluster.move_keys(slot, from, to, 1).await;
+    }
+    cluster.move_slot(slot, from, to).await;
+    assert!(!waiting.is_finished());
+    guard.release().await.expect("the release");
+    let next = within(HANG, waiting).await.expect("no panic");
+    next.expect("the lock")
+        .release()
+        .await
+        .expect("the release");
+    nothing_left(&cluster).await;
+}
+
+/// A slot that stays open is an outage of its own locks only, which is said.
+#[tokio::test]
+async fn a_slot_that_stays_open_is_told() {
+    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let config = config(&cluster.url("")).request_timeout(Duration::from_millis(500));
+    let manager = LockManager::connect(config).await.expect("a connection");
+    had(&manager, KEY).await;
+    let slot = cluster.slot(&lock_name(KEY)).await;
+    let (from, to) = (slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3);
+    cluster.open_slot(slot, from, to).await;
+    let error = within(HANG, manager.lock(KEY).acquire())
+        .await
+        .expect_err("an open slot");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    crate::harness::says(&error, &["on its way", KEY]);
+    for number in 0..20 {
+        had(&manager, &format!("other:{number}")).await;
+    }
+    cluster.move_slot(slot, from, to).await;
+    had(&manager, KEY).await;
+}
+
+/// Nodes of which the URL knows nothing are found, and one that is in the URL
+/// need not have slots.
+#[tokio::test]
+async fn one_node_in_the_url_is_enough() {
+    let lent = Lent::empty().await;
+    let cluster = lent.cluster();
+    for proxy in &cluster.proxies {
+        let url = crate::support::cluster::url(&[proxy.port()], "");
+        let manager = connect(&url).await;
+        for number in 0..10 {
+            had(&manager, &format!("key:{number}")).await;
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Where the keys of a lock are.
+
+use std::collections::HashSet;
+
+use crate::harness::{connect, had, is_busy, key_on, lock_name, nothing_left, waited_for};
+use crate::support::cluster::{Lent, MASTERS};
+use crate::support::wait::{HANG, within};
+
+/// Locks on each of the masters, one by one and as one; what one process holds,
+/// another waits for.
+#[tokio::test]
+async fn locks_are_on_all_masters() {
+    let lent = Lent::empty().await;
+    let cluster = lent.cluster();
+    let (manager, other) = (
+        connect(&cluster.url("")).await,
+        connect(&cluster.url("")).await,
+    );
+    let mut keys = Vec::new();
+    for master in 0..MASTERS {
+        keys.push(key_on(cluster, master).await);
+    }
+    let mut guards = Vec::new();
+    for (master, key) in keys.iter().enumerate() {
+        guards.push(
+            manager
+                .lock(key.as_str())
+                .acquire()
+                .await
+                .expect("the lock"),
+        );
+        let held: u32 = cluster.servers[master]
+            .command(&["EXISTS", &lock_name(key)])
+            .await;
+        assert_eq!(held, 1, "{key} is not on master {master}");
+        is_busy(other.lock(key.as_str()).try_acquire().await);
+    }
+    assert_eq!(other.list("key:").await.expect("list").len(), MASTERS);
+    let all = tokio::spawn(other.lock(keys.clone()).acquire());
+    for (key, guard) in keys.iter().zip(guards) {
+        waited_for(&manager, key, 1).await;
+        guard.release().await.expect("the release");
+    }
+    let guard = within(HANG, all).await.expect("no panic");
+    let guard = guard.expect("the locks");
+    assert_eq!(guard.tokens().len(), MASTERS);
+    for key in &keys {
+        is_busy(manager.lock(key.as_str()).try_acquire().await);
+    }
+    guard.release().await.expect("the release");
+    nothing_left(cluster).await;
+}
+
+/// Braces in a key mean nothing: the slot is dlock's own choice.
+#[tokio::test]
+async fn keys_with_braces_are_keys() {
+    let lent = Lent::empty().await;
+    let cluster = lent.cluster();
+    for more in ["", "?quorum=masters"] {
+        let manager = connect(&cluster.url(more)).await;
+        let other = connect(&cluster.url(more)).await;
+        for key in ["}", "{}", "{{}", "}{", "a}b", "{a}b", "{a}c"] {
+            let guard = manager.lock(key).acquire().await.expect("the lock");
+            is_busy(other.lock(key).try_acquire().await);
+            let listed = other.list(key).await.expect("list");
+            let listed: Vec<_> = listed.iter().map(|lock| lock.key.as_str()).collect();
+            assert_eq!(listed, [key]);
+            let waiting = tokio::spawn(other.lock(key).acquire());
+            waited_for(&manager, key, 1).await;
+            guard.release().await.expect("the release");
+            let next = within(HANG, waiting).await.expect("no panic");
+            drop(next.expect("the lock"));
+            let readers = tokio::join!(
+                manager.lock(key).read().run(async {}),
+                other.lock(key).read().run(async {})
+            );
+            readers.0.and(readers.1).expect("the locks");
+        }
+        nothing_left(cluster).await;
+    }
+}
+
+/// What grows with the keys is bounded by the slots.
+#[tokio::test]
+async fn a_slot_has_one_token_counter() {
+    let lent = Lent::empty().await;
+    let cluster = lent.cluster();
+    let manager = connect(&cluster.url("")).await;
+    let mut slots = HashSet::new();
+    let mut tokens = HashSet::new();
+    // A closing brace ends what the slot depends on.
+    for number in 0..50 {
+        for key in [format!("key:{number}"), format!("same}}{number}")] {
+            slots.insert(cluster.slot(&lock_name(&key)).await);
+            let guard = manager
+                .lock(key.as_str())
+                .acquire()
+                .await
+                .expect("the lock");
+            assert!(tokens.insert(guard.token()) || !key.starts_with("same"));
+            guard.release().await.expect("the release");
+        }
+    }
+    let mut counters = Vec::new();
+    for master in cluster.masters() {
+        counters.extend(master.keys().await);
+    }
+    assert!(
+        counters.iter().all(|key| key.starts_with("dlock:token:{")),
+        "{counters:?}"
+    );
+    assert_eq!(counters.len(), slots.len());
+}
+
+/// A counter that is lost, and one that is ahead of every clock.
+#[tokio::test]
+async fn tokens_rise_whatever_becomes_of_the_counter() {
+    let lent = Lent::empty().await;
+    let cluster = lent.cluster();
+    let manager = connect(&cluster.url("")).await;
+    let owner = cluster.owner(&lock_name("key")).await;
+    let counter = async || -> String {
+        let keys = owner.keys().await;
+        let mut counters = keys
+            .into_iter()
+            .filter(|key| key.starts_with("dlock:token"));
+        counters.next().expect("a counter")
+    };
+    let draw = async || {
+        let guard = manager.lock("key").acquire().await.expect("the lock");
+        let token = guard.token();
+        guard.release().await.expect("the release");
+        token
+    };
+    let first = draw().await;
+    owner.command::<u32>(&["DEL", &counter().await]).await;
+    let second = draw().await;
+    assert!(second > first, "{second} after {first}");
+    let ahead = u64::from(second) + 3_600_000_000;
+    let words = ["SET", &counter().await, &ahead.to_string()];
+    owner.command::<()>(&words).await;
+    let third = draw().await;
+    assert!(u64::from(third) > ahead);
+    // This process has seen it.
+    owner.command::<u32>(&["DEL", &counter().await]).await;
+    let fourth = draw().await;
+    assert!(fourth > third, "{fourth} after {third}");
+    had(&manager, "key").await;
+}
