@@ -6,8 +6,10 @@ use dlock::{Config, LockError, LockManager};
 use tokio::time::sleep;
 
 use crate::harness::{config, connect, healed, queued, served, waiting};
+use crate::support::alone::alone;
 use crate::support::documented::all_that_locks_need;
 use crate::support::etcd::{EtcdServer, Setup};
+use crate::support::log::Log;
 use crate::support::wait::{HANG, within};
 
 const ROOT: &str = "--user=root:hunter2/root";
@@ -90,6 +92,52 @@ async fn what_is_refused_is_told_without_the_password() {
     let error = LockManager::connect(config(&url(&open, LOGIN))).await;
     let error = error.expect_err("a server without users");
     assert!(error.to_string().contains("knows no users"), "{error}");
+}
+
+/// In no error, no `Debug`, no log.
+#[test]
+fn a_password_is_shown_nowhere() {
+    alone("auth::a_password_is_shown_nowhere", &[], || {
+        let log = Log::capture();
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let shown = runtime.block_on(async {
+            let mut server = with_users(Setup::default()).await;
+            server
+                .control(&[ROOT, "user", "add", "other:hunter2/other"])
+                .await;
+            server
+                .control(&[ROOT, "user", "grant-role", "other", "dlock"])
+                .await;
+            let url = url(&server, "other:hunter2%2Fother@");
+            let config = config(&url);
+            let mut shown = format!("{config:?} {config:#?}");
+            let manager = within(HANG, LockManager::connect(config)).await;
+            let manager = manager.expect("a connection");
+            shown += &format!("{manager:?}");
+            let guard = manager.lock("key").acquire().await.expect("the lock");
+            server.kill();
+            for error in [
+                manager.lock("other").acquire().await.map(drop),
+                manager.inspect("key").await.map(drop),
+                guard.release().await,
+            ] {
+                let error = error.expect_err("an outage");
+                shown += &format!("{error} {error:?} {error:#?}");
+            }
+            shown
+        });
+        drop(runtime);
+        let log = log.text();
+        // Proof that there was something to see.
+        assert!(
+            shown.contains("127.0.0.1") && shown.contains("other"),
+            "{shown}"
+        );
+        assert!(log.contains("dlock"), "nothing of ours was logged: {log}");
+        for (what, text) in [("shown", shown), ("logged", log)] {
+            assert!(!text.contains("hunter2"), "the password is {what}:\n{text}");
+        }
+    });
 }
 
 /// Tokens of the server's own making end when they are not used, and with the

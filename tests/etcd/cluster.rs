@@ -25,7 +25,7 @@ async fn a_leader_that_is_killed() {
     let mut cluster = Cluster::start().await;
     let url = etcd_url(&cluster.ports());
     let managers = managers(&url).await;
-    let ttl = Duration::from_secs(5);
+    let ttl = Duration::from_secs(8);
     let mut guards = Vec::new();
     for (number, manager) in managers.iter().enumerate() {
         let request = manager.lock(format!("held:{number}")).ttl(ttl);
@@ -61,7 +61,7 @@ async fn each_member_paused_in_turn() {
     let cluster = Cluster::start().await;
     let url = etcd_url(&cluster.ports());
     let managers = managers(&url).await;
-    let ttl = Duration::from_secs(6);
+    let ttl = Duration::from_secs(12);
     for (member, server) in cluster.servers.iter().enumerate() {
         let others: Vec<_> = cluster.ports();
         let others: Vec<_> = others

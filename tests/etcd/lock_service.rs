@@ -73,12 +73,12 @@ async fn a_place_outlives_many_ttls() {
     let holder = connect(&url).await;
     let waiter = connect(&format!("{url}?recipe=lock-service")).await;
     let guard = holder.lock("key").acquire().await.expect("the lock");
-    let ttl = std::time::Duration::from_secs(1);
+    let ttl = std::time::Duration::from_secs(2);
     let request = waiter.lock("key").ttl(ttl);
     let waiting = tokio::spawn(async move { request.run(async {}).await });
     queued(&holder, "key", 1).await;
     let places = server.keys("dlock/key/").await;
-    tokio::time::sleep(4 * ttl).await;
+    tokio::time::sleep(3 * ttl).await;
     assert_eq!(server.keys("dlock/key/").await, places, "it has its place");
     guard.release().await.expect("the release");
     served(waiting).await;

@@ -183,7 +183,7 @@ async fn broken_streams_are_made_anew() {
     ))
     .await;
     let waiter = connect(&store.url()).await;
-    let ttl = Duration::from_secs(2);
+    let ttl = Duration::from_secs(5);
     let own = waiter
         .lock("own")
         .ttl(ttl)
@@ -243,7 +243,7 @@ async fn a_connection_that_is_dead_is_replaced() {
     let manager = connect(&store.url()).await;
     let direct = format!("etcd://127.0.0.1:{}/{}", store.server.port(), store.prefix);
     let holder = connect(&direct).await;
-    let ttl = Duration::from_secs(4);
+    let ttl = Duration::from_secs(6);
     let own = manager
         .lock("own")
         .ttl(ttl)
