@@ -145,6 +145,26 @@ async fn four_processes_sell_exactly_the_stock_in_etcd() {
     assert_eq!(server.keys("").await, Vec::<String>::new());
 }
 
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn four_processes_sell_exactly_the_stock_in_zookeeper() {
+    let server = support::zookeeper::ZooKeeperServer::shared().await;
+    let url = format!("zookeeper://127.0.0.1:{}", server.port());
+    let sale = tokio::task::spawn_blocking(move || {
+        Sale::run(&["--orders", "600", "--processes", "4", "--store", &url])
+    });
+    let sale = sale.await.expect("no panic");
+    sale.sold_exactly_the_stock();
+    let lost = (sale.number("failed"), sale.number("lost"));
+    assert_eq!(lost, (0, 0), "{}", sale.printed);
+    let left = support::zookeeper::nodes(&server.client().await, "/").await;
+    assert!(
+        left.iter()
+            .all(|name| ["dlock", "zookeeper"].contains(&&**name)),
+        "{left:?}"
+    );
+}
+
 #[cfg(feature = "sqlite")]
 #[test]
 fn four_processes_sell_exactly_the_stock_in_a_file() {

@@ -16,6 +16,8 @@ mod redis;
 mod sentinel;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod sql;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use std::fmt;
 use std::sync::Arc;
@@ -100,6 +102,8 @@ async fn connect(url: &str, sale: &str) -> Result<Arc<dyn Shop>, ShopError> {
         "sqlite" => Ok(Arc::new(
             sql::Shop::<sql::Sqlite>::connect(url, sale).await?,
         )),
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" => Ok(Arc::new(zookeeper::Shop::connect(url, sale).await?)),
         _ => Err(ShopError::Store(
             format!("the shop of {sale} keeps no stock in a {scheme}: store").into(),
         )),

@@ -25,6 +25,7 @@ pub(crate) fn example(name: &str) -> PathBuf {
         ("redis", cfg!(feature = "redis")),
         ("sqlite", cfg!(feature = "sqlite")),
         ("tls", cfg!(feature = "tls")),
+        ("zookeeper", cfg!(feature = "zookeeper")),
     ];
     let stores = stores.iter().filter(|(_, known)| *known);
     let stores: Vec<_> = stores.map(|(name, _)| *name).collect();

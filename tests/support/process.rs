@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus};
 use std::sync::LazyLock;
 use std::sync::mpsc::{Sender, channel};
 
@@ -31,6 +31,11 @@ impl Process {
     /// Its standard output and error, if the command made pipes of them.
     pub(crate) fn pipes(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
         (self.child.stdout.take(), self.child.stderr.take())
+    }
+
+    /// Its standard input, if the command made a pipe of it.
+    pub(crate) fn input(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
     }
 
     pub(crate) fn id(&self) -> u32 {

@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use super::dir::TempDir;
 use super::port::free_port;
 use super::process::{Process, command};
+use super::proxy::Proxy;
 use super::tls::Certificates;
 use super::wait::eventually;
 
@@ -28,6 +29,8 @@ pub(crate) struct Setup {
     tls: bool,
     /// Removes empty containers as soon as it sees them.
     tidy: bool,
+    /// A server that hears nothing of the leader takes long to notice.
+    patient: bool,
     /// Its number in an ensemble, and all peers of that.
     member: Option<(usize, Vec<Peer>)>,
 }
@@ -206,7 +209,8 @@ impl ZooKeeperServer {
             self.port,
         );
         if let Some((number, peers)) = &self.setup.member {
-            config += "initLimit=50\nsyncLimit=10\ncnxTimeout=1\n";
+            let limit = if self.setup.patient { 50 } else { 10 };
+            config += &format!("initLimit=50\nsyncLimit={limit}\ncnxTimeout=1\n");
             for (index, peer) in peers.iter().enumerate() {
                 let Peer { quorum, election } = peer;
                 config += &format!("server.{}=127.0.0.1:{quorum}:{election}\n", index + 1);
@@ -254,11 +258,9 @@ impl ZooKeeperServer {
         let file = dir.join("zoo.cfg");
         std::fs::write(&file, config).expect("our own directory");
         let log = std::fs::File::create(dir.join(LOG)).expect("our own directory");
+        let libraries = LIBRARIES.map(|name| format!("/usr/share/java/{name}.jar"));
         server
-            .args([
-                "-cp",
-                "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar",
-            ])
+            .args(["-cp", &libraries.join(":")])
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(file)
             .stdin(Stdio::null())
@@ -272,6 +274,20 @@ impl ZooKeeperServer {
     }
 }
 
+/// Debian's libzookeeper-java, and what it needs, for TLS too.
+const LIBRARIES: [&str; 10] = [
+    "zookeeper",
+    "slf4j-simple",
+    "netty-buffer",
+    "netty-codec",
+    "netty-common",
+    "netty-handler",
+    "netty-resolver",
+    "netty-transport",
+    "netty-transport-native-epoll",
+    "netty-transport-native-unix-common",
+];
+
 /// The server's log, in its own directory.
 const LOG: &str = "zookeeper.log";
 
@@ -282,28 +298,39 @@ pub(crate) struct Ensemble(pub(crate) Vec<ZooKeeperServer>);
 impl Ensemble {
     /// Up, with a leader.
     pub(crate) async fn start() -> Self {
-        Self::start_with(|_, port| port).await
+        let peers = peers();
+        Self::of([peers.clone(), peers.clone(), peers], false).await
     }
 
-    /// The same, where the members find one another through what `way` makes of
-    /// each port.
-    pub(crate) async fn start_with(way: impl Fn(usize, u16) -> u16) -> Self {
-        let peers: Vec<_> = (0..3)
-            .map(|number| Peer {
-                quorum: way(number, free_port()),
-                election: way(number, free_port()),
-            })
-            .collect();
-        let mut servers: Vec<_> = (0..3)
-            .map(|number| {
-                ZooKeeperServer::new(Setup {
-                    member: Some((number, peers.clone())),
-                    ..Setup::default().tidy()
-                })
-            })
-            .collect();
-        for server in &mut servers {
+    /// The same, of servers that can be cut off from one another.
+    pub(crate) async fn start_divisible() -> (Self, Cuts) {
+        let peers = peers();
+        let mut cuts = Cuts(Vec::new());
+        let views = [0, 1, 2].map(|from| {
+            let mut view = peers.clone();
+            for (to, peer) in view.iter_mut().enumerate().filter(|(to, _)| *to != from) {
+                for port in [&mut peer.quorum, &mut peer.election] {
+                    let proxy = Proxy::to(*port);
+                    *port = proxy.port();
+                    cuts.0.push(([from, to], proxy));
+                }
+            }
+            view
+        });
+        (Self::of(views, true).await, cuts)
+    }
+
+    /// Each server has a view of its own of where the others are.
+    async fn of(views: [Vec<Peer>; 3], patient: bool) -> Self {
+        let mut servers = Vec::new();
+        for (number, peers) in views.into_iter().enumerate() {
+            let mut server = ZooKeeperServer::new(Setup {
+                member: Some((number, peers)),
+                patient,
+                ..Setup::default().tidy()
+            });
             server.process = Some(server.spawn());
+            servers.push(server);
         }
         let ensemble = Self(servers);
         ensemble.is_whole().await;
@@ -336,6 +363,30 @@ impl Ensemble {
             .iter()
             .map(|server| format!("127.0.0.1:{}", server.port));
         hosts.collect::<Vec<_>>().join(",")
+    }
+}
+
+fn peers() -> Vec<Peer> {
+    let peer = |_| Peer {
+        quorum: free_port(),
+        election: free_port(),
+    };
+    (0..3).map(peer).collect()
+}
+
+/// The ways between the servers of an ensemble.
+#[derive(Debug)]
+pub(crate) struct Cuts(Vec<([usize; 2], Proxy)>);
+
+impl Cuts {
+    /// Nothing passes from or to this server: the others do not hear of it, nor
+    /// does it of them, and no connection breaks.
+    pub(crate) fn cut_off(&self, server: usize, cut_off: bool) {
+        for (ends, proxy) in &self.0 {
+            if ends.contains(&server) {
+                proxy.stall(cut_off);
+            }
+        }
     }
 }
 

@@ -10,8 +10,12 @@ mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod curator;
+mod ensemble;
 mod harness;
+mod idle;
 mod restarts;
+mod secure;
 mod traps;
 
 use std::sync::Arc;

@@ -288,14 +288,16 @@ impl<'a> Claim<'a> {
     /// The lock is held by the node.
     async fn granted(&mut self, made: Made, deadline: Deadline) -> Result<Outcome, Failed> {
         let session = Arc::clone(&self.place.session);
-        let mut term = session.term(made.seen_at, self.request.ttl);
+        let mut seen_at = made.seen_at;
+        let mut term = session.term(seen_at, self.request.ttl);
         // After a wait, the session's last write may be long ago.
         if !term.is_fresh() {
             loop {
                 let sent_at = Instant::now();
                 match self.core.confirm(&self.place, deadline).await {
                     Ok(true) => {
-                        term = session.term(sent_at, self.request.ttl);
+                        seen_at = sent_at;
+                        term = session.term(seen_at, self.request.ttl);
                         break;
                     }
                     Ok(false) => return Ok(self.again()),
@@ -307,7 +309,8 @@ impl<'a> Claim<'a> {
         let token = token(made.czxid).ok_or(TOO_OLD)?;
         let owner = self.request.owner;
         self.trace = Trace::Nothing;
-        self.core.nodes.hold(owner, self.place.clone(), term.ends());
+        let place = self.place.clone();
+        self.core.nodes.hold(owner, place, seen_at, term);
         Ok(Outcome::Granted(
             Grant::new(token, term.begins.into()).at_most(session.longest),
         ))

@@ -91,12 +91,12 @@ impl Core {
         if place.name.is_none() {
             place.name = self.find(owner, place, deadline).await?;
         }
-        let Some(name) = &place.name else {
+        if place.name.is_none() {
             return Ok(false);
-        };
+        }
         let session = &place.session;
         session.connected(deadline).await?;
-        let path = names::join(&place.folder, name);
+        let path = place.path();
         let sent_at = Instant::now();
         match session
             .answer(deadline, session.client.delete(&path, None))

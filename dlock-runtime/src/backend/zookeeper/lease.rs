@@ -7,125 +7,109 @@ use zookeeper_client::{Error, MultiWriteError};
 
 use super::core::Core;
 use super::errors::Failed;
-use super::names;
 use super::nodes::Place;
 use super::session::Session;
 use crate::backend::clock::Deadline;
-use crate::backend::{BackendError, Released, Renewed, Request};
+use crate::backend::{BackendError, Owner, Released, Renewed, Request};
 
 /// How many bytes of paths go into one transaction: the server takes a megabyte
 /// (`jute.maxbuffer`).
 const MOST_BYTES: usize = 256 * 1024;
 
-/// A lease that is to be renewed.
-struct Renewal<'r> {
-    /// Its place in the batch.
-    index: usize,
-    request: &'r Request,
-    path: String,
-}
-
 impl Core {
     /// Renews leases by a transaction that changes nothing: it checks that their
     /// nodes exist, and as it takes a majority like any other, it shows that the
-    /// session is alive.
+    /// session is alive. It checks all nodes that have not been looked at for a
+    /// while, whether their leases are to be renewed now or soon: renewals that
+    /// are due one by one share it.
     pub(super) async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        let mut answers: Vec<_> = requests.iter().map(|_| Ok(Renewed::Gone)).collect();
-        // All nodes are of one session: the nodes of one that has ended are
-        // forgotten.
-        let mut session: Option<Arc<Session>> = None;
-        let mut renewals = Vec::new();
-        for (index, request) in requests.iter().enumerate() {
-            let Some(place) = self.nodes.place(request.owner) else {
-                continue;
-            };
-            let Some(name) = &place.name else { continue };
-            renewals.push(Renewal {
-                index,
-                request,
-                path: names::join(&place.folder, name),
-            });
-            session = Some(place.session);
-        }
-        let Some(session) = session else {
-            return answers;
+        let unseen: Vec<_> = requests
+            .iter()
+            .map(|request| self.nodes.is_to_be_seen(request))
+            .collect();
+        let looked = match unseen.contains(&true) {
+            true => self.look(requests).await,
+            false => Ok(()),
         };
-        let deadline = self.deadline();
-        while !renewals.is_empty() {
-            let mut bytes = 0;
-            let count = renewals.iter().take_while(|renewal| {
-                bytes += renewal.path.len() + 32;
-                bytes <= MOST_BYTES
-            });
-            let count = count.count().max(1);
-            let batch: Vec<_> = renewals.drain(..count).collect();
-            self.renew_batch(&session, batch, &mut answers, deadline)
-                .await;
-        }
-        answers
+        let answers = requests.iter().zip(unseen).map(|(request, unseen)| {
+            if let (true, Err(error)) = (unseen, &looked) {
+                return Err(error.clone());
+            }
+            Ok(self.extend(request))
+        });
+        answers.collect()
     }
 
-    async fn renew_batch(
-        &self,
-        session: &Session,
-        mut batch: Vec<Renewal<'_>>,
-        answers: &mut [Result<Renewed, BackendError>],
-        deadline: Deadline,
-    ) {
-        while !batch.is_empty() {
-            let sent_at = Instant::now();
-            let paths = batch.iter().map(|renewal| renewal.path.as_str());
-            let missing = match self.check(session, paths, deadline).await {
-                Ok(missing) => missing,
-                // With the session, its leases are gone.
-                Err(Failed::Over) => return,
-                Err(failed) => {
-                    let error = self.error(failed, &self.settings.root);
-                    for renewal in batch {
-                        answers[renewal.index] = Err(error.clone());
-                    }
-                    return;
-                }
-            };
-            if let Some(index) = missing {
-                let renewal = batch.remove(index);
-                self.nodes.forget(renewal.request.owner);
-                continue;
-            }
-            for renewal in batch.drain(..) {
-                answers[renewal.index] = Ok(self.extended(session, renewal.request, sent_at));
-            }
-        }
-    }
-
-    fn extended(&self, session: &Session, request: &Request, sent_at: Instant) -> Renewed {
-        // `min_hold` asks for longer than the session lets a live holder be sure
-        // of; its node stays for as long as the session does.
-        let until = sent_at + request.ttl;
-        if !self.nodes.renew(request.owner, until) {
+    /// The lease lasts its ttl from when its node was last seen.
+    fn extend(&self, request: &Request) -> Renewed {
+        let Some((session, seen_at)) = self.nodes.extend(request) else {
             return Renewed::Gone;
-        }
-        let term = session.term(sent_at, request.ttl);
+        };
+        // `min_hold` may ask for longer than the session lets a live holder be
+        // sure of; its node stays for as long as the session does.
+        let term = session.term(seen_at, request.ttl);
         Renewed::Extended {
             sent_at: term.begins.into(),
         }
     }
 
+    /// Looks at the nodes of these requests, and at all others whose turn it is.
+    async fn look(&self, requests: &[Request]) -> Result<(), BackendError> {
+        let mut nodes = self.nodes.to_be_seen(requests);
+        let deadline = self.deadline();
+        while let Some((_, place)) = nodes.first() {
+            // All nodes are of one session: the nodes of one that has ended are
+            // forgotten.
+            let session = Arc::clone(&place.session);
+            let mut bytes = 0;
+            let count = nodes.iter().take_while(|(_, place)| {
+                bytes += place.path().len() + 32;
+                bytes <= MOST_BYTES && Arc::ptr_eq(&place.session, &session)
+            });
+            let count = count.count().max(1);
+            let batch = nodes.drain(..count).collect();
+            match self.look_at(&session, batch, deadline).await {
+                // With the session, its nodes are gone.
+                Ok(()) | Err(Failed::Over) => {}
+                Err(failed) => return Err(self.error(failed, &self.settings.root)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_at(
+        &self,
+        session: &Session,
+        mut nodes: Vec<(Owner, Place)>,
+        deadline: Deadline,
+    ) -> Result<(), Failed> {
+        while !nodes.is_empty() {
+            let sent_at = Instant::now();
+            let paths = nodes.iter().map(|(_, place)| place.path());
+            let Some(missing) = self.check(session, paths, deadline).await? else {
+                self.nodes.seen(&nodes, sent_at);
+                return Ok(());
+            };
+            let (owner, _) = nodes.remove(missing);
+            if self.nodes.forget(owner) {
+                self.losses.tell([owner]);
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a node exists, and its session with it.
     pub(super) async fn confirm(&self, place: &Place, deadline: Deadline) -> Result<bool, Failed> {
-        let name = place.name.as_deref().unwrap_or_default();
-        let path = names::join(&place.folder, name);
-        let missing = self
-            .check(&place.session, std::iter::once(&*path), deadline)
-            .await?;
+        let path = std::iter::once(place.path());
+        let missing = self.check(&place.session, path, deadline).await?;
         Ok(missing.is_none())
     }
 
     /// Checks that nodes exist. The first that does not.
-    async fn check<'p>(
+    async fn check(
         &self,
         session: &Session,
-        paths: impl Iterator<Item = &'p str>,
+        paths: impl Iterator<Item = String>,
         deadline: Deadline,
     ) -> Result<Option<usize>, Failed> {
         session.connected(deadline).await?;
@@ -135,7 +119,7 @@ impl Core {
             for path in paths {
                 // Of any version.
                 question
-                    .add_check_version(path, -1)
+                    .add_check_version(&path, -1)
                     .map_err(|error| session.failed(error))?;
             }
             question.commit()

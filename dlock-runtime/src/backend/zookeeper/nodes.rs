@@ -6,13 +6,14 @@
 //! deletes what was left behind: until the server has confirmed it, or the
 //! session has ended.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::session::Session;
+use super::names;
+use super::session::{Session, Term};
 use crate::backend::{Owner, Request};
 use crate::under_way::{Counted, UnderWay};
 
@@ -48,6 +49,10 @@ struct Node {
     /// When it is to be deleted, if it still is there.
     due: Instant,
     wanted: bool,
+    /// When the question was sent by which it was last seen in the store.
+    seen_at: Instant,
+    /// Of its lease.
+    ttl: Duration,
     /// A shutdown waits for it, until then.
     counted: Option<(Counted, Instant)>,
 }
@@ -61,14 +66,16 @@ pub(super) struct Doomed {
 }
 
 impl Nodes {
-    /// This node holds a lock until then.
-    pub(super) fn hold(&self, owner: Owner, place: Place, until: Instant) {
+    /// This node holds a lock for this term.
+    pub(super) fn hold(&self, owner: Owner, place: Place, seen_at: Instant, term: Term) {
         self.insert(
             owner,
             Node {
                 place,
-                due: until,
+                due: term.ends(),
                 wanted: true,
+                seen_at,
+                ttl: term.ttl,
                 counted: None,
             },
         );
@@ -83,6 +90,8 @@ impl Nodes {
                 place,
                 due: now,
                 wanted: false,
+                seen_at: now,
+                ttl: request.ttl,
                 counted: Some((self.left_behind.count(), now + request.ttl)),
             },
         );
@@ -96,21 +105,47 @@ impl Nodes {
         });
     }
 
-    /// The node that holds a lock for this owner.
-    pub(super) fn place(&self, owner: Owner) -> Option<Place> {
+    /// Whether the lease of this request cannot be renewed by what is known.
+    pub(super) fn is_to_be_seen(&self, request: &Request) -> bool {
         let table = self.table();
-        let node = table.nodes.get(&owner).filter(|node| node.wanted)?;
-        Some(node.place.clone())
+        let node = table.nodes.get(&request.owner).filter(|node| node.wanted);
+        // What asks for another time than before is about to be kept or left.
+        node.is_some_and(|node| node.ttl != request.ttl || node.is_to_be_seen(Instant::now()))
     }
 
-    /// The lease was renewed: it lasts until then. `false` if it has ended.
-    pub(super) fn renew(&self, owner: Owner, until: Instant) -> bool {
-        self.change(|table| {
-            let held = table.nodes.get(&owner).is_some_and(|node| node.wanted);
-            if held {
-                table.reschedule(owner, until);
+    /// The nodes that hold locks for these requests, and all others that have not
+    /// been seen for a while.
+    pub(super) fn to_be_seen(&self, requests: &[Request]) -> Vec<(Owner, Place)> {
+        let asked: HashSet<_> = requests.iter().map(|request| request.owner).collect();
+        let now = Instant::now();
+        let table = self.table();
+        let nodes = table.nodes.iter().filter(|&(owner, node)| {
+            node.wanted && (asked.contains(owner) || node.is_to_be_seen(now))
+        });
+        nodes
+            .map(|(&owner, node)| (owner, node.place.clone()))
+            .collect()
+    }
+
+    /// These nodes were there when that was asked.
+    pub(super) fn seen(&self, nodes: &[(Owner, Place)], sent_at: Instant) {
+        let mut table = self.table();
+        for (owner, _) in nodes {
+            if let Some(node) = table.nodes.get_mut(owner) {
+                node.seen_at = node.seen_at.max(sent_at);
             }
-            held
+        }
+    }
+
+    /// Extends the lease of this request to its ttl from when its node was last
+    /// seen: then, and by which session. `None` if the lease has ended.
+    pub(super) fn extend(&self, request: &Request) -> Option<(Arc<Session>, Instant)> {
+        self.change(|table| {
+            let node = table.nodes.get(&request.owner);
+            let node = node.filter(|node| node.wanted)?;
+            let (session, seen_at) = (Arc::clone(&node.place.session), node.seen_at);
+            table.reschedule(request.owner, seen_at + request.ttl);
+            Some((session, seen_at))
         })
     }
 
@@ -132,9 +167,10 @@ impl Nodes {
         self.change(|table| table.reschedule(owner, Instant::now()));
     }
 
-    /// The node is no more.
-    pub(super) fn forget(&self, owner: Owner) {
-        drop(self.table().remove(owner));
+    /// The node is no more. Whether it held a lock.
+    pub(super) fn forget(&self, owner: Owner) -> bool {
+        let node = self.table().remove(owner);
+        node.is_some_and(|node| node.wanted)
     }
 
     /// The session has ended, with all of its nodes. Who held a lock by them.
@@ -209,6 +245,20 @@ impl Nodes {
     fn table(&self) -> MutexGuard<'_, Table> {
         // No code of ours panics while it holds this.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// The path of the node.
+    pub(super) fn path(&self) -> String {
+        names::join(&self.folder, self.name.as_deref().unwrap_or_default())
+    }
+}
+
+impl Node {
+    /// Often enough for a renewal that comes at a third of the ttl.
+    fn is_to_be_seen(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.seen_at) > self.ttl / 6
     }
 }
 

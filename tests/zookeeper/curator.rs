@@ -1,0 +1,164 @@
+//! Locks that are shared with services in Java: the real Apache Curator, in a
+//! Java machine of its own, and dlock.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+
+use crate::harness::{Scene, connect, had, is_busy, waited_for};
+use crate::support::process::{Process, command};
+use crate::support::wait::{HANG, eventually, within};
+
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/zookeeper/Curator.java");
+
+/// Debian's libcurator-recipes-java, and what it needs.
+const LIBRARIES: [&str; 6] = [
+    "curator-client",
+    "curator-framework",
+    "curator-recipes",
+    "guava",
+    "slf4j-nop",
+    "zookeeper",
+];
+
+/// A service in Java.
+struct Curator {
+    _process: Process,
+    orders: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl Curator {
+    fn start(scene: &Scene) -> Self {
+        let libraries = LIBRARIES.map(|name| format!("/usr/share/java/{name}.jar"));
+        let mut java = command("java");
+        java.args([
+            "-XX:TieredStopAtLevel=1",
+            "-cp",
+            &libraries.join(":"),
+            PROGRAM,
+        ])
+        .arg(format!("127.0.0.1:{}", scene.server.port()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+        let mut process = Process::spawn(java).expect(
+            "`java` is needed: apt-get install default-jdk-headless libcurator-recipes-java",
+        );
+        let (printed, _) = process.pipes();
+        let (tell, answers) = channel();
+        let printed = BufReader::new(printed.expect("a pipe"));
+        std::thread::spawn(move || {
+            for line in printed.lines().map_while(Result::ok) {
+                let _ = tell.send(line);
+            }
+        });
+        Self {
+            orders: process.input().expect("a pipe"),
+            _process: process,
+            answers,
+        }
+    }
+
+    /// Says what it is to do, and waits for its first answer.
+    async fn told(&mut self, order: &str) -> String {
+        writeln!(self.orders, "{order}").expect("it listens");
+        self.answer().await
+    }
+
+    async fn answer(&self) -> String {
+        eventually("Curator answers", async || self.answers.try_recv().ok()).await
+    }
+
+    fn has_answered(&self) -> bool {
+        self.answers.try_recv() != Err(TryRecvError::Empty)
+    }
+}
+
+#[tokio::test]
+async fn a_mutex_and_a_lock_exclude_each_other() {
+    let scene = Scene::set().await;
+    let mut java = Curator::start(&scene);
+    let manager = connect(&scene.url()).await;
+    let path = format!("{}/stock:42", scene.root);
+
+    // Ours, and Curator is kept out, whether it waits or not.
+    for read in [false, true] {
+        let request = manager.lock("stock:42");
+        let request = if read { request.read() } else { request };
+        let guard = request.acquire().await.expect("the lock");
+        assert_eq!(java.told(&format!("try-mutex {path}")).await, "busy");
+        assert_eq!(java.told(&format!("mutex {path}")).await, "waits");
+        waited_for(&manager, "stock:42", 1).await;
+        assert!(guard.is_held() && !java.has_answered());
+        guard.release().await.expect("the release");
+        assert_eq!(java.answer().await, "held");
+
+        // Curator's, and we are kept out.
+        is_busy(manager.lock("stock:42").try_acquire().await);
+        is_busy(manager.lock("stock:42").read().try_acquire().await);
+        let waiting = tokio::spawn(manager.lock("stock:42").acquire());
+        waited_for(&manager, "stock:42", 1).await;
+        assert!(!waiting.is_finished());
+        assert_eq!(java.told("release").await, "released");
+        let guard = within(HANG, waiting).await.expect("no panic");
+        guard
+            .expect("the lock")
+            .release()
+            .await
+            .expect("the release");
+    }
+    // What is free is free for both.
+    assert_eq!(java.told(&format!("try-mutex {path}")).await, "held");
+    assert_eq!(java.told("release").await, "released");
+    had(&manager, "stock:42").await;
+}
+
+#[tokio::test]
+async fn a_read_write_lock_and_ours_exclude_each_other() {
+    let scene = Scene::set().await;
+    let mut java = Curator::start(&scene);
+    let manager = connect(&format!("{}?recipe=read-write", scene.url())).await;
+    let path = format!("{}/key", scene.root);
+
+    // Readers of both share.
+    let reader = manager
+        .lock("key")
+        .read()
+        .acquire()
+        .await
+        .expect("the lock");
+    assert_eq!(java.told(&format!("try-read {path}")).await, "held");
+    is_busy(manager.lock("key").try_acquire().await);
+    assert_eq!(java.told("release").await, "released");
+    // A writer of theirs waits for a reader of ours, and the other way round.
+    assert_eq!(java.told(&format!("write {path}")).await, "waits");
+    waited_for(&manager, "key", 1).await;
+    is_busy(manager.lock("key").read().try_acquire().await);
+    assert!(!java.has_answered());
+    reader.release().await.expect("the release");
+    assert_eq!(java.answer().await, "held");
+    is_busy(manager.lock("key").read().try_acquire().await);
+    let waiting = tokio::spawn(manager.lock("key").acquire());
+    waited_for(&manager, "key", 1).await;
+    assert_eq!(java.told("release").await, "released");
+    let writer = within(HANG, waiting)
+        .await
+        .expect("no panic")
+        .expect("the lock");
+    for order in ["try-read", "try-write"] {
+        assert_eq!(java.told(&format!("{order} {path}")).await, "busy");
+    }
+    assert_eq!(java.told(&format!("read {path}")).await, "waits");
+    waited_for(&manager, "key", 1).await;
+    writer.release().await.expect("the release");
+    assert_eq!(java.answer().await, "held");
+    is_busy(manager.lock("key").try_acquire().await);
+    had_for_reading(&manager).await;
+    assert_eq!(java.told("release").await, "released");
+    had(&manager, "key").await;
+}
+
+async fn had_for_reading(manager: &dlock::LockManager) {
+    let reading = manager.lock("key").read().run(async {});
+    within(HANG, reading).await.expect("the lock");
+}
