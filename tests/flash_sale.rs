@@ -145,6 +145,22 @@ async fn four_processes_sell_exactly_the_stock_in_etcd() {
     assert_eq!(server.keys("").await, Vec::<String>::new());
 }
 
+#[cfg(feature = "memcached")]
+#[tokio::test]
+async fn four_processes_sell_exactly_the_stock_in_memcached() {
+    let server = support::memcached::MemcachedServer::start().await;
+    let url = server.url();
+    let sale = tokio::task::spawn_blocking(move || {
+        Sale::run(&["--orders", "1000", "--processes", "4", "--store", &url])
+    });
+    let sale = sale.await.expect("no panic");
+    sale.sold_exactly_the_stock();
+    let lost = (sale.number("failed"), sale.number("lost"));
+    assert_eq!(lost, (0, 0), "{}", sale.printed);
+    // All that is left is what tells one start of the server from another.
+    assert_eq!(server.items(), ["dlock-server".to_owned()].into());
+}
+
 #[cfg(feature = "zookeeper")]
 #[tokio::test]
 async fn four_processes_sell_exactly_the_stock_in_zookeeper() {

@@ -9,6 +9,8 @@
 mod cluster;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(feature = "memcached")]
+mod memcached;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
@@ -90,6 +92,8 @@ async fn connect(url: &str, sale: &str) -> Result<Arc<dyn Shop>, ShopError> {
     match scheme {
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => Ok(Arc::new(etcd::Shop::connect(url, sale).await?)),
+        #[cfg(feature = "memcached")]
+        "memcached" => Ok(Arc::new(memcached::Shop::connect(url, sale).await?)),
         #[cfg(feature = "redis")]
         _ if scheme.starts_with("redis") => Ok(Arc::new(redis::Shop::connect(url, sale).await?)),
         #[cfg(feature = "mysql")]

@@ -20,6 +20,7 @@ pub(crate) fn example(name: &str) -> PathBuf {
     // The stores that this test knows.
     let stores = [
         ("etcd", cfg!(feature = "etcd")),
+        ("memcached", cfg!(feature = "memcached")),
         ("mysql", cfg!(feature = "mysql")),
         ("postgres", cfg!(feature = "postgres")),
         ("redis", cfg!(feature = "redis")),

@@ -30,6 +30,10 @@ mod hosts;
 mod losses;
 #[cfg(feature = "memcached")]
 pub mod memcached;
+/// The client of the memcached store, for programs that keep other things there
+/// too.
+#[cfg(feature = "memcached")]
+pub use async_memcached;
 pub mod memory;
 mod progress;
 #[cfg(feature = "redis")]
