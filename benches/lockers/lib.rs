@@ -2,6 +2,8 @@
 //! section on a key.
 
 mod bare;
+#[cfg(feature = "memcached")]
+mod bare_memcached;
 mod dlock;
 #[cfg(feature = "etcd")]
 mod etcd_lock;
@@ -11,6 +13,8 @@ use std::future::Future;
 use std::time::Duration;
 
 pub use self::bare::Bare;
+#[cfg(feature = "memcached")]
+pub use self::bare_memcached::BareMemcached;
 pub use self::dlock::Dlock;
 #[cfg(feature = "etcd")]
 pub use self::etcd_lock::EtcdLock;
