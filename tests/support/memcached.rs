@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::port::free_port;
 use super::process::{Process, command};
-use super::wait::{HANG, eventually};
+use super::wait::{HANG, STEP, eventually};
 
 /// A running server, killed on drop.
 #[derive(Debug)]
@@ -147,17 +147,14 @@ impl MemcachedServer {
     }
 
     /// The names of all items that have not expired, percent-encoded. One that
-    /// is moved within the server meanwhile may be passed over, so it looks
-    /// twice at least.
+    /// is in use at this very moment is passed over, so it looks several times.
     pub(crate) fn items(&self) -> BTreeSet<String> {
         let mut found = self.walk();
-        loop {
-            let more = &found | &self.walk();
-            if more.len() == found.len() {
-                return found;
-            }
-            found = more;
+        for _ in 0..3 {
+            std::thread::sleep(4 * STEP);
+            found.extend(self.walk());
         }
+        found
     }
 
     fn walk(&self) -> BTreeSet<String> {

@@ -46,7 +46,7 @@ pub use self::sql::mysql;
 pub use self::sql::postgres;
 #[cfg(feature = "sqlite")]
 pub use self::sql::sqlite;
-#[cfg(any(feature = "redis", feature = "sqlx"))]
+#[cfg(any(feature = "memcached", feature = "redis", feature = "sqlx"))]
 mod suspects;
 /// The crate whose pools the SQL stores can be made from.
 #[cfg(feature = "sqlx")]

@@ -140,14 +140,14 @@ impl<'a> Acquisition<'a> {
     }
 
     fn granted(&mut self, version: Version, sent_at: Instant) -> Grant {
-        let unanswered = self.unanswered.take();
-        self.core.shared.known.granted(
-            self.request.owner,
-            version,
-            sent_at,
-            self.expiry,
-            unanswered,
-        );
+        let Core {
+            shared, suspects, ..
+        } = self.core;
+        let owner = self.request.owner;
+        shared.known.seen(owner, version, sent_at, self.expiry);
+        if let Some(first) = self.unanswered.take() {
+            suspects.add(self.request, first);
+        }
         Grant::new(FencingToken::NONE, tokio::time::Instant::from_std(sent_at))
     }
 }

@@ -11,11 +11,13 @@ use super::settings::Settings;
 use super::watch::Watch;
 use crate::backend::BackendError;
 use crate::backend::clock::Clock;
+use crate::backend::suspects::Suspects;
 
 /// A backend between its start and its stop.
 pub(super) struct Core {
     pub(super) shared: Arc<Shared>,
     pub(super) hub: Hub,
+    pub(super) suspects: Suspects,
 }
 
 /// What the operations have in common with the tasks of the backend.
@@ -42,6 +44,7 @@ impl Core {
         shared.check_server().await?;
         Ok(Self {
             hub: Hub::start(&shared)?,
+            suspects: Suspects::default(),
             shared,
         })
     }

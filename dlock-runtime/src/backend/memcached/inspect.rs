@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use percent_encoding::percent_decode;
 
@@ -10,6 +11,7 @@ use super::core::Core;
 use super::expiry::lease_left;
 use super::names;
 use super::watch::READ_AT_ONCE;
+use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, HolderInfo, LockInfo, Mode};
 
 impl Core {
@@ -29,13 +31,20 @@ impl Core {
         Ok(locks)
     }
 
-    /// The server walks through one list of items after the other, and moves
-    /// items between them meanwhile: one may be passed over. So it walks again
-    /// until it finds no more.
+    /// The server walks through its items and passes over those that are in
+    /// use at this very moment, as they are while it moves them from one of its
+    /// lists to another. So it walks again, a moment later, until it finds no
+    /// more.
     async fn names_like(&self, prefix: &[u8]) -> Result<BTreeSet<Vec<u8>>, BackendError> {
-        const MOST_WALKS: usize = 5;
+        const FEWEST_WALKS: usize = 3;
+        const MOST_WALKS: usize = 6;
+        const PAUSE: Duration = Duration::from_millis(20);
         let mut found = BTreeSet::new();
         for walk in 0..MOST_WALKS {
+            if walk > 0 {
+                let pause = Deadline::after(PAUSE);
+                self.shared.lanes.clock.sleep(pause).await;
+            }
             let before = found.len();
             let all = self
                 .call()?
@@ -49,7 +58,7 @@ impl Core {
                 .iter()
                 .map(|name| percent_decode(name).collect::<Vec<u8>>());
             found.extend(names.filter(|name| name.starts_with(prefix)));
-            if walk > 0 && found.len() == before {
+            if walk + 1 >= FEWEST_WALKS && found.len() == before {
                 break;
             }
         }

@@ -30,87 +30,31 @@ struct Entry {
     version: Version,
     /// The item is gone then.
     ends: Deadline,
-    /// An `add` of this owner, sent then, was never answered and may be run yet.
-    unanswered: Option<Instant>,
-}
-
-/// What was known of a lease.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Memory {
-    pub(super) version: Option<Version>,
-    pub(super) unanswered: Option<Instant>,
 }
 
 /// So few need no looking through.
 const FEW: usize = 64;
 
 impl Known {
-    /// A lease was granted.
-    pub(super) fn granted(
-        &self,
-        owner: Owner,
-        version: Version,
-        sent_at: Instant,
-        expiry: Expiry,
-        unanswered: Option<Instant>,
-    ) {
+    /// A lease was granted or extended.
+    pub(super) fn seen(&self, owner: Owner, version: Version, sent_at: Instant, expiry: Expiry) {
+        let ends = Deadline::from(sent_at, expiry.at_most());
         let mut leases = self.leases();
         leases.sweep();
-        leases.entries.insert(
-            owner,
-            Entry {
-                version,
-                ends: Deadline::from(sent_at, expiry.at_most()),
-                unanswered,
-            },
-        );
+        leases.entries.insert(owner, Entry { version, ends });
     }
 
-    /// A lease was extended.
-    pub(super) fn extended(
-        &self,
-        owner: Owner,
-        version: Version,
-        sent_at: Instant,
-        expiry: Expiry,
-    ) {
-        let mut leases = self.leases();
-        let ends = Deadline::from(sent_at, expiry.at_most());
-        let entry = leases.entries.entry(owner).or_insert(Entry {
-            version,
-            ends,
-            unanswered: None,
-        });
-        (entry.version, entry.ends) = (version, ends);
-    }
-
-    pub(super) fn recall(&self, owner: Owner) -> Memory {
-        self.leases()
-            .entries
-            .get(&owner)
-            .map_or_else(Memory::default, Entry::memory)
+    pub(super) fn recall(&self, owner: Owner) -> Option<Version> {
+        Some(self.leases().entries.get(&owner)?.version)
     }
 
     /// A lease has ended.
-    pub(super) fn forget(&self, owner: Owner) -> Memory {
-        self.leases()
-            .entries
-            .remove(&owner)
-            .as_ref()
-            .map_or_else(Memory::default, Entry::memory)
+    pub(super) fn forget(&self, owner: Owner) {
+        self.leases().entries.remove(&owner);
     }
 
     fn leases(&self) -> MutexGuard<'_, Leases> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Entry {
-    fn memory(&self) -> Memory {
-        Memory {
-            version: Some(self.version),
-            unanswered: self.unanswered,
-        }
     }
 }
 

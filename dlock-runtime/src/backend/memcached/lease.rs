@@ -23,7 +23,7 @@ impl Core {
     async fn extend(&self, request: &Request) -> Result<Renewed, BackendError> {
         let expiry = Expiry::of(request.ttl)?;
         let lock = owned(request);
-        let known = self.shared.known.recall(request.owner).version;
+        let known = self.shared.known.recall(request.owner);
         let extended = self
             .call()?
             .ask(|mut connection| {
@@ -34,12 +34,13 @@ impl Core {
                 }
             })
             .await?;
-        let known = &self.shared.known;
+        let sent_at = extended.sent_at;
         Ok(match extended.value {
             Changed::Done(version) => {
-                known.extended(request.owner, version, extended.sent_at, expiry);
+                let known = &self.shared.known;
+                known.seen(request.owner, version, sent_at, expiry);
                 Renewed::Extended {
-                    sent_at: extended.sent_at.into(),
+                    sent_at: sent_at.into(),
                 }
             }
             Changed::NotOurs => Renewed::Gone,
@@ -48,7 +49,7 @@ impl Core {
 
     pub(super) async fn release(&self, request: &Request) -> Result<Released, BackendError> {
         let lock = owned(request);
-        let known = self.shared.known.recall(request.owner).version;
+        let known = self.shared.known.recall(request.owner);
         let deleted = self
             .call()?
             .ask(|mut connection| {
@@ -59,7 +60,8 @@ impl Core {
                 }
             })
             .await?;
-        if let Some(unanswered) = self.shared.known.forget(request.owner).unanswered {
+        self.shared.known.forget(request.owner);
+        if let Some(unanswered) = self.suspects.take(request.owner) {
             self.hub.give_back(GiveBack {
                 lock,
                 expiry: Expiry::of(request.ttl)?,
