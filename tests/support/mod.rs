@@ -7,7 +7,8 @@
 #![allow(
     dead_code,
     unused_imports,
-    reason = "each test binary uses its own part of this"
+    unexpected_cfgs,
+    reason = "each test binary uses its own part of this, and not each package has every feature"
 )]
 
 pub(crate) mod alone;
