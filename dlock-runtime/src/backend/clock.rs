@@ -58,7 +58,6 @@ impl Deadline {
     }
 
     /// Not in any program's life.
-    #[allow(dead_code, reason = "not every store waits for so long")]
     pub(super) fn never() -> Self {
         Self::after(Duration::MAX)
     }

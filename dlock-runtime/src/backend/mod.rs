@@ -17,6 +17,10 @@ use crate::key::MAX_KEY_BYTES;
 use crate::token::FencingToken;
 
 #[cfg(any(feature = "memcached", feature = "redis", feature = "zookeeper"))]
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, reason = "each store uses its own part of it")
+)]
 mod clock;
 #[cfg(feature = "etcd")]
 pub mod etcd;
