@@ -5,16 +5,21 @@ use std::time::Duration;
 use dlock::LockManager;
 use tokio::time::sleep;
 
-use crate::harness::{connect, had, healed, queued, served, unavailable, waiting};
+use crate::harness::{config, connect, had, healed, queued, served, unavailable, waiting};
 use crate::support::etcd::{Cluster, etcd_url};
 use crate::support::wait::{HANG, within};
+
+/// Longer than an election on a busy machine.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// One for each member to begin with, as far as that is to be had: who is asked
 /// first is drawn at random.
 async fn managers(url: &str) -> Vec<LockManager> {
     let mut all = Vec::new();
     for _ in 0..6 {
-        all.push(connect(url).await);
+        let config = config(url).request_timeout(REQUEST_TIMEOUT);
+        let connecting = within(HANG, LockManager::connect(config));
+        all.push(connecting.await.expect("a connection"));
     }
     all
 }
@@ -120,8 +125,7 @@ async fn a_member_that_is_cut_off() {
         healed(manager).await;
     }
     // Those that come now may ask it first.
-    for _ in 0..6 {
-        let manager = connect(&url).await;
+    for manager in self::managers(&url).await {
         had(&manager, "other").await;
         assert!(
             manager.inspect("key").await.expect("inspect").is_some(),
@@ -132,7 +136,7 @@ async fn a_member_that_is_cut_off() {
     served(waiting).await;
     // It alone is no cluster.
     let port = cluster.servers[member].port();
-    let alone = crate::harness::config(&etcd_url(&[port]));
+    let alone = config(&etcd_url(&[port]));
     unavailable(within(HANG, LockManager::connect(alone)).await);
     cluster.join(member).await;
     for manager in &managers {

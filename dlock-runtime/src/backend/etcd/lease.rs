@@ -6,10 +6,10 @@ use std::sync::Arc;
 use etcd_client::{Client, Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse};
 use tokio::time::Instant;
 
-use super::acquire::recently;
 use super::core::Core;
 use super::errors;
 use super::held::Place;
+use super::standing::recently;
 use crate::backend::{BackendError, Released, Renewed, Request};
 
 /// Servers take 128 operations in a transaction (`--max-txn-ops`).

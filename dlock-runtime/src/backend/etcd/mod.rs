@@ -24,6 +24,7 @@ mod members;
 mod names;
 mod service;
 mod settings;
+mod standing;
 mod watches;
 
 use std::fmt;

@@ -11,10 +11,11 @@ use std::time::Duration;
 use etcd_client::{Client, GetOptions, LockOptions, SortOrder, SortTarget};
 use tokio::time::{Instant, sleep};
 
-use super::acquire::{Patience, Standing};
+use super::acquire::Patience;
 use super::core::{Caller, Core, Granted};
 use super::errors::{self, Verdict, verdict};
 use super::names::LockName;
+use super::standing::Standing;
 use crate::backend::{BackendError, Request};
 
 /// When it is first looked whether somebody else has the lock, for a caller who

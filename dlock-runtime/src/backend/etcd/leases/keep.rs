@@ -1,0 +1,147 @@
+//! Keeping leases alive.
+
+use std::sync::Arc;
+
+use etcd_client::{Client, Error, LeaseKeepAliveStream, LeaseKeeper};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::lease::Lease;
+use super::{BEATS, FIRST_PAUSE, LAST_PAUSE, Leases, Slot};
+use crate::backend::etcd::errors::{Verdict, verdict};
+use crate::backend::etcd::members::Asked;
+use crate::under_way::Counted;
+
+impl Leases {
+    /// The life of a lease.
+    pub(super) async fn keep(self: Arc<Self>, lease: Arc<Lease>, _counted: Counted) {
+        if self.beat_while_used(&lease).await == End::Revoke {
+            self.revoke(&lease).await;
+        }
+        lease.end();
+        self.held.lost_with(lease.id());
+        let is_this = |slot: &Slot| slot.get().is_some_and(|other| other.id() == lease.id());
+        self.slots().retain(|_, slot| !is_this(slot));
+    }
+
+    async fn beat_while_used(&self, lease: &Lease) -> End {
+        let mut stream = Stream::default();
+        let mut pause = FIRST_PAUSE;
+        let Some(mut confirmed) = lease.confirmed() else {
+            return End::Leave;
+        };
+        let mut next = confirmed + lease.ttl() / BEATS;
+        loop {
+            let ends = confirmed + lease.ttl();
+            tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => return End::Revoke,
+                () = lease.gone() => return End::Leave,
+                () = sleep_until(ends) => return End::Leave,
+                () = lease.unused() => return End::Revoke,
+                () = sleep_until(next) => {}
+                () = lease.demanded() => {}
+            }
+            let limit = ends.min(Instant::now() + self.members.settings.patience());
+            let beat = timeout_at(limit, self.beat(lease, &mut stream));
+            let answer = tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => return End::Revoke,
+                answer = beat => answer,
+            };
+            match answer {
+                Ok(Ok(sent_at)) => {
+                    self.members.heard(sent_at);
+                    confirmed = sent_at;
+                    lease.confirm(sent_at);
+                    pause = FIRST_PAUSE;
+                    next = sent_at + lease.ttl() / BEATS;
+                }
+                Ok(Err(Verdict::LeaseNotFound)) => return End::Leave,
+                failed => {
+                    // The next one goes out over another stream.
+                    match std::mem::take(&mut stream).asked {
+                        Some(asked) if failed.is_err() => self.members.discard(&asked),
+                        Some(asked) => self.members.avoid(&asked),
+                        None => {}
+                    }
+                    next = Instant::now() + pause;
+                    pause = (pause * 2).min(LAST_PAUSE).min(lease.ttl() / 10);
+                }
+            }
+        }
+    }
+
+    /// Keeps the lease alive once: when the request was sent.
+    ///
+    /// It goes where other requests go: a leader that was replaced, and stands
+    /// still, confirms leases which it does not keep any more, but it cannot
+    /// answer those (etcd issue 15247).
+    async fn beat(&self, lease: &Lease, stream: &mut Stream) -> Result<Instant, Verdict> {
+        if let Some(asked) = &stream.asked
+            && !self.members.is_current(asked)
+        {
+            *stream = Stream::default();
+        }
+        if let Some((keeper, answers)) = &mut stream.open {
+            let sent_at = Instant::now();
+            keeper.keep_alive().await.map_err(|e| verdict(&e))?;
+            return match answers.message().await.map_err(|e| verdict(&e))? {
+                Some(answer) if answer.ttl() > 0 => Ok(sent_at),
+                Some(_) => Err(Verdict::LeaseNotFound),
+                None => Err(Verdict::AskElsewhere),
+            };
+        }
+        let asked = self.members.client().await.map_err(|e| verdict(&e))?;
+        let mut client = asked.client.clone();
+        stream.asked = Some(asked);
+        let sent_at = Instant::now();
+        match client.lease_keep_alive(lease.id()).await {
+            Ok(open) => {
+                stream.open = Some(open);
+                Ok(sent_at)
+            }
+            Err(Error::LeaseKeepAliveError(text)) if text.contains("not found") => {
+                Err(Verdict::LeaseNotFound)
+            }
+            Err(error) => {
+                let verdict = verdict(&error);
+                if verdict == Verdict::LogIn {
+                    // Should it fail, so will the next beat.
+                    let _ = client.refresh_token().await;
+                }
+                Err(verdict)
+            }
+        }
+    }
+
+    /// Ends a lease and all that is attached to it, if the server can be reached
+    /// before it ends by itself.
+    async fn revoke(&self, lease: &Lease) {
+        let Some(confirmed) = lease.confirmed() else {
+            return;
+        };
+        let mut ends = confirmed + lease.ttl();
+        if self.stopping.is_cancelled() {
+            ends = ends.min(Instant::now() + self.members.settings.request_timeout);
+        }
+        let id = lease.id();
+        let revoke = |mut client: Client| async move { client.lease_revoke(id).await };
+        let _ = self.members.call_until(confirmed, ends, revoke).await;
+    }
+}
+
+/// How a lease ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It has ended, or nobody can say.
+    Leave,
+    Revoke,
+}
+
+/// The stream on which a lease is kept alive.
+#[derive(Default)]
+struct Stream {
+    /// Whoever it goes to.
+    asked: Option<Asked>,
+    open: Option<(LeaseKeeper, LeaseKeepAliveStream)>,
+}
