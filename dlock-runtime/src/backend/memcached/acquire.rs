@@ -11,7 +11,7 @@ use super::connection::{Added, Changed, Owned, Version};
 use super::core::Core;
 use super::expiry::Expiry;
 use super::give_back::GiveBack;
-use super::lanes::UnderWay;
+use super::lanes::Sent;
 use super::names;
 use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, BackendErrorKind, Grant, Mode, Request};
@@ -48,7 +48,7 @@ struct Acquisition<'a> {
     expiry: Expiry,
     call: Call<'a>,
     /// An `add` that has no answer yet.
-    under_way: Option<UnderWay<Added>>,
+    under_way: Option<Sent<Added>>,
     /// When the first was sent that was never answered: it may be run yet.
     unanswered: Option<Instant>,
 }
@@ -159,7 +159,7 @@ impl Drop for Acquisition<'_> {
             self.core.hub.give_back(GiveBack {
                 lock: self.lock.clone(),
                 expiry: self.expiry,
-                behind: behind.and_then(UnderWay::leave),
+                behind: behind.and_then(Sent::leave),
                 unanswered: self.unanswered,
             });
         }

@@ -48,9 +48,9 @@ pub(super) struct Ticket {
     permit: OwnedSemaphorePermit,
 }
 
-/// A command on its way. It is run to its end also when it is dropped: its
+/// A command that was sent. It is run to its end also when this is dropped: its
 /// connection is of use to the next one.
-pub(super) struct UnderWay<T: Send + 'static> {
+pub(super) struct Sent<T: Send + 'static> {
     lane: Arc<Lane>,
     exchange: Option<Exchange<T>>,
 }
@@ -198,7 +198,7 @@ impl Lane {
 
 impl Ticket {
     /// Sends what `command` does, once this is polled.
-    pub(super) fn send<T, F>(self, command: impl FnOnce(Connection) -> F) -> UnderWay<T>
+    pub(super) fn send<T, F>(self, command: impl FnOnce(Connection) -> F) -> Sent<T>
     where
         T: Send + 'static,
         F: Future<Output = (Connection, Result<T, Failure>)> + Send + 'static,
@@ -210,7 +210,7 @@ impl Ticket {
         } = self;
         let exchange = command(connection);
         let owner = Arc::clone(&lane);
-        UnderWay {
+        Sent {
             exchange: Some(Box::pin(async move {
                 let (connection, answer) = exchange.await;
                 if matches!(answer, Err(Failure::Broken(_))) {
@@ -226,7 +226,7 @@ impl Ticket {
     }
 }
 
-impl<T: Send + 'static> UnderWay<T> {
+impl<T: Send + 'static> Sent<T> {
     /// Waits for the answer. A connection on which none comes in time is closed.
     pub(super) async fn answer(&mut self, deadline: Deadline) -> Result<T, Failure> {
         let Some(exchange) = &mut self.exchange else {
@@ -267,7 +267,7 @@ async fn conclude<T>(
     }
 }
 
-impl<T: Send + 'static> Drop for UnderWay<T> {
+impl<T: Send + 'static> Drop for Sent<T> {
     fn drop(&mut self) {
         self.take_leave();
     }
