@@ -8,6 +8,8 @@ mod dlock;
 #[cfg(feature = "etcd")]
 mod etcd_lock;
 mod rslock;
+#[cfg(feature = "zookeeper")]
+mod zookeeper_lock;
 
 use std::future::Future;
 use std::time::Duration;
@@ -19,6 +21,8 @@ pub use self::dlock::Dlock;
 #[cfg(feature = "etcd")]
 pub use self::etcd_lock::EtcdLock;
 pub use self::rslock::Rslock;
+#[cfg(feature = "zookeeper")]
+pub use self::zookeeper_lock::ZooKeeperLock;
 
 /// The lease that every contestant asks for: longer than any run, so that no
 /// renewal falls into what is measured.

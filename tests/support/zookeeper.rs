@@ -141,6 +141,17 @@ impl ZooKeeperServer {
             .map(|number| number as u64)
     }
 
+    /// How many transactions the server has done so far in its present life.
+    pub(crate) fn transactions(&self) -> u64 {
+        let answer = self.asked("srvr").expect("an answer");
+        let zxid = answer
+            .lines()
+            .find_map(|line| line.strip_prefix("Zxid: 0x"));
+        let zxid = zxid.and_then(|zxid| u64::from_str_radix(zxid.trim(), 16).ok());
+        // Above are the elections.
+        zxid.expect("a number") & 0xFFFF_FFFF
+    }
+
     /// `SIGKILL`: connections break, and what was not on disk is lost.
     pub(crate) fn kill(&mut self) {
         self.process = None;
