@@ -76,6 +76,19 @@ async fn a_server_that_is_no_node() {
     is_misconfigured(&node, &["redis+cluster://"]).await;
 }
 
+/// Locks that are now in the one and now in the other would exclude nobody.
+#[tokio::test]
+async fn nodes_of_two_clusters() {
+    let lent = Lent::empty().await;
+    let other = Cluster::of_masters(1).await;
+    let ports = [lent.cluster().proxies[0].port(), other.servers[0].port()];
+    is_misconfigured(
+        &url(&ports, ""),
+        &["nodes of one cluster", &ports[1].to_string()],
+    )
+    .await;
+}
+
 #[tokio::test]
 async fn nodes_that_are_no_cluster_yet() {
     let node = Setup::default().in_cluster(LONG).start().await;

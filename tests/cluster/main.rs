@@ -14,8 +14,11 @@ mod acl;
 mod bad_input;
 mod failover;
 mod harness;
+mod idle;
 mod reshard;
 mod slots;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@
 //! slot the most frequent answer counts. Should it be wrong, then the node that
 //! it leads to says so, or does not answer, and that is cause to ask again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use super::super::connection::closed;
 use super::super::errors::Place;
 use super::super::line::Line;
 use super::super::names::SLOTS;
-use super::super::settings::Settings;
+use super::super::settings::{Settings, invalid};
 use super::super::socket::Address;
 use super::topology::{Topology, View, address_of};
 use crate::backend::{BackendError, BackendErrorKind};
@@ -87,14 +87,27 @@ impl Topology {
     /// The first time, every node that the URL names is asked: one that is no
     /// node of this cluster is a mistake that would show in an outage only.
     pub(super) async fn discover(&self) -> Result<(), BackendError> {
-        let mut asking = JoinSet::new();
+        let mut asking = JoinSet::<Result<(Place, View), BackendError>>::new();
         for seed in &self.seeds {
-            asking.spawn(ask(seed.clone(), self.clock.clone()));
+            let (seed, clock) = (seed.clone(), self.clock.clone());
+            asking.spawn(async move {
+                let place = seed.place();
+                Ok((place, ask(seed, clock).await?))
+            });
         }
-        let (mut views, mut failed) = (Vec::new(), Vec::new());
+        let (mut views, mut failed) = (Vec::<(Place, View)>::new(), Vec::new());
         while let Some(answer) = asking.join_next().await {
             match answer {
-                Ok(Ok(view)) => views.push(view),
+                Ok(Ok((place, view))) => {
+                    let stranger = views.iter().find(|(_, other)| view.is_apart_from(other));
+                    if let Some((other, _)) = stranger {
+                        return Err(invalid(format!(
+                            "{place} and {other} know none of each other's nodes; name nodes of \
+                             one cluster only"
+                        )));
+                    }
+                    views.push((place, view));
+                }
                 Ok(Err(error)) if error.kind() != BackendErrorKind::Unavailable => {
                     return Err(error);
                 }
@@ -108,7 +121,9 @@ impl Topology {
         for error in &failed {
             tracing::warn!(target: "dlock::store", "{error}; the other nodes in the URL answer");
         }
-        self.update(most_frequent(views));
+        self.update(most_frequent(
+            views.into_iter().map(|(_, view)| view).collect(),
+        ));
         if self.masters().is_empty() {
             return Err(BackendError::unavailable(format!(
                 "{}: no node has a slot; make a cluster of them with redis-cli --cluster create",
@@ -165,6 +180,19 @@ async fn ask(settings: Settings, clock: super::super::clock::Clock) -> Result<Vi
 }
 
 impl View {
+    /// Whether both know of nodes, and not one of them is the same: they are two
+    /// clusters, and a lock would be now in the one and now in the other.
+    fn is_apart_from(&self, other: &Self) -> bool {
+        let known: HashSet<_> = other.nodes().collect();
+        let mut nodes = self.nodes().peekable();
+        nodes.peek().is_some() && !known.is_empty() && !nodes.any(|node| known.contains(node))
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Address> {
+        let masters = self.ranges.iter().map(|(_, _, master)| master);
+        masters.chain(&self.replicas)
+    }
+
     /// Reads the answer to `CLUSTER SLOTS`, which this node has given.
     fn read(answer: Value, from: &Address) -> Option<Self> {
         let Value::Array(ranges) = answer else {
@@ -308,6 +336,20 @@ mod tests {
         ] {
             assert_eq!(View::read(nonsense, &address(9)), None);
         }
+    }
+
+    #[test]
+    fn two_clusters_are_told_apart() {
+        let view = |master: u16, replica: u16| View {
+            ranges: vec![(0, 1, address(master))],
+            replicas: vec![address(replica)],
+        };
+        assert!(view(1, 2).is_apart_from(&view(3, 4)));
+        // After a failover.
+        assert!(!view(1, 2).is_apart_from(&view(2, 1)));
+        // One that nobody has met yet.
+        assert!(!view(1, 2).is_apart_from(&View::default()));
+        assert!(!View::default().is_apart_from(&view(1, 2)));
     }
 
     #[test]

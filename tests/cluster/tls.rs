@@ -1,0 +1,64 @@
+//! Encrypted connections to the nodes, and where these say that the others are.
+
+use std::time::Duration;
+
+use dlock::{Config, LockManager};
+
+use crate::support::cluster::{Cluster, LONG};
+use crate::support::dir::TempDir;
+use crate::support::redis::Setup;
+use crate::support::wait::{HANG, until, within};
+
+#[tokio::test]
+async fn nodes_are_trusted_or_refused() {
+    let mut cluster = Cluster::set_up(Setup::default().tls(), LONG).await;
+    // Each has an authority of its own here.
+    let mut authorities = String::new();
+    for server in &mut cluster.servers {
+        let (port, certificates) = server.tls();
+        let authority = std::fs::read_to_string(&certificates.authority);
+        authorities += &authority.expect("a certificate");
+        server.announce(port).await;
+    }
+    for server in &cluster.servers {
+        let nodes = async || -> String { server.command(&["CLUSTER", "NODES"]).await };
+        until("a node knows where all are", nodes, |nodes| {
+            let ports = cluster.servers.iter().map(|server| server.tls().0);
+            ports
+                .into_iter()
+                .all(|port| nodes.contains(&format!(":{port}@")))
+        })
+        .await;
+    }
+    let dir = TempDir::new();
+    let path = dir.path().join("authorities.pem");
+    std::fs::write(&path, authorities).expect("a file of our own");
+    let hosts: Vec<_> = cluster
+        .servers
+        .iter()
+        .map(|server| format!("127.0.0.1:{}", server.tls().0))
+        .collect();
+    let (hosts, path) = (hosts.join(","), path.display());
+    for more in ["", "&quorum=masters"] {
+        let url = format!("rediss+cluster://{hosts}?ca={path}{more}");
+        let config = Config::from_url(&url).expect("a valid URL");
+        let manager = within(HANG, LockManager::connect(config)).await;
+        let manager = manager.expect("trust");
+        for number in 0..10 {
+            let lock = manager.lock(format!("key:{number}"));
+            within(HANG, lock.run(async {})).await.expect("the lock");
+        }
+    }
+    for url in [
+        format!("rediss+cluster://{hosts}"),
+        format!("redis+cluster://{hosts}"),
+    ] {
+        let config = Config::from_url(&url).expect("a valid URL");
+        let config = config.request_timeout(Duration::from_secs(1));
+        let error = within(HANG, LockManager::connect(config))
+            .await
+            .expect_err("nobody to be trusted");
+        let message = error.to_string();
+        assert!(message.contains("127.0.0.1:"), "{message}");
+    }
+}
