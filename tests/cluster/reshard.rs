@@ -188,6 +188,66 @@ async fn a_slot_that_is_on_its_way() {
     nothing_left(&cluster).await;
 }
 
+/// The lock and its counter have gone ahead, and the queue has not: who comes, and
+/// who goes, must wait for it. A second queue would stop the first one from moving,
+/// and a release would pass over it.
+#[tokio::test]
+async fn a_queue_that_comes_later() {
+    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let url = cluster.url("");
+    let (holder, first, second) = (
+        connect(&url).await,
+        connect(&url).await,
+        connect(&url).await,
+    );
+    let guard = holder.lock(KEY).acquire().await.expect("the lock");
+    let waiting = tokio::spawn(first.lock(KEY).acquire());
+    waited_for(&holder, KEY, 1).await;
+    let slot = cluster.slot(&lock_name(KEY)).await;
+    let (from, to) = (slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3);
+    cluster.open_slot(slot, from, to).await;
+    let words = ["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "10"];
+    let keys: Vec<String> = cluster.servers[from].command(&words).await;
+    let port = cluster.servers[to].port().to_string();
+    let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+    let ahead = |key: &&String| **key == lock_name(KEY) || key.starts_with("dlock:token");
+    words.extend(keys.iter().filter(ahead).map(String::as_str));
+    assert_eq!(words.len(), 9, "{keys:?}");
+    cluster.servers[from].command::<String>(&words).await;
+
+    let coming = tokio::spawn(second.lock(KEY).acquire());
+    let refused = async || {
+        let mut refused = 0;
+        for server in [from, to] {
+            let server = &cluster.servers[server];
+            let info: String = server.command(&["INFO", "errorstats"]).await;
+            let count = info.split_once("errorstat_TRYAGAIN:count=");
+            let count = count.and_then(|(_, rest)| rest.lines().next()?.parse::<u32>().ok());
+            refused += count.unwrap_or(0);
+        }
+        refused
+    };
+    until("it is told to try again", refused, |&count| count > 0).await;
+    let before = refused().await;
+    let releasing = tokio::spawn(guard.release());
+    until("both are", refused, |&count| count > before + 2).await;
+    cluster.move_slot(slot, from, to).await;
+    let released = within(HANG, releasing).await.expect("no panic");
+    released.expect("the release");
+    // Who was first may be overtaken until it listens at the new node.
+    let mut waiting = JoinSet::from_iter(
+        [waiting, coming]
+            .map(|waiting| async move { waiting.await.expect("no panic").expect("the lock") }),
+    );
+    for others in [1, 0] {
+        let next = within(HANG, waiting.join_next()).await;
+        let next = next.expect("a waiter").expect("no panic");
+        waited_for(&holder, KEY, others).await;
+        next.release().await.expect("the release");
+    }
+    nothing_left(&cluster).await;
+}
+
 /// A slot that stays open is an outage of its own locks only, which is said.
 #[tokio::test]
 async fn a_slot_that_stays_open_is_told() {
