@@ -74,6 +74,11 @@ impl Store for ClusterStore {
         Config::from_url(&self.url()).expect("a valid URL")
     }
 
+    /// It is six servers.
+    fn request_timeout(&self) -> Duration {
+        Duration::from_millis(1_000)
+    }
+
     async fn take_away(&self, key: &str) {
         let lock = format!("dlock:{{{key}}}");
         let owner = self.cluster().owner(&lock).await;
@@ -111,6 +116,11 @@ impl Store for QuorumStore {
 
     fn config(&self) -> Config {
         Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    /// It is six servers.
+    fn request_timeout(&self) -> Duration {
+        Duration::from_millis(1_000)
     }
 
     fn short_ttl(&self) -> Duration {

@@ -48,6 +48,12 @@ pub(crate) trait Store: Sized {
             .map_or(0, |lock| lock.waiters)
     }
 
+    /// What this store may take to answer on a busy machine, before it counts as
+    /// gone.
+    fn request_timeout(&self) -> Duration {
+        Duration::from_millis(500)
+    }
+
     /// Ends every lease on `key` behind the holder's back, as an operator
     /// could.
     async fn take_away(&self, key: &str);

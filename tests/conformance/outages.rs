@@ -10,11 +10,11 @@ use tokio::time::sleep;
 use super::{Store, connect, free, is_had, nothing_left, process, queued};
 use crate::support::wait::{HANG, eventually, within};
 
-/// What the store may take to answer before it counts as gone.
-const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
+/// Shorter than what the store may take to answer.
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 fn impatient<S: Store>(store: &S) -> Config {
-    super::config(store).request_timeout(REQUEST_TIMEOUT)
+    super::config(store).request_timeout(store.request_timeout())
 }
 
 fn is_unavailable(error: &LockError) -> bool {
@@ -56,7 +56,7 @@ pub(crate) async fn a_timeout_bounds_an_outage<S: Store>(store: &mut S) {
     // The request timeout alone would let it wait for longer than any test.
     let patient = connect(super::config(store).request_timeout(10 * HANG)).await;
     store.set_outage(true).await;
-    let error = within(HANG, patient.lock("key").acquire_within(REQUEST_TIMEOUT))
+    let error = within(HANG, patient.lock("key").acquire_within(TIMEOUT))
         .await
         .expect_err("an outage");
     // Which of the two comes first depends on how the outage shows.
@@ -177,7 +177,7 @@ pub(crate) async fn a_waiter_does_not_hang_in_an_outage<S: Store>(store: &mut S)
     });
     queued(store, &holder, "key", 1).await;
     store.set_outage(true).await;
-    sleep(2 * REQUEST_TIMEOUT).await;
+    sleep(2 * store.request_timeout()).await;
     store.set_outage(false).await;
     healed(&holder).await;
     let _ = guard.release().await;
