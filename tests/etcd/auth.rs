@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock::{Config, LockError, LockManager};
 use tokio::time::sleep;
 
-use crate::harness::{config, connect, healed, queued, served, waiting};
+use crate::harness::{healed, queued, served, waiting};
 use crate::support::alone::alone;
 use crate::support::documented::all_that_locks_need;
 use crate::support::etcd::{EtcdServer, Setup};
@@ -39,6 +39,19 @@ async fn with_users(setup: Setup) -> EtcdServer {
 
 fn url(server: &EtcdServer, login: &str) -> String {
     format!("etcd://{login}127.0.0.1:{}", server.port())
+}
+
+/// A login is a second of work for a server on a busy machine.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+
+fn config(url: &str) -> Config {
+    crate::harness::config(url).request_timeout(REQUEST_TIMEOUT)
+}
+
+async fn connect(url: &str) -> LockManager {
+    within(HANG, LockManager::connect(config(url)))
+        .await
+        .expect("a connection")
 }
 
 const LOGIN: &str = "dlock:password@";
@@ -144,7 +157,7 @@ fn a_password_is_shown_nowhere() {
 /// server. The stream of the watches has the one it was opened with.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_that_end_are_asked_for_anew() {
-    let mut server = with_users(Setup::default().with("--auth-token-ttl=1")).await;
+    let mut server = with_users(Setup::default().with("--auth-token-ttl=2")).await;
     let url = url(&server, LOGIN);
     let (holder, judge) = (connect(&url).await, connect(&url).await);
     let service = connect(&format!("{url}?recipe=lock-service")).await;
@@ -161,7 +174,7 @@ async fn tokens_that_end_are_asked_for_anew() {
             if restart {
                 server.restart().await;
             } else {
-                sleep(Duration::from_millis(2_500)).await;
+                sleep(Duration::from_millis(4_500)).await;
             }
             healed(&judge).await;
             within(HANG, guard.release()).await.expect("the release");

@@ -21,6 +21,10 @@ impl Store for LockService {
         Config::from_url(&url).expect("a valid URL")
     }
 
+    fn short_ttl(&self) -> std::time::Duration {
+        crate::SHORT_TTL
+    }
+
     async fn take_away(&self, key: &str) {
         self.0.take_away(key).await;
     }

@@ -24,6 +24,7 @@ mod tls;
 mod traps;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock::Config;
 
@@ -31,6 +32,9 @@ use conformance::{Store, conformance};
 use contenders::{Shared, contenders};
 use support::etcd::EtcdServer;
 use support::proxy::Proxy;
+
+/// Its leases are renewed in time on a machine that does much else.
+const SHORT_TTL: Duration = Duration::from_millis(1_500);
 
 /// A server that others use too, under a prefix of the test's own, reached
 /// through a proxy that can fail.
@@ -73,6 +77,10 @@ impl Store for EtcdStore {
 
     fn config(&self) -> Config {
         Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    fn short_ttl(&self) -> Duration {
+        SHORT_TTL
     }
 
     async fn take_away(&self, key: &str) {

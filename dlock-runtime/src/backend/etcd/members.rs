@@ -165,7 +165,6 @@ impl Members {
     {
         let mut pause = FIRST_PAUSE;
         let mut repeated = false;
-        let mut logged_in = false;
         loop {
             let limit = deadline.min(Instant::now() + self.settings.patience());
             let mut sent = None;
@@ -188,11 +187,18 @@ impl Members {
                 Ok(Err(error)) => {
                     let verdict = verdict(&error);
                     match (verdict, &sent) {
-                        (Verdict::LogIn, Some(asked)) if !logged_in => {
-                            logged_in = true;
-                            // Should it fail, so will the next attempt.
-                            let _ = timeout_at(limit, asked.client.refresh_token()).await;
-                            continue;
+                        // If nobody answers that, the next attempt says so.
+                        (Verdict::LogIn, Some(asked)) => {
+                            let again = timeout_at(limit, asked.client.refresh_token()).await;
+                            if let Ok(Err(error)) = again
+                                && errors::verdict(&error) == Verdict::Refused
+                            {
+                                return Err(Failure {
+                                    error: errors::described(&self.place, &error),
+                                    verdict: Verdict::Refused,
+                                    unanswered: repeated,
+                                });
+                            }
                         }
                         (Verdict::AskElsewhere, Some(asked)) => {
                             repeated = true;
@@ -219,7 +225,8 @@ impl Members {
                 verdict,
                 unanswered: repeated,
             };
-            if verdict != Verdict::AskElsewhere || Instant::now() + pause >= deadline {
+            let again = matches!(verdict, Verdict::AskElsewhere | Verdict::LogIn);
+            if !again || Instant::now() + pause >= deadline {
                 return Err(failure);
             }
             // Those who failed together must not return together.
