@@ -1,6 +1,8 @@
 //! The contestants of the benchmarks, each with the same one method: a critical
 //! section on a key.
 
+#[cfg(feature = "postgres")]
+mod advisory;
 mod bare;
 #[cfg(feature = "memcached")]
 mod bare_memcached;
@@ -14,6 +16,8 @@ mod zookeeper_lock;
 use std::future::Future;
 use std::time::Duration;
 
+#[cfg(feature = "postgres")]
+pub use self::advisory::Advisory;
 pub use self::bare::Bare;
 #[cfg(feature = "memcached")]
 pub use self::bare_memcached::BareMemcached;

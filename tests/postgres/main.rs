@@ -12,6 +12,7 @@ mod example;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod fencing;
 mod messages;
 mod pooler;
 mod refusals;

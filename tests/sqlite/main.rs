@@ -11,6 +11,7 @@ mod contenders;
 mod support;
 
 mod refusals;
+mod tables;
 
 use std::path::PathBuf;
 use std::sync::Mutex;

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use dlock::backend::sqlite::Sqlite;
 use dlock::backend::sqlx::SqlitePool;
+use dlock::backend::sqlx::sqlite::SqliteConnectOptions;
 use dlock::{Config, LockError, LockManager};
 
 use crate::SqliteStore;
 use crate::conformance::Store as _;
 use crate::support::dir::TempDir;
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, eventually, within};
 
 async fn refused(url: &str) -> LockError {
     match Config::from_url(url) {
@@ -100,4 +101,52 @@ async fn a_pool_is_as_good_as_a_url() {
         .expect("a pool");
     let error = Sqlite::from_pool(&pool).expect_err("nobody could share it");
     assert!(error.to_string().contains("`memory:`"), "{error}");
+}
+
+/// A manager over a file with this setting.
+async fn with_pragma(
+    store: &SqliteStore,
+    name: &'static str,
+    value: &'static str,
+) -> Result<LockManager, LockError> {
+    let options = SqliteConnectOptions::new().filename(store.path());
+    let options = options.create_if_missing(true).pragma(name, value);
+    let pool = SqlitePool::connect_lazy_with(options);
+    let sqlite = Sqlite::from_pool(&pool).expect("a file");
+    let sqlite = sqlite.request_timeout(Duration::from_secs(2));
+    LockManager::connect(Config::with_backend(sqlite)).await
+}
+
+/// A file that may not grow is what a full disk is to SQLite.
+#[tokio::test]
+async fn a_full_disk_is_unavailable() {
+    let store = SqliteStore::start().await;
+    let manager = with_pragma(&store, "max_page_count", "20").await;
+    let manager = manager.expect("room for the tables");
+    let mut held = Vec::new();
+    let error = loop {
+        let key = format!("{}{}", "long".repeat(100), held.len());
+        match manager.lock(key).acquire().await {
+            Ok(guard) => held.push(guard),
+            Err(error) => break error,
+        }
+        assert!(held.len() < 1_000, "it is never full");
+    };
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert!(error.to_string().contains("make room"), "{error}");
+    // What is held is given back, and then there is room again.
+    for guard in held {
+        guard.release().await.expect("the release");
+    }
+    let healed = async || manager.lock("key").run(async {}).await.ok();
+    eventually("there is room again", healed).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_read_only_is_unavailable() {
+    let store = SqliteStore::start().await;
+    let error = with_pragma(&store, "query_only", "ON").await.map(drop);
+    let error = error.expect_err("nothing can be written");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert!(error.to_string().contains("writable"), "{error}");
 }

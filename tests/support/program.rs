@@ -20,9 +20,14 @@ pub(crate) struct Program {
 
 impl Program {
     /// Starts it with nothing to read.
-    pub(crate) fn start(mut command: Command) -> Self {
+    pub(crate) fn start(command: Command) -> Self {
+        Self::start_with(command, Stdio::null())
+    }
+
+    /// Starts it with this to read.
+    pub(crate) fn start_with(mut command: Command, input: Stdio) -> Self {
         command
-            .stdin(Stdio::null())
+            .stdin(input)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut process = Process::spawn(command).expect("a program");

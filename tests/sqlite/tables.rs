@@ -1,0 +1,57 @@
+//! What becomes of the rows.
+
+use std::time::Duration;
+
+use dlock::LockManager;
+
+use crate::SqliteStore;
+use crate::conformance::Store as _;
+use crate::support::wait::{HANG, until, within};
+
+/// A row that is removed takes its counter along, and a new one does not begin
+/// again.
+#[tokio::test]
+async fn tokens_rise_over_rows_that_were_removed() {
+    let store = SqliteStore::start().await;
+    let manager = LockManager::connect(store.config()).await;
+    let manager = manager.expect("a connection");
+    let mut last = None;
+    for _ in 0..3 {
+        for _ in 0..5 {
+            let guard = manager.lock("key").acquire().await.expect("the lock");
+            assert!(last.is_none_or(|last| guard.token() > last));
+            last = Some(guard.token());
+            guard.release().await.expect("the release");
+        }
+        let records = async || store.records().await.expect("a count");
+        until("its row is removed", records, |&records| records == 0).await;
+    }
+}
+
+/// Who first waits and dies takes nobody's lock along: what it left is removed
+/// by others, also if none of them asks for that lock.
+#[tokio::test]
+async fn what_the_dead_have_left_is_removed() {
+    let store = SqliteStore::start().await;
+    let manager = LockManager::connect(store.config()).await;
+    let manager = manager.expect("a connection");
+    let ttl = Duration::from_millis(500);
+    let lock = manager.lock("key").ttl(ttl);
+    within(HANG, lock.run(async {})).await.expect("the lock");
+    let dead = "INSERT INTO dlock_process VALUES ('dead', unixepoch('subsec') * 1000 + 500);
+        INSERT INTO dlock_queue VALUES ('left', 1, 'dead.1', 'w', 'dead');
+        INSERT INTO dlock_reader VALUES ('left', 'dead.2', 1);
+        INSERT INTO dlock_lock VALUES ('left', 640, 'w', 'dead.3', 1, 1)";
+    dlock::backend::sqlx::raw_sql(dead)
+        .execute(&mut store.connection().await)
+        .await
+        .expect("the tables");
+    let records = async || store.records().await.expect("a count");
+    // Somebody uses the tables.
+    within(HANG, manager.lock("key").run(async {}))
+        .await
+        .expect("the lock");
+    until("nothing is left", records, |&records| records == 0).await;
+    let guard = manager.lock("left").acquire().await.expect("the lock");
+    assert!(u64::from(guard.token()) > 640, "{:?}", guard.token());
+}
