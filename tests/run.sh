@@ -11,7 +11,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Most tests wait for a ttl to pass, so more of them than there are processors
-# run side by side: so many in each of three lanes.
+# run side by side: so many in each of the three lanes of `all_tests`.
 export RUST_TEST_THREADS="${RUST_TEST_THREADS:-4}"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-always}"
 
@@ -105,7 +105,14 @@ all_tests() {
     *) rest+=(--test "$program") ;;
     esac
   done < <(test_programs)
+  [ ${#redis[@]} -gt 0 ] && [ ${#stores[@]} -gt 0 ] || {
+    echo "cargo metadata does not name the test programs as it used to" >&2
+    return 1
+  }
   local lane lanes=() status=0
+  # Each lane is a process group, which ends with this script.
+  set -m
+  trap 'kill -- "${lanes[@]/#/-}" 2>/dev/null; exit 130' INT TERM
   "${test[@]}" "${redis[@]}" >"$scratch/redis" 2>&1 &
   lanes+=($!)
   "${test[@]}" "${stores[@]}" >"$scratch/stores" 2>&1 &
