@@ -210,8 +210,8 @@ impl Hold {
     fn leave(&self, clean: bool) -> Option<Ending> {
         let lost = self.loss().is_some();
         let mut state = self.state();
-        state.clean &= clean;
         state.lost |= lost;
+        state.clean &= clean && !state.lost;
         state.stakes -= 1;
         if state.stakes > 0 {
             return None;

@@ -225,11 +225,13 @@ impl Return {
         lease.stop_renewal().await;
         let result = {
             let leases = &self.counted.leases;
+            // The background has a connection of its own.
+            let in_order = leases.in_order() && !self.background;
             let mut release = leases.backend().release(&lease.request);
             poll_fn(|context| {
                 let answer = release.as_mut().poll(context);
                 // It is on its way, and what follows may be sent behind it.
-                if leases.in_order() || answer.is_ready() {
+                if in_order || answer.is_ready() {
                     lease.let_follow();
                 }
                 answer

@@ -37,20 +37,22 @@ impl Asking {
 
     /// The lock was had.
     pub(crate) fn granted(mut self, token: FencingToken) -> Holding {
-        let now = self.begun.map(|begun| {
+        let Section { span, labels } = &self.section;
+        let times = self.begun.map(|begun| {
             let now = self.clock.now();
-            let Section { span, labels } = &self.section;
-            let waited = now.saturating_duration_since(begun);
+            (now, now.saturating_duration_since(begun))
+        });
+        if let Some((_, waited)) = times {
             if !span.is_disabled() {
                 span.record("waited", tracing::field::debug(waited));
                 span.record("token", tracing::field::display(token));
             }
-            tracing::debug!(target: "dlock::grant", parent: span, ?waited, %token, "granted");
             metrics::waited(*labels, waited);
-            now
-        });
+        }
+        let waited = times.map(|(_, waited)| tracing::field::debug(waited));
+        tracing::debug!(target: "dlock::grant", parent: span, waited, %token, "granted");
         self.answered("granted");
-        Holding::begin(self.section.clone(), now, self.clock)
+        Holding::begin(self.section.clone(), times.map(|(now, _)| now), self.clock)
     }
 
     /// The lock was not had.

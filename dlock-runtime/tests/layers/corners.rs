@@ -537,6 +537,36 @@ async fn losing_one_key_leaves_the_other_enterable() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_lost_one_of_several_keys_hands_none_over() {
+    let memory = Memory::new();
+    let here = connect(&memory).await;
+    let first = here.lock("d").acquire().await.unwrap();
+    let both = tokio::spawn({
+        let (here, memory) = (here.clone(), memory.clone());
+        let body = async move {
+            memory.faults().take_away("c");
+            let held = current().unwrap();
+            held.lost().await;
+            held.tokens()[1]
+        };
+        let lock = here.lock(["c", "d"]).on_lost(OnLost::Continue);
+        async move { lock.run(body).await }
+    });
+    settle().await;
+    let behind = tokio::spawn({
+        let lock = here.lock("d");
+        async move { lock.run(async { current().unwrap().token() }).await }
+    });
+    settle().await;
+    first.release().await.unwrap();
+    let (both, behind) = (both.await.unwrap().unwrap(), behind.await.unwrap().unwrap());
+    assert!(
+        u64::from(behind) >= u64::from(both) + dlock_runtime::TOKENS_PER_GRANT,
+        "handed over: {both}, then {behind}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_shutdown_does_not_wait_for_leases_that_have_run_out() {
     let memory = Memory::new();
     let here = connect(&memory).await;

@@ -253,6 +253,10 @@ impl Connection {
     /// detour by way of the outbox would then cost a wake-up of the connection's
     /// task by itself, which on a runtime of many threads wakes another one.
     fn alone(&self) -> Option<Alone<'_>> {
+        // Nobody goes before those who were told to wait.
+        if !self.0.outbox.is_empty() {
+            return None;
+        }
         let timer = self.timer().take()?;
         Some(Alone {
             connection: self,

@@ -39,6 +39,12 @@ struct Waiting {
     others: Vec<Letter<Value>>,
 }
 
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.takes.is_empty() && self.others.is_empty()
+    }
+}
+
 struct Letter<A> {
     command: Cmd,
     answer: oneshot::Sender<Result<A, Lost>>,
@@ -100,6 +106,11 @@ impl Outbox {
         pending
     }
 
+    /// Whether everything in it has been sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.state().waiting.is_empty()
+    }
+
     /// Takes no more commands, drops those that were not sent, and tells the
     /// task that empties it.
     pub(super) fn close(&self) {
@@ -119,7 +130,7 @@ impl Outbox {
         if state.closed {
             return Collected::Closed;
         }
-        if state.waiting.takes.is_empty() && state.waiting.others.is_empty() {
+        if state.waiting.is_empty() {
             match &mut state.idle {
                 Some(idle) => idle.clone_from(context.waker()),
                 idle => *idle = Some(context.waker().clone()),
