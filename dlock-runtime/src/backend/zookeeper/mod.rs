@@ -1,15 +1,15 @@
 //! The `zookeeper://` store: a ZooKeeper ensemble.
 //!
 //! - Each request makes an ephemeral sequential node in the lock's folder, by the
-//!   names that Apache Curator gives them ([`names`]). The first in the queue
-//!   holds the lock, and each of the others watches the one before it ([`queue`],
-//!   [`acquire`]).
-//! - All of a process goes over one session ([`session`]). A lease is counted
+//!   names that Apache Curator gives them (`names`). The first in the queue
+//!   holds the lock, and each of the others watches the one before it (`queue`,
+//!   `acquire`).
+//! - All of a process goes over one session (`session`). A lease is counted
 //!   from the last write that a majority has confirmed, and ends with its ttl
 //!   although its node stays for as long as the session does: the node is then
-//!   deleted from here ([`nodes`], [`give_back`]).
+//!   deleted from here (`nodes`, `give_back`).
 //! - A session that ends takes all of its locks along: their holders are told,
-//!   and another is opened ([`core`]).
+//!   and another is opened (`core`).
 //! - Fencing tokens are the numbers of the transactions that made the nodes.
 //!
 //! `docs/design/zookeeper.md` says why.

@@ -36,7 +36,7 @@ use crate::backend::{BackendError, BackendErrorKind};
 /// ```
 ///
 /// Its tables have to be there, or are made with
-/// [`create_tables`](Self::create_tables).
+/// `create_tables`.
 pub type MySql = Sql<MySqlDatabase>;
 
 /// A database of MySQL or MariaDB.

@@ -38,7 +38,7 @@ use crate::backend::{BackendError, BackendErrorKind};
 /// ```
 ///
 /// Its tables have to be there, or are made with
-/// [`create_tables`](Self::create_tables).
+/// `create_tables`.
 pub type Postgres = Sql<PostgresDatabase>;
 
 /// A PostgreSQL database.
