@@ -211,7 +211,7 @@ impl fmt::Display for Report {
         if self.failed > 0 {
             writeln!(
                 f,
-                "  failed          {:>8}   no lock, or no shop",
+                "  failed          {:>8}   the lock or the shop gave an error",
                 self.failed
             )?;
         }
@@ -237,6 +237,7 @@ impl fmt::Display for Report {
         match (self.oversold(), self.locked) {
             (0, _) => match self.failed + self.lost() {
                 0 => writeln!(f, "Nothing was sold twice."),
+                1 => writeln!(f, "Nothing was sold twice; one order was not served."),
                 unserved => {
                     writeln!(
                         f,
