@@ -142,6 +142,32 @@ async fn a_lease_and_its_waiters_go_along() {
     assert!(next.expect("the lock").token() > token);
 }
 
+/// A master that says nothing more while its connections stay open, as when its
+/// machine loses power: its leases go on with its replica, although nobody asks
+/// for anything but their renewal.
+#[tokio::test]
+async fn a_lease_outlives_a_silent_master() {
+    let store = Watchful::start("").await;
+    let holder = store.connect().await;
+    let key = key_on(&store.cluster, 1).await;
+    let [master, replica] = [1, MASTERS + 1].map(|number| &store.cluster.servers[number]);
+    // Over before the nodes would be asked without cause.
+    let lock = holder.lock(key.as_str()).ttl(Duration::from_secs(12));
+    let guard = lock.acquire().await.expect("the lock");
+    replicated(master, &key).await;
+    master.pause();
+    store.cluster.replica_is_master(1).await;
+    let name = lock_name(&key);
+    let left = async || replica.command::<i64>(&["PTTL", &name]).await;
+    let before = left().await;
+    tokio::select! {
+        _ = until("it is renewed there", left, |&left| left > before) => {}
+        _ = guard.lost() => panic!("the lease was lost"),
+    }
+    assert!(guard.is_held());
+    within(HANG, guard.release()).await.expect("the release");
+}
+
 /// Waits until the replica of a master has what was written for this lock.
 async fn replicated(master: &RedisServer, key: &str) {
     let mut connection = master.connection().await;

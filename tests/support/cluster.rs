@@ -181,6 +181,12 @@ impl Cluster {
 
     /// Waits until the replica of this master is one itself.
     pub(crate) async fn taken_over(&self, number: usize) {
+        self.replica_is_master(number).await;
+        self.is_whole().await;
+    }
+
+    /// The same, while the old master is there and may not answer.
+    pub(crate) async fn replica_is_master(&self, number: usize) {
         let replica = &self.servers[MASTERS + number];
         let role = async || {
             let role: Option<Vec<redis::Value>> = replica.try_command(&["ROLE"]).await;
@@ -188,7 +194,6 @@ impl Cluster {
         };
         let master = Some(redis::Value::BulkString(b"master".into()));
         until("it has taken over", role, |role| *role == master).await;
-        self.is_whole().await;
     }
 
     /// Moves a slot with all its keys from one master to another, step by step,

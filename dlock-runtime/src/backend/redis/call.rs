@@ -152,10 +152,21 @@ impl<'a> Call<'a> {
         answer: Result<T, Lost>,
     ) -> Option<T> {
         match answer {
-            Ok(answer) => Some(answer),
+            Ok(answer) => {
+                if let Path::Way(..) = &self.path {
+                    connection.speaks();
+                }
+                Some(answer)
+            }
             Err(lost) => {
-                if !matches!(lost, Lost::TooLate) {
-                    self.discard(connection);
+                match (&lost, &self.path) {
+                    // A renewal has less time than an answer may take, so that a
+                    // dead node would never be found silent by renewals alone.
+                    (Lost::TooLate, Path::Way(way, _)) if !connection.is_silent() => {
+                        way.is_in_doubt();
+                    }
+                    (Lost::TooLate, Path::Lane(_)) => {}
+                    _ => self.discard(connection),
                 }
                 self.failure = Some(match lost {
                     Lost::Broken(error) => self.place().unreachable(error),

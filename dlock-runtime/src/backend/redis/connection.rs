@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, ServerError, Value};
@@ -33,6 +33,10 @@ struct Inner {
     /// How long an answer may take.
     patience: Duration,
     clock: Clock,
+    opened: Instant,
+    /// Since when nobody has had an answer in time: the milliseconds from
+    /// `opened`, or 0.
+    silent_since: AtomicU64,
     /// The channels that it listens to belong to slots.
     shards: Option<Arc<Shards>>,
 }
@@ -111,6 +115,8 @@ impl Connection {
             token_floor,
             patience,
             clock,
+            opened: Instant::now(),
+            silent_since: AtomicU64::new(0),
             shards,
         }))
     }
@@ -317,6 +323,28 @@ impl Connection {
         self.0.token_floor
     }
 
+    /// An answer has come.
+    pub(super) fn speaks(&self) {
+        // To write it each time would cost the tasks of other cores.
+        if self.0.silent_since.load(Ordering::Relaxed) != 0 {
+            self.0.silent_since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// No answer came in time for a caller. Whether none has come to anybody for
+    /// as long as one may take: callers in a hurry find a dead connection out
+    /// together, if none of them waits for so long.
+    pub(super) fn is_silent(&self) -> bool {
+        let now = u64::try_from(self.0.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = now.max(1);
+        let first =
+            self.0
+                .silent_since
+                .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        first
+            .is_err_and(|since| Duration::from_millis(now.saturating_sub(since)) >= self.0.patience)
+    }
+
     /// Closes the connection, as it seems to be dead.
     pub(super) fn discard(&self) {
         self.0.outbox.close();
@@ -460,6 +488,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[tokio::test]
+    async fn callers_in_a_hurry_find_out_together() {
+        let (connection, _driver, _server) = silent(SOON).await;
+        assert!(!connection.is_silent(), "it may be slow");
+        tokio::time::sleep(2 * SOON).await;
+        assert!(connection.is_silent());
+        connection.speaks();
+        assert!(!connection.is_silent(), "it was heard meanwhile");
     }
 
     #[tokio::test]
