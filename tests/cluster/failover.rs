@@ -276,6 +276,36 @@ async fn most_masters_are_enough() {
     healed(&manager, "key").await;
 }
 
+/// One master is replaced, and then another, as when all of them are restarted in
+/// turn. The first vote is followed to where it is before the second is gone.
+#[tokio::test]
+async fn masters_are_lost_one_after_the_other() {
+    let mut store = Watchful::start("?quorum=masters").await;
+    // Not the one that is looked at now and then.
+    let looked_at = store.cluster.slot("dlock:voters").await * MASTERS / 16384;
+    let others: Vec<_> = (0..MASTERS).filter(|&number| number != looked_at).collect();
+    // Else the other nodes would say that there is something to be asked.
+    for server in &store.cluster.servers {
+        let words = ["CONFIG", "SET", "cluster-require-full-coverage", "no"];
+        server.command::<()>(&words).await;
+    }
+    let manager = store.connect().await;
+    healed(&manager, "key").await;
+    // Over before the nodes would be asked without cause.
+    let lock = manager.lock("held").ttl(Duration::from_secs(6));
+    let guard = lock.acquire().await.expect("the lock");
+    store.cluster.fail_over(others[0]).await;
+    store.cluster.servers[others[1]].kill();
+    tokio::select! {
+        () = healed(&manager, "key") => {}
+        _ = guard.lost() => panic!("the lease was lost"),
+    }
+    store.cluster.taken_over(others[1]).await;
+    healed(&manager, "key").await;
+    assert!(guard.is_held());
+    within(HANG, guard.release()).await.expect("the release");
+}
+
 /// Some of the last tokens did not reach the replica, whose clock is behind:
 /// whoever has seen them is given greater ones.
 #[tokio::test]

@@ -251,8 +251,10 @@ impl Keeper {
                 Ok(opened) => {
                     backoff = new_backoff();
                     self.drive(opened).await;
+                    connector.is_in_doubt();
                 }
                 Err(error) => {
+                    connector.is_in_doubt();
                     self.lane.state.send_replace(State::Failed(error));
                     tokio::time::sleep(backoff.pause()).await;
                 }

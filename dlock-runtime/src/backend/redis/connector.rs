@@ -171,6 +171,14 @@ impl Connector {
         Ok(Opened { connection, driver })
     }
 
+    /// The server has gone, or does not answer. If it is meant for a slot, that
+    /// may be elsewhere by now.
+    pub(super) fn is_in_doubt(&self) {
+        if let Server::OfSlot(topology, _) = &self.settings.server {
+            topology.refresh_soon();
+        }
+    }
+
     /// The server at this address has refused a command. If it is because the
     /// slot that is meant is not its own any more, the next connection goes
     /// elsewhere.

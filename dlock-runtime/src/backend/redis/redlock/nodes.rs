@@ -187,7 +187,8 @@ impl Attendant {
     }
 
     async fn look(&self, connection: Option<Connection>) {
-        let place = &self.shared.connector.place;
+        let connector = &self.shared.connector;
+        let place = &connector.place;
         let was_silent = !*self.answers.borrow();
         if was_silent || !self.answers_within(SOON).await {
             self.answers.send_replace(false);
@@ -196,8 +197,10 @@ impl Attendant {
             }
             let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
             // Long enough for a connection to be found dead, and replaced.
-            let patience = self.shared.connector.settings.request_timeout;
+            let patience = connector.settings.request_timeout;
+            connector.is_in_doubt();
             while !self.answers_within(patience).await {
+                connector.is_in_doubt();
                 tokio::time::sleep(backoff.pause()).await;
             }
             self.answers.send_replace(true);
@@ -205,7 +208,7 @@ impl Attendant {
         }
         // The node is well. If the connection is not, it is of no use.
         if let Some(connection) = connection
-            && !pings(&connection, self.shared.connector.settings.patience()).await
+            && !pings(&connection, connector.settings.patience()).await
         {
             connection.discard();
         }
