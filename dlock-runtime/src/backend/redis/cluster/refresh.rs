@@ -13,7 +13,7 @@ use redis::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::super::clock::Deadline;
+use super::super::clock::{Clock, Deadline};
 use super::super::commands;
 use super::super::connection::closed;
 use super::super::errors::Place;
@@ -32,6 +32,13 @@ const BETWEEN: Duration = Duration::from_millis(100);
 
 /// So many nodes are asked at a time.
 const ASKED: usize = 3;
+
+/// How long one of them may take to answer. During a failover the silent one is
+/// often among those that are asked, and the map must not wait for it.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// How long the slowest is waited for once most of them have answered.
+const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 
 /// Keeps the map up to date until the backend stops.
 pub(in super::super) async fn keep_up_to_date(
@@ -61,19 +68,25 @@ impl Topology {
         fastrand::shuffle(&mut addresses);
         let mut failed = Vec::new();
         for some in addresses.chunks(ASKED) {
+            self.is_asked_for();
             let mut asking = JoinSet::new();
             for address in some {
                 if let Some(settings) = self.settings(address) {
-                    asking.spawn(ask(settings, self.clock.clone()));
+                    let patience = settings.patience().min(LONGEST);
+                    asking.spawn(ask(settings, self.clock.clone(), patience));
                 }
             }
             let mut views = Vec::new();
-            while let Some(answer) = asking.join_next().await {
+            let mut deadline = Deadline::never();
+            while let Ok(Some(answer)) = self.clock.bound(deadline, asking.join_next()).await {
                 // An error means that this runtime is shutting down.
                 match answer {
                     Ok(Ok(view)) => views.push(view),
                     Ok(Err(error)) => failed.push(error),
                     Err(_) => {}
+                }
+                if views.len() > ASKED / 2 {
+                    deadline = deadline.within(FOR_THE_OTHERS);
                 }
             }
             if !views.is_empty() {
@@ -91,8 +104,8 @@ impl Topology {
         for seed in &self.seeds {
             let (seed, clock) = (seed.clone(), self.clock.clone());
             asking.spawn(async move {
-                let place = seed.place();
-                Ok((place, ask(seed, clock).await?))
+                let (place, patience) = (seed.place(), seed.patience());
+                Ok((place, ask(seed, clock, patience).await?))
             });
         }
         let (mut views, mut failed) = (Vec::<(Place, View)>::new(), Vec::new());
@@ -150,7 +163,7 @@ fn nobody_answers(place: &Place, failed: &[BackendError]) -> BackendError {
 }
 
 /// Asks one node, over a connection for this question only.
-async fn ask(settings: Settings, clock: super::super::clock::Clock) -> Result<View, BackendError> {
+async fn ask(settings: Settings, clock: Clock, patience: Duration) -> Result<View, BackendError> {
     let place = settings.place();
     let Some(address) = address_of(&settings) else {
         return Err(place.nonsense());
@@ -172,7 +185,7 @@ async fn ask(settings: Settings, clock: super::super::clock::Clock) -> Result<Vi
             answer => View::read(answer, &address).ok_or_else(|| place.nonsense()),
         }
     };
-    let deadline = Deadline::after(settings.patience());
+    let deadline = Deadline::after(patience);
     match clock.bound(deadline, conversation).await {
         Ok(view) => view,
         Err(_) => Err(place.silent(start.elapsed())),

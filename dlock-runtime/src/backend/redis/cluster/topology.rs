@@ -47,6 +47,9 @@ struct Map {
     owners: Vec<Option<Arc<Node>>>,
     nodes: HashMap<Address, Arc<Node>>,
     replicas: Vec<Address>,
+    /// The slots of which a node has said who has them since the nodes were last
+    /// asked for the map.
+    moved: HashSet<u16>,
     /// Since when a node has had no slot.
     idle: HashMap<Address, Instant>,
 }
@@ -91,6 +94,7 @@ impl Topology {
                 owners: vec![None; SLOTS.into()],
                 nodes: HashMap::new(),
                 replicas: Vec::new(),
+                moved: HashSet::new(),
                 idle: HashMap::new(),
             }),
             changes: watch::Sender::new(()),
@@ -223,7 +227,10 @@ impl Topology {
         if let Some(address) = named_in(error, from)
             && let Some(node) = self.node(&address)
         {
-            self.map_mut().owners[usize::from(slot)] = Some(node);
+            let mut map = self.map_mut();
+            map.owners[usize::from(slot)] = Some(node);
+            map.moved.insert(slot);
+            drop(map);
             self.changes.send_replace(());
         }
         self.refresh_soon();
@@ -239,7 +246,13 @@ impl Topology {
         self.demand.notify_one();
     }
 
-    /// Puts what the nodes say into the map.
+    /// The nodes are about to be asked for the map.
+    pub(super) fn is_asked_for(&self) {
+        self.map_mut().moved.clear();
+    }
+
+    /// Puts what the nodes say into the map, but for the slots of which more was
+    /// heard since they were asked: what they say of these may be older.
     pub(super) fn update(&self, view: View) {
         let mut owners = vec![None; SLOTS.into()];
         let mut map = self.map_mut();
@@ -252,6 +265,10 @@ impl Topology {
             if let Some(slots) = owners.get_mut(slots) {
                 slots.fill(Some(node));
             }
+        }
+        for slot in std::mem::take(&mut map.moved) {
+            let slot = usize::from(slot);
+            owners[slot].clone_from(&map.owners[slot]);
         }
         let same = |one: &Option<Arc<Node>>, other: &Option<Arc<Node>>| match (one, other) {
             (Some(one), Some(other)) => one.address == other.address,
@@ -357,7 +374,40 @@ fn named_in(error: &ServerError, from: &Address) -> Option<Address> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::names::Process;
+    use super::super::super::waiters::Waiters;
     use super::*;
+
+    #[tokio::test]
+    async fn an_old_map_does_not_undo_what_was_heard_since() {
+        let clock = Clock::of_this_runtime().expect("a runtime");
+        let seed = Settings {
+            space: Keyspace::Slots,
+            ..Settings::from_url("redis://127.0.0.1:1").expect("a valid URL")
+        };
+        let ears = Ears::new(Process::unique(), Waiters::new());
+        let topology = Topology::new(vec![seed], clock, ears);
+        let address = |port| Address {
+            host: "h".to_owned(),
+            port,
+        };
+        let view = |port| View {
+            ranges: vec![(0, SLOTS - 1, address(port))],
+            replicas: Vec::new(),
+        };
+        let has = |slot| topology.address(slot).map(|address| address.port);
+        topology.update(view(1));
+        topology.is_asked_for();
+        let error = redis::make_extension_error("MOVED".into(), Some("7 h:2".into()));
+        let error = ServerError::try_from(error).expect("a server error");
+        topology.moved(7, &error, &address(1));
+        topology.update(view(1));
+        assert_eq!([7, 8].map(has), [Some(2), Some(1)]);
+        // Those who are asked after that know better.
+        topology.is_asked_for();
+        topology.update(view(3));
+        assert_eq!([7, 8].map(has), [Some(3), Some(3)]);
+    }
 
     #[test]
     fn a_redirection_names_a_node() {
