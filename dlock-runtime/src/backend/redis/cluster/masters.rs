@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::super::call::Call;
 use super::super::commands;
@@ -101,8 +102,12 @@ impl Masters {
     }
 
     /// Those who may grant a lock.
+    ///
+    /// # Errors
+    ///
+    /// Others have been chosen since.
     pub(super) fn voters(&self) -> Result<&Common, BackendError> {
-        if self.chosen.replaced.load(Ordering::Acquire) {
+        if self.are_replaced() {
             return Err(BackendError::new(
                 BackendErrorKind::Config,
                 format!(
@@ -113,6 +118,12 @@ impl Masters {
             ));
         }
         Ok(&self.quorum.common)
+    }
+
+    /// Whether others vote now. They grant locks without asking these: what was
+    /// had from these is worth nothing any more.
+    pub(super) fn are_replaced(&self) -> bool {
+        self.chosen.replaced.load(Ordering::Acquire)
     }
 
     pub(super) async fn stop(&self) {
@@ -184,6 +195,7 @@ async fn look_after(core: Arc<Core>, topology: Arc<Topology>, chosen: Arc<Chosen
     let tags = tags.join(" ");
     let mut shared_before = false;
     let mut changes = topology.changes();
+    let mut next_look = Instant::now() + PERIOD;
     loop {
         changes.borrow_and_update();
         let slots = chosen.tags.iter().map(|tag| slot_of(tag.as_bytes()));
@@ -201,9 +213,11 @@ async fn look_after(core: Arc<Core>, topology: Arc<Topology>, chosen: Arc<Chosen
         }
         shared_before = shared;
         tokio::select! {
-            () = tokio::time::sleep(PERIOD) => {}
+            biased;
+            () = tokio::time::sleep_until(next_look) => {}
             Ok(()) = changes.changed() => continue,
         }
+        next_look = Instant::now() + PERIOD;
         // Without an answer nothing is known.
         if let Ok(found) = agree_on(&core, &topology, &tags).await
             && found != chosen.tags
@@ -212,7 +226,7 @@ async fn look_after(core: Arc<Core>, topology: Arc<Topology>, chosen: Arc<Chosen
             tracing::error!(
                 target: "dlock::store",
                 "{}: other masters vote now than when this process connected; it takes no more \
-                 locks, restart it",
+                 locks and has lost those that it held, restart it",
                 core.shared.connector.place
             );
         }

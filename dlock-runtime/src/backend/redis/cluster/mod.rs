@@ -259,6 +259,10 @@ impl Backend for Cluster {
     async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
         match self.running() {
             Ok(Running::Owner(core)) => core.renew(requests).await,
+            // The others may have granted them to somebody else.
+            Ok(Running::Masters(masters)) if masters.are_replaced() => {
+                requests.iter().map(|_| Ok(Renewed::Gone)).collect()
+            }
             Ok(Running::Masters(masters)) => masters.quorum.common.renew(requests).await,
             Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
         }
