@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::super::clock::{Backoff, Deadline};
-use super::super::connection::Lost;
+use super::super::connection::{Connection, Lost};
 use super::super::connector::Listener;
 use super::super::errors::{Remedy, remedy};
 use super::super::names::{Keyspace, Process};
@@ -308,16 +308,58 @@ impl Channels {
             }
         }
         self.keys = wanted;
-        for key in &new {
-            if let Some(channel) = ears.keys().get(key) {
-                channel.heard_at.send_replace(Some(node.address.clone()));
-            }
+        // A node goes deaf under the same lock, after its connection is taken out.
+        let channels = ears.keys();
+        let is_ours = |ready: Connection| Some(ready.id()) == self.connection;
+        if !lane.ready().is_some_and(is_ours) {
+            return false;
         }
+        self.are_heard(&channels, &node.address);
         true
+    }
+
+    /// All of them, and not only those that are new here: one that was given up
+    /// and is waited for again before its subscription has ended knows nothing
+    /// of that.
+    fn are_heard(&self, channels: &HashMap<Arc<str>, Channel>, node: &Address) {
+        for channel in self.keys.iter().filter_map(|key| channels.get(key)) {
+            channel.heard_at.send_if_modified(|at| {
+                let changes = at.as_ref() != Some(node);
+                if changes {
+                    *at = Some(node.clone());
+                }
+                changes
+            });
+        }
     }
 }
 
 fn is_moved(error: &redis::RedisError) -> Option<ServerError> {
     let error = ServerError::try_from(error.clone()).ok()?;
     (remedy(&error) == Remedy::Moved).then_some(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_waited_for_again_is_heard() {
+        let ears = Ears::new(Process::unique(), Waiters::new());
+        let node = Address {
+            host: "h".to_owned(),
+            port: 1,
+        };
+        let key: Arc<str> = "key".into();
+        let mut channels = Channels::default();
+        channels.keys.insert(Arc::clone(&key));
+        for _ in 0..2 {
+            let attending = ears.attend(&key);
+            assert!(!ears.listen_for(&key));
+            channels.are_heard(&ears.keys(), &node);
+            assert!(ears.listen_for(&key));
+            drop(attending);
+            ears.keys().remove(&key);
+        }
+    }
 }
