@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock::backend::zookeeper_client::{Acls, Client, CreateMode};
 use dlock::{Config, LockError, LockManager};
 
 use crate::support::proxy::Proxy;
@@ -101,6 +102,15 @@ impl Scene {
         let folder = format!("{}/{key}", self.root);
         let there = async || nodes(&client, &folder).await;
         until("the nodes", there, |nodes| nodes.len() == count).await;
+    }
+
+    /// Makes another node of the same request, by a session of its own.
+    pub(crate) async fn make_like(&self, client: &Client, key: &str, node: &str) -> String {
+        let start = node.trim_end_matches(|digit: char| digit.is_ascii_digit());
+        let path = format!("{}/{key}/{start}", self.root);
+        let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+        let (_, sequence) = client.create(&path, b"", &options).await.expect("a node");
+        format!("{start}{sequence}")
     }
 
     pub(crate) async fn delete(&self, key: &str, node: &str) {

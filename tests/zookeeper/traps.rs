@@ -79,6 +79,62 @@ async fn a_creation_that_arrives_after_it_was_given_up_leaves_nothing() {
     scene.has_nodes("key", 0).await;
 }
 
+/// The same request has a node of an earlier session, which the server has not
+/// ended yet. It ends with that session, so it is not taken for the one whose
+/// creation was not answered.
+#[tokio::test]
+async fn a_node_of_another_session_is_not_taken_for_our_own() {
+    let scene = Scene::set().await;
+    let proxy = scene.proxy();
+    let manager = connect(&scene.url_through(&proxy, LONG)).await;
+    had(&manager, "key").await;
+
+    proxy.swallow_replies(true);
+    let taking = tokio::spawn(manager.lock("key").acquire());
+    scene.has_nodes("key", 1).await;
+    let own = scene.nodes("key").await.remove(0);
+    let earlier = scene.server.client().await;
+    let older = scene.make_like(&earlier, "key", &own).await;
+    // Only the other one is left: the creation has to be repeated.
+    scene.delete("key", &own).await;
+    proxy.swallow_replies(false);
+    scene.has_nodes("key", 2).await;
+    assert!(!taking.is_finished(), "it waits for the other session");
+    scene.delete("key", &older).await;
+    let guard = within(HANG, taking)
+        .await
+        .expect("no panic")
+        .expect("the lock");
+    assert_eq!(scene.nodes("key").await.len(), 1);
+    guard.release().await.expect("the release");
+    assert_eq!(scene.nodes("key").await.len(), 0);
+}
+
+/// The same, but nobody wants it any more: its own node is deleted, and not one
+/// of the earlier session.
+#[tokio::test]
+async fn what_was_given_up_is_told_from_a_node_of_another_session() {
+    let scene = Scene::set().await;
+    let proxy = scene.proxy();
+    let manager = connect(&scene.url_through(&proxy, LONG)).await;
+    had(&manager, "key").await;
+
+    proxy.swallow_replies(true);
+    let taking = tokio::spawn(manager.lock("key").acquire());
+    scene.has_nodes("key", 1).await;
+    let own = scene.nodes("key").await.remove(0);
+    let earlier = scene.server.client().await;
+    let mut others = Vec::new();
+    // The server lists nodes in no order.
+    for _ in 0..8 {
+        others.push(scene.make_like(&earlier, "key", &own).await);
+    }
+    taking.abort();
+    proxy.swallow_replies(false);
+    scene.has_nodes("key", others.len()).await;
+    assert_eq!(scene.nodes("key").await, others);
+}
+
 /// The lock went back, and nobody was told.
 #[tokio::test]
 async fn a_deletion_whose_reply_was_lost_is_a_release() {

@@ -202,23 +202,14 @@ impl<'a> Claim<'a> {
 
     /// Looks for the node whose creation was not answered. When it was created.
     async fn find(&mut self, deadline: Deadline) -> Result<Option<i64>, Failed> {
-        let session = Arc::clone(&self.place.session);
         let owner = self.request.owner;
         loop {
-            let found = self.core.find(owner, &self.place, deadline).await;
-            let name = match found {
-                Ok(Some(name)) => name,
+            match self.core.find(owner, &self.place, deadline).await {
+                Ok(Some(found)) => {
+                    self.place.name = Some(found.name);
+                    return Ok(Some(found.czxid));
+                }
                 Ok(None) => return Ok(None),
-                Err(Failed::Lost) => continue,
-                Err(failed) => return Err(failed),
-            };
-            let path = names::join(&self.place.folder, &name);
-            self.place.name = Some(name);
-            match session
-                .answer(deadline, session.client.check_stat(&path))
-                .await
-            {
-                Ok(stat) => return Ok(stat.map(|stat| stat.czxid)),
                 Err(Failed::Lost) => {}
                 Err(failed) => return Err(failed),
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
-use zookeeper_client::Error;
+use zookeeper_client::{Error, Stat};
 
 use super::core::Core;
 use super::errors::Failed;
@@ -19,6 +19,12 @@ use crate::backend::clock::{Backoff, Deadline};
 /// Between attempts that fail at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A node that was found by its name.
+pub(super) struct Found {
+    pub(super) name: String,
+    pub(super) czxid: i64,
+}
 
 /// The task that deletes nodes at their time.
 pub(super) async fn work(core: Arc<Core>) {
@@ -89,10 +95,10 @@ impl Core {
         deadline: Deadline,
     ) -> Result<bool, Failed> {
         if place.name.is_none() {
-            place.name = self.find(owner, place, deadline).await?;
-        }
-        if place.name.is_none() {
-            return Ok(false);
+            let Some(found) = self.find(owner, place, deadline).await? else {
+                return Ok(false);
+            };
+            place.name = Some(found.name);
         }
         let session = &place.session;
         session.connected(deadline).await?;
@@ -117,12 +123,15 @@ impl Core {
     /// What it sent over an earlier one has either reached the leader before the
     /// session moved, and then `sync` waits until this server has it too; or it
     /// is refused there, as the session has moved.
+    ///
+    /// The owner may have made another node by an earlier session, which the
+    /// server has not ended yet: so a name says less than whose the node is.
     pub(super) async fn find(
         &self,
         owner: Owner,
         place: &Place,
         deadline: Deadline,
-    ) -> Result<Option<String>, Failed> {
+    ) -> Result<Option<Found>, Failed> {
         let session = &place.session;
         session.connected(deadline).await?;
         // Both are sent at once, in this order.
@@ -137,6 +146,18 @@ impl Core {
             Err(error) => return Err(session.failed(error)),
         };
         let own = names::own(owner);
-        Ok(names.into_iter().find(|name| name.starts_with(&own)))
+        for name in names.into_iter().filter(|name| name.starts_with(&own)) {
+            let path = names::join(&place.folder, &name);
+            let looked_at = session.client.check_stat(&path);
+            let stat = session.answer(deadline, looked_at).await?;
+            let is_ours = |stat: &Stat| stat.ephemeral_owner == session.client.session_id().0;
+            if let Some(stat) = stat.filter(is_ours) {
+                return Ok(Some(Found {
+                    name,
+                    czxid: stat.czxid,
+                }));
+            }
+        }
+        Ok(None)
     }
 }
