@@ -118,6 +118,52 @@ async fn a_lease_that_ends_takes_all_its_locks_along() {
     again.release().await.expect("the release");
 }
 
+/// The executor of a caller is busy until the lease of its grant has ended: it
+/// must not be told that it has the lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_ends_before_it_is_taken_is_none() {
+    let store = EtcdStore::start().await;
+    let (manager, judge) = (connect(&store.url()).await, connect(&store.url()).await);
+    let ttl = Duration::from_secs(3);
+    let request = manager.lock("other").ttl(ttl);
+    let other = request.acquire().await.expect("the lock");
+    let request = manager.lock("key").ttl(ttl);
+    let (go_on, busy) = std::sync::mpsc::channel();
+    let caller = std::thread::spawn(move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut taking = Box::pin(request.acquire());
+            tokio::select! {
+                biased;
+                _ = &mut taking => panic!("no server answers at once"),
+                () = std::future::ready(()) => {}
+            }
+            busy.recv().expect("the test goes on");
+            taking.await
+        })
+    });
+    let inspect = async || judge.inspect("key").await.expect("inspect");
+    until("it is had", inspect, Option::is_some).await;
+    let place = &places(&store, "key").await[0];
+    let lease = lease_of(&store.server, place).await;
+    store.server.control(&["lease", "revoke", &lease]).await;
+    // Whoever held a lock by that lease has been told.
+    within(HANG, other.lost()).await;
+    go_on.send(()).expect("the caller");
+    let answer = tokio::task::spawn_blocking(|| caller.join()).await;
+    match answer.expect("no panic").expect("no panic") {
+        Err(dlock::LockError::Unavailable { .. }) => {}
+        Err(error) => panic!("{error:?}"),
+        // On a machine that does much else the lease may have ended before the
+        // grant: then it is asked for again.
+        Ok(guard) => {
+            assert!(inspect().await.is_some(), "nobody has the lock");
+            guard.release().await.expect("the release");
+        }
+    }
+}
+
 /// Two tasks of one process share a lease; the lock is had by one of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_tasks_that_share_a_lease_do_not_both_win() {

@@ -127,6 +127,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     async fn next_losses(&self) -> Vec<Owner> {
         std::future::pending().await
     }
+
+    /// Whether this backend knows, without asking the store, that the lease
+    /// which it granted to this owner has ended. Asked once for each grant: a
+    /// loss that [`next_losses`](Self::next_losses) told before the grant was
+    /// taken found nobody. So a store that tells of losses says `true` here before
+    /// it does. The default is `false`.
+    fn has_ended(&self, owner: Owner) -> bool {
+        let _ = owner;
+        false
+    }
 }
 
 /// The shortest lease, whatever the store: less could not be renewed in time.

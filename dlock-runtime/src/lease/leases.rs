@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Keeper, Lease, OwnedLease};
 use crate::backend::{Backend, BackendError, Grant, Owner, Renewed, Request};
-use crate::error::LockError;
+use crate::error::{LockError, LossReason};
 use crate::executor::{Executor, check_timers, current_runtime};
 use crate::observe::{Operation, Section};
 use crate::under_way::UnderWay;
@@ -127,7 +127,15 @@ impl Leases {
         let lease = owned.lease();
         if lease.is_held() {
             lease.keeper.reschedule(lease);
-            return Ok(owned);
+            // In this order: a loss that is told from now on finds the lease.
+            if !self.backend.has_ended(lease.request.owner) {
+                return Ok(owned);
+            }
+            lease.lose(LossReason::Gone);
+            return Err(BackendError::unavailable(
+                "the store granted the lock, and ended its lease before the caller could take it; \
+                 ask again",
+            ));
         }
         Err(BackendError::unavailable(format!(
             "the store took longer to grant the lock than its ttl of {:?}; raise the ttl",

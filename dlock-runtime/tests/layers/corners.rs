@@ -668,6 +668,68 @@ async fn the_next_request_is_sent_behind_a_release() {
     second.unwrap();
 }
 
+/// Ends each lease, and tells, before its caller has taken the grant.
+#[derive(Debug, Default)]
+struct Hasty {
+    memory: Memory,
+    ended: std::sync::Mutex<Vec<Owner>>,
+    told: tokio::sync::watch::Sender<bool>,
+}
+#[async_trait::async_trait]
+impl Backend for Hasty {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+    async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
+        self.acquire(r).await.map(Some)
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        let grant = self.memory.acquire(r).await?;
+        self.memory.faults().take_away(&r.key);
+        self.ended.lock().unwrap().push(r.owner);
+        // The keeper looks for the lease, and does not find it.
+        self.told.send_replace(true);
+        settle().await;
+        Ok(grant)
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.memory.renew(r).await
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        self.memory.release(r).await
+    }
+    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
+        self.memory.inspect(k).await
+    }
+    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.memory.list(p).await
+    }
+    async fn next_losses(&self) -> Vec<Owner> {
+        let mut told = self.told.subscribe();
+        let _ = told.wait_for(|&told| told).await;
+        self.told.send_replace(false);
+        self.ended.lock().unwrap().clone()
+    }
+    fn has_ended(&self, owner: Owner) -> bool {
+        self.ended.lock().unwrap().contains(&owner)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_does_not_begin_under_a_lease_that_is_known_to_have_ended() {
+    let here = LockManager::connect(Config::with_backend(Hasty::default()))
+        .await
+        .unwrap();
+    for wait in [true, false] {
+        let refused = match wait {
+            true => here.lock("k").acquire().await,
+            false => here.lock("k").try_acquire().await,
+        };
+        let error = refused.map(drop).unwrap_err();
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 struct Forgetful(Memory);
 #[async_trait::async_trait]

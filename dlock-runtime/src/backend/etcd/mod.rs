@@ -217,4 +217,9 @@ impl Backend for Etcd {
             Err(_) => std::future::pending().await,
         }
     }
+
+    fn has_ended(&self, owner: Owner) -> bool {
+        self.core()
+            .is_ok_and(|core| core.held.get(owner).is_none())
+    }
 }

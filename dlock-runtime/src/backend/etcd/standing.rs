@@ -356,9 +356,9 @@ impl Standing {
         };
         let held = &self.core.held;
         held.insert(request.owner, place);
-        // Whoever clears what was lost with a lease may have been there before.
-        if lease.is_gone() {
-            held.remove(request.owner);
+        // Whoever clears what was lost with a lease may have been there before. If
+        // it came after, the loss has been told.
+        if lease.is_gone() && held.remove(request.owner).is_some() {
             return Ok(None);
         }
         let token = self.create_revision.unsigned_abs() * TOKENS_PER_GRANT;

@@ -301,7 +301,13 @@ impl<'a> Claim<'a> {
         let owner = self.request.owner;
         self.trace = Trace::Nothing;
         let place = self.place.clone();
-        self.core.nodes.hold(owner, place, seen_at, term);
+        let nodes = &self.core.nodes;
+        nodes.hold(owner, place, seen_at, term);
+        // Whoever forgets what a session had may have been there before. If it
+        // came after, the loss has been told.
+        if session.is_over() && nodes.forget(owner) {
+            return Ok(Outcome::Again);
+        }
         Ok(Outcome::Granted(
             Grant::new(token, term.begins.into()).at_most(session.longest),
         ))

@@ -45,6 +45,10 @@ impl Core {
         let Some((session, seen_at)) = self.nodes.extend(request) else {
             return Renewed::Gone;
         };
+        // It has not been forgotten yet.
+        if session.is_over() {
+            return Renewed::Gone;
+        }
         // `min_hold` may ask for longer than the session lets a live holder be
         // sure of; its node stays for as long as the session does.
         let term = session.term(seen_at, request.ttl);

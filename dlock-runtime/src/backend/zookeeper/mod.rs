@@ -198,4 +198,8 @@ impl Backend for ZooKeeper {
             Err(_) => std::future::pending().await,
         }
     }
+
+    fn has_ended(&self, owner: Owner) -> bool {
+        self.core().is_ok_and(|core| !core.nodes.holds(owner))
+    }
 }

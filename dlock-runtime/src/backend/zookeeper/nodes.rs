@@ -187,6 +187,12 @@ impl Nodes {
             .collect()
     }
 
+    /// Whether a lock is held by this owner.
+    pub(super) fn holds(&self, owner: Owner) -> bool {
+        let table = self.table();
+        table.nodes.get(&owner).is_some_and(|node| node.wanted)
+    }
+
     /// Whether locks are held whose time has not come.
     pub(super) fn holds_any(&self) -> bool {
         self.table().nodes.values().any(|node| node.wanted)
