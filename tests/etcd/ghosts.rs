@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::EtcdStore;
-use crate::harness::{connect, free, healed, unavailable};
+use crate::harness::{connect, free, healed, lease_of, places, unavailable};
 use crate::support::wait::{HANG, until, within};
 
 /// The key was written and nobody was told. Its lease lives on for other locks
@@ -54,6 +54,36 @@ async fn a_request_that_arrives_late_takes_nothing() {
     free(&judge, "key").await;
     // Not some time later either.
     tokio::time::sleep(Duration::from_millis(500)).await;
+    free(&judge, "key").await;
+    assert!(held.is_held());
+}
+
+/// The same of a lock that `min_hold` keeps after its body, under another lease:
+/// what arrives late is attached to the first one, which others go on using.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_arrives_after_min_hold_takes_nothing() {
+    let store = EtcdStore::start().await;
+    let manager = connect(&store.url()).await;
+    let direct = format!("etcd://127.0.0.1:{}/{}", store.server.port(), store.prefix);
+    let judge = connect(&direct).await;
+    let held = manager.lock("held").acquire().await.expect("the lock");
+    let first = lease_of(&store.server, &places(&store, "held").await[0]).await;
+
+    // Its answer is lost, and it is repeated: it may be done twice.
+    store.proxy.swallow_replies(true);
+    let request = manager.lock("key").min_hold(Duration::from_secs(3));
+    let run = tokio::spawn(async move { request.run(async {}).await });
+    let inspect = async || judge.inspect("key").await.expect("inspect");
+    until("the request has arrived", inspect, Option::is_some).await;
+    store.proxy.swallow_replies(false);
+    within(HANG, run).await.expect("no panic").expect("the lock");
+    let key = &places(&store, "key").await[0];
+    assert_ne!(lease_of(&store.server, key).await, first, "it is kept");
+    free(&judge, "key").await;
+
+    // As the request would that was sent first.
+    let lease = format!("--lease={first}");
+    store.server.control(&["put", key, "", &lease]).await;
     free(&judge, "key").await;
     assert!(held.is_held());
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use dlock::{Config, LockError, LockManager};
 use tokio::task::JoinHandle;
 
+use crate::EtcdStore;
+use crate::support::etcd::EtcdServer;
 use crate::support::wait::{HANG, eventually, until, within};
 
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
@@ -64,6 +66,25 @@ pub(crate) async fn queued(judge: &LockManager, key: &str, count: usize) {
 pub(crate) async fn free(judge: &LockManager, key: &str) {
     let inspect = async || judge.inspect(key).await.expect("inspect");
     until("it is free", inspect, Option::is_none).await;
+}
+
+/// The places in the queue for `key`, in their order.
+pub(crate) async fn places(store: &EtcdStore, key: &str) -> Vec<String> {
+    let queue = format!("{}/{key}/", store.prefix);
+    let sorted = ["get", "--prefix", "--keys-only", "--sort-by=CREATE", &queue];
+    let keys = store.server.control(&sorted).await;
+    let keys = keys.lines().filter(|line| !line.is_empty());
+    keys.map(str::to_owned).collect()
+}
+
+/// The lease that a key is attached to, in hexadecimal.
+pub(crate) async fn lease_of(server: &EtcdServer, key: &str) -> String {
+    let fields = server.control(&["get", key, "--write-out=fields"]).await;
+    let lease = fields
+        .lines()
+        .find_map(|line| line.strip_prefix("\"Lease\" : "))
+        .expect("a key with a lease");
+    format!("{:x}", lease.parse::<i64>().expect("a number"))
 }
 
 /// A waiter, and what becomes of it.

@@ -5,29 +5,12 @@ use std::time::Duration;
 use dlock::LockManager;
 
 use crate::EtcdStore;
-use crate::harness::{connect, free, had, healed, is_busy, queued, served, unavailable, waiting};
+use crate::harness::{
+    connect, free, had, healed, is_busy, lease_of, places, queued, served, unavailable, waiting,
+};
 use crate::support::etcd::EtcdServer;
 use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, until, within};
-
-/// The places in the queue for `key`, in their order.
-async fn places(store: &EtcdStore, key: &str) -> Vec<String> {
-    let queue = format!("{}/{key}/", store.prefix);
-    let sorted = ["get", "--prefix", "--keys-only", "--sort-by=CREATE", &queue];
-    let keys = store.server.control(&sorted).await;
-    let keys = keys.lines().filter(|line| !line.is_empty());
-    keys.map(str::to_owned).collect()
-}
-
-/// The lease that a key is attached to, in hexadecimal.
-async fn lease_of(server: &EtcdServer, key: &str) -> String {
-    let fields = server.control(&["get", key, "--write-out=fields"]).await;
-    let lease = fields
-        .lines()
-        .find_map(|line| line.strip_prefix("\"Lease\" : "))
-        .expect("a key with a lease");
-    format!("{:x}", lease.parse::<i64>().expect("a number"))
-}
 
 /// Its place is gone: it must not take itself for the holder when the one that
 /// was ahead leaves, and takes another place, at the end.

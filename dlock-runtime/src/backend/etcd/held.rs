@@ -21,8 +21,9 @@ pub(super) struct Place {
     /// `None` if the key is attached to a lease of its own, which ends by
     /// itself.
     pub(super) tenancy: Option<Arc<Tenancy>>,
-    /// A request may yet be done that makes the key anew.
-    pub(super) ghost: bool,
+    /// Where a request may yet be done that makes the key anew: under the lease
+    /// that it was first attached to, whichever it is attached to now.
+    pub(super) ghost: Option<Arc<Tenancy>>,
     /// When it is given back unless it is renewed: the lease itself goes on for
     /// others.
     pub(super) ends: Instant,
@@ -75,6 +76,15 @@ impl Held {
         self.table().remove(owner)
     }
 
+    /// The key is not there any more.
+    pub(super) fn deleted(&self, owner: Owner) {
+        if let Some(place) = self.remove(owner)
+            && let Some(ghost) = &place.ghost
+        {
+            self.owe(&place, ghost, true);
+        }
+    }
+
     /// Changes a place if it is still held.
     pub(super) fn update(&self, owner: Owner, change: impl FnOnce(&mut Place)) {
         let place = self.table().remove(owner);
@@ -92,12 +102,16 @@ impl Held {
     }
 
     fn returned(&self, place: &Place) {
-        if let Some(tenancy) = &place.tenancy {
-            let key = place.key.to_string();
-            tenancy
-                .lease()
-                .give_back(key, place.ghost, self.returns.count());
+        match (&place.ghost, &place.tenancy) {
+            (Some(ghost), _) => self.owe(place, ghost, true),
+            (None, Some(tenancy)) => self.owe(place, tenancy, false),
+            (None, None) => {}
         }
+    }
+
+    fn owe(&self, place: &Place, tenancy: &Tenancy, ghost: bool) {
+        let key = place.key.to_string();
+        tenancy.lease().give_back(key, ghost, self.returns.count());
     }
 
     /// A lease has ended, and all that was held under it.

@@ -102,7 +102,7 @@ async fn renew_chunk(
             let owner = requests[number].owner;
             let answer = match &place.tenancy {
                 _ if !there => {
-                    core.held.remove(owner);
+                    core.held.deleted(owner);
                     Ok(Renewed::Gone)
                 }
                 // Its end is set, and not to be put off.
@@ -144,7 +144,7 @@ async fn set_end(
         })
         .await?;
     if !answer.value.succeeded() {
-        core.held.remove(request.owner);
+        core.held.deleted(request.owner);
         return Ok(Renewed::Gone);
     }
     let (ttl, ends) = (request.ttl, Instant::now() + request.ttl);
@@ -171,13 +171,7 @@ pub(super) async fn release(core: Arc<Core>, request: Request) -> Result<Release
             async move { client.txn(txn).await }
         })
         .await?;
-    core.held.remove(request.owner);
-    if place.ghost
-        && let Some(tenancy) = &place.tenancy
-    {
-        let key = place.key.to_string();
-        tenancy.lease().give_back(key, true, core.returns.count());
-    }
+    core.held.deleted(request.owner);
     // If it was sent twice, the first one may have done it.
     Ok(if answer.value.succeeded() || answer.repeated {
         Released::Released

@@ -346,12 +346,13 @@ impl Standing {
         let Some(tenancy) = self.tenancy.take() else {
             return Ok(None);
         };
+        let tenancy = Arc::new(tenancy);
         let place = Place {
             key: self.key.as_str().into(),
             create_revision: self.create_revision,
             ttl: request.ttl,
-            tenancy: Some(Arc::new(tenancy)),
-            ghost: self.ghost,
+            ghost: self.ghost.then(|| Arc::clone(&tenancy)),
+            tenancy: Some(tenancy),
             ends: Instant::now() + request.ttl,
         };
         let held = &self.core.held;
