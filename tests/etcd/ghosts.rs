@@ -76,7 +76,10 @@ async fn a_request_that_arrives_after_min_hold_takes_nothing() {
     let inspect = async || judge.inspect("key").await.expect("inspect");
     until("the request has arrived", inspect, Option::is_some).await;
     store.proxy.swallow_replies(false);
-    within(HANG, run).await.expect("no panic").expect("the lock");
+    within(HANG, run)
+        .await
+        .expect("no panic")
+        .expect("the lock");
     let key = &places(&store, "key").await[0];
     assert_ne!(lease_of(&store.server, key).await, first, "it is kept");
     free(&judge, "key").await;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, LockOptions, SortOrder, SortTarget};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::acquire::Patience;
 use super::core::{Caller, Core, Granted};
@@ -102,13 +102,21 @@ impl Failing {
     }
 }
 
-/// The call itself. It has no limit but its lease, as it waits.
+/// The call itself. Once it is sent, it has no limit but its lease, as it waits.
 async fn call(core: &Core, lock: &LockName, lease: i64) -> Result<(), (BackendError, Verdict)> {
     let described = |error| {
         let verdict = verdict(&error);
         (errors::described(core.members.place(), &error), verdict)
     };
-    let mut asked = core.members.client().await.map_err(described)?;
+    let patience = core.members.settings.patience();
+    let silent = |_| {
+        let error = errors::silent(core.members.place(), patience);
+        (error, Verdict::AskElsewhere)
+    };
+    let mut asked = timeout(patience, core.members.client())
+        .await
+        .map_err(silent)?
+        .map_err(described)?;
     let options = LockOptions::new().with_lease(lease);
     let answer = asked
         .client
@@ -118,7 +126,7 @@ async fn call(core: &Core, lock: &LockName, lease: i64) -> Result<(), (BackendEr
         Ok(_) => Ok(()),
         Err(error) => {
             match verdict(&error) {
-                Verdict::LogIn => drop(asked.client.refresh_token().await),
+                Verdict::LogIn => drop(timeout(patience, asked.client.refresh_token()).await),
                 Verdict::AskElsewhere => core.members.avoid(&asked),
                 Verdict::LeaseNotFound | Verdict::Refused => {}
             }

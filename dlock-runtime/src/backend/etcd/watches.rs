@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use etcd_client::{
-    GetOptions, Txn, TxnOp, TxnOpResponse, WatchFilterType, WatchOptions, WatchResponse,
+    GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, WatchFilterType, WatchOptions, WatchResponse,
     WatchStream,
 };
 use tokio::sync::{Notify, mpsc};
@@ -225,17 +225,15 @@ impl Watches {
             tokio::select! {
                 message = open.stream.message() => match message {
                     Ok(Some(message)) => {
-                        self.inner().heard = Instant::now();
                         if self.refused(&message, open) {
                             // The token that the stream was opened with may
                             // have ended: it is the stream's for ever.
-                            if let Ok(asked) = self.members.client().await
-                                && self.members.settings.has_user()
-                            {
-                                let _ = timeout(patience, asked.client.refresh_token()).await;
+                            if self.members.settings.has_user() {
+                                let _ = timeout(patience, self.log_in()).await;
                             }
                             return Ended::Refused;
                         }
+                        self.inner().heard = Instant::now();
                     }
                     Ok(None) | Err(_) => return Ended::Broken,
                 },
@@ -262,19 +260,22 @@ impl Watches {
         }
     }
 
+    async fn log_in(&self) {
+        if let Ok(asked) = self.members.client().await {
+            let _ = asked.client.refresh_token().await;
+        }
+    }
+
     /// Tells whom a message concerns. Whether the server will not watch for us.
     fn refused(&self, message: &WatchResponse, open: &mut Open) -> bool {
-        let id = message.watch_id();
-        let ended = message.canceled() && open.on_server.remove(&id);
-        // A revision that was compacted away is read again, like a deletion.
-        let compacted = message.compact_revision() > 0;
-        if ended && !compacted {
-            return true;
-        }
-        if ended || !message.events().is_empty() {
-            let key = self.inner().by_id.get(&id).cloned();
-            if let Some(key) = key {
-                self.tell(&key);
+        match Message::of(message).meaning(&mut open.on_server) {
+            Meaning::Refused => return true,
+            Meaning::Nothing => {}
+            Meaning::LookAgain => {
+                let key = self.inner().by_id.get(&message.watch_id()).cloned();
+                if let Some(key) = key {
+                    self.tell(&key);
+                }
             }
         }
         false
@@ -297,10 +298,10 @@ impl Watches {
             return;
         }
         let began = Instant::now();
-        let count = GetOptions::new().with_count_only();
+        let keys_only = GetOptions::new().with_keys_only();
         let gets: Vec<_> = keys
             .iter()
-            .map(|key| TxnOp::get(&**key, Some(count.clone())))
+            .map(|(key, _)| TxnOp::get(&**key, Some(keys_only.clone())))
             .collect();
         let txn = Txn::new().and_then(gets);
         let read = |mut client: etcd_client::Client| {
@@ -313,8 +314,12 @@ impl Watches {
             return;
         };
         let mut silent = false;
-        for (key, found) in keys.iter().zip(answer.value.op_responses()) {
-            if matches!(found, TxnOpResponse::Get(found) if found.count() == 0) {
+        for ((key, from), found) in keys.iter().zip(answer.value.op_responses()) {
+            let TxnOpResponse::Get(found) = found else {
+                continue;
+            };
+            let created = found.kvs().first().map(KeyValue::create_revision);
+            if has_ended(created, *from) {
                 silent |= self.inner().heard + PERIOD < began;
                 self.tell(key);
             }
@@ -324,8 +329,8 @@ impl Watches {
         }
     }
 
-    /// The keys in turn.
-    fn next_to_look_at(&self) -> Vec<Arc<str>> {
+    /// The keys in turn, and the revision that each is watched from.
+    fn next_to_look_at(&self) -> Vec<(Arc<str>, i64)> {
         let mut inner = self.inner();
         let mut ids: Vec<i64> = inner.by_id.keys().copied().collect();
         let looked_at = inner.looked_at;
@@ -333,8 +338,8 @@ impl Watches {
         ids.sort_unstable_by_key(|&id| (id <= looked_at, id));
         ids.truncate(KEYS_AT_ONCE);
         inner.looked_at = ids.last().copied().unwrap_or(0);
-        ids.iter()
-            .filter_map(|id| inner.by_id.get(id).cloned())
+        let keys = ids.iter().filter_map(|id| inner.by_id.get(id));
+        keys.filter_map(|key| Some((Arc::clone(key), inner.keys.get(key)?.from)))
             .collect()
     }
 
@@ -374,6 +379,60 @@ struct Open {
     on_server: HashSet<i64>,
 }
 
+/// Whether a key that was there before `from` is not any more. Another one of the
+/// same name may be: that of a session of Go's `concurrency.Mutex` that queues
+/// again, behind us.
+fn has_ended(created: Option<i64>, from: i64) -> bool {
+    created.is_none_or(|created| created >= from)
+}
+
+/// What a message says.
+#[derive(Clone, Copy)]
+struct Message {
+    id: i64,
+    created: bool,
+    canceled: bool,
+    compacted: bool,
+    events: bool,
+}
+
+/// What is to be done about a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    Nothing,
+    /// The key has to be read again.
+    LookAgain,
+    /// The server will not watch for us.
+    Refused,
+}
+
+impl Message {
+    fn of(message: &WatchResponse) -> Self {
+        Self {
+            id: message.watch_id(),
+            created: message.created(),
+            canceled: message.canceled(),
+            compacted: message.compact_revision() > 0,
+            events: !message.events().is_empty(),
+        }
+    }
+
+    fn meaning(self, on_server: &mut HashSet<i64>) -> Meaning {
+        let ended = self.canceled && on_server.remove(&self.id);
+        // Servers that are newer than 3.4 give a watch that they do not make the id
+        // -1 (`recvLoop` in `server/etcdserver/api/v3rpc/watch.go`).
+        let refused = self.canceled && (ended || self.created);
+        // A revision that was compacted away is read again, like a deletion.
+        if refused && !self.compacted {
+            Meaning::Refused
+        } else if ended || self.events {
+            Meaning::LookAgain
+        } else {
+            Meaning::Nothing
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Ended {
     Broken,
@@ -404,5 +463,80 @@ impl Drop for Listening {
             id
         };
         let _ = self.watches.orders.send(Order::Cancel(cancelled));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WATCHED: i64 = 7;
+
+    fn meaning(message: Message) -> (Meaning, bool) {
+        let mut on_server = HashSet::from([WATCHED]);
+        let meaning = message.meaning(&mut on_server);
+        (meaning, on_server.contains(&WATCHED))
+    }
+
+    #[test]
+    fn a_watch_that_was_refused_is_known_by_any_version() {
+        let refused = Message {
+            id: WATCHED,
+            created: true,
+            canceled: true,
+            compacted: false,
+            events: false,
+        };
+        // 3.4, and a watch that is ended later.
+        assert_eq!(meaning(refused), (Meaning::Refused, false));
+        let ended = Message {
+            created: false,
+            ..refused
+        };
+        assert_eq!(meaning(ended), (Meaning::Refused, false));
+        // Newer servers.
+        let nobodys = Message { id: -1, ..refused };
+        assert_eq!(meaning(nobodys), (Meaning::Refused, true));
+    }
+
+    #[test]
+    fn other_messages_are_no_refusals() {
+        let made = Message {
+            id: WATCHED,
+            created: true,
+            canceled: false,
+            compacted: false,
+            events: false,
+        };
+        assert_eq!(meaning(made), (Meaning::Nothing, true));
+        let event = Message {
+            created: false,
+            events: true,
+            ..made
+        };
+        assert_eq!(meaning(event), (Meaning::LookAgain, true));
+        let compacted = Message {
+            created: false,
+            canceled: true,
+            compacted: true,
+            ..made
+        };
+        assert_eq!(meaning(compacted), (Meaning::LookAgain, false));
+        // One that we have cancelled ourselves.
+        let cancelled = Message {
+            id: WATCHED + 1,
+            created: false,
+            canceled: true,
+            ..made
+        };
+        assert_eq!(meaning(cancelled), (Meaning::Nothing, true));
+    }
+
+    #[test]
+    fn a_key_of_the_same_name_is_not_the_same_key() {
+        let from = 12;
+        assert!(has_ended(None, from), "deleted");
+        assert!(!has_ended(Some(10), from), "still there");
+        assert!(has_ended(Some(12), from), "made again since");
     }
 }
