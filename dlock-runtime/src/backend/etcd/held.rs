@@ -72,6 +72,10 @@ impl Held {
         self.table().places.get(&owner).cloned()
     }
 
+    pub(super) fn holds(&self, owner: Owner) -> bool {
+        self.table().places.contains_key(&owner)
+    }
+
     pub(super) fn remove(&self, owner: Owner) -> Option<Place> {
         self.table().remove(owner)
     }

@@ -219,6 +219,6 @@ impl Backend for Etcd {
     }
 
     fn has_ended(&self, owner: Owner) -> bool {
-        self.core().is_ok_and(|core| core.held.get(owner).is_none())
+        self.core().is_ok_and(|core| !core.held.holds(owner))
     }
 }

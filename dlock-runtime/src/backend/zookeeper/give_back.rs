@@ -146,7 +146,10 @@ impl Core {
             Err(error) => return Err(session.failed(error)),
         };
         let own = names::own(owner);
-        for name in names.into_iter().filter(|name| name.starts_with(&own)) {
+        for name in names {
+            if !name.starts_with(&own) {
+                continue;
+            }
             let path = names::join(&place.folder, &name);
             let looked_at = session.client.check_stat(&path);
             let stat = session.answer(deadline, looked_at).await?;
