@@ -205,8 +205,13 @@ impl ZooKeeperServer {
     }
 
     fn answers_from(&self, dir: &Path) -> bool {
-        self.asked("conf")
-            .is_some_and(|conf| conf.contains(&*dir.to_string_lossy()))
+        let is_ours = |conf: String| conf.contains(&*dir.to_string_lossy());
+        self.asked("conf").is_some_and(is_ours) && self.listens_for_tls()
+    }
+
+    /// Its encrypted port comes after the other one.
+    fn listens_for_tls(&self) -> bool {
+        !self.setup.tls || TcpStream::connect((Ipv4Addr::LOCALHOST, self.tls_port)).is_ok()
     }
 
     fn command_line(&self) -> Command {

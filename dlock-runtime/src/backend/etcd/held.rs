@@ -55,14 +55,7 @@ impl Held {
     }
 
     pub(super) fn insert(&self, owner: Owner, place: Place) {
-        let end = (place.ends, owner);
-        let first = {
-            let mut table = self.table();
-            table.remove(owner);
-            table.by_end.insert(end);
-            table.places.insert(owner, place);
-            table.by_end.first() == Some(&end)
-        };
+        let first = self.table().insert(owner, place);
         if first {
             self.sooner.notify_one();
         }
@@ -91,10 +84,17 @@ impl Held {
 
     /// Changes a place if it is still held.
     pub(super) fn update(&self, owner: Owner, change: impl FnOnce(&mut Place)) {
-        let place = self.table().remove(owner);
-        if let Some(mut place) = place {
+        let first = {
+            // Under one lock: nobody sees it gone meanwhile.
+            let mut table = self.table();
+            let Some(mut place) = table.remove(owner) else {
+                return;
+            };
             change(&mut place);
-            self.insert(owner, place);
+            table.insert(owner, place)
+        };
+        if first {
+            self.sooner.notify_one();
         }
     }
 
@@ -167,6 +167,15 @@ impl Held {
 }
 
 impl Table {
+    /// Whether it ends before all others.
+    fn insert(&mut self, owner: Owner, place: Place) -> bool {
+        self.remove(owner);
+        let end = (place.ends, owner);
+        self.by_end.insert(end);
+        self.places.insert(owner, place);
+        self.by_end.first() == Some(&end)
+    }
+
     fn remove(&mut self, owner: Owner) -> Option<Place> {
         let place = self.places.remove(&owner)?;
         self.by_end.remove(&(place.ends, owner));
