@@ -1,6 +1,6 @@
 //! Masters that die while their locks are held and waited for.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock::{Config, LockError, LockManager};
 
@@ -130,7 +130,7 @@ async fn a_lease_and_its_waiters_go_along() {
     replicated(&store.cluster.servers[1], &key).await;
     store.cluster.servers[1].kill();
     // At once, and not after the failover.
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     let here = async || holder.lock(elsewhere.as_str()).run(async {}).await;
     within(HANG, here()).await.expect("the lock");
     assert!(start.elapsed() < SHORT, "{:?}", start.elapsed());
@@ -264,7 +264,7 @@ async fn most_masters_are_enough() {
     healed(&manager, "key").await;
     store.cluster.servers[2].kill();
     // Before a replica has taken over.
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     for number in 0..10 {
         let key = format!("key:{number}");
         within(HANG, manager.lock(key).run(async {}))
@@ -336,6 +336,18 @@ async fn tokens_rise_for_those_who_have_seen_the_last() {
     assert!(after.token() > token, "{} after {token}", after.token());
 }
 
+/// How often the nodes that run were asked who has which slot.
+async fn asked_for_the_map(cluster: &Cluster) -> u32 {
+    let mut asked = 0;
+    for server in cluster.servers.iter().filter(|server| server.is_running()) {
+        let stats: String = server.command(&["INFO", "commandstats"]).await;
+        let calls = stats.split_once("cmdstat_cluster|slots:calls=");
+        let calls = calls.and_then(|(_, rest)| rest.split(',').next()?.parse::<u32>().ok());
+        asked += calls.unwrap_or(0);
+    }
+    asked
+}
+
 /// With no replica left, the slots of a master are gone until it is back, and
 /// that is an outage like any other. The cluster says so for all of its slots.
 #[tokio::test]
@@ -370,6 +382,17 @@ async fn slots_without_a_master_are_an_outage() {
         },
     );
     down.await;
+    // Those who are left have other things to do than to be asked for the map.
+    let (start, before) = (Instant::now(), asked_for_the_map(&store.cluster).await);
+    while start.elapsed() < Duration::from_secs(5) {
+        assert!(outage(&lost).await.is_some());
+    }
+    let asked = asked_for_the_map(&store.cluster).await - before;
+    assert!(
+        (1..40).contains(&asked),
+        "{asked} times in {:?}",
+        start.elapsed()
+    );
     store.cluster.servers[0].restart().await;
     healed(&manager, &lost).await;
     healed(&manager, &left).await;

@@ -13,7 +13,7 @@ use redis::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::super::clock::{Clock, Deadline};
+use super::super::clock::{Backoff, Clock, Deadline};
 use super::super::commands;
 use super::super::connection::closed;
 use super::super::errors::Place;
@@ -27,15 +27,17 @@ use crate::backend::{BackendError, BackendErrorKind};
 /// How often the nodes are asked without cause.
 const PERIOD: Duration = Duration::from_secs(15);
 
-/// How long they are left alone in any case.
+/// How long they are left alone in any case, and how long at most while they say
+/// the same again and again: the nodes that are left have a failover to vote on.
 const BETWEEN: Duration = Duration::from_millis(100);
+const LONGEST_BETWEEN: Duration = Duration::from_secs(1);
 
 /// So many nodes are asked at a time.
 const ASKED: usize = 3;
 
-/// How long one of them may take to answer. During a failover the silent one is
-/// often among those that are asked, and the map must not wait for it.
-const LONGEST: Duration = Duration::from_secs(1);
+/// After such a time without an answer others are asked as well: during a
+/// failover the silent ones are often among those that are asked.
+const SOON: Duration = Duration::from_secs(1);
 
 /// How long the slowest is waited for once most of them have answered.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
@@ -45,13 +47,28 @@ pub(in super::super) async fn keep_up_to_date(
     topology: Arc<Topology>,
     stopping: CancellationToken,
 ) {
+    let new_backoff = || Backoff::new(BETWEEN, LONGEST_BETWEEN);
+    let mut changes = topology.changes();
     let work = async {
+        let mut backoff = new_backoff();
         loop {
+            let calm_since = Instant::now();
             let _ = tokio::time::timeout(PERIOD, topology.demand.notified()).await;
+            if calm_since.elapsed() > LONGEST_BETWEEN {
+                backoff = new_backoff();
+            }
             if let Err(error) = topology.refresh().await {
                 tracing::debug!(target: "dlock::store", "{error}");
             }
-            tokio::time::sleep(BETWEEN).await;
+            let news = async {
+                let _ = changes.changed().await;
+                tokio::time::sleep(BETWEEN).await;
+            };
+            tokio::select! {
+                biased;
+                () = news => backoff = new_backoff(),
+                () = tokio::time::sleep(backoff.pause()) => {}
+            }
         }
     };
     tokio::select! {
@@ -66,35 +83,48 @@ impl Topology {
     pub(super) async fn refresh(&self) -> Result<(), BackendError> {
         let mut addresses = self.addresses();
         fastrand::shuffle(&mut addresses);
-        let mut failed = Vec::new();
-        for some in addresses.chunks(ASKED) {
-            self.is_asked_for();
-            let mut asking = JoinSet::new();
-            for address in some {
-                if let Some(settings) = self.settings(address) {
-                    let patience = settings.patience().min(LONGEST);
-                    asking.spawn(ask(settings, self.clock.clone(), patience));
+        let mut groups = addresses.chunks(ASKED);
+        let mut asking = JoinSet::new();
+        let (mut views, mut failed) = (Vec::new(), Vec::new());
+        self.is_asked_for();
+        while views.is_empty() {
+            let deadline = match groups.next() {
+                Some(group) => {
+                    for settings in group.iter().filter_map(|address| self.settings(address)) {
+                        asking.spawn(ask(settings, self.clock.clone()));
+                    }
+                    Deadline::after(SOON)
                 }
+                None if asking.is_empty() => return Err(nobody_answers(&self.place, &failed)),
+                // Slow ones, if there are no others.
+                None => Deadline::never(),
+            };
+            views = self.answers(&mut asking, deadline, &mut failed).await;
+        }
+        self.update(most_frequent(views));
+        Ok(())
+    }
+
+    /// What the nodes say until then, but without waiting for the slowest.
+    async fn answers(
+        &self,
+        asking: &mut JoinSet<Result<View, BackendError>>,
+        mut deadline: Deadline,
+        failed: &mut Vec<BackendError>,
+    ) -> Vec<View> {
+        let mut views = Vec::new();
+        while let Ok(Some(answer)) = self.clock.bound(deadline, asking.join_next()).await {
+            // An error means that this runtime is shutting down.
+            match answer {
+                Ok(Ok(view)) => views.push(view),
+                Ok(Err(error)) => failed.push(error),
+                Err(_) => {}
             }
-            let mut views = Vec::new();
-            let mut deadline = Deadline::never();
-            while let Ok(Some(answer)) = self.clock.bound(deadline, asking.join_next()).await {
-                // An error means that this runtime is shutting down.
-                match answer {
-                    Ok(Ok(view)) => views.push(view),
-                    Ok(Err(error)) => failed.push(error),
-                    Err(_) => {}
-                }
-                if views.len() > ASKED / 2 {
-                    deadline = deadline.within(FOR_THE_OTHERS);
-                }
-            }
-            if !views.is_empty() {
-                self.update(most_frequent(views));
-                return Ok(());
+            if views.len() > ASKED / 2 {
+                deadline = deadline.within(FOR_THE_OTHERS);
             }
         }
-        Err(nobody_answers(&self.place, &failed))
+        views
     }
 
     /// The first time, every node that the URL names is asked: one that is no
@@ -104,8 +134,8 @@ impl Topology {
         for seed in &self.seeds {
             let (seed, clock) = (seed.clone(), self.clock.clone());
             asking.spawn(async move {
-                let (place, patience) = (seed.place(), seed.patience());
-                Ok((place, ask(seed, clock, patience).await?))
+                let place = seed.place();
+                Ok((place, ask(seed, clock).await?))
             });
         }
         let (mut views, mut failed) = (Vec::<(Place, View)>::new(), Vec::new());
@@ -163,7 +193,7 @@ fn nobody_answers(place: &Place, failed: &[BackendError]) -> BackendError {
 }
 
 /// Asks one node, over a connection for this question only.
-async fn ask(settings: Settings, clock: Clock, patience: Duration) -> Result<View, BackendError> {
+async fn ask(settings: Settings, clock: Clock) -> Result<View, BackendError> {
     let place = settings.place();
     let Some(address) = address_of(&settings) else {
         return Err(place.nonsense());
@@ -185,7 +215,7 @@ async fn ask(settings: Settings, clock: Clock, patience: Duration) -> Result<Vie
             answer => View::read(answer, &address).ok_or_else(|| place.nonsense()),
         }
     };
-    let deadline = Deadline::after(patience);
+    let deadline = Deadline::after(settings.patience());
     match clock.bound(deadline, conversation).await {
         Ok(view) => view,
         Err(_) => Err(place.silent(start.elapsed())),

@@ -228,10 +228,14 @@ impl Topology {
             && let Some(node) = self.node(&address)
         {
             let mut map = self.map_mut();
-            map.owners[usize::from(slot)] = Some(node);
             map.moved.insert(slot);
+            let owner = &mut map.owners[usize::from(slot)];
+            let known = owner.as_ref().is_some_and(|owner| owner.address == address);
+            *owner = Some(node);
             drop(map);
-            self.changes.send_replace(());
+            if !known {
+                self.changes.send_replace(());
+            }
         }
         self.refresh_soon();
     }
