@@ -206,27 +206,11 @@ async fn a_queue_that_comes_later() {
     let slot = cluster.slot(&lock_name(KEY)).await;
     let (from, to) = (slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3);
     cluster.open_slot(slot, from, to).await;
-    let words = ["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "10"];
-    let keys: Vec<String> = cluster.servers[from].command(&words).await;
-    let port = cluster.servers[to].port().to_string();
-    let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
-    let ahead = |key: &&String| **key == lock_name(KEY) || key.starts_with("dlock:token");
-    words.extend(keys.iter().filter(ahead).map(String::as_str));
-    assert_eq!(words.len(), 9, "{keys:?}");
-    cluster.servers[from].command::<String>(&words).await;
+    let ahead = |key: &str| key == lock_name(KEY) || key.starts_with("dlock:token");
+    assert_eq!(go_ahead(&cluster, [slot, from, to], ahead).await, 2);
 
     let coming = tokio::spawn(second.lock(KEY).acquire());
-    let refused = async || {
-        let mut refused = 0;
-        for server in [from, to] {
-            let server = &cluster.servers[server];
-            let info: String = server.command(&["INFO", "errorstats"]).await;
-            let count = info.split_once("errorstat_TRYAGAIN:count=");
-            let count = count.and_then(|(_, rest)| rest.lines().next()?.parse::<u32>().ok());
-            refused += count.unwrap_or(0);
-        }
-        refused
-    };
+    let refused = async || refused(&cluster).await;
     until("it is told to try again", refused, |&count| count > 0).await;
     let before = refused().await;
     let releasing = tokio::spawn(guard.release());
@@ -246,6 +230,81 @@ async fn a_queue_that_comes_later() {
         next.release().await.expect("the release");
     }
     nothing_left(&cluster).await;
+}
+
+/// The lock, its queue and its readers are together, and by which key a waiter is
+/// alive is not with them: nobody may look for it before the slot has arrived. At
+/// the old node that would fail halfway, and at the new one the waiter would be
+/// taken for dead, or be written down a second time.
+async fn what_says_that_a_waiter_lives(goes_ahead: bool) {
+    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let url = cluster.url("");
+    let (holder, waiter) = (connect(&url).await, connect(&url).await);
+    let guard = holder.lock(KEY).read().acquire().await.expect("the lock");
+    let waiting = tokio::spawn(waiter.lock(KEY).acquire());
+    waited_for(&holder, KEY, 1).await;
+    let slot = cluster.slot(&lock_name(KEY)).await;
+    let (from, to) = (slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3);
+    cluster.open_slot(slot, from, to).await;
+    let ahead = |key: &str| key.starts_with("dlock:alive:") == goes_ahead;
+    let count = if goes_ahead { 1 } else { 4 };
+    assert_eq!(go_ahead(&cluster, [slot, from, to], ahead).await, count);
+
+    let refused = async || refused(&cluster).await;
+    let releasing = tokio::spawn(guard.release());
+    until("it is told to try again", refused, |&count| count > 0).await;
+    let before = refused().await;
+    // It has a place in the queue beside the writer's.
+    let coming = tokio::spawn(waiter.lock(KEY).read().acquire());
+    until("both are", refused, |&count| count > before + 2).await;
+    cluster.move_slot(slot, from, to).await;
+    let released = within(HANG, releasing).await.expect("no panic");
+    released.expect("it was held to the end");
+    let next = within(HANG, waiting).await.expect("no panic");
+    let next = next.expect("the lock");
+    next.release().await.expect("the release");
+    let last = within(HANG, coming).await.expect("no panic");
+    let last = last.expect("the lock");
+    last.release().await.expect("the release");
+    nothing_left(&cluster).await;
+}
+
+#[tokio::test]
+async fn a_sign_of_life_that_goes_ahead() {
+    what_says_that_a_waiter_lives(true).await;
+}
+
+#[tokio::test]
+async fn a_sign_of_life_that_comes_later() {
+    what_says_that_a_waiter_lives(false).await;
+}
+
+/// Moves some of the keys of a slot that is on its way, in one go. How many.
+async fn go_ahead(
+    cluster: &Cluster,
+    [slot, from, to]: [usize; 3],
+    ahead: impl Fn(&str) -> bool,
+) -> usize {
+    let words = ["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "10"];
+    let mut keys: Vec<String> = cluster.servers[from].command(&words).await;
+    keys.retain(|key| ahead(key));
+    let port = cluster.servers[to].port().to_string();
+    let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+    words.extend(keys.iter().map(String::as_str));
+    cluster.servers[from].command::<String>(&words).await;
+    keys.len()
+}
+
+/// How often somebody was told to try again.
+async fn refused(cluster: &Cluster) -> u32 {
+    let mut refused = 0;
+    for server in cluster.masters() {
+        let info: String = server.command(&["INFO", "errorstats"]).await;
+        let count = info.split_once("errorstat_TRYAGAIN:count=");
+        let count = count.and_then(|(_, rest)| rest.lines().next()?.parse::<u32>().ok());
+        refused += count.unwrap_or(0);
+    }
+    refused
 }
 
 /// A slot that stays open is an outage of its own locks only, which is said.

@@ -75,12 +75,16 @@ pub(super) fn acquire(
             acquire
         }
         Keyspace::Slots | Keyspace::Vote(_) => {
-            let mut acquire = script.command(form, 4, 7);
+            let whole = *space == Keyspace::Slots;
+            let mut acquire = script.command(form, 4 + usize::from(whole), 7);
             acquire
                 .arg(space.lock(key))
                 .arg(space.counter(key))
                 .arg(space.queue(key))
                 .arg(space.readers(key));
+            if whole {
+                acquire.arg(space.never(key));
+            }
             acquire
         }
     };
@@ -167,7 +171,9 @@ pub(super) fn release_vote(
 
 /// A script on a lock and all that belongs to it. A cluster is told of every
 /// key: only so does it refuse the script before it has begun while some of
-/// them are on their way to another node.
+/// them are on their way to another node. By which keys the waiters' processes
+/// are alive is known to the queue alone; so there is one more that is missing
+/// for certain.
 fn on_lock(
     space: &Keyspace,
     script: &'static Script,
@@ -182,11 +188,15 @@ fn on_lock(
             command
         }
         Keyspace::Slots | Keyspace::Vote(_) => {
-            let mut command = script.command(form, 3, arguments);
+            let whole = *space == Keyspace::Slots;
+            let mut command = script.command(form, 3 + usize::from(whole), arguments);
             command
                 .arg(space.lock(key))
                 .arg(space.queue(key))
                 .arg(space.readers(key));
+            if whole {
+                command.arg(space.never(key));
+            }
             command
         }
     }

@@ -5,6 +5,7 @@
 //! | `dlock:{<key>}` | the same | `dlock:vote:{<tag>}:{<key>}` | the lock |
 //! | `…:queue` | `…:queue` | | who waits for it |
 //! | `…:readers` | `…:readers` | `…:readers` | who shares it |
+//! | | `…:never` | | nothing: see [`Keyspace::never`] |
 //! | `dlock:token` | `dlock:token:{<tag>}` | `dlock:token:{<tag>}` | the counter that fencing tokens are drawn from |
 //! | `dlock:alive:<process>` | `dlock:alive:{<key>}:<process>` | | the waiters of this process are alive |
 //! | `dlock:wake:<process>` | `dlock:wake:{<key>}:<process>` | | channel on which they are told of a grant |
@@ -81,6 +82,13 @@ impl Keyspace {
 
     pub(super) fn readers<'a>(&'a self, key: &'a str) -> Name<'a> {
         self.name(key, readers_suffix!())
+    }
+
+    /// A key that is never there. A cluster refuses a script that is told of it
+    /// for as long as the slot is on its way, at either node, and before it has
+    /// begun: some of its keys are missing.
+    pub(super) fn never<'a>(&'a self, key: &'a str) -> Name<'a> {
+        self.name(key, ":never")
     }
 
     fn name<'a>(&'a self, key: &'a str, part: &'static str) -> Name<'a> {

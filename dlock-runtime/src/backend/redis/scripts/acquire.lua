@@ -3,7 +3,8 @@
 -- who is in the queue keeps its place.
 --
 --   KEYS[1] lock   KEYS[2] token counter
---   KEYS[3] and [4], in a cluster: the queue and the readers
+--   KEYS[3] to [5], in a cluster: the queue, the readers, and one that is never
+--   there
 --   ARGV[1] mode: w or r   ARGV[2] owner   ARGV[3] ttl in ms
 --   ARGV[4] the process    ARGV[5] 1 to queue, 0 only to try
 --   ARGV[6] how many token numbers a grant reserves

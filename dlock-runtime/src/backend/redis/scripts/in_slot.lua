@@ -1,6 +1,7 @@
 -- What the scripts share, where a slot of a cluster has the keys: all that they
 -- touch must be in it, so a process has a key that says that it is alive, and a
--- channel, for each lock.
+-- channel, for each lock. The slot is never on its way while a script runs that
+-- was told of a key that is never there: all of its keys are here.
 
 local braces = string.sub(KEYS[1], 7)
 
