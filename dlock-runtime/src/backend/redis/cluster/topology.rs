@@ -240,9 +240,13 @@ impl Topology {
         self.refresh_soon();
     }
 
-    /// Another node is about to get the slot.
+    /// Another node is about to get the slot. As long as it is asked it is not
+    /// idle, however long its first slot is on its way.
     pub(super) fn named(&self, error: &ServerError, from: &Address) -> Option<Arc<Node>> {
-        self.node(&named_in(error, from)?)
+        let address = named_in(error, from)?;
+        let node = self.node(&address);
+        self.map_mut().idle.remove(&address);
+        node
     }
 
     /// There is cause to doubt the map.
@@ -382,35 +386,70 @@ mod tests {
     use super::super::super::waiters::Waiters;
     use super::*;
 
-    #[tokio::test]
-    async fn an_old_map_does_not_undo_what_was_heard_since() {
+    fn topology() -> Arc<Topology> {
         let clock = Clock::of_this_runtime().expect("a runtime");
         let seed = Settings {
             space: Keyspace::Slots,
             ..Settings::from_url("redis://127.0.0.1:1").expect("a valid URL")
         };
         let ears = Ears::new(Process::unique(), Waiters::new());
-        let topology = Topology::new(vec![seed], clock, ears);
-        let address = |port| Address {
+        Topology::new(vec![seed], clock, ears)
+    }
+
+    fn address(port: u16) -> Address {
+        Address {
             host: "h".to_owned(),
             port,
-        };
-        let view = |port| View {
+        }
+    }
+
+    /// One node has all slots.
+    fn view(port: u16) -> View {
+        View {
             ranges: vec![(0, SLOTS - 1, address(port))],
             replicas: Vec::new(),
-        };
+        }
+    }
+
+    fn redirection(code: &str, details: &str) -> ServerError {
+        let error = redis::make_extension_error(code.into(), Some(details.into()));
+        ServerError::try_from(error).expect("a server error")
+    }
+
+    #[tokio::test]
+    async fn an_old_map_does_not_undo_what_was_heard_since() {
+        let topology = topology();
         let has = |slot| topology.address(slot).map(|address| address.port);
         topology.update(view(1));
         topology.is_asked_for();
-        let error = redis::make_extension_error("MOVED".into(), Some("7 h:2".into()));
-        let error = ServerError::try_from(error).expect("a server error");
-        topology.moved(7, &error, &address(1));
+        topology.moved(7, &redirection("MOVED", "7 h:2"), &address(1));
         topology.update(view(1));
         assert_eq!([7, 8].map(has), [Some(2), Some(1)]);
         // Those who are asked after that know better.
         topology.is_asked_for();
         topology.update(view(3));
         assert_eq!([7, 8].map(has), [Some(3), Some(3)]);
+    }
+
+    #[tokio::test]
+    async fn a_node_that_is_about_to_get_its_first_slot_is_kept() {
+        let topology = topology();
+        topology.update(view(1));
+        let ask = || topology.named(&redirection("ASK", "7 h:2"), &address(1));
+        let node = ask().expect("a node");
+        let is_kept = || topology.map().nodes.contains_key(&node.address);
+        let grows_old = || {
+            let long_ago = Instant::now().checked_sub(FORGOTTEN_AFTER);
+            let long_ago = long_ago.expect("a machine that has run for a minute");
+            topology.map_mut().idle.insert(address(2), long_ago);
+        };
+        grows_old();
+        ask();
+        topology.update(view(1));
+        assert!(is_kept(), "it was asked just now");
+        grows_old();
+        topology.update(view(1));
+        assert!(!is_kept());
     }
 
     #[test]
@@ -420,9 +459,7 @@ mod tests {
             port: 1,
         };
         let named = |details: &str| {
-            let error = redis::make_extension_error("MOVED".into(), Some(details.into()));
-            let error = ServerError::try_from(error).expect("a server error");
-            named_in(&error, &from).map(|address| address.to_string())
+            named_in(&redirection("MOVED", details), &from).map(|address| address.to_string())
         };
         assert_eq!(
             named("3999 10.0.0.1:6381").as_deref(),
