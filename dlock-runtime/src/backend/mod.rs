@@ -301,6 +301,7 @@ pub struct Request {
     /// Who asks.
     pub owner: Owner,
     progress: Progress,
+    followed: bool,
 }
 
 impl Request {
@@ -313,7 +314,15 @@ impl Request {
             ttl,
             owner: Owner::unique(),
             progress: Progress::begin(Instant::now()),
+            followed: false,
         }
+    }
+
+    /// Whether a task of this runtime is about to ask for the same key, once it
+    /// is woken: a release may then be sent together with that.
+    #[must_use]
+    pub fn is_followed(&self) -> bool {
+        self.followed
     }
 
     /// To be called by a backend when the store has answered that somebody
@@ -326,6 +335,12 @@ impl Request {
     /// The same request, made at `now` by the clock of its manager.
     pub(crate) fn made_at(mut self, now: Instant) -> Self {
         self.progress = Progress::begin(now);
+        self
+    }
+
+    /// The same request, with another one behind its release.
+    pub(crate) fn followed(mut self) -> Self {
+        self.followed = true;
         self
     }
 

@@ -119,7 +119,10 @@ impl Turn {
         }
         match parts.hand_over() {
             Ok(()) => Ok(Released::Released),
-            Err(Parts { lease, .. }) => lease.release().await,
+            Err(parts) => {
+                let followed = parts.is_followed();
+                parts.lease.release(followed).await
+            }
         }
     }
 
@@ -190,6 +193,14 @@ impl Parts {
         lease.section().handed_over(lease.key(), next.token());
         waiter.deliver(Delivery::Turn(Turn::from_parts(next)));
         Ok(())
+    }
+
+    /// Whether a task of this process will ask for the lock next.
+    fn is_followed(&self) -> bool {
+        self.behind.as_ref().is_some_and(|Behind { gate, name }| {
+            let queues = gate.queues();
+            queues.get(name).is_some_and(|queue| queue.len() > 0)
+        })
     }
 
     fn token(&self) -> FencingToken {

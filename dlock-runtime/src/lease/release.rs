@@ -48,10 +48,15 @@ impl OwnedLease {
     /// Gives the lease back, here and now. If the store does not answer, or
     /// the caller is dropped, the manager goes on trying by itself until the
     /// lease has run out. What follows the lease goes on once the store has
-    /// been asked.
-    pub(crate) async fn release(mut self) -> Result<Released, BackendError> {
+    /// been asked; `followed` says that there is a task that will ask it for the
+    /// same key then.
+    pub(crate) async fn release(mut self, followed: bool) -> Result<Released, BackendError> {
         match self.lease.take() {
-            Some(lease) => Return::begin(&self.leases, lease).attempt().await,
+            Some(lease) => {
+                let mut back = Return::begin(&self.leases, lease);
+                back.followed = followed;
+                back.attempt().await
+            }
             None => Ok(Released::NotHeld),
         }
     }
@@ -193,6 +198,8 @@ struct Return {
     background: bool,
     /// A request before this one asked for the same, and may have been done.
     asked_before: bool,
+    /// A task waits to ask the store for the same key.
+    followed: bool,
     counted: CountedReturn,
 }
 
@@ -208,6 +215,7 @@ impl Return {
             lease: Some(lease),
             background: false,
             asked_before: false,
+            followed: false,
             counted,
         }
     }
@@ -227,7 +235,11 @@ impl Return {
             let leases = &self.counted.leases;
             // The background has a connection of its own.
             let in_order = leases.in_order() && !self.background;
-            let mut release = leases.backend().release(&lease.request);
+            let mut request = lease.request.clone();
+            if in_order && self.followed {
+                request = request.followed();
+            }
+            let mut release = leases.backend().release(&request);
             poll_fn(|context| {
                 let answer = release.as_mut().poll(context);
                 // It is on its way, and what follows may be sent behind it.

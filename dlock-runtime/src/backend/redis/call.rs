@@ -33,6 +33,8 @@ pub(super) struct Call<'a> {
     started: Instant,
     /// Why the last attempt came to nothing.
     failure: Option<BackendError>,
+    /// What is asked first may wait for what another task asks next.
+    followed: bool,
 }
 
 /// Where the commands go.
@@ -62,6 +64,7 @@ impl<'a> Call<'a> {
             backoff: new_backoff(),
             started,
             failure: None,
+            followed: false,
         }
     }
 
@@ -177,6 +180,11 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Another task of this runtime is about to ask the same server.
+    pub(super) fn is_followed(&mut self) {
+        self.followed = true;
+    }
+
     pub(super) fn deadline(&self) -> Deadline {
         self.deadline
     }
@@ -261,7 +269,11 @@ impl<'a> Call<'a> {
         loop {
             let connection = self.connection().await?;
             let sending = self.sending();
-            let answer = self.send(&connection, build(form), sending).await;
+            let answer = if std::mem::take(&mut self.followed) {
+                connection.run_with_the_next(build(form), sending).await
+            } else {
+                self.send(&connection, build(form), sending).await
+            };
             match self.hear(&connection, answer) {
                 None => {
                     repeated = true;

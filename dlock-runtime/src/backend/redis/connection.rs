@@ -146,6 +146,20 @@ impl Connection {
         alone.bound(sending, answer).await
     }
 
+    /// The same, together with what another task of this runtime is about to ask
+    /// for. It waits for that no longer than it takes the runtime to come here
+    /// again.
+    pub(super) async fn run_with_the_next(
+        &self,
+        command: Cmd,
+        sending: Sending,
+    ) -> Result<Value, Lost> {
+        let answer = self.0.outbox.send_with_the_next(command);
+        step_back().await;
+        self.0.outbox.flush();
+        self.wait(answer, sending).await
+    }
+
     /// The same, but the server gets it behind everything that was sent over
     /// this connection before, even if nobody waits for that any more. From any
     /// runtime: there is no answer for as long as the connection's own stands
@@ -438,7 +452,7 @@ pub(super) fn closed() -> RedisError {
 #[cfg(test)]
 mod tests {
     use redis::{AsyncConnectionConfig, RedisConnectionInfo};
-    use tokio::io::DuplexStream;
+    use tokio::io::{AsyncReadExt, DuplexStream};
 
     use super::*;
 
@@ -498,6 +512,24 @@ mod tests {
         assert!(connection.is_silent());
         connection.speaks();
         assert!(!connection.is_silent(), "it was heard meanwhile");
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_the_next_goes_alone_if_there_is_none() {
+        let (connection, driver, mut server) = silent(LATE).await;
+        let sending = Sending::now(Deadline::after(LATE));
+        let command = redis::cmd("PING");
+        let (packed, mut heard) = (command.get_packed_command(), Vec::new());
+        tokio::select! {
+            () = connection.drive(driver) => panic!("it was closed"),
+            answer = connection.run_with_the_next(command, sending) => panic!("{answer:?}"),
+            _ = async {
+                while heard.len() < packed.len() {
+                    server.read_buf(&mut heard).await.expect("the command");
+                }
+            } => {}
+        }
+        assert_eq!(heard, packed);
     }
 
     #[tokio::test]

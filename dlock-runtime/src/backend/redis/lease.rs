@@ -102,6 +102,9 @@ impl Core {
 
     pub(super) async fn release(&self, request: &Request) -> Result<Released, BackendError> {
         let mut call = self.call(&request.key)?;
+        if request.is_followed() {
+            call.is_followed();
+        }
         let answer = call
             .ask(&request.key, |form| {
                 (self.shared.release)(self.shared.space(), form, request, None)

@@ -32,6 +32,19 @@ struct State {
     closed: bool,
 }
 
+impl State {
+    /// Once closed, the letter is dropped here, and that is the answer.
+    fn put<A>(
+        &mut self,
+        place: impl FnOnce(&mut Waiting) -> &mut Vec<Letter<A>>,
+        letter: Letter<A>,
+    ) {
+        if !self.closed {
+            place(&mut self.waiting).push(letter);
+        }
+    }
+}
+
 /// The commands that nobody has sent yet.
 #[derive(Default)]
 struct Waiting {
@@ -87,6 +100,27 @@ impl Outbox {
         self.put(command, |waiting| &mut waiting.others)
     }
 
+    /// A command that waits for the next one, or for [`flush`](Self::flush).
+    pub(super) fn send_with_the_next(&self, command: Cmd) -> Pending<Value> {
+        let (answer, pending) = oneshot::channel();
+        let mut state = self.state();
+        state.put(|waiting| &mut waiting.others, Letter { command, answer });
+        pending
+    }
+
+    /// Sends what is in it.
+    pub(super) fn flush(&self) {
+        let mut state = self.state();
+        if state.waiting.is_empty() {
+            return;
+        }
+        let idle = state.idle.take();
+        drop(state);
+        if let Some(idle) = idle {
+            idle.wake();
+        }
+    }
+
     fn put<A>(
         &self,
         command: Cmd,
@@ -94,10 +128,7 @@ impl Outbox {
     ) -> Pending<A> {
         let (answer, pending) = oneshot::channel();
         let mut state = self.state();
-        // Once closed, the sender is dropped here, and that is the answer.
-        if !state.closed {
-            place(&mut state.waiting).push(Letter { command, answer });
-        }
+        state.put(place, Letter { command, answer });
         let idle = state.idle.take();
         drop(state);
         if let Some(idle) = idle {
@@ -287,6 +318,10 @@ impl<B: Future<Output = ()>> Postman<B> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
     use super::*;
 
     fn values(count: usize) -> Vec<Value> {
@@ -331,6 +366,48 @@ mod tests {
         }
         let other = other.try_recv().expect("delivered").expect("an answer");
         assert_eq!(other, Value::SimpleString("0".to_owned()));
+    }
+
+    #[test]
+    fn what_waits_for_the_next_goes_out_with_it() {
+        let (outbox, woken) = (Outbox::new(), Arc::new(Woken::default()));
+        let waker = Waker::from(Arc::clone(&woken));
+        let context = &Context::from_waker(&waker);
+        let sent = |count: usize| match outbox.collect(context) {
+            Collected::Batch(batch) => assert_eq!(batch.commands().len(), count),
+            _ => panic!("nothing was sent"),
+        };
+        let idle = || assert!(matches!(outbox.collect(context), Collected::Nothing));
+
+        idle();
+        let _release = outbox.send_with_the_next(redis::cmd("DEL"));
+        assert_eq!(woken.times(), 0);
+        let _take = outbox.take(redis::cmd("SET"));
+        assert_eq!(woken.times(), 1);
+        sent(3);
+
+        idle();
+        outbox.flush();
+        assert_eq!(woken.times(), 1, "there was nothing to send");
+        let _alone = outbox.send_with_the_next(redis::cmd("DEL"));
+        outbox.flush();
+        assert_eq!(woken.times(), 2);
+        sent(1);
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Woken {
+        fn times(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     #[test]
