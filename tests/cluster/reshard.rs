@@ -188,6 +188,40 @@ async fn a_slot_that_is_on_its_way() {
     nothing_left(&cluster).await;
 }
 
+/// Most of the votes are in slots that are on their way, and have gone ahead: the
+/// lease is renewed and given back over there, over new connections too.
+#[tokio::test]
+async fn votes_that_have_gone_ahead() {
+    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let more = "?quorum=masters";
+    let holder = connect(&cluster.url(more)).await;
+    let ttl = Duration::from_millis(1_500);
+    let guard = holder.lock(KEY).ttl(ttl).acquire().await.expect("the lock");
+    let slots = slots(&cluster, more).await;
+    let moves: Vec<_> = slots[..2]
+        .iter()
+        .map(|slot| (*slot, slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3))
+        .collect();
+    for &(slot, from, to) in &moves {
+        cluster.open_slot(slot, from, to).await;
+        cluster.move_keys(slot, from, to, usize::MAX).await;
+    }
+    sleep(2 * ttl).await;
+    assert!(guard.is_held(), "it is renewed over there");
+    for server in cluster.masters() {
+        let words = ["CLIENT", "KILL", "TYPE", "normal"];
+        server.command::<u32>(&words).await;
+    }
+    sleep(2 * ttl).await;
+    assert!(guard.is_held(), "it is renewed over new connections");
+    guard.release().await.expect("the release");
+    nothing_left(&cluster).await;
+    for (slot, from, to) in moves {
+        cluster.move_slot(slot, from, to).await;
+    }
+    had(&holder, KEY).await;
+}
+
 /// The lock and its counter have gone ahead, and the queue has not: who comes, and
 /// who goes, must wait for it. A second queue would stop the first one from moving,
 /// and a release would pass over it.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use redis::{Cmd, ServerError, Value};
 
 use super::clock::{Backoff, Deadline, Sending};
-use super::cluster::Way;
+use super::cluster::{Side, Way};
 use super::commands;
 use super::connection::{Connection, Lost};
 use super::connections::{Lane, NoConnection};
@@ -17,6 +17,7 @@ use super::connector::Connector;
 use super::errors::{Place, Remedy, remedy};
 use super::names::Keyspace;
 use super::scripts::Form;
+use super::settings::Server;
 use crate::backend::BackendError;
 
 /// What seldom happens, boxed: a call need not make room for it.
@@ -108,15 +109,33 @@ impl<'a> Call<'a> {
         command: Cmd,
         sending: Sending,
     ) -> Result<Value, Lost> {
-        match &self.path {
-            Path::Way(way, _) if way.is_asking() => {
-                // The one right behind the other.
-                let commands = commands::pipeline([commands::asking(), command]);
-                let answers = Box::pin(connection.run_all(&commands, sending.deadline)).await?;
-                Ok(answers.into_iter().next_back().unwrap_or_default())
-            }
-            _ => connection.run(command, sending).await,
+        if self.is_asking() {
+            // The one right behind the other.
+            let commands = commands::pipeline([commands::asking(), command]);
+            let answers = Box::pin(connection.run_all(&commands, sending.deadline)).await?;
+            return Ok(answers.into_iter().next_back().unwrap_or_default());
         }
+        connection.run(command, sending).await
+    }
+
+    /// The same with several commands, which go out together.
+    async fn send_all(
+        &self,
+        connection: &Connection,
+        commands: impl Iterator<Item = Cmd>,
+    ) -> Result<Vec<Value>, Lost> {
+        if self.is_asking() {
+            let commands = commands.flat_map(|command| [commands::asking(), command]);
+            let commands = commands::pipeline(commands);
+            let answers = Box::pin(connection.run_all(&commands, self.deadline)).await?;
+            return Ok(answers.into_iter().skip(1).step_by(2).collect());
+        }
+        let commands = commands::pipeline(commands);
+        connection.run_all(&commands, self.deadline).await
+    }
+
+    fn is_asking(&self) -> bool {
+        matches!(&self.path, Path::Way(way, _) if way.is_asking())
     }
 
     fn lane(&self) -> Option<&Arc<Lane>> {
@@ -230,6 +249,16 @@ impl<'a> Call<'a> {
 
     /// Whether the next attempt may go elsewhere.
     fn redirected(&mut self, connection: &Connection, error: &ServerError) -> bool {
+        if let Path::Lane(_) = &self.path
+            && let Server::OfSlot(topology, slot) = &self.connector.settings.server
+            && remedy(error) == Remedy::Ask
+        {
+            // No connection of its own leads there yet.
+            let mut way = topology.way(*slot, Side::Caller);
+            way.redirected(error, connection.address());
+            self.path = Path::Way(way, None);
+            return true;
+        }
         match &mut self.path {
             Path::Way(way, _) => {
                 way.redirected(error, connection.address());
@@ -323,8 +352,8 @@ impl<'a> Call<'a> {
             };
             let sent_at = Instant::now();
             let commands = open.iter().map(|&index| build(index, form));
-            let commands = commands::pipeline(commands.chain(behind.cloned()));
-            let values = connection.run_all(&commands, self.deadline).await;
+            let commands = commands.chain(behind.cloned());
+            let values = self.send_all(&connection, commands).await;
             let paused = match self.hear(&connection, values) {
                 None => {
                     repeated = true;
@@ -350,7 +379,11 @@ impl<'a> Call<'a> {
                             | Remedy::Moved
                             | Remedy::Ask
                             | Remedy::Cluster => {
-                                again = Some(error);
+                                // What has gone ahead cannot be had here.
+                                let ahead = |error| remedy(error) == Remedy::Ask;
+                                if !again.as_ref().is_some_and(ahead) {
+                                    again = Some(error);
+                                }
                             }
                             Remedy::Foreign => {
                                 answers[index] = Some(Err(self.foreign(key(index)).await));
