@@ -127,12 +127,14 @@ macro_rules! statements {
 }
 
 /// What may stand in braces, besides the words of the dialect.
-const PARTS: [(&str, &str); 9] = statements![
+const PARTS: [(&str, &str); 11] = statements![
     "count_readers",
     "first",
     "grant_read",
     "grant_write",
     "held",
+    "is_read",
+    "keep_place",
     "mark_waited",
     "number",
     "pass",

@@ -12,7 +12,9 @@
 {begin_grant};
 {lock};
 {number};
-DELETE FROM dlock_reader WHERE name = $key AND (owner = $owner OR expires_at <= {now});
+{keep_place};
+DELETE FROM dlock_reader WHERE name = $key
+    AND (owner = $owner OR expires_at <= {now} OR NOT {is_read});
 DELETE FROM dlock_queue WHERE name = $key AND process <> $process AND process NOT IN (
     SELECT process FROM dlock_process WHERE alive_until > {now});
 {count_readers};

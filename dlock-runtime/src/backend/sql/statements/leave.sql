@@ -10,7 +10,8 @@
 SELECT CASE WHEN {held} THEN 1 ELSE 0 END;
 DELETE FROM dlock_queue WHERE name = $key AND (owner = $owner OR process NOT IN (
     SELECT process FROM dlock_process WHERE alive_until > {now}));
-DELETE FROM dlock_reader WHERE name = $key AND (owner = $owner OR expires_at <= {now});
+DELETE FROM dlock_reader WHERE name = $key
+    AND (owner = $owner OR expires_at <= {now} OR NOT {is_read});
 UPDATE dlock_lock SET owner = '', expires_at = {now}
     WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now};
 {count_readers};
