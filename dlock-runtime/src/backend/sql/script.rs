@@ -128,7 +128,6 @@ macro_rules! statements {
 
 /// What may stand in braces, besides the words of the dialect.
 const PARTS: [(&str, &str); 11] = statements![
-    "count_readers",
     "first",
     "grant_read",
     "grant_write",
@@ -139,6 +138,7 @@ const PARTS: [(&str, &str); 11] = statements![
     "number",
     "pass",
     "place",
+    "true_end",
 ];
 
 impl Scripts {

@@ -1,6 +1,7 @@
 -- Takes the lock, or a place in its queue. The one question of a waiter, asked
 -- as often as it likes: who holds the lock already has its lease extended, and
--- who is in the queue keeps its place.
+-- who is in the queue keeps its place. No place is numbered 0 but that of a
+-- holder within its own script.
 --
 -- The row of the lock is the mutex of its key: every statement behind {lock}
 -- sees all that was done for this key before, and is alone with it.
@@ -12,12 +13,12 @@
 {begin_grant};
 {lock};
 {number};
+DELETE FROM dlock_queue WHERE name = $key AND (ticket = 0 OR (process <> $process
+    AND process NOT IN (SELECT process FROM dlock_process WHERE alive_until > {now})));
 {keep_place};
 DELETE FROM dlock_reader WHERE name = $key
     AND (owner = $owner OR expires_at <= {now} OR NOT {is_read});
-DELETE FROM dlock_queue WHERE name = $key AND process <> $process AND process NOT IN (
-    SELECT process FROM dlock_process WHERE alive_until > {now});
-{count_readers};
+{true_end};
 {wait};
 {grant};
 {pass};

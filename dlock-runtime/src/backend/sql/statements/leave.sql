@@ -14,7 +14,7 @@ DELETE FROM dlock_reader WHERE name = $key
     AND (owner = $owner OR expires_at <= {now} OR NOT {is_read});
 UPDATE dlock_lock SET owner = '', expires_at = {now}
     WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now};
-{count_readers};
+{true_end};
 {mark_waited};
 {wake};
 {commit}

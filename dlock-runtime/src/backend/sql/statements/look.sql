@@ -3,4 +3,4 @@
 --   $process
 SELECT q.owner FROM dlock_queue q, dlock_lock l
     WHERE q.process = $process AND l.name = q.name AND (l.expires_at <= {now} - $claim
-        OR ((l.expires_at <= {now} OR (l.mode = 'r' AND q.mode = 'r')) AND {first}))
+        OR ((l.expires_at <= {now} OR l.owner = '' OR (l.mode = 'r' AND q.mode = 'r')) AND {first}))
