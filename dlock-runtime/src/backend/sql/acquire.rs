@@ -8,9 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::task::JoinHandle;
-
-use super::core::{Asked, Core};
+use super::core::{Asked, Core, is_over};
 use super::driver::{Answer, Column};
 use super::script::{Args, Asks};
 use crate::backend::{BackendError, Grant, Mode, Request};
@@ -122,11 +120,10 @@ impl<'a> Acquisition<'a> {
         script: String,
         columns: &'static [Column],
     ) -> Result<Answer, BackendError> {
-        let begun = Instant::now();
         let asked = self.in_flight.insert(self.core.begin(script, columns));
         let answer = asked.answer().await;
-        if answer.as_ref().map_or(true, |answer| answer.repeated) {
-            self.unanswered = Some(begun);
+        if !is_over(&answer) {
+            self.unanswered = Some(asked.begun);
         }
         if answer.is_ok() {
             self.in_flight = None;
@@ -155,7 +152,7 @@ impl<'a> Acquisition<'a> {
 
 impl Drop for Acquisition<'_> {
     fn drop(&mut self) {
-        let in_flight = self.in_flight.take().map(|asked| asked.task);
+        let in_flight = self.in_flight.take();
         if in_flight.is_some() || self.left || self.unanswered.is_some() {
             self.core
                 .give_back(self.request, in_flight, self.unanswered);
@@ -173,15 +170,16 @@ impl Core {
     pub(super) fn give_back(
         self: &Arc<Self>,
         request: &Request,
-        in_flight: Option<JoinHandle<()>>,
-        unanswered: Option<Instant>,
+        in_flight: Option<Asked>,
+        mut unanswered: Option<Instant>,
     ) {
         let core = Arc::clone(self);
         let request = request.clone();
         let dropped_at = Instant::now();
         self.run_behind(async move {
-            if let Some(task) = in_flight {
-                let _ = task.await;
+            if let Some(asked) = in_flight {
+                // The caller may have left before it was known.
+                unanswered = asked.unanswered().await.or(unanswered);
             }
             let owner = request.owner.to_string();
             // A database that did not answer may run a script later. It gives

@@ -111,22 +111,29 @@ impl Core {
         // The driver ends by itself in time, unless it is stuck in the
         // operating system.
         let limit = self.request_timeout + self.request_timeout / 4;
+        let begun = Instant::now();
         let task = self.runtime.spawn(async move {
             let mut run = pin!(driver.run(&script, columns));
             match tokio::time::timeout(limit, &mut run).await {
                 Ok(answer) => {
+                    let is_over = is_over(&answer);
                     let _ = tell.send(answer);
+                    is_over
                 }
                 Err(_) => {
                     let _ = tell.send(Err(BackendError::unavailable(format!(
                         "it did not answer within {limit:?}; check that it runs and has room on \
                          its disk, or raise the request timeout"
                     ))));
-                    let _ = run.await;
+                    is_over(&run.await)
                 }
             }
         });
-        Asked { task, answer }
+        Asked {
+            begun,
+            task,
+            answer,
+        }
     }
 
     /// Runs a script.
@@ -215,14 +222,29 @@ impl Core {
     }
 }
 
+/// Every attempt to run a script was answered, so that none of them can be run
+/// later.
+pub(super) fn is_over(answer: &Result<Answer, BackendError>) -> bool {
+    answer.as_ref().is_ok_and(|answer| !answer.repeated)
+}
+
 /// A script that is being run.
 pub(super) struct Asked {
-    /// Ends when the database is done with it.
-    pub(super) task: JoinHandle<()>,
+    pub(super) begun: Instant,
+    /// Ends when the driver is done with it, and says whether the database is
+    /// too.
+    task: JoinHandle<bool>,
     answer: oneshot::Receiver<Result<Answer, BackendError>>,
 }
 
 impl Asked {
+    /// Waits until the driver is done with it: when it was begun, if the
+    /// database may run it yet.
+    pub(super) async fn unanswered(self) -> Option<Instant> {
+        let is_over = self.task.await.unwrap_or(false);
+        (!is_over).then_some(self.begun)
+    }
+
     pub(super) async fn answer(&mut self) -> Result<Answer, BackendError> {
         match (&mut self.answer).await {
             Ok(answer) => answer,
