@@ -88,6 +88,8 @@ impl Server {
             .args(["--max-connections=400", "--innodb-buffer-pool-size=32M"])
             // Nothing here outlives the machine.
             .arg("--innodb-flush-log-at-trx-commit=2")
+            // Whoever waits for a row without a limit of its own is to be seen.
+            .arg("--innodb-lock-wait-timeout=3600")
             .stdout(Stdio::null())
             .stderr(log);
         let process = Process::spawn(mariadbd).expect("mariadbd");

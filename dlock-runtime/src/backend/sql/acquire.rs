@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::core::{Asked, Core, is_over};
 use super::driver::{Answer, Column};
-use super::script::{Args, Asks};
+use super::script::{Args, Asks, patience};
 use crate::backend::{BackendError, Grant, Mode, Request};
 use crate::token::FencingToken;
 
@@ -182,10 +182,12 @@ impl Core {
                 unanswered = asked.unanswered().await.or(unanswered);
             }
             let owner = request.owner.to_string();
-            // A database that did not answer may run a script later. It gives
-            // each of them the request timeout, and a lock the ttl.
-            let ghost_until = unanswered.map(|sent| sent + 2 * core.request_timeout);
-            let give_up = dropped_at + request.ttl.max(2 * core.request_timeout);
+            // A database that did not answer may run a script later: one that was
+            // sent within the request timeout, for as long as it has patience.
+            // It gives a lock the ttl.
+            let ghost = core.request_timeout + patience(core.request_timeout);
+            let ghost_until = unanswered.map(|sent| sent + ghost);
+            let give_up = dropped_at + request.ttl.max(ghost);
             let mut pause = FIRST_PAUSE;
             loop {
                 let script = core.scripts.leave(&Args {

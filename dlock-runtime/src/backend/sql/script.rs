@@ -296,6 +296,20 @@ impl Scripts {
     }
 }
 
+/// How long the database waits for a row at most, where it counts in seconds: 0
+/// would be not at all, or without end.
+fn whole_seconds(timeout: Duration) -> u64 {
+    let whole = timeout.as_millis().div_ceil(1000);
+    // What the databases take at most: a year.
+    u64::try_from(whole).unwrap_or(u64::MAX).clamp(1, 31_536_000)
+}
+
+/// A script that was sent may be run for so long afterwards, as the database
+/// limits how long a statement waits.
+pub(super) fn patience(timeout: Duration) -> Duration {
+    timeout.max(Duration::from_secs(whole_seconds(timeout)))
+}
+
 /// The part of a millisecond that is left counts as a whole one.
 fn whole_ms(ttl: Duration) -> i64 {
     let whole = ttl.as_micros().div_ceil(1000);
@@ -340,6 +354,7 @@ impl Compiler<'_> {
             ("$alive", ALIVE.as_millis()),
             ("$claim", CLAIM.as_millis()),
             ("$pause", self.pause.as_millis()),
+            ("$seconds", u128::from(whole_seconds(self.timeout))),
             ("$timeout", self.timeout.as_millis().max(1)),
             ("$tokens", u128::from(TOKENS_PER_GRANT)),
         ] {

@@ -120,10 +120,17 @@ impl MySql {
     }
 }
 
+/// With a limit to the wait for a row and for a table: the server does not
+/// notice that a client has gone, and would run a script that waits for a row
+/// when that comes free, for nobody. It is set in each script, as a proxy may
+/// give each to another session.
+const BEGIN: &str = "SET innodb_lock_wait_timeout = $seconds, lock_wait_timeout = $seconds; \
+                     SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION";
+
 const DIALECT: Dialect = Dialect {
-    begin: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION",
-    begin_lease: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION",
-    begin_grant: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION",
+    begin: BEGIN,
+    begin_lease: BEGIN,
+    begin_grant: BEGIN,
     commit: "COMMIT",
     // `UNIX_TIMESTAMP()` goes by way of the session's time zone, and jumps when
     // that has summer time.
