@@ -11,20 +11,26 @@ mod contenders;
 mod example;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../tables/mod.rs"]
+mod tables;
 
+mod limits;
 mod refusals;
 mod restarts;
 mod server;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock::Config;
+use dlock::backend::mysql::MySql;
 use dlock::backend::sqlx;
 
 use conformance::{Store, conformance};
 use contenders::{Shared, contenders};
 use server::Server;
 use support::proxy::Proxy;
+use tables::{FarTables, Tables, far_tables, tables};
 
 /// A database of the test's own, reached through a proxy that can fail.
 struct MySqlStore {
@@ -85,8 +91,43 @@ impl Shared for MySqlStore {
     }
 }
 
+impl Tables for MySqlStore {
+    const NOW: &'static str = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)";
+
+    async fn execute(&self, sql: &str) -> u64 {
+        let mut connection = self.server.connection(&self.database).await;
+        let done = sqlx::query(sql).execute(&mut connection).await;
+        done.unwrap_or_else(|error| panic!("{sql}: {error}"))
+            .rows_affected()
+    }
+
+    async fn number(&self, sql: &str) -> i64 {
+        let mut connection = self.server.connection(&self.database).await;
+        let number = sqlx::query_scalar(sql).fetch_one(&mut connection).await;
+        number.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+}
+
+impl FarTables for MySqlStore {
+    fn proxy(&self) -> &Proxy {
+        &self.proxy
+    }
+
+    fn direct(&self) -> Config {
+        let url = self.server.url(&self.database, self.server.port());
+        Config::from_url(&format!("{url}?create_tables=true")).expect("a valid URL")
+    }
+
+    fn narrow(&self, request_timeout: Duration) -> Config {
+        let store = MySql::from_url(&self.url()).expect("a valid URL");
+        Config::with_backend(store.max_connections(1).request_timeout(request_timeout))
+    }
+}
+
 conformance!(crate::MySqlStore);
 contenders!(crate::MySqlStore);
+tables!(crate::MySqlStore);
+far_tables!(crate::MySqlStore);
 
 #[test]
 fn a_flash_sale_sells_exactly_the_stock() {

@@ -11,6 +11,8 @@ mod contenders;
 mod example;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../tables/mod.rs"]
+mod tables;
 
 mod fencing;
 mod messages;
@@ -20,14 +22,17 @@ mod restarts;
 mod server;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock::Config;
+use dlock::backend::postgres::Postgres;
 use dlock::backend::sqlx;
 
 use conformance::{Store, conformance};
 use contenders::{Shared, contenders};
 use server::Server;
 use support::proxy::Proxy;
+use tables::{FarTables, Tables, far_tables, tables};
 
 /// A database of the test's own, reached through a proxy that can fail.
 struct PostgresStore {
@@ -88,8 +93,43 @@ impl Shared for PostgresStore {
     }
 }
 
+impl Tables for PostgresStore {
+    const NOW: &'static str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
+
+    async fn execute(&self, sql: &str) -> u64 {
+        let mut connection = self.server.connection(&self.database).await;
+        let done = sqlx::query(sql).execute(&mut connection).await;
+        done.unwrap_or_else(|error| panic!("{sql}: {error}"))
+            .rows_affected()
+    }
+
+    async fn number(&self, sql: &str) -> i64 {
+        let mut connection = self.server.connection(&self.database).await;
+        let number = sqlx::query_scalar(sql).fetch_one(&mut connection).await;
+        number.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+}
+
+impl FarTables for PostgresStore {
+    fn proxy(&self) -> &Proxy {
+        &self.proxy
+    }
+
+    fn direct(&self) -> Config {
+        let url = self.server.url(&self.database, self.server.port());
+        Config::from_url(&format!("{url}?create_tables=true")).expect("a valid URL")
+    }
+
+    fn narrow(&self, request_timeout: Duration) -> Config {
+        let store = Postgres::from_url(&self.url()).expect("a valid URL");
+        Config::with_backend(store.max_connections(1).request_timeout(request_timeout))
+    }
+}
+
 conformance!(crate::PostgresStore);
 contenders!(crate::PostgresStore);
+tables!(crate::PostgresStore);
+far_tables!(crate::PostgresStore);
 
 #[test]
 fn a_flash_sale_sells_exactly_the_stock() {

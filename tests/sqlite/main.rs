@@ -9,9 +9,11 @@ mod conformance;
 mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
+#[path = "../tables/mod.rs"]
+mod tables;
 
 mod refusals;
-mod tables;
+mod removal;
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -25,6 +27,7 @@ use conformance::{Store, conformance};
 use contenders::{Shared, contenders};
 use support::dir::TempDir;
 use support::wait::HANG;
+use tables::{Tables, tables};
 
 /// A file of the test's own.
 struct SqliteStore {
@@ -138,5 +141,23 @@ impl Shared for SqliteStore {
     }
 }
 
+impl Tables for SqliteStore {
+    const NOW: &'static str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
+
+    async fn execute(&self, sql: &str) -> u64 {
+        let mut connection = self.connection().await;
+        let done = sqlx::query(sql).execute(&mut connection).await;
+        done.unwrap_or_else(|error| panic!("{sql}: {error}"))
+            .rows_affected()
+    }
+
+    async fn number(&self, sql: &str) -> i64 {
+        let mut connection = self.connection().await;
+        let number = sqlx::query_scalar(sql).fetch_one(&mut connection).await;
+        number.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+}
+
 conformance!(crate::SqliteStore);
 contenders!(crate::SqliteStore);
+tables!(crate::SqliteStore);

@@ -18,11 +18,20 @@ struct Faults {
     cuts: u64,
     /// Rises with each freeze: connections from before it carry nothing.
     freezes: u64,
+    /// Connections from before this freeze carry again.
+    thawed: u64,
     refuse: bool,
     stall: bool,
     swallow: bool,
     delay: Option<Duration>,
     closed: bool,
+}
+
+impl Faults {
+    /// Whether a connection is that was made after so many freezes.
+    fn is_frozen(&self, freezes: u64) -> bool {
+        self.freezes > freezes && self.thawed <= freezes
+    }
 }
 
 /// Forwards a port of its own to a server, on a thread of its own, so that a
@@ -89,6 +98,12 @@ impl Proxy {
     /// do. A firewall that has forgotten them is like that.
     pub(crate) fn freeze(&self) {
         self.faults.send_modify(|faults| faults.freezes += 1);
+    }
+
+    /// What the frozen connections had taken up arrives after all.
+    pub(crate) fn thaw(&self) {
+        self.faults
+            .send_modify(|faults| faults.thawed = faults.freezes);
     }
 
     /// Carries requests and drops the replies. Ending it closes every
@@ -169,7 +184,7 @@ async fn pump(
             return;
         };
         let Ok(faults) = state
-            .wait_for(|faults| !faults.stall && faults.freezes == freezes)
+            .wait_for(|faults| !faults.stall && !faults.is_frozen(freezes))
             .await
             .map(|faults| faults.clone())
         else {

@@ -99,8 +99,8 @@ impl<'a> Acquisition<'a> {
             .scripts
             .acquire(self.request.mode, asks, &self.args());
         let answer = self.run(script, columns).await?;
-        if asks == Asks::QueueAndBeat {
-            self.core.beats(answer.sent_at);
+        if asks == Asks::QueueAndBeat && self.core.beats(answer.sent_at) {
+            self.core.waiters.wake_all();
         }
         let Some(row) = answer.rows.first() else {
             return Err(BackendError::unavailable(

@@ -82,10 +82,15 @@ impl Waiters {
         self.state().is_empty()
     }
 
-    /// How many of them have a place in a queue.
-    pub(super) fn queued(&self) -> usize {
+    /// Those who have a place in a queue.
+    pub(super) fn queued(&self) -> Vec<Arc<str>> {
         let state = self.state();
-        state.values().filter(|waiter| waiter.queued).count()
+        let queued = state.iter().filter(|(_, waiter)| waiter.queued);
+        queued.map(|(owner, _)| Arc::clone(owner)).collect()
+    }
+
+    pub(super) fn knows(&self, owner: &str) -> bool {
+        self.state().contains_key(owner)
     }
 
     /// How long the one has waited that came, or was woken, last.

@@ -4,13 +4,14 @@
 //! All of it is by process, not by waiter: one statement looks at every lock
 //! that the process waits for.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 
 use super::core::Core;
-use super::driver::{Column, Message, News};
+use super::driver::{Column, Message, News, Row};
 use super::script::Args;
 
 /// How often a process with waiters says that it is alive.
@@ -70,8 +71,10 @@ async fn farewell(core: &Core) {
     core.waiters.wake_all();
 }
 
-async fn watch_while_somebody_waits(core: &Core) {
+async fn watch_while_somebody_waits(core: &Arc<Core>) {
     let mut idle_since = None;
+    let mut looked = Instant::now();
+    let mut strangers = HashSet::new();
     loop {
         let now = Instant::now();
         if core.waiters.is_empty() {
@@ -83,44 +86,91 @@ async fn watch_while_somebody_waits(core: &Core) {
         } else {
             idle_since = None;
         }
-        let due = core.next_beat();
-        if due <= now {
-            beat(core).await;
-            continue;
+        if core.next_beat() <= now {
+            beat(core, &mut strangers).await;
         }
         let pause = match (core.hears(), idle_since) {
             (true, _) | (_, Some(_)) => BEAT,
             (false, None) => core.pace.pause(core.waiters.calm()),
         };
+        // From the last look: who comes meanwhile may bring it forward, and puts
+        // it off for nobody.
+        let due = looked + pause;
+        if due <= Instant::now() {
+            if !core.waiters.is_empty() {
+                look(core).await;
+            }
+            looked = Instant::now();
+            continue;
+        }
         let woken = core.waiters.arrival();
         tokio::select! {
-            () = tokio::time::sleep(pause.min(due - now)) => {}
-            () = woken => continue,
-        }
-        if !core.waiters.is_empty() {
-            look(core).await;
+            () = tokio::time::sleep_until(due.min(core.next_beat()).into()) => {}
+            () = woken => {}
         }
     }
 }
 
-async fn beat(core: &Core) {
-    let expected = core.waiters.queued();
+/// `strangers` have a place in a queue and nobody here who waits for it, as of
+/// the last beat.
+async fn beat(core: &Arc<Core>, strangers: &mut HashSet<String>) {
+    let queued = core.waiters.queued();
     let sent = Instant::now();
     let script = core.scripts.beat(&core.args());
-    match core.driver.run(&script, &[Column::Int]).await {
+    match core
+        .driver
+        .run(&script, &[Column::Text, Column::Text])
+        .await
+    {
         Ok(answer) => {
-            let gap = core.beats(sent);
-            let places = answer.rows.first().map_or(0, |row| row.int(0));
-            // Places have been lost, or others took this process for dead.
-            if gap || usize::try_from(places).unwrap_or(0) < expected {
+            let places: HashSet<&str> = answer.rows.iter().map(|row| row.text(0)).collect();
+            if core.beats(sent) {
+                // Others may have taken this process for dead.
                 core.waiters.wake_all();
             }
+            for owner in queued.iter().filter(|owner| !places.contains(&***owner)) {
+                // Its place was lost.
+                core.waiters.wake(owner);
+            }
+            let (left, unknown): (Vec<_>, Vec<_>) = answer
+                .rows
+                .into_iter()
+                .filter(|row| !core.waiters.knows(row.text(0)))
+                .partition(|row| strangers.contains(row.text(0)));
+            *strangers = unknown.iter().map(|row| row.text(0).to_owned()).collect();
+            give_up_places(core, left);
         }
         Err(error) => {
             core.misses_beat(sent);
             silent(core, &error);
         }
     }
+}
+
+/// Leaves the queues for those who have left: they could not do it themselves,
+/// in an outage, and as long as this process lives nobody else does.
+///
+/// Nobody who has just come, or has just been granted a lock, is among them.
+/// Whoever was not known at a beat had come before it, as it had a place; so it
+/// had ended too. If it had ended with a grant, it had no place at the next one.
+fn give_up_places(core: &Arc<Core>, places: Vec<Row>) {
+    if places.is_empty() {
+        return;
+    }
+    let this = Arc::clone(core);
+    core.run_behind(async move {
+        for place in places {
+            let script = this.scripts.leave(&Args {
+                owner: place.text(0),
+                key: place.text(1),
+                ..this.args()
+            });
+            if this.driver.run(&script, &[Column::Int]).await.is_err() {
+                // They show at the next beat.
+                return;
+            }
+        }
+    });
 }
 
 async fn look(core: &Core) {

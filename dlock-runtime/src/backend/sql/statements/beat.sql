@@ -1,5 +1,5 @@
--- Says that a process is alive, and counts its places in queues.
+-- Says that a process is alive, and shows its places in queues.
 --
 --   $process $alive
 {alive};
-SELECT COUNT(*) FROM dlock_queue WHERE process = $process
+SELECT owner, name FROM dlock_queue WHERE process = $process

@@ -1,0 +1,76 @@
+//! Rows that say something else than the holders think: an operator has changed
+//! them, or the database's clock was set.
+
+use super::Tables;
+use crate::conformance::process;
+use crate::support::wait::{HANG, eventually, until, within};
+
+/// By a statement that leaves the readers' own rows as they are.
+pub(crate) async fn a_reader_learns_that_the_lock_was_taken_away<S: Tables>(store: &mut S) {
+    let (reader, writer) = (process(store).await, process(store).await);
+    let lock = reader.lock("key").read().ttl(store.short_ttl());
+    let held = lock.acquire().await.expect("the lock");
+    let taken = "UPDATE dlock_lock SET owner = '', expires_at = 0 WHERE name = 'key'";
+    assert_eq!(store.execute(taken).await, 1);
+    let next = within(HANG, writer.lock("key").acquire()).await;
+    let next = next.expect("the lock");
+    within(HANG, held.lost()).await;
+    assert!(next.is_held());
+    next.release().await.expect("it is still held");
+}
+
+/// A writer was let in when the clock was ahead; then the clock was set back.
+pub(crate) async fn a_reader_learns_that_a_writer_got_the_lock<S: Tables>(store: &mut S) {
+    let reader = process(store).await;
+    let lock = reader.lock("key").read().ttl(store.short_ttl());
+    let held = lock.acquire().await.expect("the lock");
+    let granted = format!(
+        "UPDATE dlock_lock SET mode = 'w', owner = 'ahead', expires_at = {} + 600000
+         WHERE name = 'key'",
+        S::NOW
+    );
+    assert_eq!(store.execute(&granted).await, 1);
+    within(HANG, held.lost()).await;
+    let shown = reader.inspect("key").await.expect("inspect");
+    assert_eq!(shown.expect("the writer").holders[0].owner, "ahead");
+}
+
+/// It was given back by a clock that was ahead.
+pub(crate) async fn a_lock_that_nobody_holds_is_free_whatever_the_clock_says<S: Tables>(
+    store: &mut S,
+) {
+    let manager = process(store).await;
+    let ahead = format!(
+        "UPDATE dlock_lock SET expires_at = {} + 600000 WHERE name = 'key'",
+        S::NOW
+    );
+    eventually("its row is still there", async || {
+        let guard = manager.lock("key").acquire().await.expect("the lock");
+        guard.release().await.expect("the release");
+        (store.execute(&ahead).await == 1).then_some(())
+    })
+    .await;
+    let shown = manager.inspect("key").await.expect("inspect");
+    assert!(shown.is_none(), "{shown:?}");
+    let guard = within(HANG, manager.lock("key").try_acquire()).await;
+    let guard = guard.expect("nobody holds it");
+    guard.release().await.expect("the release");
+}
+
+/// The same, with somebody who waits, and whom no message reaches.
+pub(crate) async fn a_free_lock_is_found_whatever_the_clock_says<S: Tables>(store: &mut S) {
+    let (holder, other) = (process(store).await, process(store).await);
+    let held = holder.lock("key").acquire().await.expect("the lock");
+    let waiting = tokio::spawn(other.lock("key").acquire());
+    let waiters = async || store.waiters(&holder, "key").await;
+    until("it waits", waiters, |&waiters| waiters == 1).await;
+    let ahead = format!(
+        "UPDATE dlock_lock SET owner = '', expires_at = {} + 600000 WHERE name = 'key'",
+        S::NOW
+    );
+    assert_eq!(store.execute(&ahead).await, 1);
+    let next = within(HANG, waiting).await.expect("no panic");
+    let next = next.expect("the lock");
+    drop(held);
+    next.release().await.expect("the release");
+}

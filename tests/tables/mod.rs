@@ -1,0 +1,88 @@
+//! What the stores that keep their locks in the tables of a database have in
+//! common: each runs `tables!(ItsStore)`, and those with a server
+//! `far_tables!(ItsStore)` too.
+
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "a file has no network to fail"
+)]
+
+pub(crate) mod clocks;
+pub(crate) mod late;
+pub(crate) mod places;
+
+use std::time::Duration;
+
+use dlock::Config;
+
+use crate::conformance::Store;
+use crate::support::proxy::Proxy;
+
+/// A store whose tables a test can change behind its back.
+pub(crate) trait Tables: Store {
+    /// Milliseconds since 1970, as this database says it.
+    const NOW: &'static str;
+
+    /// Runs a statement: how many rows it has changed.
+    async fn execute(&self, sql: &str) -> u64;
+
+    /// The number that a query answers with.
+    async fn number(&self, sql: &str) -> i64;
+}
+
+/// The same, reached over a network that can fail.
+pub(crate) trait FarTables: Tables {
+    fn proxy(&self) -> &Proxy;
+
+    /// Leads to it by another way.
+    fn direct(&self) -> Config;
+
+    /// Leads to it over one connection at a time.
+    fn narrow(&self, request_timeout: Duration) -> Config;
+}
+
+macro_rules! tables {
+    ($store:ty) => {
+        $crate::tables::tables! { @cases $store;
+            clocks {
+                a_reader_learns_that_the_lock_was_taken_away
+                a_reader_learns_that_a_writer_got_the_lock
+                a_lock_that_nobody_holds_is_free_whatever_the_clock_says
+                a_free_lock_is_found_whatever_the_clock_says
+            }
+            places {
+                a_place_without_a_waiter_is_given_up_and_hides_no_other
+            }
+        }
+    };
+    (@cases $store:ty; $($theme:ident { $($case:ident)* })*) => {
+        mod rows {$(
+            mod $theme {$(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    $crate::conformance::run(async |store: &mut $store| {
+                        $crate::tables::$theme::$case(store).await;
+                    })
+                    .await;
+                }
+            )*}
+        )*}
+    };
+}
+pub(crate) use tables;
+
+macro_rules! far_tables {
+    ($store:ty) => {
+        mod far {
+            $crate::tables::tables! { @cases $store;
+                late {
+                    a_reader_whose_answer_was_lost_is_put_behind_nobody
+                    a_script_that_comes_late_locks_nothing_for_who_has_left
+                }
+            }
+        }
+    };
+}
+pub(crate) use far_tables;

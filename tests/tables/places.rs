@@ -1,0 +1,35 @@
+//! Places in the queue that are not what their process takes them for.
+
+use super::Tables;
+use crate::conformance::process;
+use crate::support::wait::{HANG, until, within};
+
+/// A process has a place that none of its waiters knows of, from a waiter that
+/// left in an outage, and one of its waiters has lost its place. It counts as
+/// many as it should.
+pub(crate) async fn a_place_without_a_waiter_is_given_up_and_hides_no_other<S: Tables>(
+    store: &mut S,
+) {
+    let (holder, other) = (process(store).await, process(store).await);
+    let held = holder.lock("key").acquire().await.expect("the lock");
+    let waiting = tokio::spawn(other.lock("key").acquire());
+    let waiters = async || store.waiters(&holder, "key").await;
+    until("it waits", waiters, |&waiters| waiters == 1).await;
+    store
+        .execute(
+            "INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
+             VALUES ('left', 64, 'w', '', 0, 1)",
+        )
+        .await;
+    // One statement: the process has as many places before it as after it.
+    let moved = "UPDATE dlock_queue SET name = 'left', owner = 'nobody' WHERE name = 'key'";
+    assert_eq!(store.execute(moved).await, 1);
+    held.release().await.expect("the release");
+    let next = within(HANG, waiting).await.expect("no panic");
+    next.expect("the lock")
+        .release()
+        .await
+        .expect("the release");
+    let places = async || store.number("SELECT COUNT(*) FROM dlock_queue").await;
+    until("no place is left", places, |&places| places == 0).await;
+}
