@@ -55,3 +55,18 @@ async fn what_the_dead_have_left_is_removed() {
     let guard = manager.lock("left").acquire().await.expect("the lock");
     assert!(u64::from(guard.token()) > 640, "{:?}", guard.token());
 }
+
+/// A file that nobody has open can be copied by itself.
+#[tokio::test]
+async fn a_process_that_shuts_down_leaves_one_file() {
+    let store = SqliteStore::start().await;
+    let manager = LockManager::connect(store.config()).await;
+    let manager = manager.expect("a connection");
+    let wal = store.path().with_extension("db-wal");
+    let guard = manager.lock("key").acquire().await.expect("the lock");
+    assert!(wal.exists());
+    drop(guard);
+    within(HANG, manager.shutdown()).await;
+    assert!(!wal.exists());
+    assert!(store.path().exists());
+}

@@ -26,7 +26,7 @@ pub(crate) async fn a_reader_whose_answer_was_lost_is_put_behind_nobody<S: FarTa
     store: &mut S,
 ) {
     let ttl = 20 * HANG;
-    let reader = connect(store.narrow(HANG).ttl(ttl)).await;
+    let reader = connect(store.narrow(Duration::from_secs(20)).ttl(ttl)).await;
     let writer = connect(store.direct().ttl(ttl)).await;
     // Over a connection that there is, what is sent comes through.
     let _calm = calm(&reader).await;

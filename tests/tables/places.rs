@@ -11,10 +11,13 @@ pub(crate) async fn a_place_without_a_waiter_is_given_up_and_hides_no_other<S: T
     store: &mut S,
 ) {
     let (holder, other) = (process(store).await, process(store).await);
+    let stays = holder.lock("stays").acquire().await.expect("the lock");
     let held = holder.lock("key").acquire().await.expect("the lock");
+    let waits_on = tokio::spawn(other.lock("stays").acquire());
     let waiting = tokio::spawn(other.lock("key").acquire());
-    let waiters = async || store.waiters(&holder, "key").await;
-    until("it waits", waiters, |&waiters| waiters == 1).await;
+    let places = "SELECT COUNT(*) FROM dlock_queue";
+    let both = async || store.number(places).await;
+    until("both wait", both, |&places| places == 2).await;
     store
         .execute(
             "INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
@@ -26,10 +29,15 @@ pub(crate) async fn a_place_without_a_waiter_is_given_up_and_hides_no_other<S: T
     assert_eq!(store.execute(moved).await, 1);
     held.release().await.expect("the release");
     let next = within(HANG, waiting).await.expect("no panic");
-    next.expect("the lock")
-        .release()
-        .await
-        .expect("the release");
-    let places = async || store.number("SELECT COUNT(*) FROM dlock_queue").await;
-    until("no place is left", places, |&places| places == 0).await;
+    let next = next.expect("the lock");
+    // While it has a waiter, others take it for alive with all of its places.
+    let of_nobody = "SELECT COUNT(*) FROM dlock_queue WHERE owner = 'nobody'";
+    let left = async || store.number(of_nobody).await;
+    until("the place is given up", left, |&places| places == 0).await;
+    assert!(!waits_on.is_finished());
+    stays.release().await.expect("the release");
+    let stays = within(HANG, waits_on).await.expect("no panic");
+    for guard in [next, stays.expect("the lock")] {
+        guard.release().await.expect("the release");
+    }
 }

@@ -39,6 +39,8 @@ pub(super) struct Core {
     pub(super) suspects: Suspects,
     /// Counts what the database has not been told yet.
     pub(super) unsettled: UnderWay,
+    /// No lock is asked for any more.
+    pub(super) over: CancellationToken,
     pub(super) stopping: CancellationToken,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -74,6 +76,7 @@ impl Core {
             use_: Notify::new(),
             suspects: Suspects::default(),
             unsettled: UnderWay::default(),
+            over: CancellationToken::new(),
             stopping: CancellationToken::new(),
             tasks: Mutex::default(),
         });
@@ -197,6 +200,13 @@ impl Core {
 
     pub(super) fn forget_beat(&self) {
         *self.beat() = Beat::default();
+    }
+
+    /// Finishes what is under way. Nobody asks for a lock from here on.
+    pub(super) async fn settle(&self) {
+        self.over.cancel();
+        self.unsettled.none_left().await;
+        let _ = tokio::time::timeout(self.request_timeout, self.driver.rest()).await;
     }
 
     /// Ends the tasks, and what is under way within a request timeout.

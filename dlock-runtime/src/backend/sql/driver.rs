@@ -19,6 +19,10 @@ pub(super) trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Not to be dropped in between: it runs in tasks of the manager.
     async fn run(&self, script: &str, columns: &'static [Column]) -> Result<Answer, BackendError>;
 
+    /// Closes what is not to be open when the process ends, until it is needed
+    /// again.
+    async fn rest(&self);
+
     /// Ends every connection.
     async fn close(&self);
 }

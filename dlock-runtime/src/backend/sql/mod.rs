@@ -200,7 +200,7 @@ impl<D: Database> Backend for Sql<D> {
 
     async fn settle(&self) {
         if let Ok(core) = self.core() {
-            core.unsettled.none_left().await;
+            core.settle().await;
         }
     }
 

@@ -24,6 +24,10 @@ pub(super) trait Flavour: sqlx::Database + fmt::Debug {
     /// most.
     const PAUSES: (Duration, Duration);
 
+    /// A process that ends leaves something behind which closing a connection
+    /// removes.
+    const LEAVES_FILES: bool = false;
+
     /// What an error means.
     fn judge(place: &Place, error: sqlx::Error) -> Failure;
 
@@ -193,6 +197,17 @@ impl<DB: Flavour> Driver for Pooled<DB> {
                 return Err(failure);
             }
             tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn rest(&self) {
+        if !DB::LEAVES_FILES {
+            return;
+        }
+        for _ in 0..self.pool.size() {
+            if let Ok(connection) = self.pool.acquire().await {
+                let _ = connection.close().await;
+            }
         }
     }
 

@@ -207,10 +207,18 @@ pub(super) async fn listen(core: Arc<Core>, mut news: News) {
 pub(super) async fn keep_clean(core: Arc<Core>, stopping: CancellationToken) {
     let clean = async {
         loop {
-            core.used().await;
+            tokio::select! {
+                biased;
+                () = core.over.cancelled() => return,
+                () = core.used() => {}
+            }
             while tables_hold_something(&core).await {
                 let pause = CLEAN.mul_f64(1.0 + fastrand::f64() / 2.0);
-                tokio::time::sleep(pause).await;
+                tokio::select! {
+                    biased;
+                    () = core.over.cancelled() => return,
+                    () = tokio::time::sleep(pause) => {}
+                }
             }
         }
     };
@@ -222,6 +230,7 @@ pub(super) async fn keep_clean(core: Arc<Core>, stopping: CancellationToken) {
 }
 
 async fn tables_hold_something(core: &Core) -> bool {
+    let _under_way = core.unsettled.count();
     let columns = &[Column::Int, Column::Int];
     let state = core.driver.run(&core.scripts.is_clean(), columns).await;
     let Ok(state) = state else { return true };

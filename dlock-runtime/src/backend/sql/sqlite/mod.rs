@@ -136,6 +136,9 @@ impl Flavour for sqlx::Sqlite {
     // Who writes has the file for a part of a millisecond, as a rule.
     const PAUSES: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(10));
 
+    // The `-wal` and the `-shm`: the last connection to the file removes them.
+    const LEAVES_FILES: bool = true;
+
     fn judge(place: &Place, error: sqlx::Error) -> Failure {
         errors::judge(place, error)
     }
