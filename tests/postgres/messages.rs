@@ -118,6 +118,21 @@ async fn a_lost_message_costs_a_second_look() {
     .await;
 }
 
+/// A firewall has forgotten the connections that were idle: those who listen
+/// find out, and listen again.
+#[tokio::test]
+async fn a_silent_connection_is_noticed() {
+    let store = PostgresStore::start().await;
+    let manager = connect(&store).await;
+    let count = async || listeners(&store).await;
+    until("it listens", count, |&count| count == 1).await;
+    store.proxy.freeze();
+    // The server still has the other.
+    let count = async || listeners(&store).await;
+    until("it listens again", count, |&count| count == 2).await;
+    drop(manager);
+}
+
 /// A script whose answer was lost is asked again, and what it did is not done
 /// twice: nothing is left.
 #[tokio::test]

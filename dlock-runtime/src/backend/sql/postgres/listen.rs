@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::Pool;
-use sqlx::postgres::PgListener;
+use sqlx::postgres::{PgListener, PgNotification};
 use tokio::sync::mpsc;
 
 use crate::backend::sql::driver::{Message, News};
@@ -16,6 +16,10 @@ use crate::backend::sql::pooled::Place;
 
 /// How soon a message that is sent to oneself has to come.
 const ECHO: Duration = Duration::from_secs(2);
+
+/// A connection that has said nothing for so long is tried again: who forgets
+/// one that is idle, as a firewall does, tells nobody.
+const QUIET: Duration = Duration::from_secs(10);
 
 /// The message to oneself: no key is empty.
 const TO_ONESELF: &str = "";
@@ -45,7 +49,6 @@ pub(super) fn start(
             () = ear.tell.closed() => {}
             () = ear.listen() => {}
         }
-        ear.listening.close().await;
     });
     News { messages, come }
 }
@@ -84,34 +87,75 @@ impl Ear {
         }
     }
 
-    /// Hears until the connection breaks.
+    /// Hears until the connection breaks, or carries nothing any more.
     async fn hear(&self) -> Result<(), Deaf> {
-        let lost = |_| Deaf::NotConnected;
-        let mut listener = PgListener::connect_with(&self.listening)
-            .await
-            .map_err(lost)?;
-        listener.eager_reconnect(false);
-        listener.listen(&self.channel).await.map_err(lost)?;
-        let notify = format!("SELECT pg_notify('{}', '{TO_ONESELF}')", self.channel);
-        sqlx::Executor::execute(&self.talking, sqlx::raw_sql(&notify))
-            .await
-            .map_err(lost)?;
-        let echo = tokio::time::timeout(ECHO, listener.try_recv());
-        match echo.await {
-            Ok(Ok(Some(_))) => {}
-            Ok(_) => return Err(Deaf::NotConnected),
-            Err(_) => return Err(Deaf::NothingComes),
+        let limit = self.place.request_timeout;
+        let begun = tokio::time::timeout(limit, self.begin()).await;
+        let mut listener = begun.map_err(|_| Deaf::NotConnected)??;
+        if !self.echoes(&mut listener).await? {
+            return Err(Deaf::NothingComes);
         }
         self.come.store(true, Ordering::Relaxed);
         // Whatever was said before this.
         let _ = self.tell.send(Message::Missed);
-        while let Ok(Some(message)) = listener.try_recv().await {
-            let _ = self.tell.send(Message::Free(message.payload().to_owned()));
+        loop {
+            match tokio::time::timeout(QUIET, listener.try_recv()).await {
+                Ok(Ok(Some(message))) => self.pass_on(&message),
+                Ok(_) => break,
+                Err(_) if matches!(self.echoes(&mut listener).await, Ok(true)) => {}
+                Err(_) => break,
+            }
         }
         self.come.store(false, Ordering::Relaxed);
         let _ = self.tell.send(Message::Missed);
         Ok(())
     }
+
+    async fn begin(&self) -> Result<PgListener, Deaf> {
+        // A pool for each: a listener gives its connection back only when that
+        // has answered once more, which one that is forgotten never does.
+        let options = (*self.listening.connect_options()).clone();
+        let pool = self.listening.options().clone().connect_lazy_with(options);
+        let mut listener = PgListener::connect_with(&pool)
+            .await
+            .map_err(not_connected)?;
+        listener.eager_reconnect(false);
+        let listening = listener.listen(&self.channel).await;
+        listening.map_err(not_connected)?;
+        Ok(listener)
+    }
+
+    /// Whether something comes, if something is said.
+    async fn echoes(&self, listener: &mut PgListener) -> Result<bool, Deaf> {
+        let notify = format!("SELECT pg_notify('{}', '{TO_ONESELF}')", self.channel);
+        let mut talking = self.talking.acquire().await.map_err(not_connected)?;
+        let said = sqlx::Executor::execute(&mut *talking, sqlx::raw_sql(&notify));
+        let Ok(said) = tokio::time::timeout(self.place.request_timeout, said).await else {
+            talking.close_on_drop();
+            return Err(Deaf::NotConnected);
+        };
+        said.map_err(not_connected)?;
+        drop(talking);
+        match tokio::time::timeout(ECHO, listener.try_recv()).await {
+            Ok(Ok(Some(message))) => {
+                self.pass_on(&message);
+                Ok(true)
+            }
+            Ok(_) => Err(Deaf::NotConnected),
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn pass_on(&self, message: &PgNotification) {
+        if message.payload() != TO_ONESELF {
+            let free = Message::Free(message.payload().to_owned());
+            let _ = self.tell.send(free);
+        }
+    }
+}
+
+fn not_connected(_: sqlx::Error) -> Deaf {
+    Deaf::NotConnected
 }
 
 enum Deaf {
