@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use dlock::{Config, LockError, LockManager};
+use dlock::{LockError, LockManager};
 use tokio::time::sleep;
 
 use super::{Store, connect, free, is_had, nothing_left, process, queued};
@@ -13,8 +13,11 @@ use crate::support::wait::{HANG, eventually, within};
 /// Shorter than what the store may take to answer.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-fn impatient<S: Store>(store: &S) -> Config {
-    super::config(store).request_timeout(store.request_timeout())
+/// A process that soon takes silence for an outage. What the first one makes in
+/// a store, such as tables, may take longer.
+async fn impatient<S: Store>(store: &S) -> LockManager {
+    process(store).await.shutdown().await;
+    connect(super::config(store).request_timeout(store.request_timeout())).await
 }
 
 fn is_unavailable(error: &LockError) -> bool {
@@ -22,7 +25,7 @@ fn is_unavailable(error: &LockError) -> bool {
 }
 
 pub(crate) async fn an_outage_is_its_own_error<S: Store>(store: &mut S) {
-    let manager = connect(impatient(store)).await;
+    let manager = impatient(store).await;
     // With a connection that was used, and with none.
     for key in ["used", "new"] {
         store.set_outage(true).await;
@@ -80,10 +83,7 @@ async fn healed(manager: &LockManager) {
 }
 
 pub(crate) async fn a_store_that_comes_back_serves_again<S: Store>(store: &mut S) {
-    let (manager, other) = (
-        connect(impatient(store)).await,
-        connect(impatient(store)).await,
-    );
+    let (manager, other) = (impatient(store).await, impatient(store).await);
     for _ in 0..3 {
         manager.lock("key").run(async {}).await.expect("the lock");
         store.set_outage(true).await;
@@ -111,7 +111,7 @@ pub(crate) async fn a_store_that_comes_back_serves_again<S: Store>(store: &mut S
 }
 
 pub(crate) async fn a_lease_outlives_a_short_outage<S: Store>(store: &mut S) {
-    let (manager, other) = (connect(impatient(store)).await, process(store).await);
+    let (manager, other) = (impatient(store).await, process(store).await);
     // Long enough for renewals to fail and to be tried again.
     let ttl = 5 * store.short_ttl();
     let guard = manager
@@ -135,10 +135,7 @@ pub(crate) async fn a_lease_outlives_a_short_outage<S: Store>(store: &mut S) {
 }
 
 pub(crate) async fn a_lease_does_not_outlive_a_long_outage<S: Store>(store: &mut S) {
-    let (manager, other) = (
-        connect(impatient(store)).await,
-        connect(impatient(store)).await,
-    );
+    let (manager, other) = (impatient(store).await, impatient(store).await);
     let ttl = store.short_ttl();
     let guard = manager
         .lock("guard")
@@ -166,10 +163,7 @@ pub(crate) async fn a_lease_does_not_outlive_a_long_outage<S: Store>(store: &mut
 
 /// It hears of the outage, or waits on and is let in afterwards.
 pub(crate) async fn a_waiter_does_not_hang_in_an_outage<S: Store>(store: &mut S) {
-    let (holder, other) = (
-        connect(impatient(store)).await,
-        connect(impatient(store)).await,
-    );
+    let (holder, other) = (impatient(store).await, impatient(store).await);
     let guard = holder.lock("key").acquire().await.expect("the lock");
     let waiting = tokio::spawn({
         let other = other.clone();
@@ -193,10 +187,7 @@ pub(crate) async fn a_waiter_does_not_hang_in_an_outage<S: Store>(store: &mut S)
 /// What was released while the store was away is free once it is back, long
 /// before the lease would have run out.
 pub(crate) async fn a_release_is_made_up_for_after_an_outage<S: Store>(store: &mut S) {
-    let (manager, other) = (
-        connect(impatient(store)).await,
-        connect(impatient(store)).await,
-    );
+    let (manager, other) = (impatient(store).await, impatient(store).await);
     let dropped = manager.lock("dropped").acquire().await.expect("the lock");
     let released = manager.lock("released").acquire().await.expect("the lock");
     let body = async {

@@ -145,16 +145,20 @@ async fn lost_answers_leave_no_ghost() {
         let config = Config::from_url(&url).expect("a valid URL");
         LockManager::connect(config).await.expect("a connection")
     };
-    for number in 0..5 {
+    let mut lost = 0;
+    for number in 0..20 {
         let key = format!("key:{number}");
-        // Over a connection that there is, it comes through.
+        // Over a connection that there is, it comes through. If its pool has just
+        // taken it back, there may be none.
         let connected = async || manager.lock("other").run(async {}).await.ok();
         eventually("it is connected", connected).await;
         store.proxy.swallow_replies(true);
         let request = manager.lock(&key).ttl(Duration::from_secs(600));
         let asked = tokio::spawn(request.acquire());
         let held = async || judge.inspect(&key).await.expect("inspect").is_some();
-        until("the lock is taken", held, |&held| held).await;
+        let seen = async || (held().await, asked.is_finished());
+        let seen = until("the lock is taken", seen, |&(held, over)| held || over).await;
+        lost += u32::from(seen.0);
         store.proxy.swallow_replies(false);
         // It may have been told of an outage, or have got it in the end.
         if let Ok(guard) = within(HANG, asked).await.expect("no panic") {
@@ -162,5 +166,9 @@ async fn lost_answers_leave_no_ghost() {
         }
         let left = async || judge.list("").await.expect("list");
         until("nothing is left", left, Vec::is_empty).await;
+        if lost == 5 {
+            return;
+        }
     }
+    assert!(lost > 0, "no answer was lost");
 }

@@ -11,12 +11,16 @@ use crate::support::wait::{HANG, until, within};
 
 /// Connects it, and lets it do what it does by itself: nothing else goes over
 /// its connection for two seconds from here. What is held keeps it so.
-async fn calm(manager: &LockManager) -> LockGuard {
+async fn calm<S: FarTables>(store: &S, manager: &LockManager) -> LockGuard {
     let held = manager.lock("held").acquire().await.expect("the lock");
     let used = manager.lock("used").run(async {}).await;
     used.expect("the lock");
     for _ in 0..5 {
         manager.inspect("held").await.expect("inspect");
+    }
+    // Its pool asks a connection for a sign of life before it lends it again.
+    for _ in 0..10 {
+        store.number("SELECT COUNT(*) FROM dlock_lock").await;
     }
     held
 }
@@ -29,7 +33,7 @@ pub(crate) async fn a_reader_whose_answer_was_lost_is_put_behind_nobody<S: FarTa
     let reader = connect(store.narrow(Duration::from_secs(20)).ttl(ttl)).await;
     let writer = connect(store.direct().ttl(ttl)).await;
     // Over a connection that there is, what is sent comes through.
-    let _calm = calm(&reader).await;
+    let _calm = calm(store, &reader).await;
     store.proxy().swallow_replies(true);
     let asked = tokio::spawn(reader.lock("key").read().try_acquire());
     let held = async || writer.inspect("key").await.expect("inspect").is_some();
@@ -59,7 +63,7 @@ pub(crate) async fn a_script_that_comes_late_locks_nothing_for_who_has_left<S: F
     let config = store.narrow(Duration::from_secs(3)).ttl(20 * HANG);
     let manager = connect(config).await;
     let judge = connect(store.direct()).await;
-    let _calm = calm(&manager).await;
+    let _calm = calm(store, &manager).await;
     store.proxy().freeze();
     let left = manager.lock("key");
     let left = left.acquire_within(Duration::from_millis(100)).await;

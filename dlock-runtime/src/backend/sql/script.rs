@@ -301,7 +301,9 @@ impl Scripts {
 fn whole_seconds(timeout: Duration) -> u64 {
     let whole = timeout.as_millis().div_ceil(1000);
     // What the databases take at most: a year.
-    u64::try_from(whole).unwrap_or(u64::MAX).clamp(1, 31_536_000)
+    u64::try_from(whole)
+        .unwrap_or(u64::MAX)
+        .clamp(1, 31_536_000)
 }
 
 /// A script that was sent may be run for so long afterwards, as the database
