@@ -33,9 +33,12 @@ impl Core {
         request: &Request,
     ) -> Result<Grant, BackendError> {
         let mut acquisition = Acquisition::new(self, request);
-        if request.mode == Mode::Write
-            && let Some(grant) = acquisition.take().await?
-        {
+        // Who does not wait costs no signs of life, looks and farewells.
+        let at_once = match request.mode {
+            Mode::Write => acquisition.take().await?,
+            Mode::Read => acquisition.ask(Asks::Try).await?,
+        };
+        if let Some(grant) = at_once {
             return Ok(grant);
         }
         let waiting = self.waiters.enter(&request.key, &acquisition.owner);

@@ -30,7 +30,7 @@ pub(super) struct Core {
     pub(super) pace: Pace,
     pub(super) request_timeout: Duration,
     /// Where all of it runs.
-    runtime: Handle,
+    pub(super) runtime: Handle,
     /// Messages come through.
     come: Arc<AtomicBool>,
     beat: Mutex<Beat>,
@@ -83,7 +83,8 @@ impl Core {
         let tasks = [core.spawn(watch::keep_watch), core.spawn(watch::keep_clean)];
         core.tasks().extend(tasks);
         if let Some(news) = opened.news {
-            let listening = runtime.spawn(watch::listen(Arc::clone(&core), news));
+            let listening = watch::listen(Arc::clone(&core), news, core.stopping.clone());
+            let listening = runtime.spawn(listening);
             core.tasks().push(listening);
         }
         Ok(core)
@@ -175,9 +176,9 @@ impl Core {
         known.is_some_and(|known| known.elapsed() < 2 * BEAT)
     }
 
-    pub(super) fn next_beat(&self) -> Instant {
-        let beat = self.beat();
-        beat.tried.map_or_else(Instant::now, |tried| tried + BEAT)
+    /// When it is to say so again. The first waiter says it, who came then.
+    pub(super) fn next_beat(&self, came: Instant) -> Instant {
+        self.beat().tried.unwrap_or(came) + BEAT
     }
 
     /// It said so in a script sent then. Whether others may have taken it for

@@ -73,7 +73,8 @@ async fn farewell(core: &Core) {
 
 async fn watch_while_somebody_waits(core: &Arc<Core>) {
     let mut idle_since = None;
-    let mut looked = Instant::now();
+    let came = Instant::now();
+    let mut looked = came;
     let mut strangers = HashSet::new();
     loop {
         let now = Instant::now();
@@ -86,7 +87,7 @@ async fn watch_while_somebody_waits(core: &Arc<Core>) {
         } else {
             idle_since = None;
         }
-        if core.next_beat() <= now {
+        if core.next_beat(came) <= now {
             beat(core, &mut strangers).await;
         }
         let pause = match (core.hears(), idle_since) {
@@ -105,7 +106,7 @@ async fn watch_while_somebody_waits(core: &Arc<Core>) {
         }
         let woken = core.waiters.arrival();
         tokio::select! {
-            () = tokio::time::sleep_until(due.min(core.next_beat()).into()) => {}
+            () = tokio::time::sleep_until(due.min(core.next_beat(came)).into()) => {}
             () = woken => {}
         }
     }
@@ -192,13 +193,21 @@ fn silent(core: &Core, error: &crate::backend::BackendError) {
     core.waiters.wake_all();
 }
 
-/// Hears of locks that have become free.
-pub(super) async fn listen(core: Arc<Core>, mut news: News) {
-    while let Some(message) = news.messages.recv().await {
-        match message {
-            Message::Free(key) => core.waiters.wake_key(&key),
-            Message::Missed => core.waiters.wake_all(),
+/// Hears of locks that have become free. The connection that listens ends with
+/// it.
+pub(super) async fn listen(core: Arc<Core>, mut news: News, stopping: CancellationToken) {
+    let hear = async {
+        while let Some(message) = news.messages.recv().await {
+            match message {
+                Message::Free(key) => core.waiters.wake_key(&key),
+                Message::Missed => core.waiters.wake_all(),
+            }
         }
+    };
+    tokio::select! {
+        biased;
+        () = stopping.cancelled() => {}
+        () = hear => {}
     }
 }
 
@@ -259,4 +268,96 @@ async fn tables_hold_something(core: &Core) -> bool {
         }
     }
     state.int(1) > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::backend::BackendError;
+    use crate::backend::sql::Opened;
+    use crate::backend::sql::driver::{Answer, Driver, Outcome};
+    use crate::backend::sql::script::Dialect;
+
+    /// Has nothing to say, and counts what it is asked.
+    #[derive(Debug, Default)]
+    struct Counts {
+        looks: AtomicUsize,
+        beats: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Driver for Counts {
+        async fn run(&self, script: &str, _: &'static [Column]) -> Result<Answer, BackendError> {
+            if script.starts_with("SELECT q.owner") {
+                self.looks.fetch_add(1, Relaxed);
+            } else if script.starts_with("alive") {
+                self.beats.fetch_add(1, Relaxed);
+            }
+            Ok(Answer {
+                rows: Vec::new(),
+                sent_at: Instant::now(),
+                repeated: false,
+            })
+        }
+
+        async fn run_unless_kept(
+            &self,
+            script: &str,
+            columns: &'static [Column],
+        ) -> Result<Outcome, BackendError> {
+            self.run(script, columns).await.map(Outcome::Answered)
+        }
+
+        async fn rest(&self) {}
+
+        async fn close(&self) {}
+    }
+
+    const DIALECT: Dialect = Dialect {
+        begin: "",
+        begin_lease: "",
+        begin_grant: "",
+        commit: "",
+        now: "now",
+        lock: "",
+        take: "",
+        free: "",
+        alive: "alive",
+        wake: "",
+        text: |out, text| out.push_str(text),
+    };
+
+    /// However closely waiters follow each other, those who are there are told of
+    /// free locks.
+    #[tokio::test]
+    async fn arrivals_put_no_look_off() {
+        let counts = Arc::new(Counts::default());
+        let pause = Duration::from_millis(50);
+        let opened = Opened {
+            driver: Arc::clone(&counts) as Arc<dyn Driver>,
+            dialect: &DIALECT,
+            pace: Pace {
+                shortest: pause,
+                longest: pause,
+            },
+            news: None,
+        };
+        let core = Core::start(opened, "process".to_owned(), BEAT);
+        let core = core.expect("a runtime");
+        let mut waiting = Vec::new();
+        let asked = || (counts.looks.load(Relaxed), counts.beats.load(Relaxed));
+        while asked().0 + asked().1 < 8 {
+            let owner = format!("owner.{}", waiting.len()).into();
+            waiting.push(core.waiters.enter(&"key".into(), &owner));
+            tokio::time::sleep(pause / 10).await;
+        }
+        let (looks, beats) = asked();
+        assert!(looks > beats, "{looks} looks and {beats} beats");
+        drop(waiting);
+        core.stop().await;
+    }
 }
