@@ -92,7 +92,8 @@ impl Shared for MySqlStore {
 }
 
 impl Tables for MySqlStore {
-    const NOW: &'static str = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)";
+    const NOW: &'static str =
+        "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)";
 
     async fn execute(&self, sql: &str) -> u64 {
         let mut connection = self.server.connection(&self.database).await;
@@ -109,6 +110,8 @@ impl Tables for MySqlStore {
 }
 
 impl FarTables for MySqlStore {
+    type Keeper = sqlx::MySqlConnection;
+
     fn proxy(&self) -> &Proxy {
         &self.proxy
     }
@@ -116,6 +119,18 @@ impl FarTables for MySqlStore {
     fn direct(&self) -> Config {
         let url = self.server.url(&self.database, self.server.port());
         Config::from_url(&format!("{url}?create_tables=true")).expect("a valid URL")
+    }
+
+    async fn keep(&self, key: &str) -> Self::Keeper {
+        let mut connection = self.server.connection(&self.database).await;
+        let begin = sqlx::raw_sql("BEGIN").execute(&mut connection).await;
+        begin.expect("a transaction");
+        sqlx::query("SELECT name FROM dlock_lock WHERE name = ? FOR UPDATE")
+            .bind(key)
+            .fetch_one(&mut connection)
+            .await
+            .expect("the row of the lock");
+        connection
     }
 
     fn narrow(&self, request_timeout: Duration) -> Config {

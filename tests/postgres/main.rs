@@ -111,6 +111,8 @@ impl Tables for PostgresStore {
 }
 
 impl FarTables for PostgresStore {
+    type Keeper = sqlx::PgConnection;
+
     fn proxy(&self) -> &Proxy {
         &self.proxy
     }
@@ -118,6 +120,18 @@ impl FarTables for PostgresStore {
     fn direct(&self) -> Config {
         let url = self.server.url(&self.database, self.server.port());
         Config::from_url(&format!("{url}?create_tables=true")).expect("a valid URL")
+    }
+
+    async fn keep(&self, key: &str) -> Self::Keeper {
+        let mut connection = self.server.connection(&self.database).await;
+        let begin = sqlx::raw_sql("BEGIN").execute(&mut connection).await;
+        begin.expect("a transaction");
+        sqlx::query("SELECT name FROM dlock_lock WHERE name = $1 FOR UPDATE")
+            .bind(key)
+            .fetch_one(&mut connection)
+            .await
+            .expect("the row of the lock");
+        connection
     }
 
     fn narrow(&self, request_timeout: Duration) -> Config {

@@ -10,6 +10,7 @@
 )]
 
 pub(crate) mod clocks;
+pub(crate) mod faults;
 pub(crate) mod late;
 pub(crate) mod places;
 
@@ -34,10 +35,15 @@ pub(crate) trait Tables: Store {
 
 /// The same, reached over a network that can fail.
 pub(crate) trait FarTables: Tables {
+    type Keeper;
+
     fn proxy(&self) -> &Proxy;
 
     /// Leads to it by another way.
     fn direct(&self) -> Config;
+
+    /// Keeps the row of a lock from everybody else, until it is dropped.
+    async fn keep(&self, key: &str) -> Self::Keeper;
 
     /// Leads to it over one connection at a time.
     fn narrow(&self, request_timeout: Duration) -> Config;
@@ -77,6 +83,10 @@ macro_rules! far_tables {
     ($store:ty) => {
         mod far {
             $crate::tables::tables! { @cases $store;
+                faults {
+                    a_row_that_somebody_keeps_costs_no_other_lease
+                    a_connection_that_was_forgotten_costs_no_operation
+                }
                 late {
                     a_reader_whose_answer_was_lost_is_put_behind_nobody
                     a_script_that_comes_late_locks_nothing_for_who_has_left

@@ -19,6 +19,13 @@ pub(super) trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Not to be dropped in between: it runs in tasks of the manager.
     async fn run(&self, script: &str, columns: &'static [Column]) -> Result<Answer, BackendError>;
 
+    /// The same, but does not wait for who keeps a row that the script needs.
+    async fn run_unless_kept(
+        &self,
+        script: &str,
+        columns: &'static [Column],
+    ) -> Result<Outcome, BackendError>;
+
     /// Closes what is not to be open when the process ends, until it is needed
     /// again.
     async fn rest(&self);
@@ -54,6 +61,14 @@ pub(super) struct Answer {
     pub(super) sent_at: Instant,
     /// An earlier attempt was not answered, and may have been run.
     pub(super) repeated: bool,
+}
+
+/// What becomes of a script that does not wait.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Answered(Answer),
+    /// Somebody keeps a row that it needs: it was undone.
+    Kept(BackendError),
 }
 
 /// The type of a column of an answer.

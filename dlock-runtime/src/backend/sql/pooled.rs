@@ -9,13 +9,16 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use sqlx::pool::PoolConnection;
-use sqlx::{Pool, Row as _};
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+use sqlx::pool::PoolOptions;
+use sqlx::{Connection as _, Pool, Row as _};
 
-use super::driver::{Answer, Cell, Column, Driver, Row};
+use super::driver::{Answer, Cell, Column, Driver, Outcome, Row};
 use crate::backend::BackendError;
 
 /// What is particular to a database that is reached through `sqlx`.
@@ -24,9 +27,9 @@ pub(super) trait Flavour: sqlx::Database + fmt::Debug {
     /// most.
     const PAUSES: (Duration, Duration);
 
-    /// A process that ends leaves something behind which closing a connection
-    /// removes.
-    const LEAVES_FILES: bool = false;
+    /// It is a file: no connection to it is forgotten on the way, and a process
+    /// that ends leaves files behind which closing one removes.
+    const IS_FILE: bool = false;
 
     /// What an error means.
     fn judge(place: &Place, error: sqlx::Error) -> Failure;
@@ -102,6 +105,12 @@ pub(super) use fetch_and_cell;
 pub(super) enum Failure {
     /// It was undone, and may be repeated: a deadlock, a database that is busy.
     Undone(BackendError),
+    /// The same, as somebody keeps a row that it needs.
+    #[cfg_attr(
+        not(any(feature = "mysql", feature = "postgres")),
+        expect(dead_code, reason = "a file is kept as a whole")
+    )]
+    Kept(BackendError),
     /// Nobody knows whether it was run. It may be repeated too.
     #[cfg_attr(
         not(any(feature = "mysql", feature = "postgres")),
@@ -115,7 +124,7 @@ pub(super) enum Failure {
 impl Failure {
     fn before_it_was_sent(self) -> Self {
         match self {
-            Self::Broken(error) => Self::Undone(error),
+            Self::Broken(error) | Self::Kept(error) => Self::Undone(error),
             other => other,
         }
     }
@@ -134,10 +143,42 @@ impl fmt::Display for Place {
     }
 }
 
+/// An idle connection is closed after this time: before a firewall forgets it,
+/// as a rule.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+const IDLE: Duration = Duration::from_secs(30);
+
+/// When nothing has been answered for so long, a connection has to show that it
+/// carries anything before a script is sent over it: who forgets one that is
+/// idle tells nobody.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// It shows that in this time.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
+/// The settings of a pool of dlock's own, from those of a user's.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(super) fn own_pool<DB: sqlx::Database>(
+    options: PoolOptions<DB>,
+    most: u32,
+    request_timeout: Duration,
+) -> PoolOptions<DB> {
+    let idle = options.get_idle_timeout().unwrap_or(IDLE);
+    options
+        .max_connections(most)
+        .min_connections(0)
+        .acquire_timeout(request_timeout)
+        .idle_timeout(idle.min(IDLE))
+        // See `Pooled::shows_life`.
+        .test_before_acquire(false)
+}
+
 /// Runs scripts over a pool of its own.
 pub(super) struct Pooled<DB: Flavour> {
     pool: Pool<DB>,
     place: Place,
+    /// When something was last answered.
+    answered: Mutex<Instant>,
 }
 
 impl<DB: Flavour> fmt::Debug for Pooled<DB> {
@@ -150,7 +191,11 @@ impl<DB: Flavour> fmt::Debug for Pooled<DB> {
 
 impl<DB: Flavour> Pooled<DB> {
     pub(super) fn new(pool: Pool<DB>, place: Place) -> Self {
-        Self { pool, place }
+        Self {
+            pool,
+            place,
+            answered: Mutex::new(Instant::now()),
+        }
     }
 }
 
@@ -172,36 +217,22 @@ impl Backoff {
 #[async_trait]
 impl<DB: Flavour> Driver for Pooled<DB> {
     async fn run(&self, script: &str, columns: &'static [Column]) -> Result<Answer, BackendError> {
-        let deadline = Instant::now() + self.place.request_timeout;
-        let (next, longest) = DB::PAUSES;
-        let mut backoff = Backoff { next, longest };
-        let mut repeated = false;
-        loop {
-            let failure = match self.attempt(script, columns, deadline).await {
-                Ok((sent_at, rows)) => {
-                    return Ok(Answer {
-                        rows,
-                        sent_at,
-                        repeated,
-                    });
-                }
-                Err(Failure::Refused(error)) => return Err(error),
-                Err(Failure::Undone(error)) => error,
-                Err(Failure::Broken(error)) => {
-                    repeated = true;
-                    error
-                }
-            };
-            let pause = backoff.pause();
-            if Instant::now() + pause >= deadline {
-                return Err(failure);
-            }
-            tokio::time::sleep(pause).await;
+        match self.repeat(script, columns, true).await? {
+            Outcome::Answered(answer) => Ok(answer),
+            Outcome::Kept(error) => Err(error),
         }
     }
 
+    async fn run_unless_kept(
+        &self,
+        script: &str,
+        columns: &'static [Column],
+    ) -> Result<Outcome, BackendError> {
+        self.repeat(script, columns, false).await
+    }
+
     async fn rest(&self) {
-        if !DB::LEAVES_FILES {
+        if !DB::IS_FILE {
             return;
         }
         for _ in 0..self.pool.size() {
@@ -217,23 +248,54 @@ impl<DB: Flavour> Driver for Pooled<DB> {
 }
 
 impl<DB: Flavour> Pooled<DB> {
+    async fn repeat(
+        &self,
+        script: &str,
+        columns: &'static [Column],
+        patient: bool,
+    ) -> Result<Outcome, BackendError> {
+        let deadline = Instant::now() + self.place.request_timeout;
+        let (next, longest) = DB::PAUSES;
+        let mut backoff = Backoff { next, longest };
+        let mut repeated = false;
+        loop {
+            let failure = match self.attempt(script, columns, deadline).await {
+                Ok((sent_at, rows)) => {
+                    return Ok(Outcome::Answered(Answer {
+                        rows,
+                        sent_at,
+                        repeated,
+                    }));
+                }
+                Err(Failure::Refused(error)) => return Err(error),
+                Err(Failure::Kept(error)) if !patient => return Ok(Outcome::Kept(error)),
+                Err(Failure::Undone(error) | Failure::Kept(error)) => error,
+                Err(Failure::Broken(error)) => {
+                    repeated = true;
+                    error
+                }
+            };
+            let pause = backoff.pause();
+            if Instant::now() + pause >= deadline {
+                return Err(failure);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
     async fn attempt(
         &self,
         script: &str,
         columns: &'static [Column],
         deadline: Instant,
     ) -> Result<(Instant, Vec<Row>), Failure> {
-        let acquire = tokio::time::timeout_at(deadline.into(), self.pool.acquire());
-        let mut connection = match acquire.await {
-            Ok(Ok(connection)) => connection,
-            Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => {
-                return Err(Failure::Undone(DB::unreachable(&self.place)));
-            }
-            // Whatever has happened, the script was not sent.
-            Ok(Err(error)) => return Err(DB::judge(&self.place, error).before_it_was_sent()),
-        };
+        let mut connection = self.connection(deadline).await?;
         let sent_at = Instant::now();
-        match DB::run(&mut connection, script, deadline).await {
+        let answer = DB::run(&mut connection, script, deadline).await;
+        if matches!(answer, Some(Ok(_) | Err(sqlx::Error::Database(_)))) {
+            *self.answered() = Instant::now();
+        }
+        match answer {
             Some(Ok(rows)) => match read::<DB>(&rows, columns) {
                 Ok(rows) => Ok((sent_at, rows)),
                 Err(error) => Err(DB::judge(&self.place, error)),
@@ -248,6 +310,43 @@ impl<DB: Flavour> Pooled<DB> {
                 Err(DB::silent(&self.place))
             }
         }
+    }
+
+    /// A connection for one script.
+    async fn connection(&self, deadline: Instant) -> Result<PoolConnection<DB>, Failure> {
+        let acquire = tokio::time::timeout_at(deadline.into(), self.pool.acquire());
+        let mut connection = match acquire.await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => {
+                return Err(Failure::Undone(DB::unreachable(&self.place)));
+            }
+            // Whatever has happened, the script was not sent.
+            Ok(Err(error)) => return Err(DB::judge(&self.place, error).before_it_was_sent()),
+        };
+        if DB::IS_FILE
+            || self.answered().elapsed() < QUIET
+            || self.shows_life(&mut connection).await
+        {
+            return Ok(connection);
+        }
+        // They were idle together. They are dropped, not closed: that may take
+        // time, and a place in the pool meanwhile.
+        drop(connection.detach());
+        while let Some(idle) = self.pool.try_acquire() {
+            drop(idle.detach());
+        }
+        *self.answered() = Instant::now();
+        Err(Failure::Undone(DB::unreachable(&self.place)))
+    }
+
+    async fn shows_life(&self, connection: &mut PoolConnection<DB>) -> bool {
+        let limit = SIGN_OF_LIFE.min(self.place.request_timeout / 4);
+        let sign = tokio::time::timeout(limit, connection.ping()).await;
+        matches!(sign, Ok(Ok(())))
+    }
+
+    fn answered(&self) -> MutexGuard<'_, Instant> {
+        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -15,6 +15,8 @@ enum Remedy {
     GiveUp,
     /// The transaction is to be undone: again.
     Again,
+    /// The same, as somebody keeps a row.
+    Kept,
     /// The connection has ended.
     Reconnect,
 }
@@ -44,10 +46,11 @@ fn number_of(error: &sqlx::Error) -> Option<u16> {
 /// https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html
 fn remedy(number: u16) -> Remedy {
     match number {
-        // Deadlock, a row that is waited for too long, one that has changed
-        // since it was read, a statement that took too long, two that make one
-        // row.
-        1213 | 1205 | 1020 | 1969 | 3024 | 1062 => Remedy::Again,
+        // A row that has changed since it was read, two that make one row.
+        1020 | 1062 => Remedy::Again,
+        // Deadlock, a row that is waited for too long, a statement that took too
+        // long.
+        1213 | 1205 | 1969 | 3024 => Remedy::Kept,
         // It is shutting down, has killed the connection, or has become
         // read-only: another connection may lead to the one to write to.
         1053 | 1927 | 1317 | 1290 | 1836 | 3100 | 4031 => Remedy::Reconnect,
@@ -121,6 +124,7 @@ pub(super) fn judge(place: &Place, error: sqlx::Error) -> Failure {
     match remedy(number) {
         Remedy::GiveUp => Failure::Refused(error),
         Remedy::Again => Failure::Undone(error),
+        Remedy::Kept => Failure::Kept(error),
         Remedy::Reconnect => Failure::Broken(error),
     }
 }

@@ -18,7 +18,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{ConnectOptions, Pool};
 
 use super::driver::Driver;
-use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell};
+use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell, own_pool};
 use super::script::Dialect;
 use super::url::take_parameter;
 use super::watch::Pace;
@@ -129,7 +129,9 @@ const BEGIN: &str = "SET innodb_lock_wait_timeout = $seconds, lock_wait_timeout 
 
 const DIALECT: Dialect = Dialect {
     begin: BEGIN,
-    begin_lease: BEGIN,
+    // The shortest wait that there is.
+    begin_lease: "SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1; \
+                  SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION",
     begin_grant: BEGIN,
     commit: "COMMIT",
     // `UNIX_TIMESTAMP()` goes by way of the session's time zone, and jumps when
@@ -197,15 +199,8 @@ impl Database for MySqlDatabase {
             .clone()
             .statement_cache_capacity(0)
             .disable_statement_logging();
-        let pool = self
-            .pool
-            .clone()
-            .max_connections(self.max_connections)
-            .min_connections(0)
-            .acquire_timeout(request_timeout)
-            // A connection that is dead shows by itself, and is replaced.
-            .test_before_acquire(false)
-            .connect_lazy_with(options);
+        let pool = own_pool(self.pool.clone(), self.max_connections, request_timeout);
+        let pool = pool.connect_lazy_with(options);
         let driver = Pooled::<sqlx::MySql>::new(pool, place.clone());
         if self.create_tables {
             driver.run(include_str!("schema.sql"), &[]).await?;

@@ -18,6 +18,8 @@ enum Remedy {
     GiveUp,
     /// The transaction was undone: again.
     Again,
+    /// The same, as somebody keeps a row.
+    Kept,
     /// The connection has ended.
     Reconnect,
 }
@@ -45,9 +47,10 @@ fn code_of(error: &sqlx::Error) -> Option<String> {
 /// https://www.postgresql.org/docs/current/errcodes-appendix.html
 fn remedy(code: &str) -> Remedy {
     match code {
-        // Serialization, deadlock, timeouts of a lock or a statement; two that
-        // make the same row.
-        "40001" | "40P01" | "55P03" | "57014" | "23505" => Remedy::Again,
+        // Serialization; two that make the same row.
+        "40001" | "23505" => Remedy::Again,
+        // Deadlock, timeouts of a lock or a statement.
+        "40P01" | "55P03" | "57014" => Remedy::Kept,
         // A server that shuts down, starts, or follows another: a connection
         // made anew may lead to the one to write to.
         "25006" | "57P01" | "57P02" | "57P03" | "57P05" => Remedy::Reconnect,
@@ -121,6 +124,7 @@ pub(super) fn judge(place: &Place, error: sqlx::Error) -> Failure {
     match outcome {
         Remedy::GiveUp => Failure::Refused(error),
         Remedy::Again => Failure::Undone(error),
+        Remedy::Kept => Failure::Kept(error),
         Remedy::Reconnect => Failure::Broken(error),
     }
 }

@@ -20,7 +20,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Pool};
 
 use super::driver::Driver;
-use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell};
+use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell, own_pool};
 use super::script::Dialect;
 use super::url::take_parameter;
 use super::watch::Pace;
@@ -137,14 +137,7 @@ impl PostgresDatabase {
             .extra_float_digits(None)
             .statement_cache_capacity(0)
             .disable_statement_logging();
-        self.pool
-            .clone()
-            .max_connections(most)
-            .min_connections(0)
-            .acquire_timeout(request_timeout)
-            // A connection that is dead shows by itself, and is replaced.
-            .test_before_acquire(false)
-            .connect_lazy_with(options)
+        own_pool(self.pool.clone(), most, request_timeout).connect_lazy_with(options)
     }
 }
 
@@ -153,7 +146,8 @@ const DIALECT: Dialect = Dialect {
     // itself.
     begin: "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout; \
             SET LOCAL synchronous_commit = off",
-    begin_lease: "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout",
+    begin_lease: "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout; \
+                  SET LOCAL lock_timeout = 500",
     begin_grant: "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout",
     commit: "COMMIT",
     // `now()` is when the transaction began.

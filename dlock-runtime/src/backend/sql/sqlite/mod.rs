@@ -137,7 +137,7 @@ impl Flavour for sqlx::Sqlite {
     const PAUSES: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(10));
 
     // The `-wal` and the `-shm`: the last connection to the file removes them.
-    const LEAVES_FILES: bool = true;
+    const IS_FILE: bool = true;
 
     fn judge(place: &Place, error: sqlx::Error) -> Failure {
         errors::judge(place, error)
