@@ -148,7 +148,7 @@ async fn a_lease_and_its_waiters_go_along() {
 #[tokio::test]
 async fn a_lease_outlives_a_silent_master() {
     let store = Watchful::start("").await;
-    let holder = store.connect().await;
+    let (holder, other) = (store.connect().await, store.connect().await);
     let key = key_on(&store.cluster, 1).await;
     let [master, replica] = [1, MASTERS + 1].map(|number| &store.cluster.servers[number]);
     // Over before the nodes would be asked without cause.
@@ -164,8 +164,14 @@ async fn a_lease_outlives_a_silent_master() {
         _ = until("it is renewed there", left, |&left| left > before) => {}
         _ = guard.lost() => panic!("the lease was lost"),
     }
+    // Back with its old data, it is asked by nobody.
+    master.resume();
+    is_busy(within(HANG, other.lock(key.as_str()).try_acquire()).await);
     assert!(guard.is_held());
+    let token = guard.token();
     within(HANG, guard.release()).await.expect("the release");
+    let next = within(HANG, other.lock(key.as_str()).acquire()).await;
+    assert!(next.expect("the lock").token() > token);
 }
 
 /// Waits until the replica of a master has what was written for this lock.
@@ -277,9 +283,9 @@ async fn most_masters_are_enough() {
 }
 
 /// One master is replaced, and then another, as when all of them are restarted in
-/// turn. The first vote is followed to where it is before the second is gone.
-#[tokio::test]
-async fn masters_are_lost_one_after_the_other() {
+/// turn. The first vote is followed to where it is: without the second, for which
+/// nobody is there, it is needed.
+async fn masters_are_lost_one_after_the_other(lose: impl AsyncFnOnce(&mut Cluster, usize)) {
     let mut store = Watchful::start("?quorum=masters").await;
     // Not the one that is looked at now and then.
     let looked_at = store.cluster.slot("dlock:voters").await * MASTERS / 16384;
@@ -289,21 +295,41 @@ async fn masters_are_lost_one_after_the_other() {
         let words = ["CONFIG", "SET", "cluster-require-full-coverage", "no"];
         server.command::<()>(&words).await;
     }
-    let manager = store.connect().await;
+    // What is silent is not found out by waiting for its answers.
+    let config = store.config().request_timeout(HANG).ttl(TTL);
+    let manager = LockManager::connect(config).await.expect("a connection");
     healed(&manager, "key").await;
     // Over before the nodes would be asked without cause.
-    let lock = manager.lock("held").ttl(Duration::from_secs(6));
+    let lock = manager.lock("held").ttl(Duration::from_secs(9));
     let guard = lock.acquire().await.expect("the lock");
-    store.cluster.fail_over(others[0]).await;
-    store.cluster.servers[others[1]].kill();
+    lose(&mut store.cluster, others[0]).await;
+    for number in [MASTERS + others[1], others[1]] {
+        store.cluster.servers[number].kill();
+    }
     tokio::select! {
         () = healed(&manager, "key") => {}
         _ = guard.lost() => panic!("the lease was lost"),
     }
-    store.cluster.taken_over(others[1]).await;
-    healed(&manager, "key").await;
     assert!(guard.is_held());
     within(HANG, guard.release()).await.expect("the release");
+}
+
+#[tokio::test]
+async fn masters_die_one_after_the_other() {
+    masters_are_lost_one_after_the_other(async |cluster, number| {
+        cluster.fail_over(number).await;
+    })
+    .await;
+}
+
+/// The connections to the first stay open, and are left all the same.
+#[tokio::test]
+async fn masters_fall_silent_and_die() {
+    masters_are_lost_one_after_the_other(async |cluster, number| {
+        cluster.servers[number].pause();
+        cluster.replica_is_master(number).await;
+    })
+    .await;
 }
 
 /// Some of the last tokens did not reach the replica, whose clock is behind:

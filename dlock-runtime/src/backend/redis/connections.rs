@@ -262,7 +262,7 @@ impl Keeper {
         }
     }
 
-    /// Serves a connection until it breaks or is discarded.
+    /// Serves a connection until it breaks, is discarded, or leads nowhere.
     async fn drive(&self, opened: Opened) {
         let Opened { connection, driver } = opened;
         self.lane
@@ -271,7 +271,11 @@ impl Keeper {
         if let Some(listener) = &self.listener {
             listener.missed();
         }
-        connection.drive(driver).await;
+        tokio::select! {
+            biased;
+            () = connection.drive(driver) => {}
+            () = self.lane.connector.moves_from(connection.address()) => {}
+        }
         self.lane.discard(&connection);
         if let Some(listener) = &self.listener {
             listener.missed();

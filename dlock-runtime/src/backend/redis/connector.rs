@@ -65,12 +65,21 @@ impl Connector {
         listener: Option<&Arc<dyn Listener>>,
         deadline: Deadline,
     ) -> Result<Opened, BackendError> {
-        let address = self.locate(deadline).await?;
-        let place = self.place.found_at(&address);
-        let socket = dial(&address, &self.settings)
-            .await
-            .map_err(|error| place.no_connection(error))?;
-        self.log_in(socket, address, &place, listener).await
+        loop {
+            let address = self.locate(deadline).await?;
+            let place = self.place.found_at(&address);
+            let opened = async {
+                let socket = dial(&address, &self.settings)
+                    .await
+                    .map_err(|error| place.no_connection(error))?;
+                self.log_in(socket, address.clone(), &place, listener).await
+            };
+            tokio::select! {
+                biased;
+                opened = opened => return opened,
+                () = self.moves_from(&address) => {}
+            }
+        }
     }
 
     /// Where the server is. A master may have moved since it was last asked.
@@ -176,6 +185,15 @@ impl Connector {
         let connection =
             Connection::new(multiplexed, address, token_floor, patience, clock, shards);
         Ok(Opened { connection, driver })
+    }
+
+    /// Resolves when it is known that the slot that is meant, if it is one, is
+    /// not at this address any more: a server that says nothing does not say so.
+    pub(super) async fn moves_from(&self, address: &Address) {
+        match &self.settings.server {
+            Server::OfSlot(topology, slot) => topology.moves_from(*slot, address).await,
+            Server::At(_) | Server::Master(_) => std::future::pending().await,
+        }
     }
 
     /// The server has gone, or does not answer. If it is meant for a slot, that

@@ -214,6 +214,23 @@ impl Topology {
         located.map_err(|_| self.nobody_has(slot))
     }
 
+    /// Resolves when another node is known to have the slot.
+    pub(in super::super) async fn moves_from(&self, slot: u16, address: &Address) {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            if self
+                .owner(slot)
+                .is_some_and(|node| node.address != *address)
+            {
+                return;
+            }
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     pub(super) fn nobody_has(&self, slot: u16) -> BackendError {
         BackendError::unavailable(format!(
             "{}: no node is known to have slot {slot}; see CLUSTER INFO and CLUSTER NODES there",
