@@ -144,6 +144,42 @@ async fn a_lease_and_its_waiters_go_along() {
     nothing_left(&cluster).await;
 }
 
+/// So do a lease that is shared, and the writer who waits for its end.
+#[tokio::test]
+async fn readers_and_their_waiters_go_along() {
+    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let url = cluster.url("");
+    let (holder, other) = (connect(&url).await, connect(&url).await);
+    let ttl = Duration::from_millis(1_500);
+    let read = || holder.lock(KEY).ttl(ttl).read();
+    let guards = [read().acquire().await, read().acquire().await];
+    let guards = guards.map(|guard| guard.expect("the lock"));
+    let writing = tokio::spawn(other.lock(KEY).acquire());
+    waited_for(&holder, KEY, 1).await;
+    // Behind the writer.
+    let reading = tokio::spawn(other.lock(KEY).read().acquire());
+    waited_for(&holder, KEY, 2).await;
+
+    let slot = cluster.slot(&lock_name(KEY)).await;
+    let from = slot * 3 / 16384;
+    cluster.move_slot(slot, from, (from + 1) % 3).await;
+    // They are renewed over there.
+    sleep(2 * ttl).await;
+    for guard in guards {
+        assert!(guard.is_held());
+        assert!(!writing.is_finished() && !reading.is_finished());
+        guard.release().await.expect("the release");
+    }
+    let next = within(HANG, writing).await.expect("no panic");
+    let next = next.expect("the lock");
+    waited_for(&holder, KEY, 1).await;
+    next.release().await.expect("the release");
+    let last = within(HANG, reading).await.expect("no panic");
+    let last = last.expect("the lock");
+    last.release().await.expect("the release");
+    nothing_left(&cluster).await;
+}
+
 /// While a slot is on its way and some of a lock's keys have gone ahead: a writer
 /// keeps its lease wherever it is, and nothing else is done by halves.
 #[tokio::test]
@@ -341,7 +377,8 @@ async fn refused(cluster: &Cluster) -> u32 {
     refused
 }
 
-/// A slot that stays open is an outage of its own locks only, which is said.
+/// A slot that stays open is an outage of its own locks only, which is said. It
+/// ends with the move, or when that is given up.
 #[tokio::test]
 async fn a_slot_that_stays_open_is_told() {
     let cluster = Cluster::start(crate::support::cluster::LONG).await;
@@ -359,6 +396,11 @@ async fn a_slot_that_stays_open_is_told() {
     for number in 0..20 {
         had(&manager, &format!("other:{number}")).await;
     }
+    for server in [from, to] {
+        let words = ["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"];
+        cluster.servers[server].command::<()>(&words).await;
+    }
+    had(&manager, KEY).await;
     cluster.move_slot(slot, from, to).await;
     had(&manager, KEY).await;
 }
