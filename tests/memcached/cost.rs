@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::harness::connect;
+use crate::harness::{connect, had};
 use crate::lock_name;
-use crate::support::memcached::MemcachedServer;
+use crate::support::memcached::{MemcachedServer, memcached_url};
+use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, until, within};
 
 const WAITERS: usize = 1_000;
@@ -51,4 +52,36 @@ async fn a_thousand_waiters_look_as_often_as_one() {
     let before = server.stat("cmd_get");
     sleep(Duration::from_secs(1)).await;
     assert_eq!(server.stat("cmd_get"), before);
+}
+
+/// A waiter who has lost an answer does not know whether it holds the lock
+/// itself. The looks tell it, and are no more than anybody else's.
+#[tokio::test]
+async fn a_lost_answer_makes_waiting_no_dearer() {
+    let server = MemcachedServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let (holder, other) = (
+        connect(&server.url()).await,
+        connect(&memcached_url(proxy.port())).await,
+    );
+    had(&other, "key").await;
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    proxy.cut();
+    let log = server.log();
+    let waiting = tokio::spawn(other.lock("key").acquire());
+    let waiters = async || log.waiters(&lock_name("key"));
+    until("it waits", waiters, |&waiting| waiting == 1).await;
+    sleep(Duration::from_secs(1)).await;
+
+    let commands = || server.stat("cmd_get") + server.stat("cmd_set");
+    let (start, before) = (Instant::now(), commands());
+    sleep(IDLE).await;
+    let rate = (commands() - before) as f64 / start.elapsed().as_secs_f64();
+    assert!(rate <= BOUND, "{rate} commands per second");
+    guard.release().await.expect("the release");
+    let next = within(HANG, waiting).await.expect("no panic");
+    next.expect("the lock")
+        .release()
+        .await
+        .expect("the release");
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::harness::{connect, free, had, healed, is_busy, reached, unavailable};
 use crate::support::memcached::{MemcachedServer, memcached_url};
 use crate::support::proxy::Proxy;
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, until, within};
+use crate::{TTL, lock_name};
 
 /// The request was given up, and takes effect later all the same.
 #[tokio::test]
@@ -93,6 +94,42 @@ async fn a_dropped_call_that_arrives_late_leaves_no_ghost() {
         free(&judge, "key").await;
         had(&judge, "key").await;
     }
+}
+
+/// A waiter that has lost an answer long ago loses another one: what gives the
+/// lock back does so for as long as the later request may arrive.
+#[tokio::test]
+async fn the_last_of_several_late_requests_leaves_no_ghost() {
+    let server = MemcachedServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let judge = connect(&server.url()).await;
+    let manager = connect(&memcached_url(proxy.port())).await;
+    had(&manager, "key").await;
+    let held = judge.lock("key").acquire().await.expect("the lock");
+
+    // The first answer is lost with its connection.
+    proxy.cut();
+    let log = server.log();
+    let waiting = tokio::spawn(manager.lock("key").ttl(TTL).renew(false).acquire());
+    let waiters = async || log.waiters(&lock_name("key"));
+    until("it waits", waiters, |&waiting| waiting == 1).await;
+    // What was sent before it would have run out by now.
+    tokio::time::sleep(TTL).await;
+    proxy.hold_back(Some("ms dlock:key "));
+    held.release().await.expect("the release");
+    let is_held_back = async || proxy.holds_back();
+    until("it asks again", is_held_back, |&is| is).await;
+    let guard = within(HANG, waiting).await.expect("no panic");
+    guard
+        .expect("the lock")
+        .release()
+        .await
+        .expect("the release");
+
+    let deleted = server.stat("delete_hits");
+    proxy.hold_back(None);
+    let deletions = async || server.stat("delete_hits");
+    until("it is given back", deletions, |&now| now > deleted).await;
 }
 
 /// Its runtime ends while its request is on the way.

@@ -76,7 +76,9 @@ async fn a_number_from_before_a_restart_touches_nobodys_lock() {
     assert_eq!(numbers(&server), known, "the test shows nothing");
 
     let owners = [holder(&after, "key").await, holder(&after, "renewed").await];
-    let _ = lost.release().await;
+    // The one who held it before hears that it did not hold it to the end.
+    let error = lost.release().await.expect_err("a lost lease");
+    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
     within(HANG, renewed.lost()).await;
     let _ = renewed.release().await;
     let now = [holder(&after, "key").await, holder(&after, "renewed").await];
@@ -121,6 +123,32 @@ async fn an_evicted_lock_is_lost() {
     within(HANG, guard.lost()).await;
     assert!(!guard.is_held() && next.is_held());
     next.release().await.expect("the release");
+}
+
+/// A server that may throw out nothing deletes what it has no memory to extend,
+/// whoever has it. The holder hears of that at once, and does not ask again: the
+/// next one's lock would go the same way.
+#[tokio::test]
+async fn a_renewal_without_memory_touches_nobody_elses_lock() {
+    let server = MemcachedServer::start_with(&["-M", "-m", "2"]).await;
+    let manager = connect(&server.url()).await;
+    let guard = manager.lock("key").ttl(TTL).acquire().await;
+    let guard = guard.expect("the lock");
+    let store = |line: &str| server.ask(line, &["STORED", "NOT_STORED", "SERVER_ERROR"]);
+    let value = holder(&manager, "key").await.expect("a holder");
+    let size = value.len();
+    fill_until(&server, || {
+        let probe = store(&format!("add fill:probe 0 0 {size}\r\n{value}"));
+        probe[0].starts_with("SERVER_ERROR")
+    });
+    let name = lock_name("key");
+    let gone = async || server.ask(&format!("get {name}"), &["END"]).len() == 1;
+    until("it is deleted", gone, |&gone| gone).await;
+    let next = "f".repeat(size - 2) + ".1";
+    let stored = store(&format!("add {name} 0 600 {size}\r\n{next}"));
+    assert_eq!(stored, ["STORED"]);
+    within(HANG, guard.lost()).await;
+    assert_eq!(holder(&manager, "key").await, Some(next));
 }
 
 /// A server that throws out what it has no room for may throw out a lock.

@@ -12,6 +12,7 @@ mod bad_input;
 mod cost;
 mod ghosts;
 mod harness;
+mod limits;
 mod losses;
 
 use std::time::Duration;

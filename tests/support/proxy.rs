@@ -1,7 +1,8 @@
 //! A TCP proxy that can spoil what passes through it.
 
 use std::net::Ipv4Addr;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ struct Faults {
     stall: bool,
     swallow: bool,
     delay: Option<Duration>,
+    held_back: Option<Arc<HeldBack>>,
     closed: bool,
 }
 
@@ -34,11 +36,27 @@ impl Faults {
     }
 }
 
+/// One request that is on its way for long.
+#[derive(Debug)]
+struct HeldBack {
+    contains: Vec<u8>,
+    found: AtomicBool,
+}
+
+impl HeldBack {
+    /// Whether this is the one: no other is.
+    fn is(&self, request: &[u8]) -> bool {
+        let mut parts = request.windows(self.contains.len());
+        parts.any(|part| part == self.contains) && !self.found.swap(true, Ordering::SeqCst)
+    }
+}
+
 /// Forwards a port of its own to a server, on a thread of its own, so that a
 /// test that blocks its runtime does not block the network.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     port: u16,
+    accepted: Arc<AtomicUsize>,
     faults: watch::Sender<Faults>,
     thread: Option<JoinHandle<()>>,
 }
@@ -47,6 +65,8 @@ impl Proxy {
     pub(crate) fn to(target: u16) -> Self {
         let (faults, state) = watch::channel(Faults::default());
         let (listening, port) = mpsc::channel();
+        let accepted = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&accepted);
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -59,12 +79,13 @@ impl Proxy {
                 listening
                     .send(listener.local_addr().expect("the port").port())
                     .expect("the thread that makes the proxy");
-                accept_all(listener, target, state).await;
+                accept_all(listener, target, state, &count).await;
             });
         });
         let port = port.recv().expect("the proxy listens");
         Self {
             port,
+            accepted,
             faults,
             thread: Some(thread),
         }
@@ -72,6 +93,32 @@ impl Proxy {
 
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// How many connections were made so far.
+    pub(crate) fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Holds back the next request that contains this, and what follows it over
+    /// the same connection. With `None` it arrives, though its client may have
+    /// gone.
+    pub(crate) fn hold_back(&self, contains: Option<&str>) {
+        let held_back = contains.map(|contains| {
+            Arc::new(HeldBack {
+                contains: contains.into(),
+                found: AtomicBool::new(false),
+            })
+        });
+        self.faults
+            .send_modify(|faults| faults.held_back = held_back);
+    }
+
+    /// Whether there was such a request, which is on its way now.
+    pub(crate) fn holds_back(&self) -> bool {
+        let faults = self.faults.borrow();
+        let held_back = faults.held_back.as_ref();
+        held_back.is_some_and(|held_back| held_back.found.load(Ordering::SeqCst))
     }
 
     /// Closes every connection there is.
@@ -130,12 +177,18 @@ impl Drop for Proxy {
     }
 }
 
-async fn accept_all(listener: TcpListener, target: u16, mut state: watch::Receiver<Faults>) {
+async fn accept_all(
+    listener: TcpListener,
+    target: u16,
+    mut state: watch::Receiver<Faults>,
+    accepted: &AtomicUsize,
+) {
     let for_connections = state.clone();
     let accept = async {
         loop {
             match listener.accept().await {
                 Ok((client, _)) => {
+                    accepted.fetch_add(1, Ordering::SeqCst);
                     tokio::spawn(carry(client, target, for_connections.clone()));
                 }
                 // One connection lost, as on any network.
@@ -192,6 +245,14 @@ async fn pump(
         };
         if let Some(delay) = faults.delay {
             sleep(delay).await;
+        }
+        if let Some(held_back) = &faults.held_back
+            && held_back.is(&buffer[..length])
+        {
+            let arrives = |now: &Faults| now.held_back.is_none();
+            if state.wait_for(arrives).await.is_err() {
+                return;
+            }
         }
         if !drops(&faults) && to.write_all(&buffer[..length]).await.is_err() {
             return;

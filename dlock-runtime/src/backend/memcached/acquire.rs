@@ -4,7 +4,7 @@
 //! when it is not. An `add` whose answer was lost may be sent again: if an item
 //! is there then, it is this owner's or not, and an extension tells.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::call::Call;
 use super::connection::{Added, Changed, Owned, Version};
@@ -13,7 +13,6 @@ use super::expiry::Expiry;
 use super::give_back::GiveBack;
 use super::lanes::Sent;
 use super::names;
-use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, BackendErrorKind, Grant, Mode, Request};
 use crate::token::FencingToken;
 
@@ -36,9 +35,6 @@ impl Core {
     }
 }
 
-/// How long is waited for a lock that a late command of our own may have taken.
-const LATE: Duration = Duration::from_millis(500);
-
 /// A request on its way to a grant. Dropped before that, it gives back what it
 /// may have left at the server.
 struct Acquisition<'a> {
@@ -49,7 +45,7 @@ struct Acquisition<'a> {
     call: Call<'a>,
     /// An `add` that has no answer yet.
     under_way: Option<Sent<Added>>,
-    /// When the first was sent that was never answered: it may be run yet.
+    /// When the last was sent that was never answered: it may be run yet.
     unanswered: Option<Instant>,
 }
 
@@ -84,7 +80,7 @@ impl<'a> Acquisition<'a> {
                     let added = connection.add(&lock, expiry).await;
                     (connection, added)
                 }));
-            let added = under_way.answer(self.call.deadline()).await;
+            let added = under_way.answer(self.call.answer_by()).await;
             self.under_way = None;
             match added {
                 Ok(Added::Taken(version)) => return Ok(Some(self.granted(version, sent_at))),
@@ -99,7 +95,7 @@ impl<'a> Acquisition<'a> {
                 }
                 Err(failure) => {
                     if failure.is_in_doubt() {
-                        self.unanswered.get_or_insert(sent_at);
+                        self.unanswered = Some(sent_at);
                     }
                     self.call.failed(failure).await?;
                 }
@@ -124,17 +120,11 @@ impl<'a> Acquisition<'a> {
         })
     }
 
-    /// Waits until there is cause to ask again.
+    /// Waits until there is cause to ask again: nobody holds the lock, or this
+    /// very request does, by a command that was run late.
     async fn wait(&mut self) -> Result<(), BackendError> {
-        let shared = &self.core.shared;
-        let free = shared.watch.free(&self.request.key);
-        if self.unanswered.is_none() {
-            free.await?;
-        } else {
-            // To those who look, it is held like any other.
-            let waited = shared.lanes.clock.bound(Deadline::after(LATE), free).await;
-            waited.unwrap_or(Ok(()))?;
-        }
+        let watch = &self.core.shared.watch;
+        watch.free(&self.request.key, &self.lock.value).await?;
         self.call.restart();
         Ok(())
     }
@@ -145,8 +135,8 @@ impl<'a> Acquisition<'a> {
         } = self.core;
         let owner = self.request.owner;
         shared.known.seen(owner, version, sent_at, self.expiry);
-        if let Some(first) = self.unanswered.take() {
-            suspects.add(self.request, first);
+        if let Some(last) = self.unanswered.take() {
+            suspects.add(self.request, last);
         }
         Grant::new(FencingToken::NONE, tokio::time::Instant::from_std(sent_at))
     }

@@ -16,9 +16,11 @@ use crate::backend::clock::{Backoff, Deadline};
 pub(super) struct Call<'a> {
     lanes: &'a Lanes,
     lane: Arc<Lane>,
-    deadline: Deadline,
-    backoff: Backoff,
     started: Instant,
+    deadline: Deadline,
+    /// How long one answer is waited for, at most.
+    patience: Duration,
+    backoff: Backoff,
     /// Why the last attempt came to nothing.
     failure: Option<Failure>,
 }
@@ -34,30 +36,50 @@ pub(super) struct Answer<T> {
 
 impl<'a> Call<'a> {
     pub(super) fn new(lanes: &'a Lanes, lane: Arc<Lane>) -> Self {
-        let started = Instant::now();
+        Self::one_of_many(lanes, lane, Instant::now())
+    }
+
+    /// A part of an operation that was begun before: the parts share its time.
+    pub(super) fn one_of_many(lanes: &'a Lanes, lane: Arc<Lane>, started: Instant) -> Self {
         Self {
             lanes,
             lane,
-            deadline: Deadline::from(started, lanes.settings.request_timeout),
-            backoff: Backoff::new(Duration::from_millis(10), Duration::from_millis(250)),
             started,
+            deadline: Deadline::from(started, lanes.settings.request_timeout),
+            patience: lanes.settings.patience(),
+            backoff: Backoff::new(Duration::from_millis(10), Duration::from_millis(250)),
             failure: None,
         }
     }
 
-    /// Begins anew: the server was heard of just now.
-    pub(super) fn restart(&mut self) {
-        *self = Self::new(self.lanes, Arc::clone(&self.lane));
+    /// Waits no longer than this for one answer, and then asks again over a new
+    /// connection.
+    pub(super) fn patient_for(mut self, limit: Duration) -> Self {
+        self.patience = self.patience.min(limit);
+        self
     }
 
-    pub(super) fn deadline(&self) -> Deadline {
-        self.deadline
+    /// Begins anew: the server was heard of just now.
+    pub(super) fn restart(&mut self) {
+        let patience = self.patience;
+        *self = Self::new(self.lanes, Arc::clone(&self.lane)).patient_for(patience);
+    }
+
+    /// Until when the answer to a command that is sent now is waited for.
+    pub(super) fn answer_by(&self) -> Deadline {
+        self.deadline.within(self.patience)
     }
 
     /// The connection for the next attempt. An error ends the call.
     pub(super) async fn ticket(&mut self) -> Result<Ticket, BackendError> {
         loop {
-            match self.lane.ticket(self.deadline).await {
+            let ticket = if self.deadline.has_passed() {
+                // Others of its operation have used up the time.
+                Err(Failure::Silent)
+            } else {
+                self.lane.ticket(self.deadline).await
+            };
+            match ticket {
                 Ok(ticket) => return Ok(ticket),
                 Err(failure) => self.failed(failure).await?,
             }
@@ -97,7 +119,7 @@ impl<'a> Call<'a> {
         loop {
             let ticket = self.ticket().await?;
             let sent_at = Instant::now();
-            match ticket.send(&command).answer(self.deadline).await {
+            match ticket.send(&command).answer(self.answer_by()).await {
                 Ok(value) => {
                     return Ok(Answer {
                         value,

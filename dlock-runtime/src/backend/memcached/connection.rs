@@ -129,12 +129,22 @@ impl Connection {
             };
             let compare = format!("C{cas}");
             let flags = ["MS", &*compare, &*seconds, "c"];
-            match self.set(&lock.name, &lock.value, &flags).await? {
-                (Status::Stored, item) => return Ok(Changed::Done(self.version(&item)?)),
-                (Status::NotFound, _) => return Ok(Changed::NotOurs),
+            match self.set(&lock.name, &lock.value, &flags).await {
+                Ok((Status::Stored, item)) => return Ok(Changed::Done(self.version(&item)?)),
+                Ok((Status::NotFound, _)) => return Ok(Changed::NotOurs),
                 // Somebody else's, or an extension of ours whose answer was lost.
-                (Status::Exists, _) => {}
-                (other, _) => return Err(Failure::nonsense(&other)),
+                Ok((Status::Exists, _)) => {}
+                Ok((other, _)) => return Err(Failure::nonsense(&other)),
+                // A server without memory deletes the item that it was to store,
+                // and compares nothing (`process_mset_command`, proto_text.c): to
+                // ask again might delete the next one's.
+                Err(no_memory @ Failure::Refused(ErrorKind::Server(_))) => {
+                    return match self.ours(lock, None).await {
+                        Ok(None) => Ok(Changed::NotOurs),
+                        Ok(Some(_)) | Err(_) => Err(no_memory),
+                    };
+                }
+                Err(failure) => return Err(failure),
             }
         }
     }
@@ -233,6 +243,13 @@ impl Connection {
             start: self.start,
             cas: cas(item)?,
         })
+    }
+
+    /// Whether the server has restarted since it gave this number: what it held
+    /// then is lost.
+    pub(super) fn has_restarted_since(&self, known: Option<Version>) -> bool {
+        let before = known.and_then(|known| known.start);
+        before.is_some() && self.start.is_some() && before != self.start
     }
 
     /// The number, if this start of the server gave it.

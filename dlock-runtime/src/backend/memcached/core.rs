@@ -1,6 +1,7 @@
 //! A backend that has been started: what its operations share.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::call::Call;
 use super::errors;
@@ -51,8 +52,13 @@ impl Core {
 
     /// An operation on the runtime of its caller.
     pub(super) fn call(&self) -> Result<Call<'_>, BackendError> {
+        self.part_of_call(Instant::now())
+    }
+
+    /// A part of an operation that was begun before.
+    pub(super) fn part_of_call(&self, started: Instant) -> Result<Call<'_>, BackendError> {
         let lanes = &self.shared.lanes;
-        Ok(Call::new(lanes, lanes.here()?))
+        Ok(Call::one_of_many(lanes, lanes.here()?, started))
     }
 
     pub(super) async fn stop(&self) {
@@ -65,7 +71,12 @@ impl Core {
 impl Shared {
     /// An operation of the backend's own.
     pub(super) fn own_call(&self) -> Call<'_> {
-        Call::new(&self.lanes, Arc::clone(&self.own))
+        self.part_of_own_call(Instant::now())
+    }
+
+    /// A part of one that was begun before.
+    pub(super) fn part_of_own_call(&self, started: Instant) -> Call<'_> {
+        Call::one_of_many(&self.lanes, Arc::clone(&self.own), started)
     }
 
     /// That it is a server which numbers its items shows when a connection is

@@ -34,7 +34,7 @@ pub(super) struct GiveBack {
     pub(super) expiry: Expiry,
     /// An `add` that is under way on the runtime of its caller.
     pub(super) behind: Option<JoinHandle<Result<Added, Failure>>>,
-    /// When an `add` was sent that was never answered.
+    /// When the last `add` was sent that was never answered.
     pub(super) unanswered: Option<Instant>,
 }
 

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use tokio::runtime::{Handle, Id};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use super::connection::Connection;
@@ -165,9 +165,12 @@ impl Lane {
         };
         let permit = permit.map_err(|_| Failure::Stopped)?;
         let idle = lock(&self.idle).pop();
-        let connection = match idle {
-            Some(connection) => connection,
-            None => self.open(deadline).await?,
+        let Some(connection) = idle else {
+            return tokio::select! {
+                biased;
+                ticket = self.open(permit) => ticket,
+                () = self.clock.sleep(deadline) => Err(Failure::Silent),
+            };
         };
         Ok(Ticket {
             lane: Arc::clone(self),
@@ -177,16 +180,35 @@ impl Lane {
     }
 
     /// In a task of the runtime: one that was built without I/O or timers answers
-    /// with a panic, which must not be its caller's.
-    async fn open(self: &Arc<Self>, deadline: Deadline) -> Result<Connection, Failure> {
+    /// with a panic, which must not be its caller's. The task goes on when the
+    /// caller has gone, and has the permit as long: its connection counts, and is
+    /// for the next one.
+    async fn open(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Result<Ticket, Failure> {
         let lane = Arc::clone(self);
-        let opening = self.runtime.spawn(async move {
+        let (hand, handed) = oneshot::channel();
+        self.runtime.spawn(async move {
             let dsn = lane.settings.dsn();
-            let deadline = deadline.within(lane.settings.patience());
+            let deadline = Deadline::after(lane.settings.patience());
             let opened = lane.clock.bound(deadline, Connection::open(&dsn)).await;
-            opened.unwrap_or(Err(Failure::Silent))
+            let ticket = opened
+                .unwrap_or(Err(Failure::Silent))
+                .map(|connection| Ticket {
+                    lane: Arc::clone(&lane),
+                    connection,
+                    permit,
+                });
+            if let Err(Ok(ticket)) = hand.send(ticket) {
+                lane.keep(ticket.connection);
+            }
         });
-        opening.await.unwrap_or(Err(Failure::NoRuntime))
+        handed.await.unwrap_or(Err(Failure::NoRuntime))
+    }
+
+    /// Keeps a connection for the next one who needs it.
+    fn keep(&self, connection: Connection) {
+        if connection.is_open() && !self.permits.is_closed() {
+            lock(&self.idle).push(connection);
+        }
     }
 
     /// The connections that were made before one that broke lead to where that
@@ -215,8 +237,8 @@ impl Ticket {
                 let (connection, answer) = exchange.await;
                 if matches!(answer, Err(Failure::Broken(_))) {
                     lane.forget_idle();
-                } else if connection.is_open() && !lane.permits.is_closed() {
-                    lock(&lane.idle).push(connection);
+                } else {
+                    lane.keep(connection);
                 }
                 drop(permit);
                 answer
@@ -227,7 +249,7 @@ impl Ticket {
 }
 
 impl<T: Send + 'static> Sent<T> {
-    /// Waits for the answer. A connection on which none comes in time is closed.
+    /// Waits for the answer. A connection on which none comes by then is closed.
     pub(super) async fn answer(&mut self, deadline: Deadline) -> Result<T, Failure> {
         let Some(exchange) = &mut self.exchange else {
             return Err(Failure::Silent);
@@ -245,8 +267,13 @@ impl<T: Send + 'static> Sent<T> {
     fn take_leave(&mut self) -> Option<JoinHandle<Result<T, Failure>>> {
         let mut exchange = self.exchange.take()?;
         let lane = Arc::clone(&self.lane);
+        // From now on, whenever its runtime comes to it: what gives the lock back
+        // does not wait longer.
+        let deadline = Deadline::after(lane.settings.patience());
         Some(self.lane.runtime.spawn(async move {
-            let deadline = Deadline::after(lane.settings.patience());
+            if deadline.has_passed() {
+                return Err(Failure::Silent);
+            }
             conclude(&lane, &mut exchange, deadline).await
         }))
     }
@@ -257,7 +284,6 @@ async fn conclude<T>(
     exchange: &mut Exchange<T>,
     deadline: Deadline,
 ) -> Result<T, Failure> {
-    let deadline = deadline.within(lane.settings.patience());
     match lane.clock.bound(deadline, exchange).await {
         Ok(answer) => answer,
         Err(_) => {

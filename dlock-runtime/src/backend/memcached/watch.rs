@@ -49,12 +49,16 @@ struct Waited {
     holder: Option<Vec<u8>>,
 }
 
-type Waiter = oneshot::Sender<Result<(), BackendError>>;
+/// Who waits, as the item of the lock would name it.
+struct Waiter {
+    owner: String,
+    tell: oneshot::Sender<Result<(), BackendError>>,
+}
 
 impl Watch {
-    /// Waits until nobody holds the lock, or did a moment ago. An error if the
-    /// server is not heard of for the request timeout.
-    pub(super) async fn free(&self, key: &Arc<str>) -> Result<(), BackendError> {
+    /// Waits until nobody holds the lock, or did a moment ago, or `owner` itself
+    /// does. An error if the server is not heard of for the request timeout.
+    pub(super) async fn free(&self, key: &Arc<str>, owner: &str) -> Result<(), BackendError> {
         let (tell, told) = oneshot::channel();
         let mut waiting = Waiting {
             watch: self,
@@ -68,7 +72,10 @@ impl Watch {
             }
             let entry = table.waited_for.entry(Arc::clone(key));
             let waited = entry.or_insert_with(Waited::from_now);
-            waited.waiters.push(tell);
+            waited.waiters.push(Waiter {
+                owner: owner.to_owned(),
+                tell,
+            });
             waited.waiters.len() == 1
         };
         if first {
@@ -95,7 +102,8 @@ impl Watch {
         Ok(soon.map(|(key, _)| Arc::clone(key)).collect())
     }
 
-    /// Takes note of who holds a lock; nobody: all who wait for it are woken.
+    /// Takes note of who holds a lock; nobody: all who wait for it are woken. One
+    /// of them: that one is, as it does not know.
     fn seen(&self, key: &str, holder: Option<Vec<u8>>) {
         let waited_for = &mut self.table().waited_for;
         match holder {
@@ -154,6 +162,10 @@ impl Waited {
     }
 
     fn held_by(&mut self, holder: Vec<u8>) {
+        let holds = |waiter: &mut Waiter| waiter.owner.as_bytes() == holder;
+        for waiter in self.waiters.extract_if(.., holds) {
+            let _ = waiter.tell.send(Ok(()));
+        }
         let before = self.holder.replace(holder);
         if before.is_some() && before != self.holder {
             // It goes from hand to hand: it may soon be free again.
@@ -166,7 +178,7 @@ impl Waited {
     fn tell(self, what: &Result<(), BackendError>) {
         for waiter in self.waiters {
             // Who has gone meanwhile need not know.
-            let _ = waiter.send(what.clone());
+            let _ = waiter.tell.send(what.clone());
         }
     }
 }
@@ -183,7 +195,7 @@ impl Drop for Waiting<'_> {
         self.told.close();
         let waited_for = &mut self.watch.table().waited_for;
         if let Some(waited) = waited_for.get_mut(self.key) {
-            waited.waiters.retain(|waiter| !waiter.is_closed());
+            waited.waiters.retain(|waiter| !waiter.tell.is_closed());
             if waited.waiters.is_empty() {
                 waited_for.remove(self.key);
             }
@@ -246,5 +258,31 @@ async fn look_at(shared: &Shared, keys: &[Arc<str>]) {
             }
             Err(error) => return shared.watch.failed(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    /// A command of its own may be run late, and lock the key for the very one
+    /// who waits for it: to everybody else it is held.
+    #[test]
+    fn who_holds_the_lock_does_not_wait_for_it() {
+        let (watch, key) = (Watch::default(), Arc::from("key"));
+        let context = &mut Context::from_waker(Waker::noop());
+        let mut first = pin!(watch.free(&key, "1.1"));
+        let mut second = pin!(watch.free(&key, "2.2"));
+        assert!(first.as_mut().poll(context).is_pending());
+        assert!(second.as_mut().poll(context).is_pending());
+        watch.seen(&key, Some(b"3.3".to_vec()));
+        assert!(first.as_mut().poll(context).is_pending());
+        watch.seen(&key, Some(b"1.1".to_vec()));
+        assert!(matches!(first.as_mut().poll(context), Poll::Ready(Ok(()))));
+        assert!(second.as_mut().poll(context).is_pending());
     }
 }
