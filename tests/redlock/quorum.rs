@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use crate::harness::{connect, had, healed, is_busy, nothing_left, unavailable, waited_for};
 use crate::support::nodes::{Nodes, redlock_url};
 use crate::support::proxy::Proxy;
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, until, within};
 use crate::{NODES, lock_name};
 
 /// What an owner that has died without a trace has left on some of the nodes.
@@ -160,6 +160,37 @@ async fn lost_replies_leave_no_ghost() {
             had(&judge, "key").await;
         }
     }
+}
+
+/// Answers are lost, and the nodes are well again within the same call: what its
+/// first election has left there is nobody who holds the lock.
+#[tokio::test]
+async fn who_only_tries_is_not_in_its_own_way() {
+    let nodes = Nodes::start(NODES).await;
+    let proxies: Vec<_> = nodes.iter().map(|node| Proxy::to(node.port())).collect();
+    let ports: Vec<_> = proxies.iter().map(Proxy::port).collect();
+    let manager = connect(&redlock_url(&ports)).await;
+    had(&manager, "key").await;
+    for number in 0..8 {
+        let key = format!("key:{number}");
+        let swallow_replies = |is: bool| {
+            for proxy in &proxies[2..] {
+                proxy.swallow_replies(is);
+            }
+        };
+        swallow_replies(true);
+        let answer = tokio::spawn(manager.lock(key.clone()).try_acquire());
+        let votes = async || nodes.get(&lock_name(&key)).await;
+        until("all have voted", votes, |votes| {
+            votes.iter().all(Option::is_some)
+        })
+        .await;
+        swallow_replies(false);
+        let guard = within(HANG, answer).await.expect("no panic");
+        let guard = guard.expect("a lock that nobody has");
+        guard.release().await.expect("the release");
+    }
+    nothing_left(&nodes).await;
 }
 
 /// The caller has gone while its requests are on the way.

@@ -314,6 +314,7 @@ impl Drop for Acquisition<'_> {
                 request: self.request.clone(),
                 behind: in_flight,
                 unanswered,
+                release: self.core.shared.release,
             });
         }
     }

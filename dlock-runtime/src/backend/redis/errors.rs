@@ -85,7 +85,7 @@ pub(super) enum Remedy {
 pub(super) fn remedy(error: &ServerError) -> Remedy {
     match error.code() {
         "NOSCRIPT" => Remedy::SendScript,
-        "LOADING" | "BUSY" | "TRYAGAIN" => Remedy::Retry,
+        "LOADING" | "BUSY" | "TRYAGAIN" | "NOREPLICAS" => Remedy::Retry,
         "READONLY" | "MASTERDOWN" | "NOAUTH" => Remedy::Reconnect,
         "DLOCKFOREIGN" | "WRONGTYPE" => Remedy::Foreign,
         "DLOCKCOUNTER" => Remedy::ForeignCounter,
@@ -99,6 +99,22 @@ pub(super) fn remedy(error: &ServerError) -> Remedy {
                 .is_some_and(|text| text.contains("not an integer")) =>
         {
             Remedy::ForeignCounter
+        }
+        // Of a script, up to Redis 6.2: what its command was answered is told
+        // within "Error running script".
+        "ERR"
+            if error
+                .details()
+                .is_some_and(|text| text.contains("-READONLY")) =>
+        {
+            Remedy::Reconnect
+        }
+        "ERR"
+            if error
+                .details()
+                .is_some_and(|text| text.contains("-WRONGTYPE")) =>
+        {
+            Remedy::Foreign
         }
         // A slot that is on its way, in the middle of a script.
         "ERR"
@@ -463,6 +479,22 @@ mod tests {
         redis::make_extension_error(code.into(), Some(detail.into()))
             .try_into()
             .expect("a server error")
+    }
+
+    /// As Redis 6.2 tells it; from 7.0 on, the code comes first here too.
+    #[test]
+    fn an_error_within_a_script_is_what_its_command_was_answered() {
+        let within = |text: &str| {
+            let detail = format!(
+                "Error running script (call to f_9e1): @user_script:1: @user_script: 1: {text}"
+            );
+            remedy(&answer("ERR", &detail))
+        };
+        let readonly = "-READONLY You can't write against a read only replica.";
+        assert_eq!(within(readonly), Remedy::Reconnect);
+        let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+        assert_eq!(within(wrong_type), Remedy::Foreign);
+        assert_eq!(within("-ERR no such thing"), Remedy::GiveUp);
     }
 
     #[test]

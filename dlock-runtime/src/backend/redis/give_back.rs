@@ -19,7 +19,7 @@ use super::call::Answer;
 use super::clock::{Backoff, Deadline};
 use super::cluster::Side;
 use super::connection::{Connection, Lost};
-use super::core::Shared;
+use super::core::{Release, Shared};
 use super::errors::{Remedy, remedy};
 use super::scripts::Form;
 use super::waiters::Waiters;
@@ -41,6 +41,7 @@ pub(super) struct GiveBack {
     pub(super) behind: Option<Connection>,
     /// When commands were last sent that were never answered.
     pub(super) unanswered: Option<Instant>,
+    pub(super) release: Release,
 }
 
 impl GiveBack {
@@ -86,8 +87,7 @@ impl GiveBack {
     /// commands were sent.
     async fn release_behind(&self, connection: &Connection, shared: &Shared) -> Result<(), Lost> {
         for form in [Form::Digest, Form::Source] {
-            let command =
-                (shared.release)(shared.space(), form, &self.request, Some(shared.process));
+            let command = (self.release)(shared.space(), form, &self.request, Some(shared.process));
             match connection.run_behind(command).await? {
                 Value::ServerError(error) if remedy(&error) == Remedy::SendScript => {}
                 Value::ServerError(error) => return Err(Lost::Broken(error.into())),
@@ -102,7 +102,7 @@ impl GiveBack {
         let mut call = shared.call(Side::Manager, key)?;
         let process = Some(shared.process);
         call.ask(key, |form| {
-            (shared.release)(shared.space(), form, &self.request, process)
+            (self.release)(shared.space(), form, &self.request, process)
         })
         .await
     }

@@ -115,6 +115,7 @@ impl Core {
                 request: request.clone(),
                 behind: None,
                 unanswered: Some(unanswered),
+                release: self.shared.release,
             });
         }
         match answer.value {

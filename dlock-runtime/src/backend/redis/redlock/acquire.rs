@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::super::clock::Deadline;
-use super::election::Election;
+use super::election::{Campaign, Election};
 use super::quorum::Common;
 use super::waiters::Waiting;
 use crate::backend::{BackendError, Grant, Request};
@@ -29,9 +29,10 @@ impl Common {
         &self,
         request: &Request,
     ) -> Result<Option<Grant>, BackendError> {
+        let mut campaign = Campaign::default();
         let mut pauses = Pauses::new(Deadline::after(self.request_timeout));
         loop {
-            match self.elect(request, pauses.deadline).await? {
+            match self.elect(request, &mut campaign, pauses.deadline).await? {
                 Election::Won(grant) => return Ok(Some(grant)),
                 Election::Held => return Ok(None),
                 Election::Split if pauses.count >= TRIES => return Ok(None),
@@ -45,13 +46,14 @@ impl Common {
 
     pub(in super::super) async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
         let timeout = self.request_timeout;
+        let mut campaign = Campaign::default();
         let mut pauses = Pauses::new(Deadline::after(timeout));
         let mut waiting = None;
         loop {
             if let Some(waiting) = &waiting {
                 Waiting::forget_what_was_heard(waiting);
             }
-            match self.elect(request, pauses.deadline).await? {
+            match self.elect(request, &mut campaign, pauses.deadline).await? {
                 Election::Won(grant) => return Ok(grant),
                 Election::Split => {
                     pauses.deadline = Deadline::after(timeout);

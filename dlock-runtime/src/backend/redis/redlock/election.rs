@@ -5,6 +5,7 @@
 //! are given back at once; and where no answer came, the node is told so behind
 //! the request, or again until it has answered.
 
+use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
 use super::super::clock::Deadline;
+use super::super::commands;
 use super::super::give_back::GiveBack;
 use super::ballot::{Ballot, Outcome, Vote, first_token, no_quorum};
 use super::held::HeldLease;
@@ -33,16 +35,38 @@ pub(super) enum Election {
     NoQuorum(BackendError),
 }
 
+/// The elections of one request, each with an owner of its own. What an earlier one
+/// has left at a node is given back by itself, and is nobody who holds the lock.
+#[derive(Default)]
+pub(super) struct Campaign(VecDeque<Owner>);
+
+impl Campaign {
+    /// Older ones have been given back.
+    const REMEMBERED: usize = 16;
+
+    fn stand(&mut self) -> Owner {
+        let owner = Owner::unique();
+        self.0.truncate(Self::REMEMBERED - 1);
+        self.0.push_front(owner);
+        owner
+    }
+
+    fn has_stood(&self, owner: Owner) -> bool {
+        self.0.contains(&owner)
+    }
+}
+
 impl Common {
-    /// Holds one election. It ends by the deadline.
+    /// Holds one election of a campaign. It ends by the deadline.
     pub(super) async fn elect(
         &self,
         request: &Request,
+        campaign: &mut Campaign,
         end: Deadline,
     ) -> Result<Election, BackendError> {
         let sent_at = Instant::now();
         let election = Request {
-            owner: Owner::unique(),
+            owner: campaign.stand(),
             ..request.clone()
         };
         let patience = self.patience_for(request.ttl);
@@ -52,11 +76,13 @@ impl Common {
         let sent: Vec<Sent> = self.nodes.iter().map(|_| OnceLock::new()).collect();
         let mut trace = Trace {
             common: self,
+            campaign,
             election: &election,
             ballot: Ballot::new(request.mode, self.nodes.len(), asked),
             sent: &sent,
             answered: NodeSet::default(),
             lost: NodeSet::default(),
+            given_back: NodeSet::default(),
             granted: false,
         };
         let mut questions: FuturesUnordered<_> = asked
@@ -110,11 +136,13 @@ impl Common {
             }
             Outcome::Held => {
                 request.is_held_by_somebody();
+                self.waiters.heard(sent_at);
                 trace.give_back(deadline).await;
                 Ok(Election::Held)
             }
             Outcome::Split => {
                 request.is_held_by_somebody();
+                self.waiters.heard(sent_at);
                 trace.give_back(deadline).await;
                 Ok(Election::Split)
             }
@@ -163,12 +191,15 @@ impl Common {
 /// is given back.
 struct Trace<'a> {
     common: &'a Common,
+    campaign: &'a Campaign,
     election: &'a Request,
     ballot: Ballot,
     sent: &'a [Sent],
     answered: NodeSet,
     /// Nodes whose answer will not come.
     lost: NodeSet,
+    /// Nodes that have had their vote back.
+    given_back: NodeSet,
     granted: bool,
 }
 
@@ -182,17 +213,26 @@ impl Trace<'_> {
         if let Vote::Failed(error) = &answer.vote {
             self.common.nodes[node].complain(error);
         }
-        self.ballot.count(node, answer.vote);
+        let vote = match answer.vote {
+            Vote::No(Some(holder)) if self.campaign.has_stood(holder.owner) => Vote::No(None),
+            vote => vote,
+        };
+        self.ballot.count(node, vote);
     }
 
-    /// Where something may be left: not where the answer was no, nor where
-    /// nobody was asked.
-    fn left_at(&self) -> NodeSet {
+    /// Which nodes have, had or may get a vote of the election: not those that
+    /// said no, nor those that were not asked.
+    fn may_have_voted(&self) -> NodeSet {
         let sent = |node: &usize| self.sent[*node].get().is_some();
         let may_have = |node: &usize| !matches!(self.ballot.vote(*node), Some(Vote::No(_)));
         (0..self.sent.len())
             .filter(|node| sent(node) && may_have(node))
             .collect()
+    }
+
+    /// Where something may be left.
+    fn left_at(&self) -> NodeSet {
+        self.may_have_voted().without(self.given_back)
     }
 
     /// Nodes that have not answered, but may yet.
@@ -258,15 +298,10 @@ impl Trace<'_> {
                 async move { (node, release.await) }
             })
             .collect();
-        let mut done = NodeSet::default();
         while let Some((node, answered)) = releases.next().await {
             if answered {
-                done.insert(node);
+                self.given_back.insert(node);
             }
-        }
-        drop(releases);
-        for node in done.iter() {
-            self.ballot.count(node, Vote::No(None));
         }
     }
 }
@@ -277,15 +312,41 @@ impl Drop for Trace<'_> {
             return;
         }
         let under_way = self.under_way();
+        // Nobody waits for an election that could not be won: to tell of its
+        // votes would only be the cause of the next.
+        let could_be_won = self.may_have_voted().len() >= self.common.majority();
         for node in self.left_at().iter() {
             let Some((connection, sent_at)) = self.sent[node].get() else {
                 continue;
             };
-            self.common.nodes[node].core.hub.give_back(GiveBack {
+            let core = &self.common.nodes[node].core;
+            core.hub.give_back(GiveBack {
                 request: self.election.clone(),
                 behind: under_way.contains(node).then(|| connection.clone()),
                 unanswered: self.lost.contains(node).then_some(*sent_at),
+                release: if could_be_won {
+                    core.shared.release
+                } else {
+                    commands::release
+                },
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_earlier_election_is_nobody_else() {
+        let mut campaign = Campaign::default();
+        let first = campaign.stand();
+        assert!(campaign.has_stood(first));
+        assert!(!campaign.has_stood(Owner::unique()));
+        for _ in 0..Campaign::REMEMBERED {
+            campaign.stand();
+        }
+        assert!(!campaign.has_stood(first), "it would grow without an end");
     }
 }

@@ -15,7 +15,8 @@ use super::vote::Sent;
 use crate::backend::{BackendError, Released, Renewed, Request};
 
 /// How long a renewal waits for the slower nodes once a majority has answered,
-/// to see where the lease has to be mended. Nobody waits for it.
+/// to see whether they have lost the lease. Those that did not have it are waited
+/// for as long as for the majority. Nobody waits for it.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
 
 /// One lease of a batch, while the nodes answer for it.
@@ -37,8 +38,9 @@ impl Common {
         let sent_at = Instant::now();
         let mut renewals: Vec<_> = requests.iter().map(|one| self.renewal(one)).collect();
         let votes: Vec<_> = renewals.iter().map(|one| one.vote.clone()).collect();
-        let longest = requests.iter().map(|request| request.ttl).max();
-        let patience = self.patience_for(longest.unwrap_or_default());
+        // One that is cut short is tried again, and those with it are not lost.
+        let shortest = requests.iter().map(|request| request.ttl).min();
+        let patience = self.patience_for(shortest.unwrap_or_default());
         let mut deadline = Deadline::after(patience);
         let asked = self.chosen();
         let mut questions: FuturesUnordered<_> = asked
@@ -55,7 +57,9 @@ impl Common {
                 renewal.count(node, answer);
             }
             let open = silent.len();
-            if renewals.iter().all(|one| one.is_decided(self, open)) {
+            if renewals.iter().all(|one| one.is_decided(self, open))
+                && renewals.iter().all(|one| one.has_voters(silent))
+            {
                 deadline = deadline.within(FOR_THE_OTHERS);
             }
         }
@@ -105,8 +109,9 @@ impl Common {
         if !renewal.is_extended(self) {
             return;
         }
-        let (had, maybe) = self.vote_again(&renewal.vote, renewal.gone, deadline).await;
-        self.held.may_have(owner, had.with(maybe));
+        // Whoever gives the lease back meanwhile must ask them too.
+        self.held.may_have(owner, renewal.gone);
+        let had = self.vote_again(&renewal.vote, renewal.gone, deadline).await;
         let sure = self.raise_all(had, last, deadline).await;
         renewal.is_sure(sure);
         let sure = renewal.sure();
@@ -114,33 +119,27 @@ impl Common {
     }
 
     /// Asks these nodes for the vote of a lease that a majority has. Those that
-    /// have given it now, and those that may have.
-    async fn vote_again(
-        &self,
-        vote: &Request,
-        nodes: NodeSet,
-        deadline: Deadline,
-    ) -> (NodeSet, NodeSet) {
+    /// have given it now.
+    async fn vote_again(&self, vote: &Request, nodes: NodeSet, deadline: Deadline) -> NodeSet {
         let asked = nodes.iter().map(|node| async move {
             let sent = Sent::new();
             let answer = self.nodes[node].vote(vote, &sent, deadline).await;
             (node, answer.vote, sent)
         });
         let answers: Vec<_> = asked.collect::<FuturesUnordered<_>>().collect().await;
-        let (mut had, mut maybe) = (NodeSet::default(), NodeSet::default());
+        let mut had = NodeSet::default();
         for (node, answer, sent) in answers {
             match (answer, sent.get()) {
                 (Vote::Yes { .. }, _) => had.insert(node),
-                // What was under way when the lock was granted has arrived.
-                (Vote::No(Some(holder)), _) if holder.owner == vote.owner => maybe.insert(node),
                 (Vote::Failed(_), Some((_, sent_at))) => {
-                    maybe.insert(node);
                     self.nodes[node].core.suspects.add(vote, *sent_at);
                 }
+                // If it is ours, what was under way when the lock was granted
+                // has arrived.
                 (Vote::No(_) | Vote::Failed(_), _) => {}
             }
         }
-        (had, maybe)
+        had
     }
 
     /// Raises the counters of these nodes, if they have to be. Those that are
@@ -169,10 +168,12 @@ impl Common {
             ..request.clone()
         };
         for (node, connection) in self.held.take_under_way(request.owner) {
-            self.nodes[node].core.hub.give_back(GiveBack {
+            let core = &self.nodes[node].core;
+            core.hub.give_back(GiveBack {
                 request: vote.clone(),
                 behind: Some(connection),
                 unanswered: None,
+                release: core.shared.release,
             });
         }
         let mut silent = voters;
@@ -213,10 +214,12 @@ impl Common {
         self.doubt(silent);
         if lease.is_some() {
             for node in silent.iter() {
-                self.nodes[node].core.hub.give_back(GiveBack {
+                let core = &self.nodes[node].core;
+                core.hub.give_back(GiveBack {
                     request: vote.clone(),
                     behind: None,
-                    unanswered: None,
+                    unanswered: core.suspects.take(owner),
+                    release: core.shared.release,
                 });
             }
             self.held.remove(request.owner);
@@ -242,6 +245,13 @@ impl Renewal<'_> {
     /// Whether `open` more answers cannot change what it comes to.
     fn is_decided(&self, common: &Common, open: usize) -> bool {
         self.extended.len() >= common.majority() || self.is_gone(common) || open == 0
+    }
+
+    /// Whether all of these nodes had the vote. Else it may be asked for, once
+    /// they have answered.
+    fn has_voters(&self, nodes: NodeSet) -> bool {
+        let lease = self.lease.as_ref();
+        lease.is_none_or(|lease| nodes.without(lease.sure).is_empty())
     }
 
     /// The nodes that have the vote, with their counters where they must be.

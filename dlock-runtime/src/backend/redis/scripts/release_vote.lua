@@ -17,11 +17,11 @@ else
     return 0
   end
   if redis.call('EXISTS', readers) == 1 then
-    -- Not longer than the last of those who stay.
+    -- Not longer than the last of those who stay, who keep out whoever waits.
     keep_readers(now())
-  else
-    redis.call('DEL', lock)
+    return 1
   end
+  redis.call('DEL', lock)
 end
 tell_all(lock, ARGV[2])
 return 1
