@@ -4,12 +4,16 @@
 // A body may well give a future as its value.
 #![allow(clippy::async_yields_async)]
 
-mod corners;
 mod gate;
 mod lease;
 mod lock_order;
+mod losses;
+mod manager;
+mod release;
 mod run;
+mod runtimes;
 mod scope;
+mod several_keys;
 
 use std::future::Future;
 use std::time::Duration;

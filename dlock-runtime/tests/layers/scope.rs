@@ -1,7 +1,12 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::{LockError, LockScopeExt, Patience, current, lock};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
-use crate::{manager, settle, waits};
+use crate::{connect, manager, seconds as s, settle, waits};
 
 #[tokio::test(start_paused = true)]
 async fn a_nested_call_has_the_same_token_and_no_wait() {
@@ -180,4 +185,52 @@ async fn managers_do_not_share_what_they_hold() {
         assert!(matches!(refused, Err(LockError::Busy { .. })));
     };
     one.lock("k").run(body).await.expect("free");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_of_a_key_rise_through_reentry() {
+    let memory = Memory::new();
+    let (here, there) = (connect(&memory).await, connect(&memory).await);
+    let body = async {
+        let g = there.lock("b").acquire().await.unwrap();
+        let seen = g.token();
+        g.release().await.unwrap();
+        let inner = async {
+            lock("b")
+                .run(async { current().unwrap().token() })
+                .await
+                .unwrap()
+        };
+        (seen, lock(["a", "b"]).run(inner).await.unwrap())
+    };
+    let (seen, now) = here.scope(lock("a").run(body)).await.unwrap();
+    assert!(now > seen, "fencing of b: {now} after {seen}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn destructors_of_a_cancelled_body_are_inside_its_scope() {
+    struct D(Arc<AtomicUsize>);
+    impl Drop for D {
+        fn drop(&mut self) {
+            if current().is_some() {
+                self.0.store(1, Ordering::SeqCst);
+            }
+        }
+    }
+    let seen = Arc::new(AtomicUsize::new(0));
+    let here = connect(&Memory::new()).await;
+    let d = D(seen.clone());
+    let _ = timeout(
+        s(1),
+        here.lock("k").run(async move {
+            let _d = d;
+            std::future::pending::<()>().await
+        }),
+    )
+    .await;
+    assert_eq!(
+        seen.load(Ordering::SeqCst),
+        1,
+        "`current()` is None while the lock is held"
+    );
 }

@@ -1,0 +1,189 @@
+//! Runtimes that end, stand still or lack something, while their leases go on.
+
+use std::time::Duration;
+
+use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::current;
+use tokio::time::{sleep, timeout};
+
+use crate::{connect, seconds as s, settle};
+
+#[test]
+fn a_release_does_not_wait_for_a_renewal_that_never_began() {
+    let mut hung = Vec::new();
+    for yields in 0..40 {
+        let memory = Memory::new();
+        let rt = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .event_interval(1)
+            .build()
+            .unwrap();
+        let guard = rt.block_on(async {
+            let guard = connect(&memory)
+                .await
+                .lock("k")
+                .ttl(s(300))
+                .acquire()
+                .await
+                .unwrap();
+            settle().await;
+            tokio::time::advance(s(120)).await;
+            for _ in 0..yields {
+                tokio::task::yield_now().await;
+            }
+            guard
+        });
+        drop(rt);
+        let rt = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let r = rt.block_on(async { timeout(Duration::from_millis(300), guard.release()).await });
+        if r.is_err() {
+            hung.push(yields)
+        }
+    }
+    assert!(hung.is_empty(), "release hangs after {hung:?} yields");
+}
+
+#[test]
+fn a_runtime_without_timers_is_an_error() {
+    let rt = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let r = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        rt.block_on(async {
+            connect(&Memory::new())
+                .await
+                .lock("k")
+                .acquire_within(s(1))
+                .await
+        })
+    }));
+    assert!(r.is_ok(), "panicked");
+}
+
+#[test]
+fn a_guard_with_min_hold_may_outlive_its_runtime() {
+    let rt = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let guard = rt.block_on(async {
+        connect(&Memory::new())
+            .await
+            .lock("k")
+            .min_hold(s(60))
+            .acquire()
+            .await
+            .unwrap()
+    });
+    drop(rt);
+    let r = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(guard)));
+    assert!(r.is_ok(), "drop panicked");
+}
+
+#[test]
+fn a_guard_may_outlive_its_runtime_in_an_outage() {
+    let rt = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let memory = Memory::new();
+    let guard = rt.block_on(async { connect(&memory).await.lock("k").acquire().await.unwrap() });
+    drop(rt);
+    memory.faults().set_unavailable(true);
+    let r = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(guard)));
+    assert!(r.is_ok(), "drop panicked");
+}
+
+#[test]
+fn a_waiter_outlives_the_runtime_of_the_one_before_it() {
+    let (a, b) = (
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap(),
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap(),
+    );
+    let memory = Memory::new();
+    let (here, there) = b.block_on(async { (connect(&memory).await, connect(&memory).await) });
+    let held = b.block_on(there.lock("k").acquire()).unwrap();
+    let leader = here.lock("k");
+    a.spawn(async move {
+        let _ = leader.acquire().await;
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    let second = here.lock("k");
+    let second = b.spawn(async move { second.acquire().await });
+    std::thread::sleep(Duration::from_millis(100));
+    drop(a);
+    let r = b.block_on(async {
+        sleep(Duration::from_millis(100)).await;
+        held.release().await.unwrap();
+        timeout(s(5), second).await
+    });
+    assert!(matches!(r, Ok(Ok(Ok(_)))), "{r:?}");
+}
+
+#[test]
+fn min_hold_outlives_the_runtime() {
+    let memory = Memory::new();
+    let rt = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let first = rt();
+    let here = first.block_on(connect(&memory));
+    first
+        .block_on(here.lock("k").ttl(s(30)).min_hold(s(60)).run(async {}))
+        .unwrap();
+    drop(first);
+    let r = rt().block_on(async {
+        connect(&memory)
+            .await
+            .lock("k")
+            .try_acquire()
+            .await
+            .map(drop)
+    });
+    assert!(r.is_err(), "released before min_hold, and before the ttl");
+}
+
+/// The keeper is at work where the store was connected. When that runtime ends,
+/// the leases of another one are kept there.
+#[test]
+fn leases_outlive_the_runtime_that_kept_them() {
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let (connected, taking) = (runtime(), runtime());
+    let memory = Memory::new();
+    let manager = connected.block_on(connect(&memory));
+    let ttl = Duration::from_millis(300);
+    let (tell, told) = tokio::sync::oneshot::channel::<()>();
+    let (inside, is_inside) = tokio::sync::oneshot::channel::<()>();
+    let body = manager.lock("k").ttl(ttl).run(async move {
+        inside.send(()).unwrap();
+        told.await.unwrap();
+        sleep(4 * ttl).await;
+        current().unwrap().is_held()
+    });
+    let body = taking.spawn(body);
+    taking.block_on(is_inside).unwrap();
+    drop(connected);
+    tell.send(()).unwrap();
+    assert!(taking.block_on(body).unwrap().unwrap());
+}
