@@ -1,8 +1,8 @@
 //! What is wrong from the start, or cannot be had of a cache: an error that says
 //! which setting or key it is, and what to do.
 
-use std::io::Write;
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use dlock::{Config, LockError, LockManager};
@@ -11,7 +11,7 @@ use crate::harness::{config, connect, had, is_busy};
 use crate::lock_name;
 use crate::support::memcached::{MemcachedServer, memcached_url};
 use crate::support::port::free_port;
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, eventually, within};
 
 async fn refusal(url: &str) -> LockError {
     let config = match Config::from_url(url) {
@@ -130,6 +130,46 @@ async fn a_server_that_is_none_is_unavailable() {
     }
 }
 
+/// It has an IPv6 address as well, as a rule: that is not another server.
+#[tokio::test]
+async fn a_name_is_looked_up() {
+    let server = MemcachedServer::start().await;
+    let url = format!("memcached://localhost:{}", server.port());
+    had(&connect(&url).await, "key").await;
+}
+
+/// A cache with many items has few locks, or is too long to look through.
+#[tokio::test]
+async fn a_list_that_takes_too_long_is_told() {
+    const ITEMS: usize = 100_000;
+    let server = MemcachedServer::start().await;
+    let hurried = |timeout| LockManager::connect(config(&server.url()).request_timeout(timeout));
+    let patient = hurried(HANG).await.expect("a connection");
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).expect("our own");
+    let sets: String = (0..ITEMS)
+        .map(|number| format!("set other:{number} 0 0 1 noreply\r\n1\r\n"))
+        .collect();
+    stream.write_all(sets.as_bytes()).expect("our own");
+    stream.write_all(b"version\r\n").expect("our own");
+    assert!(stream.read(&mut [0; 64]).expect("our own") > 0);
+    // So little time may be too little for the connection as well.
+    let error = eventually("the list is too long", async || {
+        let hasty = hurried(Duration::from_millis(100)).await.ok()?;
+        let error = hasty.list("").await.expect_err("a long list");
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        error
+            .to_string()
+            .contains("too many items")
+            .then_some(error)
+    })
+    .await;
+    says(&error, &["request timeout", "of their own"]);
+    let guard = patient.lock("key").acquire().await.expect("the lock");
+    let locks = patient.list("").await.expect("a list");
+    assert_eq!(locks.len(), 1, "{locks:?}");
+    guard.release().await.expect("the release");
+}
+
 /// Without numbers there is no telling whose an item is.
 #[tokio::test]
 async fn a_server_without_cas_is_refused() {
@@ -167,6 +207,10 @@ async fn a_foreign_value_is_left_alone() {
         .expect_err("a foreign value");
     assert!(matches!(error, LockError::Config { .. }), "{error:?}");
     says(&error, &[&name, "dlock did not write"]);
+    // It may be a secret.
+    let shown = format!("{:?}", manager.inspect("key").await.expect("inspect"));
+    assert!(shown.contains("dlock did not write"), "{shown}");
+    assert!(!shown.contains("hello"), "{shown}");
     let kept = server.ask(&format!("get {name}"), &["END"]);
     assert_eq!(kept[1], "hello");
     server.delete(&name);

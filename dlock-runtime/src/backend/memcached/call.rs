@@ -59,6 +59,12 @@ impl<'a> Call<'a> {
         self
     }
 
+    /// Waits for one long answer for as long as there is time.
+    pub(super) fn patient_to_the_end(mut self) -> Self {
+        self.patience = self.lanes.settings.request_timeout;
+        self
+    }
+
     /// Begins anew: the server was heard of just now.
     pub(super) fn restart(&mut self) {
         let patience = self.patience;

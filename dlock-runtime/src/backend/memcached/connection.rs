@@ -9,10 +9,13 @@
 use std::num::NonZeroU64;
 
 use async_memcached::{Client, Error, ErrorKind, MetaProtocol, MetaValue, Status};
+use percent_encoding::percent_decode;
 
 use super::errors::Failure;
 use super::expiry::Expiry;
 use super::names;
+use super::settings::Settings;
+use crate::backend::clock::Deadline;
 
 /// A start of the server, by the number in its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,9 +66,9 @@ pub(super) struct Owned {
 
 impl Connection {
     /// Connects, and learns which start of the server it is.
-    pub(super) async fn open(dsn: &str) -> Result<Self, Failure> {
+    pub(super) async fn open(server: &Settings) -> Result<Self, Failure> {
         let mut connection = Self {
-            client: Client::new(dsn).await?,
+            client: Client::new(server.dsn().await?).await?,
             start: None,
         };
         connection.start = connection.learn_start().await?;
@@ -203,18 +206,34 @@ impl Connection {
             .collect())
     }
 
-    /// The names of all items, as the server writes them: percent-encoded.
-    pub(super) async fn all_names(&mut self) -> Result<Vec<Vec<u8>>, Failure> {
+    /// The names that begin so, of all items of the server: it must have told
+    /// them by then.
+    pub(super) async fn names_like(
+        &mut self,
+        prefix: &[u8],
+        by: Deadline,
+    ) -> Result<Vec<Vec<u8>>, Failure> {
         let mut names = Vec::new();
+        let mut begun = false;
         let mut dump = self.client.dump_keys().await?;
         while let Some(item) = dump.next().await {
             match item {
-                Ok(item) => names.push(item.key),
+                Ok(item) => {
+                    begun = true;
+                    // A cache may hold millions of others.
+                    let name: Vec<u8> = percent_decode(&item.key).collect();
+                    if name.starts_with(prefix) {
+                        names.push(name);
+                    }
+                    if by.has_passed() {
+                        return Err(Failure::LongList);
+                    }
+                }
                 // One at a time walks through all items.
                 Err(Error::Protocol(Status::Error(ErrorKind::Generic(why)))) => {
                     return Err(Failure::Busy(why));
                 }
-                Err(Error::Protocol(_)) => return Err(Failure::NoList),
+                Err(Error::Protocol(_)) if !begun => return Err(Failure::NoList),
                 Err(error) => return Err(error.into()),
             }
         }

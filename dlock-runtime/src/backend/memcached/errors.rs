@@ -1,6 +1,7 @@
 //! What memcached and its client say, in the words of a [`BackendError`]: what
 //! happened, where, and what to do about it.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use async_memcached::{Error, ErrorKind, Status};
@@ -23,6 +24,12 @@ pub(super) enum Failure {
     Busy(String),
     /// It does not let anybody walk through them.
     NoList,
+    /// It has too many of them to be walked through in the time there is.
+    LongList,
+    /// Its name leads to servers that do not know of each other.
+    SeveralServers(Vec<Ipv4Addr>),
+    /// Its name leads to none that the client can reach.
+    NoAddress,
     /// The runtime of the call cannot have a connection.
     NoRuntime,
     /// The backend has stopped.
@@ -42,9 +49,14 @@ impl Failure {
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Broken(_) | Self::Silent | Self::Busy(_) => true,
-            Self::Refused(_) | Self::NoCas | Self::NoList | Self::NoRuntime | Self::Stopped => {
-                false
-            }
+            Self::Refused(_)
+            | Self::NoCas
+            | Self::NoList
+            | Self::LongList
+            | Self::SeveralServers(_)
+            | Self::NoAddress
+            | Self::NoRuntime
+            | Self::Stopped => false,
         }
     }
 
@@ -55,9 +67,14 @@ impl Failure {
             // What it has stored it may have lost track of: a number that is
             // missing is one of those answers.
             Self::Broken(_) | Self::Silent | Self::NoCas => true,
-            Self::Refused(_) | Self::Busy(_) | Self::NoList | Self::NoRuntime | Self::Stopped => {
-                false
-            }
+            Self::Refused(_)
+            | Self::Busy(_)
+            | Self::NoList
+            | Self::LongList
+            | Self::SeveralServers(_)
+            | Self::NoAddress
+            | Self::NoRuntime
+            | Self::Stopped => false,
         }
     }
 
@@ -99,6 +116,30 @@ impl Failure {
                 Unsupported,
                 "the tokio runtime of this call is shutting down, or was built without \
                  `enable_all()`",
+            ),
+            Self::LongList => BackendError::new(
+                Unavailable,
+                format!(
+                    "{at} has too many items to list them all within the request timeout; give the \
+                     locks a server of their own, raise the timeout, or inspect locks one by one"
+                ),
+            ),
+            Self::SeveralServers(servers) => {
+                let servers: Vec<_> = servers.iter().map(ToString::to_string).collect();
+                BackendError::new(
+                    Config,
+                    format!(
+                        "{at}: the name leads to {} addresses ({}), and servers that do not know of \
+                         each other would all give the same lock; write a name or an address that \
+                         leads to one server",
+                        servers.len(),
+                        servers.join(", ")
+                    ),
+                )
+            }
+            Self::NoAddress => BackendError::new(
+                Config,
+                format!("{at}: the name leads to no IPv4 address, and the client has no IPv6"),
             ),
             Self::NoList => BackendError::new(
                 Unsupported,

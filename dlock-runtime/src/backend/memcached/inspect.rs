@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use percent_encoding::percent_decode;
-
 use super::connection::Item;
 use super::core::Core;
 use super::expiry::lease_left;
@@ -46,18 +44,16 @@ impl Core {
                 self.shared.lanes.clock.sleep(pause).await;
             }
             let before = found.len();
-            let all = self
-                .call()?
-                .ask(|mut connection| async move {
-                    let names = connection.all_names().await;
+            let mut call = self.call()?.patient_to_the_end();
+            let most = self.shared.lanes.settings.request_timeout.mul_f64(0.8);
+            let names = call.ask(|mut connection| {
+                let prefix = prefix.to_vec();
+                async move {
+                    let names = connection.names_like(&prefix, Deadline::after(most)).await;
                     (connection, names)
-                })
-                .await?;
-            let names = all
-                .value
-                .iter()
-                .map(|name| percent_decode(name).collect::<Vec<u8>>());
-            found.extend(names.filter(|name| name.starts_with(prefix)));
+                }
+            });
+            found.extend(names.await?.value);
             if walk + 1 >= FEWEST_WALKS && found.len() == before {
                 break;
             }
@@ -79,7 +75,12 @@ impl Core {
 }
 
 fn info(item: Item) -> Option<LockInfo> {
-    let owner = String::from_utf8_lossy(&item.value).into_owned();
+    // Another program's value may be long, and a secret.
+    let owner = if names::is_owner(&item.value) {
+        String::from_utf8_lossy(&item.value).into_owned()
+    } else {
+        "(a value that dlock did not write)".to_owned()
+    };
     let holder = HolderInfo::new(owner, lease_left(item.seconds_left));
     // Nobody but the waiters themselves knows of them.
     let waiters = 0;

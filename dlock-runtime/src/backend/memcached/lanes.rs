@@ -187,9 +187,9 @@ impl Lane {
         let lane = Arc::clone(self);
         let (hand, handed) = oneshot::channel();
         self.runtime.spawn(async move {
-            let dsn = lane.settings.dsn();
             let deadline = Deadline::after(lane.settings.patience());
-            let opened = lane.clock.bound(deadline, Connection::open(&dsn)).await;
+            let opening = Connection::open(&lane.settings);
+            let opened = lane.clock.bound(deadline, opening).await;
             let ticket = opened
                 .unwrap_or(Err(Failure::Silent))
                 .map(|connection| Ticket {

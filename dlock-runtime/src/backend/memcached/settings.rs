@@ -1,8 +1,14 @@
 //! What a store URL says.
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use async_memcached::Error;
+use tokio::net::lookup_host;
+
+use super::errors::Failure;
 use crate::backend::{BackendError, BackendErrorKind};
 
 const DEFAULT_PORT: u16 = 11211;
@@ -68,9 +74,12 @@ impl Settings {
         })
     }
 
-    /// As the client wants it.
-    pub(super) fn dsn(&self) -> String {
-        format!("tcp://{}", self.address())
+    /// As the client wants it: where the name leads to now. The client would
+    /// take the first address that answers, and each connection another one.
+    pub(super) async fn dsn(&self) -> Result<String, Failure> {
+        let found = lookup_host((&*self.host, self.port)).await;
+        let server = the_only_one(found.map_err(Error::Connect)?)?;
+        Ok(format!("tcp://{server}:{}", self.port))
     }
 
     /// As it is shown.
@@ -82,6 +91,23 @@ impl Settings {
     /// ask over a new connection.
     pub(super) fn patience(&self) -> Duration {
         self.request_timeout.mul_f64(0.4)
+    }
+}
+
+/// The one server behind these addresses. Two that do not know of each other
+/// would both give the same lock.
+fn the_only_one(addresses: impl Iterator<Item = SocketAddr>) -> Result<Ipv4Addr, Failure> {
+    let servers: BTreeSet<_> = addresses
+        .filter_map(|address| match address.ip() {
+            IpAddr::V4(server) => Some(server),
+            // The client cannot reach it.
+            IpAddr::V6(_) => None,
+        })
+        .collect();
+    match *Vec::from_iter(servers) {
+        [server] => Ok(server),
+        [] => Err(Failure::NoAddress),
+        ref several => Err(Failure::SeveralServers(several.to_vec())),
     }
 }
 
@@ -113,7 +139,39 @@ mod tests {
         ] {
             let settings = Settings::from_url(url).unwrap_or_else(|error| panic!("{url}: {error}"));
             assert_eq!(settings.to_string(), format!("memcached at {address}"));
-            assert_eq!(settings.dsn(), format!("tcp://{address}"));
+        }
+    }
+
+    #[test]
+    fn a_name_leads_to_one_server() {
+        let only = |addresses: &[&str]| {
+            let sockets = addresses.iter().map(|address| {
+                let ip = address.parse::<IpAddr>().expect("an address");
+                SocketAddr::new(ip, DEFAULT_PORT)
+            });
+            the_only_one(sockets).map_err(|failure| {
+                let settings = Settings::from_url("memcached://cache").expect("a URL");
+                failure.into_error(&settings, Duration::ZERO)
+            })
+        };
+        for one in [
+            &["127.0.0.1"][..],
+            // `localhost`, and a resolver that says everything twice.
+            &["::1", "127.0.0.1"],
+            &["10.0.0.1", "10.0.0.1"],
+        ] {
+            only(one).unwrap_or_else(|error| panic!("{one:?}: {error}"));
+        }
+        for (wrong, says) in [
+            (&["10.0.0.2", "10.0.0.1"][..], "(10.0.0.1, 10.0.0.2)"),
+            (&["::1"], "no IPv4 address"),
+            (&[], "no IPv4 address"),
+        ] {
+            let error = only(wrong).expect_err("not one server");
+            assert_eq!(error.kind(), BackendErrorKind::Config);
+            let message = error.to_string();
+            assert!(message.contains("memcached at cache:11211"), "{message}");
+            assert!(message.contains(says), "{wrong:?}: {message}");
         }
     }
 
