@@ -1,14 +1,17 @@
 //! What leases and watches can do wrong.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use dlock::LockManager;
 
 use crate::EtcdStore;
 use crate::harness::{
-    connect, free, had, healed, is_busy, lease_of, places, queued, served, unavailable, waiting,
+    config, connect, free, had, healed, is_busy, lease_of, places, queued, served, unavailable,
+    waiting,
 };
-use crate::support::etcd::EtcdServer;
+use crate::support::etcd::{EtcdServer, etcd_url};
+use crate::support::process::Process;
 use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, until, within};
 
@@ -262,6 +265,54 @@ async fn a_stream_that_stalls_is_not_believed() {
     healed(&manager).await;
     free(&judge, "key").await;
     free(&judge, "new").await;
+}
+
+/// It hangs for longer than a lease lasts, which is shorter than what a request
+/// waits for: the lease is kept by another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_hangs_ends_no_short_lease() {
+    let store = EtcdStore::start().await;
+    let other = Proxy::to(store.server.port());
+    let ports = [store.proxy.port(), other.port()];
+    let url = format!("{}/{}", etcd_url(&ports), store.prefix);
+    let config = config(&url).request_timeout(Duration::from_secs(5));
+    let connecting = within(HANG, LockManager::connect(config));
+    let manager = connecting.await.expect("a connection");
+    let ttl = Duration::from_millis(1_800);
+    let request = manager.lock("own").ttl(ttl);
+    let own = request.acquire().await.expect("the lock");
+    // One of them is asked.
+    for proxy in [&store.proxy, &other] {
+        proxy.stall(true);
+        tokio::time::sleep(2 * ttl).await;
+        assert!(own.is_held());
+        proxy.stall(false);
+    }
+}
+
+/// The server may keep it for longer than we count: it has heard what it could
+/// not answer, or a new leader lets it begin anew.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_was_given_up_is_revoked() {
+    let store = EtcdStore::start().await;
+    let manager = connect(&store.url()).await;
+    let request = manager.lock("own").ttl(Duration::from_secs(2));
+    let own = request.acquire().await.expect("the lock");
+    let lease = lease_of(&store.server, &places(&store, "own").await[0]).await;
+    let mut keep_alive = store.server.etcdctl(&["lease", "keep-alive", &lease]);
+    keep_alive.stdout(Stdio::null());
+    let _keeper = Process::spawn(keep_alive).expect("etcdctl");
+    store.proxy.stall(true);
+    within(HANG, own.lost()).await;
+    // It takes longer to be told than the lease lasts.
+    unavailable(within(HANG, manager.lock("new").acquire()).await);
+    store.proxy.stall(false);
+    let left = async || {
+        let time = ["lease", "timetolive", &lease];
+        store.server.control(&time).await
+    };
+    let expired = |left: &String| left.contains("already expired");
+    until("it has ended at the server", left, expired).await;
 }
 
 /// A connection that is dead without a word is replaced, for calls, leases and

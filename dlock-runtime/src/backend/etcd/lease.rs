@@ -66,10 +66,15 @@ async fn renew_chunk(
     let txn = Txn::new().and_then(gets);
     let asked = Instant::now();
     let deadline = asked + core.members.settings.request_timeout;
-    let read = core.members.call(|mut client: Client| {
+    // Soon enough that another member can be asked while the leases last.
+    let shortest = chunk.iter().map(|(_, place)| place.ttl).min();
+    let settings = &core.members.settings;
+    let patience = settings.patience_within(shortest.unwrap_or_default());
+    let ask = |mut client: Client| {
         let txn = txn.clone();
         async move { client.txn(txn).await }
-    });
+    };
+    let read = core.members.call_with(patience, asked, deadline, ask);
     let confirm = async {
         let tenancies = chunk.iter().filter_map(|(_, place)| {
             let tenancy = place.tenancy.as_ref()?;

@@ -163,10 +163,25 @@ impl Members {
     where
         F: Future<Output = Result<T, Error>>,
     {
+        self.call_with(self.settings.patience(), since, deadline, ask)
+            .await
+    }
+
+    /// The same, with so much time for each member.
+    pub(super) async fn call_with<T, F>(
+        &self,
+        patience: Duration,
+        since: Instant,
+        deadline: Instant,
+        ask: impl Fn(Client) -> F,
+    ) -> Result<Answer<T>, Failure>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
         let mut pause = FIRST_PAUSE;
         let mut repeated = false;
         loop {
-            let limit = deadline.min(Instant::now() + self.settings.patience());
+            let limit = deadline.min(Instant::now() + patience);
             let mut sent = None;
             let attempt = async {
                 let asked = self.client().await?;

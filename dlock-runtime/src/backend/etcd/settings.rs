@@ -116,6 +116,12 @@ impl Settings {
         self.request_timeout.mul_f64(0.4)
     }
 
+    /// The same of what keeps a lease that lasts so long. It is asked for when a
+    /// third has passed, and there is time left for a second attempt and a third.
+    pub(super) fn patience_within(&self, ttl: Duration) -> Duration {
+        self.patience().min(ttl / 4)
+    }
+
     /// The address of a member as the client takes it.
     pub(super) fn endpoint(&self, host: &str) -> String {
         let scheme = if self.encrypted() { "https" } else { "http" };

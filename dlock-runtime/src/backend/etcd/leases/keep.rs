@@ -14,13 +14,21 @@ use crate::under_way::Counted;
 impl Leases {
     /// The life of a lease.
     pub(super) async fn keep(self: Arc<Self>, lease: Arc<Lease>, _counted: Counted) {
-        if self.beat_while_used(&lease).await == End::Revoke {
+        let end = self.beat_while_used(&lease).await;
+        if end == End::Revoke {
             self.revoke(&lease).await;
         }
         lease.end();
         self.held.lost_with(lease.id());
         let is_this = |slot: &Slot| slot.get().is_some_and(|other| other.id() == lease.id());
         self.slots().retain(|_, slot| !is_this(slot));
+        if end == End::GiveUp {
+            tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => {}
+                () = self.revoke_late(&lease) => {}
+            }
+        }
     }
 
     async fn beat_while_used(&self, lease: &Lease) -> End {
@@ -36,12 +44,13 @@ impl Leases {
                 biased;
                 () = self.stopping.cancelled() => return End::Revoke,
                 () = lease.gone() => return End::Leave,
-                () = sleep_until(ends) => return End::Leave,
+                () = sleep_until(ends) => return End::GiveUp,
                 () = lease.unused() => return End::Revoke,
                 () = sleep_until(next) => {}
                 () = lease.demanded() => {}
             }
-            let limit = ends.min(Instant::now() + self.members.settings.patience());
+            let patience = self.members.settings.patience_within(lease.ttl());
+            let limit = ends.min(Instant::now() + patience);
             let beat = timeout_at(limit, self.beat(lease, &mut stream));
             let answer = tokio::select! {
                 biased;
@@ -124,17 +133,33 @@ impl Leases {
         if self.stopping.is_cancelled() {
             ends = ends.min(Instant::now() + self.members.settings.request_timeout);
         }
+        self.revoke_until(lease, confirmed, ends).await;
+    }
+
+    /// The same for a lease that was given up. The server may keep it for longer:
+    /// it has heard what it could not answer, or a new leader has let it begin
+    /// anew. So what was waited for and held under it would be in the way of
+    /// others.
+    async fn revoke_late(&self, lease: &Lease) {
+        let now = Instant::now();
+        let limit = now + lease.ttl() + self.members.settings.request_timeout;
+        self.revoke_until(lease, now, limit).await;
+    }
+
+    async fn revoke_until(&self, lease: &Lease, since: Instant, deadline: Instant) {
         let id = lease.id();
         let revoke = |mut client: Client| async move { client.lease_revoke(id).await };
-        let _ = self.members.call_until(confirmed, ends, revoke).await;
+        let _ = self.members.call_until(since, deadline, revoke).await;
     }
 }
 
 /// How a lease ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It has ended, or nobody can say.
+    /// It has ended.
     Leave,
+    /// Nobody has confirmed it for as long as it lasts.
+    GiveUp,
     Revoke,
 }
 
