@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline};
 
-use super::names::{Keyspace, LockValue, Process, QueueEntry, Shown, VOTERS, mode_arg};
+use super::names::{Keyspace, Process, VOTERS};
 use super::scripts::{ALIVE, FLOOR, Form, INSPECT, RAISE, RENEW, Script, Scripts, TEST_MESSAGE};
+use super::values::{LockValue, QueueEntry, Shown, mode_arg};
 use crate::backend::{Mode, Request};
 use crate::token::TOKENS_PER_GRANT;
 

@@ -12,7 +12,7 @@ use super::cluster::Side;
 use super::commands;
 use super::connections::Lane;
 use super::core::{Core, Servers, Shared};
-use super::names::LockValue;
+use super::values::LockValue;
 use crate::backend::{BackendError, HolderInfo, LockInfo, Mode};
 
 impl Core {

@@ -15,7 +15,8 @@
 //!   if Redis loses its data, unless its clock goes back or it has granted more
 //!   than 15,000 locks a second on average.
 //!
-//! What each part does is said at the top of its file; `names.rs` lists the keys.
+//! What each part does is said at the top of its file; `names.rs` lists the keys, and
+//! `values.rs` what they hold.
 
 mod acquire;
 mod call;
@@ -42,6 +43,7 @@ mod settings;
 mod socket;
 #[cfg(feature = "tls")]
 mod tls;
+mod values;
 mod waiters;
 mod watch;
 

@@ -24,7 +24,8 @@ use std::sync::{Arc, LazyLock};
 use crc16::{State, XMODEM};
 use redis::{RedisWrite, ToRedisArgs};
 
-use crate::backend::{Mode, Owner};
+use super::values::parse_owner;
+use crate::backend::Owner;
 
 // The scripts need these as literals.
 macro_rules! alive_prefix {
@@ -323,139 +324,11 @@ impl fmt::Display for Process {
     }
 }
 
-fn letter(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Read => "r",
-        Mode::Write => "w",
-    }
-}
-
-/// What a lock key holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LockValue {
-    pub(super) mode: Mode,
-    /// The writer; or the reader who was let in last.
-    pub(super) owner: Owner,
-    /// The holder is a writer, and somebody may wait.
-    pub(super) waited: bool,
-}
-
-impl LockValue {
-    /// The lock of a writer for which nobody waits.
-    pub(super) fn writer(owner: Owner) -> Self {
-        Self {
-            mode: Mode::Write,
-            owner,
-            waited: false,
-        }
-    }
-
-    pub(super) fn parse(value: &[u8]) -> Option<Self> {
-        let (mode, owner) = std::str::from_utf8(value).ok()?.split_once(':')?;
-        let (owner, waited) = match owner.strip_suffix('+') {
-            Some(owner) => (owner, true),
-            None => (owner, false),
-        };
-        Some(Self {
-            mode: parse_mode(mode)?,
-            owner: parse_owner(owner)?,
-            waited,
-        })
-    }
-}
-
-impl fmt::Display for LockValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waited = if self.waited { "+" } else { "" };
-        write!(f, "{}:{}{waited}", letter(self.mode), self.owner)
-    }
-}
-
-/// The same as shown, but not by way of a formatter: each lock that is taken
-/// and given back is written twice, and for a lone caller it tells.
-impl ToRedisArgs for LockValue {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        let Owner { process, sequence } = self.owner;
-        let digits = 16 - (sequence | 1).leading_zeros() as usize / 4;
-        let waited = if self.waited { "+" } else { "" };
-        let mut value = [0; 36];
-        let mut free = value.as_mut_slice();
-        // There is room for the longest.
-        for part in [
-            letter(self.mode).as_bytes(),
-            b":",
-            &hex(process),
-            b".",
-            &hex(sequence)[16 - digits..],
-            waited.as_bytes(),
-        ] {
-            let _ = free.write_all(part);
-        }
-        let left = free.len();
-        out.write_arg(&value[..value.len() - left]);
-    }
-}
-
-fn hex(number: u64) -> [u8; 16] {
-    std::array::from_fn(|place| {
-        let digit = (number >> (60 - 4 * place)) & 0xf;
-        b"0123456789abcdef"[digit as usize]
-    })
-}
-
-/// A place in a queue. All of it is needed to leave the queue again.
-#[derive(Clone, Copy)]
-pub(super) struct QueueEntry {
-    pub(super) mode: Mode,
-    pub(super) owner: Owner,
-    pub(super) ttl_ms: u64,
-    pub(super) process: Process,
-}
-
-impl fmt::Display for QueueEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            mode,
-            owner,
-            ttl_ms,
-            process,
-        } = self;
-        write!(f, "{}:{owner}:{ttl_ms}:{process}", letter(*mode))
-    }
-}
-
-/// Writes a [`fmt::Display`] as an argument, without a string in between.
-pub(super) struct Shown<T>(pub(super) T);
-
-impl<T: fmt::Display> ToRedisArgs for Shown<T> {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        out.write_arg_fmt(&self.0);
-    }
-}
-
-pub(super) fn mode_arg(mode: Mode) -> &'static str {
-    letter(mode)
-}
-
-fn parse_mode(mode: &str) -> Option<Mode> {
-    match mode {
-        "r" => Some(Mode::Read),
-        "w" => Some(Mode::Write),
-        _ => None,
-    }
-}
-
-fn parse_owner(owner: &str) -> Option<Owner> {
-    let (process, sequence) = owner.split_once('.')?;
-    Some(Owner {
-        process: u64::from_str_radix(process, 16).ok()?,
-        sequence: u64::from_str_radix(sequence, 16).ok()?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::values::QueueEntry;
     use super::*;
+    use crate::backend::Mode;
 
     const KEYS: [&str; 12] = [
         "a",
@@ -541,39 +414,17 @@ mod tests {
     }
 
     #[test]
-    fn values_and_messages_are_read_back() {
-        let owner = Owner::unique();
-        for value in [
-            LockValue::writer(owner),
-            LockValue {
-                waited: true,
-                ..LockValue::writer(owner)
-            },
-            LockValue {
-                mode: Mode::Read,
-                ..LockValue::writer(owner)
-            },
-        ] {
-            assert_eq!(LockValue::parse(value.to_string().as_bytes()), Some(value));
-        }
-        for sequence in [0, 1, 15, 16, 255, 256, u64::MAX] {
-            let value = LockValue::writer(Owner {
-                process: 0xab,
-                sequence,
-            });
-            assert_eq!(value.to_redis_args(), [value.to_string().as_bytes()]);
-        }
-        assert_eq!(LockValue::parse(b"w:somebody"), None);
-
+    fn messages_are_read_back() {
         let entry = QueueEntry {
             mode: Mode::Write,
-            owner,
+            owner: Owner::unique(),
             ttl_ms: 30_000,
             process: Process::unique(),
         };
         for space in spaces() {
             let message = format!("{entry} {}", space.lock("with a space"));
-            assert_eq!(space.parse_wake(&message), Some((owner, "with a space")));
+            let read = space.parse_wake(&message);
+            assert_eq!(read, Some((entry.owner, "with a space")));
             assert_eq!(space.parse_wake(""), None);
         }
     }

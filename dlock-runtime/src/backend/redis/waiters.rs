@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::connector::Listener;
-use super::names::{Keyspace, LockValue, Process};
+use super::names::{Keyspace, Process};
+use super::values::LockValue;
 use crate::backend::{Mode, Owner, Request};
 
 /// A waiter of a busy key makes sure of its place in the queue this often.

@@ -23,7 +23,7 @@
 //! numbers or above them. When all nodes have voted, `T` is the median, which a
 //! majority has reached already: then no node need be raised.
 
-use super::super::names::LockValue;
+use super::super::values::LockValue;
 use super::nodes::NodeSet;
 use crate::backend::{BackendError, BackendErrorKind, Mode, Owner};
 use crate::token::TOKENS_PER_GRANT;

@@ -12,7 +12,8 @@ use std::time::Instant;
 use tokio::sync::{Notify, watch};
 
 use super::super::connector::Listener;
-use super::super::names::{Keyspace, LockValue};
+use super::super::names::Keyspace;
+use super::super::values::LockValue;
 use super::ballot::majority_of;
 use super::nodes::NodeSet;
 use crate::backend::{Mode, Owner, Request};
