@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock::{LockError, LockManager};
-use tokio::task::JoinSet;
+use dlock::{LockError, LockGuard, LockManager};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
 use crate::harness::{config, connect, had, is_busy, lock_name, nothing_left, waited_for};
@@ -13,6 +13,8 @@ use crate::support::cluster::{Cluster, Lent};
 use crate::support::wait::{HANG, until, within};
 
 const KEY: &str = "key";
+
+type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 
 /// What the lock protects: it shows two who are inside, and tokens that do not
 /// rise.
@@ -150,7 +152,7 @@ async fn readers_and_their_waiters_go_along() {
     let cluster = Cluster::start(crate::support::cluster::LONG).await;
     let url = cluster.url("");
     let (holder, other) = (connect(&url).await, connect(&url).await);
-    let ttl = Duration::from_millis(1_500);
+    let ttl = Duration::from_secs(3);
     let read = || holder.lock(KEY).ttl(ttl).read();
     let guards = [read().acquire().await, read().acquire().await];
     let guards = guards.map(|guard| guard.expect("the lock"));
@@ -162,9 +164,15 @@ async fn readers_and_their_waiters_go_along() {
 
     let slot = cluster.slot(&lock_name(KEY)).await;
     let from = slot * 3 / 16384;
-    cluster.move_slot(slot, from, (from + 1) % 3).await;
+    let to = (from + 1) % 3;
+    cluster.move_slot(slot, from, to).await;
+    let channels = async || -> Vec<String> {
+        let words = ["PUBSUB", "SHARDCHANNELS", "dlock:wake:*"];
+        cluster.servers[to].command(&words).await
+    };
+    until("they listen over there", channels, |all| !all.is_empty()).await;
     // They are renewed over there.
-    sleep(2 * ttl).await;
+    sleep(4 * ttl / 3).await;
     for guard in guards {
         assert!(guard.is_held());
         assert!(!writing.is_finished() && !reading.is_finished());
@@ -231,7 +239,7 @@ async fn votes_that_have_gone_ahead() {
     let cluster = Cluster::start(crate::support::cluster::LONG).await;
     let more = "?quorum=masters";
     let holder = connect(&cluster.url(more)).await;
-    let ttl = Duration::from_millis(1_500);
+    let ttl = Duration::from_secs(3);
     let guard = holder.lock(KEY).ttl(ttl).acquire().await.expect("the lock");
     let slots = slots(&cluster, more).await;
     let moves: Vec<_> = slots[..2]
@@ -242,13 +250,13 @@ async fn votes_that_have_gone_ahead() {
         cluster.open_slot(slot, from, to).await;
         cluster.move_keys(slot, from, to, usize::MAX).await;
     }
-    sleep(2 * ttl).await;
+    sleep(4 * ttl / 3).await;
     assert!(guard.is_held(), "it is renewed over there");
     for server in cluster.masters() {
         let words = ["CLIENT", "KILL", "TYPE", "normal"];
         server.command::<u32>(&words).await;
     }
-    sleep(2 * ttl).await;
+    sleep(4 * ttl / 3).await;
     assert!(guard.is_held(), "it is renewed over new connections");
     guard.release().await.expect("the release");
     nothing_left(&cluster).await;
@@ -288,18 +296,22 @@ async fn a_queue_that_comes_later() {
     cluster.move_slot(slot, from, to).await;
     let released = within(HANG, releasing).await.expect("no panic");
     released.expect("the release");
-    // Who was first may be overtaken until it listens at the new node.
+    both_have_it(&holder, [waiting, coming]).await;
+    nothing_left(&cluster).await;
+}
+
+/// Each of two waiters gets the lock, one after the other. Who was first may be
+/// overtaken until it listens at the new node.
+async fn both_have_it(judge: &LockManager, waiting: [Waiting; 2]) {
     let mut waiting = JoinSet::from_iter(
-        [waiting, coming]
-            .map(|waiting| async move { waiting.await.expect("no panic").expect("the lock") }),
+        waiting.map(|waiting| async move { waiting.await.expect("no panic").expect("the lock") }),
     );
     for others in [1, 0] {
         let next = within(HANG, waiting.join_next()).await;
         let next = next.expect("a waiter").expect("no panic");
-        waited_for(&holder, KEY, others).await;
+        waited_for(judge, KEY, others).await;
         next.release().await.expect("the release");
     }
-    nothing_left(&cluster).await;
 }
 
 /// The lock, its queue and its readers are together, and by which key a waiter is
@@ -321,21 +333,16 @@ async fn what_says_that_a_waiter_lives(goes_ahead: bool) {
     assert_eq!(go_ahead(&cluster, [slot, from, to], ahead).await, count);
 
     let refused = async || refused(&cluster).await;
-    let releasing = tokio::spawn(guard.release());
-    until("it is told to try again", refused, |&count| count > 0).await;
-    let before = refused().await;
     // It has a place in the queue beside the writer's.
     let coming = tokio::spawn(waiter.lock(KEY).read().acquire());
+    until("it is told to try again", refused, |&count| count > 0).await;
+    let before = refused().await;
+    let releasing = tokio::spawn(guard.release());
     until("both are", refused, |&count| count > before + 2).await;
     cluster.move_slot(slot, from, to).await;
     let released = within(HANG, releasing).await.expect("no panic");
     released.expect("it was held to the end");
-    let next = within(HANG, waiting).await.expect("no panic");
-    let next = next.expect("the lock");
-    next.release().await.expect("the release");
-    let last = within(HANG, coming).await.expect("no panic");
-    let last = last.expect("the lock");
-    last.release().await.expect("the release");
+    both_have_it(&holder, [waiting, coming]).await;
     nothing_left(&cluster).await;
 }
 
