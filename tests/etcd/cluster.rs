@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use dlock::LockManager;
+use dlock::{Config, LockManager};
 use tokio::time::sleep;
 
+use crate::conformance::Store;
+use crate::contenders::{ENDLESS, Scene, Shared, all_end_well};
 use crate::harness::{config, connect, had, healed, queued, served, unavailable, waiting};
 use crate::support::etcd::{Cluster, etcd_url};
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, until, within};
 
 /// Longer than an election on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
@@ -164,4 +166,71 @@ async fn a_majority_that_is_gone() {
     assert!(guard.is_held());
     guard.release().await.expect("the release");
     assert_eq!(cluster.ports(), ports);
+}
+
+impl Store for Cluster {
+    async fn start() -> Self {
+        Self::start().await
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    async fn take_away(&self, _: &str) {
+        unreachable!("for the conformance suite only");
+    }
+
+    async fn set_outage(&self, _: bool) {
+        unreachable!("for the conformance suite only");
+    }
+
+    async fn restart(&mut self) -> bool {
+        false
+    }
+
+    async fn records(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl Shared for Cluster {
+    fn url(&self) -> String {
+        etcd_url(&self.ports())
+    }
+
+    /// Longer than any election: nobody loses a lock here, so nobody may come in
+    /// beside another.
+    fn ttl() -> Duration {
+        Duration::from_secs(20)
+    }
+}
+
+/// Several processes hold and wait while the leader hangs, comes back, and dies.
+/// All of them go on by themselves, and nobody is inside beside another.
+#[tokio::test]
+async fn processes_go_on_without_their_leader() {
+    const WORKERS: [&str; 3] = ["a", "b", "c"];
+    let mut scene = Scene::around(Cluster::start().await);
+    let worker = |name| scene.worker("contend", name, 3, ENDLESS, false);
+    let mut workers = WORKERS.map(worker);
+    scene.others_add("nobody", 30).await;
+    let leader = scene.store.leader().await;
+    scene.store.servers[leader].pause();
+    scene.others_add("nobody", 30).await;
+    scene.store.servers[leader].resume();
+    scene.others_add("nobody", 30).await;
+    let leader = scene.store.leader().await;
+    scene.store.servers[leader].kill();
+    scene.others_add("nobody", 30).await;
+    scene.store.servers[leader].restart().await;
+    for name in WORKERS {
+        scene.adds(name, 3).await;
+    }
+    std::fs::write(scene.stop_sign(), "").expect("a file");
+    all_end_well(&mut workers).await;
+    scene.resource.history().check();
+    let judge = scene.judge().await;
+    let left = async || judge.list("").await.expect("list");
+    until("nothing is left", left, Vec::is_empty).await;
 }
