@@ -115,6 +115,25 @@ async fn a_server_that_is_silent_is_unavailable() {
     says(&error, &["request timeout"]);
 }
 
+/// For how long it was asked is told, not for how long in the last attempt.
+#[tokio::test]
+async fn the_time_of_an_attempt_is_not_taken_for_that_of_the_call() {
+    let server = RedisServer::start().await;
+    let timeout = Duration::from_secs(2);
+    let config = Config::from_url(&server.url()).expect("a valid URL");
+    let manager = LockManager::connect(config.request_timeout(timeout)).await;
+    let manager = manager.expect("a connection");
+    manager.lock("key").run(async {}).await.expect("the lock");
+    server.pause();
+    let error = manager.lock("key").try_acquire().await.map(drop);
+    server.resume();
+    let error = error.expect_err("an outage");
+    says(&error, &["did not answer", "request timeout"]);
+    // Less than a second is told in milliseconds.
+    let message = error.to_string();
+    assert!(!message.contains("ms;"), "{message}");
+}
+
 /// It takes the connection and speaks another language.
 #[tokio::test]
 async fn a_server_that_is_no_redis_is_refused() {

@@ -23,6 +23,13 @@ use crate::backend::BackendError;
 /// What seldom happens, boxed: a call need not make room for it.
 pub(super) type Rare<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// Why an attempt came to nothing.
+enum Failure {
+    Error(BackendError),
+    /// No answer came. For how long tells the operation, not the attempt.
+    Silence,
+}
+
 /// Sends the commands of one operation, until there is an answer or its time
 /// has passed.
 pub(super) struct Call<'a> {
@@ -33,7 +40,7 @@ pub(super) struct Call<'a> {
     /// Since when there is no answer.
     started: Instant,
     /// Why the last attempt came to nothing.
-    failure: Option<BackendError>,
+    failure: Option<Failure>,
     /// What is asked first may wait for what another task asks next.
     followed: bool,
 }
@@ -191,8 +198,8 @@ impl<'a> Call<'a> {
                     _ => self.discard(connection),
                 }
                 self.failure = Some(match lost {
-                    Lost::Broken(error) => self.place().unreachable(error),
-                    Lost::Silent | Lost::TooLate => self.place().silent(self.started.elapsed()),
+                    Lost::Broken(error) => Failure::Error(self.place().unreachable(error)),
+                    Lost::Silent | Lost::TooLate => Failure::Silence,
                 });
                 None
             }
@@ -232,7 +239,7 @@ impl<'a> Call<'a> {
                     if !self.redirected(connection, &error) {
                         return Err(refused);
                     }
-                    self.failure = Some(refused);
+                    self.failure = Some(Failure::Error(refused));
                     if let Path::Way(way, _) = &mut self.path
                         && way.may_go_on()
                     {
@@ -242,7 +249,7 @@ impl<'a> Call<'a> {
                 }
                 Remedy::GiveUp => return Err(self.place().refused(&error)),
             }
-            self.failure = Some(self.place().refused(&error));
+            self.failure = Some(Failure::Error(self.place().refused(&error)));
             self.pause().await
         })
     }
@@ -424,7 +431,10 @@ impl<'a> Call<'a> {
 
     /// Why there is no answer.
     pub(super) fn give_up(&mut self) -> BackendError {
-        self.failure.take().unwrap_or_else(|| self.too_late())
+        match self.failure.take() {
+            Some(Failure::Error(error)) => error,
+            Some(Failure::Silence) | None => self.too_late(),
+        }
     }
 
     /// There was none in time.

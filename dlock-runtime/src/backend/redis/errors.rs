@@ -349,7 +349,15 @@ impl Place {
     /// Nothing was heard in time.
     pub(super) fn silent(&self, after: Duration) -> BackendError {
         BackendError::unavailable(format!(
-            "{self} did not answer within {after:?}; check the network, or raise the request \
+            "{self} did not answer within {after:.1?}; check the network, or raise the request \
+             timeout"
+        ))
+    }
+
+    /// The same, when it was to be connected with.
+    pub(super) fn silent_at_first(&self) -> BackendError {
+        BackendError::unavailable(format!(
+            "{self} did not answer a new connection; check the network, or raise the request \
              timeout"
         ))
     }
