@@ -11,6 +11,7 @@ mod support;
 mod bad_input;
 mod cost;
 mod ghosts;
+mod greed;
 mod harness;
 mod limits;
 mod losses;

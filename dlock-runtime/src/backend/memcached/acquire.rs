@@ -13,6 +13,7 @@ use super::expiry::Expiry;
 use super::give_back::GiveBack;
 use super::lanes::Sent;
 use super::names;
+use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, BackendErrorKind, Grant, Mode, Request};
 use crate::token::FencingToken;
 
@@ -26,6 +27,13 @@ impl Core {
 
     pub(super) async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
         let mut acquisition = Acquisition::new(self, request)?;
+        if let Some(pause) = self.turns.pause(&request.key, Instant::now()) {
+            // It waits for others, not for the store.
+            request.is_held_by_somebody();
+            let clock = &self.shared.lanes.clock;
+            Box::pin(clock.sleep(Deadline::after(pause))).await;
+            acquisition.call.restart();
+        }
         loop {
             if let Some(grant) = acquisition.take().await? {
                 return Ok(grant);

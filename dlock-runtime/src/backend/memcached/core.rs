@@ -9,6 +9,7 @@ use super::hub::Hub;
 use super::known::Known;
 use super::lanes::{Lane, Lanes};
 use super::settings::Settings;
+use super::turns::Turns;
 use super::watch::Watch;
 use crate::backend::BackendError;
 use crate::backend::clock::Clock;
@@ -19,6 +20,7 @@ pub(super) struct Core {
     pub(super) shared: Arc<Shared>,
     pub(super) hub: Hub,
     pub(super) suspects: Suspects,
+    pub(super) turns: Turns,
 }
 
 /// What the operations have in common with the tasks of the backend.
@@ -46,6 +48,7 @@ impl Core {
         Ok(Self {
             hub: Hub::start(&shared)?,
             suspects: Suspects::default(),
+            turns: Turns::default(),
             shared,
         })
     }

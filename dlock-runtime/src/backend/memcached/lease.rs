@@ -81,6 +81,7 @@ impl Core {
             })
             .await?;
         self.shared.known.forget(request.owner);
+        self.turns.given_back(&request.key, Instant::now());
         if let Some(unanswered) = self.suspects.take(request.owner) {
             self.hub.give_back(GiveBack {
                 lock,

@@ -25,6 +25,7 @@ mod lanes;
 mod lease;
 mod names;
 mod settings;
+mod turns;
 mod watch;
 
 use std::fmt;

@@ -21,6 +21,11 @@ use crate::backend::clock::Backoff;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(250);
 
+/// The longest pause for so long after the lock was seen to change hands: who has
+/// it over and over [lets others in](super::turns) for no longer than that.
+const ALERT_PAUSE: Duration = Duration::from_millis(16);
+const ALERT: Duration = Duration::from_secs(1);
+
 /// So many items are asked for in one round trip.
 pub(super) const READ_AT_ONCE: usize = 256;
 
@@ -47,6 +52,8 @@ struct Waited {
     next: Instant,
     /// Who held it then.
     holder: Option<Vec<u8>>,
+    /// When it was seen last that it had changed hands.
+    changed: Option<Instant>,
 }
 
 /// Who waits, as the item of the lock would name it.
@@ -158,6 +165,7 @@ impl Waited {
             backoff,
             looked,
             holder: None,
+            changed: None,
         }
     }
 
@@ -167,11 +175,16 @@ impl Waited {
             let _ = waiter.tell.send(Ok(()));
         }
         let before = self.holder.replace(holder);
+        self.looked = Instant::now();
         if before.is_some() && before != self.holder {
             // It goes from hand to hand: it may soon be free again.
-            self.backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+            self.backoff = Backoff::new(FIRST_PAUSE, ALERT_PAUSE);
+            self.changed = Some(self.looked);
         }
-        self.looked = Instant::now();
+        let alert = |changed: &mut Instant| self.looked.saturating_duration_since(*changed) > ALERT;
+        if self.changed.take_if(alert).is_some() {
+            self.backoff = Backoff::new(ALERT_PAUSE, LAST_PAUSE);
+        }
         self.next = self.looked + self.backoff.pause();
     }
 

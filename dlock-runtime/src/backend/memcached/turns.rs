@@ -1,0 +1,144 @@
+//! Letting other processes in.
+//!
+//! memcached keeps no queue, and who gives a lock back is the first to know that
+//! it is free: a process that always wants it takes it again before the answer
+//! to anybody else's look has arrived. So after a second of that it waits for a
+//! moment before it asks, for as long as those who wait need to see the lock free.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A lock that was free for so long could be had by others.
+const SHORT: Duration = Duration::from_millis(25);
+/// Who waits for a lock that stays in one hand looks less and less often.
+const LONG: Duration = Duration::from_millis(100);
+
+/// So long a process has a lock over and over before it lets others in.
+const RUN: Duration = Duration::from_secs(1);
+/// The pause is such a part of the time before it.
+const PART: u32 = 40;
+
+/// So few need no looking through.
+const FEW: usize = 64;
+
+/// The locks that this process has given back a moment ago.
+#[derive(Default)]
+pub(super) struct Turns {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    runs: HashMap<Arc<str>, Run>,
+    /// So many were left at the last look for those that have ended.
+    kept: usize,
+}
+
+/// A lock that goes from this process to this process.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    since: Instant,
+    given_back: Instant,
+}
+
+impl Run {
+    fn has_ended(self, now: Instant) -> bool {
+        now.saturating_duration_since(self.given_back) > SHORT
+    }
+}
+
+impl Turns {
+    /// The lock was given back.
+    pub(super) fn given_back(&self, key: &Arc<str>, now: Instant) {
+        let mut table = self.table();
+        table.sweep(now);
+        let run = table.runs.entry(Arc::clone(key));
+        let run = run.or_insert(Run {
+            since: now,
+            given_back: now,
+        });
+        run.given_back = now;
+    }
+
+    /// How long to leave the lock to others before it is asked for.
+    pub(super) fn pause(&self, key: &str, now: Instant) -> Option<Duration> {
+        let runs = &mut self.table().runs;
+        let run = runs.get(key).copied()?;
+        let lasted = now.saturating_duration_since(run.since);
+        if !run.has_ended(now) && lasted < RUN {
+            return None;
+        }
+        runs.remove(key);
+        (!run.has_ended(now)).then(|| (lasted / PART).clamp(SHORT, LONG))
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Takes out what has ended when there is twice as much as was left the last
+    /// time. A run goes on while the lock is held: what is taken out then begins
+    /// anew.
+    fn sweep(&mut self, now: Instant) {
+        if self.runs.len() >= 2 * self.kept.max(FEW) {
+            self.runs.retain(|_, run| !run.has_ended(now));
+            self.kept = self.runs.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOMENT: Duration = Duration::from_millis(1);
+
+    fn key() -> Arc<str> {
+        "key".into()
+    }
+
+    #[test]
+    fn who_has_a_lock_over_and_over_lets_others_in_once_a_second() {
+        let turns = Turns::default();
+        let start = Instant::now();
+        let mut now = start;
+        let mut pauses = 0;
+        while now < start + 10 * RUN {
+            if let Some(pause) = turns.pause("key", now) {
+                assert!((SHORT..=LONG).contains(&pause), "{pause:?}");
+                pauses += 1;
+                now += pause;
+            }
+            now += 5 * MOMENT;
+            turns.given_back(&key(), now);
+            now += MOMENT;
+        }
+        assert!((8..=10).contains(&pauses), "{pauses} pauses");
+    }
+
+    #[test]
+    fn who_leaves_it_free_does_not_wait() {
+        let turns = Turns::default();
+        let mut now = Instant::now();
+        for _ in 0..100 {
+            assert_eq!(turns.pause("key", now), None);
+            assert_eq!(turns.pause("another", now), None);
+            turns.given_back(&key(), now + RUN);
+            now += RUN + SHORT + MOMENT;
+        }
+    }
+
+    #[test]
+    fn what_is_long_past_is_forgotten() {
+        let turns = Turns::default();
+        let mut now = Instant::now();
+        for number in 0..10 * FEW {
+            turns.given_back(&format!("key:{number}").into(), now);
+            now += SHORT + MOMENT;
+        }
+        assert!(turns.table().runs.len() <= 2 * FEW);
+    }
+}
