@@ -67,9 +67,15 @@ impl SqliteStore {
 impl Store for SqliteStore {
     async fn start() -> Self {
         Self {
-            dir: TempDir::new(),
+            dir: TempDir::in_memory(),
             outage: Mutex::default(),
         }
+    }
+
+    /// Who wants to write to a file asks again and again, and its turn may be
+    /// long in coming.
+    fn short_ttl(&self) -> Duration {
+        Duration::from_secs(2)
     }
 
     fn config(&self) -> Config {

@@ -9,6 +9,22 @@ pub(crate) struct TempDir(PathBuf);
 
 impl TempDir {
     pub(crate) fn new() -> Self {
+        Self::within(&std::env::temp_dir())
+    }
+
+    /// In memory, where the system has a place for that: a disk that others are
+    /// busy with may take longer for one write than a test's lease lasts.
+    #[allow(dead_code, reason = "not every test has a file that is written to")]
+    pub(crate) fn in_memory() -> Self {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() {
+            Self::within(memory)
+        } else {
+            Self::new()
+        }
+    }
+
+    fn within(parent: &Path) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!(
@@ -16,7 +32,7 @@ impl TempDir {
             std::process::id(),
             fastrand::u32(..)
         );
-        let path = std::env::temp_dir().join(name);
+        let path = parent.join(name);
         std::fs::create_dir(&path)
             .unwrap_or_else(|error| panic!("cannot create {}: {error}", path.display()));
         Self(path)

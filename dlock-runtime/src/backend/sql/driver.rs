@@ -19,8 +19,9 @@ pub(super) trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Not to be dropped in between: it runs in tasks of the manager.
     async fn run(&self, script: &str, columns: &'static [Column]) -> Result<Answer, BackendError>;
 
-    /// The same, but does not wait for who keeps a row that the script needs.
-    async fn run_unless_kept(
+    /// The same for leases that run out otherwise: before all others of this
+    /// process, and without waiting for who keeps a row that the script needs.
+    async fn run_in_time(
         &self,
         script: &str,
         columns: &'static [Column],

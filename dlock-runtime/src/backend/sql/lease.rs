@@ -102,7 +102,7 @@ impl Core {
             (lease.mode, args)
         });
         let script = self.scripts.renew(script);
-        let answer = match self.driver.run_unless_kept(&script, &[Column::Text]).await {
+        let answer = match self.driver.run_in_time(&script, &[Column::Text]).await {
             Ok(Outcome::Answered(answer)) => answer,
             Ok(Outcome::Kept(error)) => return Extended::Kept(error),
             Err(error) => return Extended::Answered(vec![Err(error); leases.len()]),

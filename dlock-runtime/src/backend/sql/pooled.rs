@@ -17,6 +17,7 @@ use sqlx::pool::PoolConnection;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 use sqlx::pool::PoolOptions;
 use sqlx::{Connection as _, Pool, Row as _};
+use tokio::sync::Semaphore;
 
 use super::driver::{Answer, Cell, Column, Driver, Outcome, Row};
 use crate::backend::BackendError;
@@ -177,6 +178,9 @@ pub(super) fn own_pool<DB: sqlx::Database>(
 pub(super) struct Pooled<DB: Flavour> {
     pool: Pool<DB>,
     place: Place,
+    /// As many as there are connections. Who has to be in time goes past those
+    /// who wait here, and so has at most one of them before it.
+    turns: Semaphore,
     /// When something was last answered.
     answered: Mutex<Instant>,
 }
@@ -191,9 +195,11 @@ impl<DB: Flavour> fmt::Debug for Pooled<DB> {
 
 impl<DB: Flavour> Pooled<DB> {
     pub(super) fn new(pool: Pool<DB>, place: Place) -> Self {
+        let most = usize::try_from(pool.options().get_max_connections()).unwrap_or(usize::MAX);
         Self {
             pool,
             place,
+            turns: Semaphore::new(most.min(Semaphore::MAX_PERMITS)),
             answered: Mutex::new(Instant::now()),
         }
     }
@@ -217,18 +223,18 @@ impl Backoff {
 #[async_trait]
 impl<DB: Flavour> Driver for Pooled<DB> {
     async fn run(&self, script: &str, columns: &'static [Column]) -> Result<Answer, BackendError> {
-        match self.repeat(script, columns, true).await? {
+        match self.repeat(script, columns, false).await? {
             Outcome::Answered(answer) => Ok(answer),
             Outcome::Kept(error) => Err(error),
         }
     }
 
-    async fn run_unless_kept(
+    async fn run_in_time(
         &self,
         script: &str,
         columns: &'static [Column],
     ) -> Result<Outcome, BackendError> {
-        self.repeat(script, columns, false).await
+        self.repeat(script, columns, true).await
     }
 
     async fn rest(&self) {
@@ -252,14 +258,22 @@ impl<DB: Flavour> Pooled<DB> {
         &self,
         script: &str,
         columns: &'static [Column],
-        patient: bool,
+        in_time: bool,
     ) -> Result<Outcome, BackendError> {
         let deadline = Instant::now() + self.place.request_timeout;
         let (next, longest) = DB::PAUSES;
         let mut backoff = Backoff { next, longest };
         let mut repeated = false;
         loop {
-            let failure = match self.attempt(script, columns, deadline).await {
+            let turn = if in_time {
+                None
+            } else {
+                let turn = tokio::time::timeout_at(deadline.into(), self.turns.acquire()).await;
+                Some(turn.map_err(|_| DB::unreachable(&self.place))?)
+            };
+            let attempt = self.attempt(script, columns, deadline).await;
+            drop(turn);
+            let failure = match attempt {
                 Ok((sent_at, rows)) => {
                     return Ok(Outcome::Answered(Answer {
                         rows,
@@ -268,7 +282,7 @@ impl<DB: Flavour> Pooled<DB> {
                     }));
                 }
                 Err(Failure::Refused(error)) => return Err(error),
-                Err(Failure::Kept(error)) if !patient => return Ok(Outcome::Kept(error)),
+                Err(Failure::Kept(error)) if in_time => return Ok(Outcome::Kept(error)),
                 Err(Failure::Undone(error) | Failure::Kept(error)) => error,
                 Err(Failure::Broken(error)) => {
                     repeated = true;

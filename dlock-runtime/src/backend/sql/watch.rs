@@ -304,7 +304,7 @@ mod tests {
             })
         }
 
-        async fn run_unless_kept(
+        async fn run_in_time(
             &self,
             script: &str,
             columns: &'static [Column],

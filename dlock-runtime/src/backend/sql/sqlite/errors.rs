@@ -21,8 +21,8 @@ const NOTADB: u32 = 26;
 /// The one connection was not to be had, as others of this process wait too.
 pub(super) fn kept_busy(place: &Place) -> BackendError {
     BackendError::unavailable(format!(
-        "{place} did not answer within {:?}; look for a process that is stopped in the middle of \
-         a write, or that uses the file for more than locks",
+        "{place} did not answer within {:?}; look for another process that is stopped in the \
+         middle of a write, or that uses the file for more than locks",
         place.request_timeout
     ))
 }
