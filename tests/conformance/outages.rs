@@ -135,7 +135,7 @@ pub(crate) async fn a_lease_outlives_a_short_outage<S: Store>(store: &mut S) {
 }
 
 pub(crate) async fn a_lease_does_not_outlive_a_long_outage<S: Store>(store: &mut S) {
-    let (manager, other) = (impatient(store).await, impatient(store).await);
+    let (manager, other) = (impatient(store).await, process(store).await);
     let ttl = store.short_ttl();
     let guard = manager
         .lock("guard")
@@ -187,7 +187,7 @@ pub(crate) async fn a_waiter_does_not_hang_in_an_outage<S: Store>(store: &mut S)
 /// What was released while the store was away is free once it is back, long
 /// before the lease would have run out.
 pub(crate) async fn a_release_is_made_up_for_after_an_outage<S: Store>(store: &mut S) {
-    let (manager, other) = (impatient(store).await, impatient(store).await);
+    let (manager, other) = (impatient(store).await, process(store).await);
     let dropped = manager.lock("dropped").acquire().await.expect("the lock");
     let released = manager.lock("released").acquire().await.expect("the lock");
     let body = async {

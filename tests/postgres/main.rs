@@ -14,6 +14,7 @@ mod support;
 #[path = "../tables/mod.rs"]
 mod tables;
 
+mod cost;
 mod fencing;
 mod messages;
 mod pooler;

@@ -1,0 +1,69 @@
+//! Waiting costs by process, not by waiter: measured from the server's own
+//! statistics.
+
+use std::time::{Duration, Instant};
+
+use dlock::backend::sqlx;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::PostgresStore;
+use crate::conformance::{Store as _, process};
+use crate::support::wait::{HANG, until, within};
+
+const WAITERS: i64 = 100;
+const WINDOW: Duration = Duration::from_secs(5);
+
+/// Transactions per second of two processes, one that holds and one that waits:
+/// a sign of life and a look each second of the one; of both, whether the tables
+/// are to be cleaned every two to three seconds, and now and then a renewal and
+/// an echo of the connection that listens.
+const BOUND: f64 = 5.0;
+
+/// Asked from another database, and so not counted itself.
+async fn transactions(store: &PostgresStore) -> i64 {
+    let mut connection = store.server.connection("postgres").await;
+    sqlx::query_scalar(
+        "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1",
+    )
+    .bind(&store.database)
+    .fetch_one(&mut connection)
+    .await
+    .expect("the server's statistics")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_waiters_cost_what_one_costs() {
+    let store = PostgresStore::start().await;
+    let (holder, other) = (process(&store).await, process(&store).await);
+    let mut held = Vec::new();
+    let mut waiting = JoinSet::new();
+    for number in 0..WAITERS {
+        let key = format!("key:{number}");
+        held.push(holder.lock(&key).acquire().await.expect("the lock"));
+        let other = other.clone();
+        waiting.spawn(async move { other.lock(key).run(async {}).await });
+    }
+    let places = async || {
+        let mut connection = store.server.connection(&store.database).await;
+        let places = sqlx::query_scalar("SELECT COUNT(*) FROM dlock_queue");
+        places.fetch_one(&mut connection).await.expect("the queue")
+    };
+    until("all wait", places, |&places: &i64| places == WAITERS).await;
+    // A connection's share is counted up to ten seconds later, when it is idle.
+    let rate = async || {
+        let (start, before) = (Instant::now(), transactions(&store).await);
+        sleep(WINDOW).await;
+        let done = transactions(&store).await - before;
+        #[expect(clippy::cast_precision_loss, reason = "it is small")]
+        let done = done as f64;
+        done / start.elapsed().as_secs_f64()
+    };
+    let rate = until("they cost little", rate, |&rate| rate <= BOUND).await;
+    assert!(rate > 0.0, "nobody looks");
+    assert!(waiting.try_join_next().is_none(), "somebody did not wait");
+    drop(held);
+    let all = within(HANG, waiting.join_all()).await;
+    let all: Result<(), _> = all.into_iter().collect();
+    all.expect("the locks");
+}
