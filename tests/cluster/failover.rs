@@ -300,8 +300,11 @@ async fn masters_are_lost_one_after_the_other(lose: impl AsyncFnOnce(&mut Cluste
     let manager = LockManager::connect(config).await.expect("a connection");
     healed(&manager, "key").await;
     // Over before the nodes would be asked without cause.
-    let lock = manager.lock("held").ttl(Duration::from_secs(9));
+    let lock = manager.lock("held").ttl(Duration::from_secs(12));
     let guard = lock.acquire().await.expect("the lock");
+    // With what was written before, its replica has the vote too.
+    let there = key_on(&store.cluster, others[0]).await;
+    replicated(&store.cluster.servers[others[0]], &there).await;
     lose(&mut store.cluster, others[0]).await;
     for number in [MASTERS + others[1], others[1]] {
         store.cluster.servers[number].kill();
