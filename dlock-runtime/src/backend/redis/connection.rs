@@ -147,16 +147,14 @@ impl Connection {
     }
 
     /// The same, together with what another task of this runtime is about to ask
-    /// for. It waits for that no longer than it takes the runtime to come here
-    /// again.
+    /// for. Whether the caller is polled on or not, it is sent once the runtime
+    /// has been through its tasks.
     pub(super) async fn run_with_the_next(
         &self,
         command: Cmd,
         sending: Sending,
     ) -> Result<Value, Lost> {
         let answer = self.0.outbox.send_with_the_next(command);
-        step_back().await;
-        self.0.outbox.flush();
         self.wait(answer, sending).await
     }
 
@@ -451,6 +449,9 @@ pub(super) fn closed() -> RedisError {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use redis::{AsyncConnectionConfig, RedisConnectionInfo};
     use tokio::io::{AsyncReadExt, DuplexStream};
 
@@ -520,9 +521,12 @@ mod tests {
         let sending = Sending::now(Deadline::after(LATE));
         let command = redis::cmd("PING");
         let (packed, mut heard) = (command.get_packed_command(), Vec::new());
+        // The caller is not polled again.
+        let mut asked = pin!(connection.run_with_the_next(command, sending));
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(asked.as_mut().poll(context).is_pending());
         tokio::select! {
             () = connection.drive(driver) => panic!("it was closed"),
-            answer = connection.run_with_the_next(command, sending) => panic!("{answer:?}"),
             _ = async {
                 while heard.len() < packed.len() {
                     server.read_buf(&mut heard).await.expect("the command");

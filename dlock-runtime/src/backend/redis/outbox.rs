@@ -29,20 +29,9 @@ struct State {
     waiting: Waiting,
     /// Wakes the task that empties the outbox, if that has nothing to do.
     idle: Option<Waker>,
+    /// What is waiting may go out together with what is about to come.
+    awaits_next: bool,
     closed: bool,
-}
-
-impl State {
-    /// Once closed, the letter is dropped here, and that is the answer.
-    fn put<A>(
-        &mut self,
-        place: impl FnOnce(&mut Waiting) -> &mut Vec<Letter<A>>,
-        letter: Letter<A>,
-    ) {
-        if !self.closed {
-            place(&mut self.waiting).push(letter);
-        }
-    }
 }
 
 /// The commands that nobody has sent yet.
@@ -100,25 +89,10 @@ impl Outbox {
         self.put(command, |waiting| &mut waiting.others)
     }
 
-    /// A command that waits for the next one, or for [`flush`](Self::flush).
+    /// A command that waits for the next one, but no longer than until the task
+    /// that empties the outbox has let the others run once.
     pub(super) fn send_with_the_next(&self, command: Cmd) -> Pending<Value> {
-        let (answer, pending) = oneshot::channel();
-        let mut state = self.state();
-        state.put(|waiting| &mut waiting.others, Letter { command, answer });
-        pending
-    }
-
-    /// Sends what is in it.
-    pub(super) fn flush(&self) {
-        let mut state = self.state();
-        if state.waiting.is_empty() {
-            return;
-        }
-        let idle = state.idle.take();
-        drop(state);
-        if let Some(idle) = idle {
-            idle.wake();
-        }
+        self.post(command, true, |waiting| &mut waiting.others)
     }
 
     fn put<A>(
@@ -126,9 +100,22 @@ impl Outbox {
         command: Cmd,
         place: impl FnOnce(&mut Waiting) -> &mut Vec<Letter<A>>,
     ) -> Pending<A> {
+        self.post(command, false, place)
+    }
+
+    fn post<A>(
+        &self,
+        command: Cmd,
+        awaits_next: bool,
+        place: impl FnOnce(&mut Waiting) -> &mut Vec<Letter<A>>,
+    ) -> Pending<A> {
         let (answer, pending) = oneshot::channel();
         let mut state = self.state();
-        state.put(place, Letter { command, answer });
+        state.awaits_next = awaits_next && state.waiting.is_empty();
+        // Once closed, the sender is dropped here, and that is the answer.
+        if !state.closed {
+            place(&mut state.waiting).push(Letter { command, answer });
+        }
         let idle = state.idle.take();
         drop(state);
         if let Some(idle) = idle {
@@ -166,6 +153,10 @@ impl Outbox {
                 Some(idle) => idle.clone_from(context.waker()),
                 idle => *idle = Some(context.waker().clone()),
             }
+            return Collected::Nothing;
+        }
+        if std::mem::take(&mut state.awaits_next) {
+            context.waker().wake_by_ref();
             return Collected::Nothing;
         }
         let waiting = std::mem::take(&mut state.waiting);
@@ -377,22 +368,28 @@ mod tests {
             Collected::Batch(batch) => assert_eq!(batch.commands().len(), count),
             _ => panic!("nothing was sent"),
         };
-        let idle = || assert!(matches!(outbox.collect(context), Collected::Nothing));
+        let nothing_sent = || assert!(matches!(outbox.collect(context), Collected::Nothing));
 
-        idle();
+        nothing_sent();
         let _release = outbox.send_with_the_next(redis::cmd("DEL"));
-        assert_eq!(woken.times(), 0);
-        let _take = outbox.take(redis::cmd("SET"));
         assert_eq!(woken.times(), 1);
+        nothing_sent();
+        assert_eq!(woken.times(), 2, "it comes back by itself");
+        let _take = outbox.take(redis::cmd("SET"));
         sent(3);
 
-        idle();
-        outbox.flush();
-        assert_eq!(woken.times(), 1, "there was nothing to send");
+        // What came is sent at once, and what nobody follows the next time.
+        nothing_sent();
+        let _release = outbox.send_with_the_next(redis::cmd("DEL"));
+        let _take = outbox.take(redis::cmd("SET"));
+        sent(3);
         let _alone = outbox.send_with_the_next(redis::cmd("DEL"));
-        outbox.flush();
-        assert_eq!(woken.times(), 2);
+        nothing_sent();
         sent(1);
+        // Those who came before wait for nobody.
+        let _before = outbox.send(redis::cmd("GET"));
+        let _release = outbox.send_with_the_next(redis::cmd("DEL"));
+        sent(2);
     }
 
     #[derive(Default)]

@@ -15,9 +15,11 @@ use super::vote::Sent;
 use crate::backend::{BackendError, Released, Renewed, Request};
 
 /// How long a renewal waits for the slower nodes once a majority has answered,
-/// to see whether they have lost the lease. Those that did not have it are waited
-/// for as long as for the majority. Nobody waits for it.
+/// to see whether they have lost the lease. Only a release waits for it.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
+
+/// The same for nodes that did not have the lease, and may be given it.
+const FOR_NEW_VOTERS: Duration = Duration::from_millis(200);
 
 /// One lease of a batch, while the nodes answer for it.
 struct Renewal<'r> {
@@ -57,10 +59,13 @@ impl Common {
                 renewal.count(node, answer);
             }
             let open = silent.len();
-            if renewals.iter().all(|one| one.is_decided(self, open))
-                && renewals.iter().all(|one| one.has_voters(silent))
-            {
-                deadline = deadline.within(FOR_THE_OTHERS);
+            if renewals.iter().all(|one| one.is_decided(self, open)) {
+                let all_voted = renewals.iter().all(|one| one.has_voters(silent));
+                deadline = deadline.within(if all_voted {
+                    FOR_THE_OTHERS
+                } else {
+                    FOR_NEW_VOTERS
+                });
             }
         }
         drop(questions);
