@@ -4,6 +4,7 @@
 use dlock::{Config, LockError, LockManager};
 
 use crate::bad_input::{REQUEST_TIMEOUT, says};
+use crate::faults::healed;
 use crate::lock_name;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, within};
@@ -117,9 +118,8 @@ async fn a_server_that_cannot_write_is_unavailable() {
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     says(&error, &["`key`", "replica"]);
     server.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
-    within(HANG, manager.lock("key").run(async {}))
-        .await
-        .expect("the lock");
+    // A busy machine may miss the short request timeout.
+    healed(&manager).await;
 }
 
 /// What a user needs is said when it is missing; see `acl.rs` for the rest.
