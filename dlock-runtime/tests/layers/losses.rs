@@ -166,6 +166,8 @@ async fn a_lost_lease_never_comes_back() {
             .unwrap();
         memory.faults().set_unavailable(true);
         memory.faults().set_delay(Some(Duration::from_millis(60)));
+        // Renewals fail meanwhile. Just before the end, one that will be answered is
+        // under way, and the runtime stands still until that has passed.
         sleep(Duration::from_millis(930).saturating_sub(t0.elapsed())).await;
         while guard.is_held() {
             std::thread::sleep(Duration::from_micros(100));

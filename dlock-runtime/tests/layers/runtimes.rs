@@ -6,7 +6,7 @@ use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::current;
 use tokio::time::{sleep, timeout};
 
-use crate::{connect, seconds as s, settle};
+use crate::{connect, seconds as s, settle, waits};
 
 #[test]
 fn a_release_does_not_wait_for_a_renewal_that_never_began() {
@@ -115,21 +115,17 @@ fn a_waiter_outlives_the_runtime_of_the_one_before_it() {
     let memory = Memory::new();
     let (here, there) = b.block_on(async { (connect(&memory).await, connect(&memory).await) });
     let held = b.block_on(there.lock("k").acquire()).unwrap();
-    let leader = here.lock("k");
-    a.spawn(async move {
-        let _ = leader.acquire().await;
-    });
-    std::thread::sleep(Duration::from_millis(100));
-    let second = here.lock("k");
-    let second = b.spawn(async move { second.acquire().await });
-    std::thread::sleep(Duration::from_millis(100));
+    let mut leader = Box::pin(here.lock("k").acquire());
+    assert!(a.block_on(waits(&mut leader)));
+    a.spawn(leader);
+    let mut second = Box::pin(here.lock("k").acquire());
+    assert!(b.block_on(waits(&mut second)));
     drop(a);
     let r = b.block_on(async {
-        sleep(Duration::from_millis(100)).await;
         held.release().await.unwrap();
-        timeout(s(5), second).await
+        timeout(s(60), second).await
     });
-    assert!(matches!(r, Ok(Ok(Ok(_)))), "{r:?}");
+    assert!(matches!(r, Ok(Ok(_))), "{r:?}");
 }
 
 #[test]
