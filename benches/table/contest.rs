@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use dlock_benches::Locker;
 use tokio::task::JoinSet;
 
-use crate::Effort;
-use crate::spread::Spread;
+use super::Effort;
+use super::spread::Spread;
 
 /// A turn of one contestant: how many sections a second it made.
 pub(crate) type Turn<'a> = Box<dyn Fn() -> Pin<Box<dyn Future<Output = f64> + 'a>> + 'a>;
