@@ -209,6 +209,9 @@ impl Taking<'_> {
                 renewed.map_err(|error| manager.store_error(format!("lock `{key}`"), error))?;
             }
             if locks.iter().all(|lock| lock.lease.is_held()) {
+                // The connection that was made for it may have found other
+                // settings than the one before.
+                manager.check_tokens(key, &self.asked.options)?;
                 return Ok(taken);
             }
         }
@@ -315,7 +318,7 @@ impl LockManager {
     /// Refuses what cannot work before anything is asked of the store, and
     /// says which ttl applies.
     fn check(&self, key: &LockKey, options: &Options) -> Result<Duration, LockError> {
-        let capabilities = self.capabilities();
+        let capabilities = self.lasting_capabilities();
         key.validate(self.namespace(), capabilities.max_key_bytes)?;
         let store = capabilities.name;
         let unsupported = |reason| LockError::Unsupported {
@@ -327,11 +330,9 @@ impl LockManager {
                 "the {store} store has no read locks; use mode \"write\""
             )));
         }
-        if options.fenced {
-            check_fenced(&capabilities).map_err(unsupported)?;
-        }
+        self.check_tokens(key, options)?;
         let ttl = options.ttl.unwrap_or(self.ttl());
-        check_ttl(ttl, &capabilities)?;
+        check_ttl(ttl, capabilities)?;
         for (setting, limit) in [
             ("max_hold", options.max_hold),
             ("min_hold", options.min_hold),
@@ -344,6 +345,17 @@ impl LockManager {
             }
         }
         Ok(ttl)
+    }
+
+    /// Refuses tokens that are not strict, if they must be.
+    fn check_tokens(&self, key: &LockKey, options: &Options) -> Result<(), LockError> {
+        if !(options.fenced || self.is_fenced()) {
+            return Ok(());
+        }
+        check_fenced(&self.capabilities()).map_err(|reason| LockError::Unsupported {
+            subject: format!("lock `{key}`"),
+            reason,
+        })
     }
 }
 

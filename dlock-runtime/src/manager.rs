@@ -57,6 +57,8 @@ struct Inner {
     namespace: Arc<str>,
     ttl: Duration,
     patience: Patience,
+    /// All of its locks are.
+    fenced: bool,
     leases: Arc<Leases>,
     gate: Arc<Gate>,
     /// Off if it is not there.
@@ -115,6 +117,7 @@ impl LockManager {
                 namespace: settings.namespace,
                 ttl: settings.ttl,
                 patience: settings.patience,
+                fenced: settings.fenced,
                 lock_order: settings.detect_lock_order.then(LockOrder::default),
                 gate: Arc::new(Gate::new(Arc::clone(&leases), settings.handoff)),
                 leases,
@@ -176,10 +179,16 @@ impl LockManager {
             .map_err(|error| self.store_error(format!("listing the locks `{prefix}…`"), error))
     }
 
-    /// What the store can promise.
+    /// What the store can promise. What its tokens are worth may change while it
+    /// runs, with the settings of its server.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities
+        self.inner.leases.backend().capabilities()
+    }
+
+    /// The same as it was at the start, without asking: all but the tokens' worth.
+    pub(crate) fn lasting_capabilities(&self) -> &Capabilities {
+        &self.inner.capabilities
     }
 
     /// Refuses locks from now on, to those who wait too, and waits until every
@@ -215,6 +224,11 @@ impl LockManager {
 
     pub(crate) fn patience(&self) -> Patience {
         self.inner.patience
+    }
+
+    /// Whether all of its locks must have strict tokens.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.inner.fenced
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate> {

@@ -52,6 +52,9 @@ pub use self::sql::postgres;
 pub use self::sql::sqlite;
 #[cfg(any(feature = "memcached", feature = "redis", feature = "sqlx"))]
 mod suspects;
+#[cfg(any(feature = "redis", feature = "sqlx"))]
+#[allow(dead_code, reason = "the stores that look come next")]
+mod tier;
 /// The crate whose pools the SQL stores can be made from.
 #[cfg(feature = "sqlx")]
 pub use sqlx;
@@ -79,7 +82,9 @@ pub use zookeeper_client;
 #[async_trait]
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What this store can promise. Asked before [`start`](Self::start), for
-    /// its name and whether it is local, and after it for all of it.
+    /// its name and whether it is local, and after it for all of it. Only
+    /// [`tokens`](Capabilities::tokens) may change later: it is read again before
+    /// and after each grant to a caller for whom they must be strict.
     fn capabilities(&self) -> Capabilities;
 
     /// Connects and checks. Runs once, before any other operation, on the

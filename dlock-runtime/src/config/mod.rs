@@ -171,7 +171,8 @@ impl Config {
         self
     }
 
-    /// Refuses to connect to a store whose fencing tokens are not strict.
+    /// Refuses to connect to a store whose fencing tokens are not strict, and
+    /// every lock as soon as they are not any more.
     #[must_use]
     pub fn fenced(mut self, fenced: bool) -> Self {
         self.fenced = fenced;

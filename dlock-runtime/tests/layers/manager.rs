@@ -1,9 +1,14 @@
 //! A manager: how it is made, what its settings do, and its shutdown.
 
 use std::future::Future as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::backend::{
+    Backend, BackendError, Capabilities, Grant, LockInfo, Released, Renewed, Request, TokenTier,
+};
 use dlock_runtime::{Config, LockError, LockManager, lock};
 use tokio::time::timeout;
 
@@ -118,4 +123,80 @@ async fn a_shutdown_does_not_wait_for_leases_that_have_run_out() {
         "waited {:?} for a lease that ran out before",
         start.elapsed()
     );
+}
+
+/// A server whose settings change: its tokens are strict, or not.
+#[derive(Clone, Debug, Default)]
+struct Changing {
+    memory: Memory,
+    weak: Arc<AtomicBool>,
+    /// It finds that out while it grants.
+    weakens: Arc<AtomicBool>,
+}
+
+#[async_trait::async_trait]
+impl Backend for Changing {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.memory.capabilities();
+        if self.weak.load(Ordering::Acquire) {
+            capabilities.tokens = TokenTier::BestEffort;
+        }
+        capabilities
+    }
+    async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
+        self.memory.try_acquire(r).await
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        let grant = self.memory.acquire(r).await;
+        if self.weakens.load(Ordering::Acquire) {
+            self.weak.store(true, Ordering::Release);
+        }
+        grant
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.memory.renew(r).await
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        self.memory.release(r).await
+    }
+    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
+        self.memory.inspect(k).await
+    }
+    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.memory.list(p).await
+    }
+}
+
+/// What tokens are worth is asked for each lock, before and behind the grant: a
+/// server may have been started again with other settings.
+#[tokio::test(start_paused = true)]
+async fn tokens_that_are_not_strict_any_more_are_refused() {
+    let refused = |r: Result<(), LockError>| {
+        assert!(matches!(r, Err(LockError::Unsupported { .. })), "{r:?}");
+    };
+    for of_the_manager in [false, true] {
+        let store = Changing::default();
+        let config = Config::with_backend(store.clone()).fenced(of_the_manager);
+        let here = LockManager::connect(config).await.unwrap();
+        let run = async || {
+            let lock = here.lock("k").fenced(!of_the_manager);
+            lock.run(async {}).await
+        };
+        run().await.unwrap();
+        store.weakens.store(true, Ordering::Release);
+        refused(run().await);
+        assert_eq!(here.capabilities().tokens, TokenTier::BestEffort);
+        here.shutdown().await;
+        let left = store.memory.inspect("k").await.unwrap();
+        assert!(left.is_none(), "{left:?}");
+    }
+    let store = Changing::default();
+    let here = LockManager::connect(Config::with_backend(store.clone()))
+        .await
+        .unwrap();
+    store.weak.store(true, Ordering::Release);
+    refused(here.lock("k").fenced(true).run(async {}).await);
+    here.lock("k").run(async {}).await.unwrap();
+    store.weak.store(false, Ordering::Release);
+    here.lock("k").fenced(true).run(async {}).await.unwrap();
 }
