@@ -170,6 +170,31 @@ impl ZooKeeperServer {
         panic!("the server did not come back on its port:\n{}", self.log());
     }
 
+    /// Starts it again as one that removes empty containers as soon as it sees
+    /// them.
+    pub(crate) async fn restart_tidy(&mut self) {
+        self.setup.tidy = true;
+        self.restart().await;
+    }
+
+    /// Starts it again with a folder that is as old as this: the next node in it
+    /// has this number.
+    pub(crate) async fn age(&mut self, folder: &str, next: i32) {
+        self.kill();
+        let mut program = command("java");
+        program
+            .args(["-XX:TieredStopAtLevel=1", "-cp", &libraries(), NEXT_NUMBER])
+            .args([self.dir.path().as_os_str(), folder.as_ref()])
+            .arg(next.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(self.new_log());
+        let mut process = Process::spawn(program).expect("`java`, as for the server");
+        let how = eventually("the folder is aged", async || process.ended()).await;
+        assert!(how.success(), "{folder} was not aged:\n{}", self.log());
+        self.restart().await;
+    }
+
     /// `SIGSTOP`: connections stay open and nothing is answered.
     pub(crate) fn pause(&self) {
         self.running().pause();
@@ -273,16 +298,18 @@ impl ZooKeeperServer {
         }
         let file = dir.join("zoo.cfg");
         std::fs::write(&file, config).expect("our own directory");
-        let log = std::fs::File::create(dir.join(LOG)).expect("our own directory");
-        let libraries = LIBRARIES.map(|name| format!("/usr/share/java/{name}.jar"));
         server
-            .args(["-cp", &libraries.join(":")])
+            .args(["-cp", &libraries()])
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(file)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log);
+            .stderr(self.new_log());
         server
+    }
+
+    fn new_log(&self) -> std::fs::File {
+        std::fs::File::create(self.dir.path().join(LOG)).expect("our own directory")
     }
 
     fn log(&self) -> String {
@@ -303,6 +330,14 @@ const LIBRARIES: [&str; 10] = [
     "netty-transport-native-epoll",
     "netty-transport-native-unix-common",
 ];
+
+fn libraries() -> String {
+    let libraries = LIBRARIES.map(|name| format!("/usr/share/java/{name}.jar"));
+    libraries.join(":")
+}
+
+/// Changes what a server that is stopped has kept on disk.
+const NEXT_NUMBER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/NextNumber.java");
 
 /// The server's log, in its own directory.
 const LOG: &str = "zookeeper.log";

@@ -3,9 +3,11 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use crate::harness::{Scene, connect, had, is_busy, waited_for};
+use crate::numbers::{FIRST_REFUSED, aged, is_refused};
 use crate::support::process::{Process, command};
 use crate::support::wait::{HANG, eventually, within};
 
@@ -156,6 +158,33 @@ async fn a_read_write_lock_and_ours_exclude_each_other() {
     had_for_reading(&manager).await;
     assert_eq!(java.told("release").await, "released");
     had(&manager, "key").await;
+}
+
+/// Where dlock stops, Curator goes on. Nobody of dlock is inside beside it.
+#[tokio::test]
+async fn curator_goes_on_where_we_stop() {
+    let scene = Scene {
+        server: Arc::new(aged(FIRST_REFUSED - 2).await),
+        root: "/dlock".to_owned(),
+    };
+    let mut java = Curator::start(&scene);
+    let process = async || connect(&scene.url()).await;
+    let (manager, other, late) = (process().await, process().await, process().await);
+    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let waiting = tokio::spawn(other.lock("key").acquire());
+    waited_for(&manager, "key", 1).await;
+    assert_eq!(java.told("mutex /dlock/key").await, "waits");
+    waited_for(&manager, "key", 2).await;
+    is_refused(late.lock("key").try_acquire().await);
+    // Who queued before is served before.
+    guard.release().await.expect("the release");
+    let guard = within(HANG, waiting).await.expect("no panic");
+    let guard = guard.expect("the lock");
+    assert!(!java.has_answered());
+    guard.release().await.expect("the release");
+    assert_eq!(java.answer().await, "held");
+    is_refused(late.lock("key").try_acquire().await);
+    assert_eq!(java.told("release").await, "released");
 }
 
 async fn had_for_reading(manager: &dlock::LockManager) {

@@ -14,6 +14,7 @@ mod curator;
 mod ensemble;
 mod harness;
 mod idle;
+mod numbers;
 mod restarts;
 mod secure;
 mod traps;

@@ -114,25 +114,37 @@ impl<'a> Claim<'a> {
     }
 
     async fn pursue(&mut self, mut deadline: Deadline, waits: bool) -> Result<Outcome, Failed> {
+        self.core.check_numbers(&self.place, deadline).await?;
         let mut made = self.make(deadline).await?;
+        if made.member.sequence.is_at_the_end() {
+            self.core.used_up.keep_in_mind(&self.place.folder);
+            self.withdraw(deadline).await?;
+            return Err(Failed::UsedUp);
+        }
         loop {
-            let before = match standing(&made.names, made.member.sequence, self.request.mode) {
+            let before = match standing(&made.names, &made.member) {
                 Standing::Holds => return self.granted(made, deadline).await,
                 Standing::Missing => return Ok(self.again()),
                 Standing::Behind(before) => before,
             };
             self.request.is_held_by_somebody();
             if !waits {
-                let owner = self.request.owner;
-                // Here and now: who asks again must not find itself in the way.
-                self.core.delete(owner, &mut self.place, deadline).await?;
-                self.trace = Trace::Nothing;
+                self.withdraw(deadline).await?;
                 return Ok(Outcome::Busy);
             }
             self.wait_for_the_end_of(&before).await?;
             deadline = self.core.deadline();
             (made.names, made.seen_at) = self.list(deadline).await?;
         }
+    }
+
+    /// Takes the node back, here and now: who asks again must not find itself in
+    /// the way.
+    async fn withdraw(&mut self, deadline: Deadline) -> Result<(), Failed> {
+        let owner = self.request.owner;
+        self.core.delete(owner, &mut self.place, deadline).await?;
+        self.trace = Trace::Nothing;
+        Ok(())
     }
 
     /// Makes the request's node, and lists the folder behind it.

@@ -9,12 +9,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::SessionState;
 
-use super::errors::{Failed, no_answer, refused};
+use super::errors::{Failed, no_answer, refused, used_up};
 use super::give_back;
 use super::names;
 use super::nodes::Nodes;
 use super::session::Session;
 use super::settings::Settings;
+use super::used_up::UsedUp;
 use super::waiters::{self, Waiters};
 use crate::backend::clock::{Backoff, Clock, Deadline};
 use crate::backend::losses::Losses;
@@ -33,6 +34,7 @@ pub(super) struct Core {
     pub(super) clock: Clock,
     pub(super) nodes: Nodes,
     pub(super) waiters: Waiters,
+    pub(super) used_up: UsedUp,
     pub(super) losses: Losses,
     /// The session of this time, if there is one.
     session: watch::Sender<Option<Arc<Session>>>,
@@ -58,6 +60,7 @@ impl Core {
             clock,
             nodes: Nodes::default(),
             waiters: Waiters::default(),
+            used_up: UsedUp::default(),
             losses: Losses::default(),
             session: watch::Sender::new(Some(Arc::clone(&session))),
             trouble: Mutex::default(),
@@ -107,6 +110,7 @@ impl Core {
     pub(super) fn error(&self, failed: Failed, folder: &str) -> BackendError {
         match failed {
             Failed::Refused(error) => refused(&self.settings.place(), folder, error),
+            Failed::UsedUp => used_up(&self.settings.place(), folder),
             Failed::Lost | Failed::Over | Failed::TooLate => self.no_answer(),
         }
     }

@@ -15,6 +15,8 @@ pub(super) enum Failed {
     TooLate,
     /// The server does not do it.
     Refused(Error),
+    /// The numbers by which the requests in this folder queue are used up.
+    UsedUp,
 }
 
 impl Failed {
@@ -94,4 +96,14 @@ pub(super) fn refused(place: &str, folder: &str, error: Error) -> BackendError {
         ),
     };
     BackendError::new(kind, message).with_source(error)
+}
+
+/// The folder has come to the end of its numbers. A folder that is made anew
+/// begins again, so the lock can be had later as it was asked for.
+pub(super) fn used_up(place: &str, folder: &str) -> BackendError {
+    BackendError::unavailable(format!(
+        "{place} is about to use up the numbers of the nodes in {folder}, and would give the same \
+         ones again; delete {folder} once it is empty, unless the server does that by itself \
+         within a minute, and ask again"
+    ))
 }

@@ -79,7 +79,7 @@ async fn until_deleted(core: &Core, owner: Owner, mut place: Place) {
                 );
                 return;
             }
-            Err(Failed::Lost | Failed::TooLate) => {}
+            Err(Failed::Lost | Failed::TooLate | Failed::UsedUp) => {}
         }
         tokio::time::sleep(backoff.pause()).await;
     }

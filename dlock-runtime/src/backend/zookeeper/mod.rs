@@ -27,6 +27,7 @@ mod session;
 mod settings;
 #[cfg(feature = "tls")]
 mod tls;
+mod used_up;
 mod waiters;
 
 use std::fmt;

@@ -116,24 +116,45 @@ pub(super) fn request(owner: Owner, recipe: Recipe, mode: Mode) -> String {
 /// A node of a request, as its name tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member {
+    /// All of it: nodes of one folder have the same number at times.
     pub(super) name: String,
     pub(super) sequence: Sequence,
     pub(super) mode: Mode,
 }
 
 /// The number that the server has appended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sequence(pub(super) i32);
+///
+/// The server counts in 32 bits, and what it does at the end of them is of no
+/// use to a lock: it appends the last number again and again, and numbers below
+/// zero for as long as an earlier creation is under way. (It names a node by the
+/// count that includes what is under way, `PrepRequestProcessor.pRequest2TxnCreate`
+/// of ZooKeeper 3.8, and keeps only a greater one, `DataTree.createNode`.)
+/// Curator compares the numbers as text (`LockInternals.getSortedChildren`). So
+/// of two of its requests with the same number either may be the first, and one
+/// below zero goes before all others, a holder among them.
+///
+/// That is why nobody of dlock holds or waits by such a number. And it stays
+/// away from the end by what services in Java may use up while one lock of
+/// dlock is held: they do not stop there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Sequence(pub(super) i64);
 
 impl Sequence {
-    /// How many requests after `other` this one came. The server counts in 32
-    /// bits and goes on below zero, so that only the difference tells.
-    pub(super) fn behind(self, other: Self) -> i32 {
-        self.0.wrapping_sub(other.0)
+    /// Whoever comes from here on is refused.
+    const END: i64 = i32::MAX as i64 - (1 << 24);
+
+    pub(super) fn is_at_the_end(self) -> bool {
+        !(0..Self::END).contains(&self.0)
     }
 }
 
 impl Member {
+    /// The order of the queue. Numbers below zero are the first in it, as they
+    /// are for Curator.
+    pub(super) fn order(&self) -> (Sequence, &str) {
+        (self.sequence, &self.name)
+    }
+
     /// `None` if it is not the node of a request for a lock.
     pub(super) fn read(name: &str) -> Option<Self> {
         let marked = |mark: &str| {
@@ -209,10 +230,23 @@ mod tests {
     }
 
     #[test]
-    fn sequences_go_on_behind_the_last_number() {
-        let first = Member::read("lock-2147483647").expect("a request");
-        let next = Member::read("lock--2147483648").expect("a request");
-        assert_eq!(next.sequence.behind(first.sequence), 1);
-        assert_eq!(first.sequence.behind(next.sequence), -1);
+    fn the_end_comes_before_numbers_repeat() {
+        let is_at_the_end = |name: &str| {
+            let member = Member::read(name).expect("a request");
+            member.sequence.is_at_the_end()
+        };
+        for name in ["lock-0000000000", "__WRIT__0000000001", "lock-2130706430"] {
+            assert!(!is_at_the_end(name), "{name}");
+        }
+        for name in [
+            "lock-2130706431",
+            "read-lock-2147483647",
+            "lock--2147483648",
+            "__READ__-000000001",
+            // Of a server that counts further.
+            "lock-0000002147483648",
+        ] {
+            assert!(is_at_the_end(name), "{name}");
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! a reader for the last writer before it. Each watches that one node only, so
 //! that the end of a lease wakes those who can go on with it, and not all.
 
-use super::names::{Member, Sequence};
+use super::names::Member;
 use crate::backend::Mode;
 
 /// Where a request stands.
@@ -19,22 +19,24 @@ pub(super) enum Standing {
     Missing,
 }
 
-/// Where the request with this sequence stands among the nodes of its folder.
-pub(super) fn standing(names: &[String], own: Sequence, mode: Mode) -> Standing {
+/// Where a request stands among the nodes of its folder.
+pub(super) fn standing(names: &[String], own: &Member) -> Standing {
     let mut is_there = false;
     // The last of those before it that it waits for.
     let mut before: Option<Member> = None;
     for member in names.iter().filter_map(|name| Member::read(name)) {
-        match member.sequence.behind(own) {
-            0 => is_there = true,
-            1.. => {}
-            _ if mode == Mode::Read && member.mode == Mode::Read => {}
-            behind => {
-                let is_later = |other: &Member| behind > other.sequence.behind(own);
-                if before.as_ref().is_none_or(is_later) {
-                    before = Some(member);
-                }
-            }
+        if member.name == own.name {
+            is_there = true;
+            continue;
+        }
+        if member.order() > own.order() || (own.mode == Mode::Read && member.mode == Mode::Read) {
+            continue;
+        }
+        if before
+            .as_ref()
+            .is_none_or(|other| member.order() > other.order())
+        {
+            before = Some(member);
         }
     }
     match before {
@@ -47,9 +49,7 @@ pub(super) fn standing(names: &[String], own: Sequence, mode: Mode) -> Standing 
 /// The requests of a folder: those who hold the lock, and those who wait.
 pub(super) fn holders(names: &[String]) -> (Vec<Member>, Vec<Member>) {
     let mut holders: Vec<_> = names.iter().filter_map(|name| Member::read(name)).collect();
-    if let Some(any) = holders.first().map(|member| member.sequence) {
-        holders.sort_by_key(|member| member.sequence.behind(any));
-    }
+    holders.sort_by(|one, other| one.order().cmp(&other.order()));
     let readers = holders
         .iter()
         .take_while(|member| member.mode == Mode::Read)
@@ -66,6 +66,10 @@ mod tests {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
+    fn stands(names: &[String], own: &str) -> Standing {
+        standing(names, &Member::read(own).expect("a request"))
+    }
+
     fn behind(name: &str) -> Standing {
         Standing::Behind(name.to_owned())
     }
@@ -79,11 +83,10 @@ mod tests {
             "config",
             "w-lock-9",
         ]);
-        let stands = |sequence| standing(&names, Sequence(sequence), Mode::Write);
-        assert_eq!(stands(1), Standing::Holds);
-        assert_eq!(stands(3), behind("r-read-lock-2"));
-        assert_eq!(stands(9), behind("w-lock-3"));
-        assert_eq!(stands(4), Standing::Missing);
+        assert_eq!(stands(&names, "x-lock-1"), Standing::Holds);
+        assert_eq!(stands(&names, "w-lock-3"), behind("r-read-lock-2"));
+        assert_eq!(stands(&names, "w-lock-9"), behind("w-lock-3"));
+        assert_eq!(stands(&names, "w-lock-4"), Standing::Missing);
     }
 
     #[test]
@@ -95,19 +98,33 @@ mod tests {
             "d-lock-4",
             "e__READ__5",
         ]);
-        let stands = |sequence| standing(&names, Sequence(sequence), Mode::Read);
-        assert_eq!(stands(1), Standing::Holds);
-        assert_eq!(stands(3), behind("b__WRIT__2"));
-        assert_eq!(stands(5), behind("d-lock-4"));
+        assert_eq!(stands(&names, "a__READ__1"), Standing::Holds);
+        assert_eq!(stands(&names, "c__READ__3"), behind("b__WRIT__2"));
+        assert_eq!(stands(&names, "e__READ__5"), behind("d-lock-4"));
     }
 
     #[test]
-    fn the_order_outlives_the_end_of_the_numbers() {
-        let names = folder(&["a-lock--2147483648", "b-lock-2147483647"]);
-        let stands = |sequence| standing(&names, Sequence(sequence), Mode::Write);
-        assert_eq!(stands(i32::MAX), Standing::Holds);
-        assert_eq!(stands(i32::MIN), behind("b-lock-2147483647"));
-        assert_eq!(holders(&names).0[0].name, "b-lock-2147483647");
+    fn a_node_of_the_same_number_is_not_ones_own() {
+        let names = folder(&["a-lock-7", "b-lock-7"]);
+        assert_eq!(stands(&names, "a-lock-7"), Standing::Holds);
+        assert_eq!(stands(&names, "b-lock-7"), behind("a-lock-7"));
+        assert_eq!(stands(&names, "c-lock-7"), Standing::Missing);
+        // A writer of Curator's that goes on as a reader, by the same number.
+        let names = folder(&["a__WRIT__7", "a__READ__7", "b__WRIT__8", "c__READ__9"]);
+        assert_eq!(stands(&names, "b__WRIT__8"), behind("a__WRIT__7"));
+        let names = folder(&["a__READ__7", "c__READ__9"]);
+        assert_eq!(stands(&names, "c__READ__9"), Standing::Holds);
+    }
+
+    /// As text, which is how Curator compares, they are before all others.
+    #[test]
+    fn a_number_below_zero_goes_first() {
+        let names = folder(&["a-lock--2147483648", "b-lock-0000000007"]);
+        assert_eq!(
+            stands(&names, "b-lock-0000000007"),
+            behind("a-lock--2147483648")
+        );
+        assert_eq!(holders(&names).0[0].name, "a-lock--2147483648");
     }
 
     #[test]
