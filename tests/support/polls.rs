@@ -26,6 +26,17 @@ pub(crate) async fn drop_at_poll<F: Future>(
     patience: Duration,
 ) -> Polled<F::Output> {
     let mut future = Box::pin(future);
+    // No await between the end of this and the end of the function, which drops
+    // the future.
+    leave_at_poll(&mut future, polls, patience).await
+}
+
+/// The same, but for the drop.
+async fn leave_at_poll<F: Future>(
+    future: &mut Pin<Box<F>>,
+    polls: usize,
+    patience: Duration,
+) -> Polled<F::Output> {
     let mut left = polls;
     let limited = poll_fn(|context| {
         if let Poll::Ready(value) = future.as_mut().poll(context) {
@@ -38,9 +49,36 @@ pub(crate) async fn drop_at_poll<F: Future>(
             Poll::Pending
         }
     });
-    // No await between the end of `limited` and the end of this function, which
-    // drops the future.
     timeout(patience, limited).await.unwrap_or(Polled::Waiting)
+}
+
+/// Polls `future` as [`drop_at_poll`] does, on a runtime that has ended when this
+/// returns. The caller drops it.
+pub(crate) async fn outlive_runtime<F>(
+    mut future: Pin<Box<F>>,
+    polls: usize,
+    patience: Duration,
+) -> (Polled<F::Output>, Pin<Box<F>>)
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let on_a_thread = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let ended = runtime.block_on(leave_at_poll(&mut future, polls, patience));
+        (ended, future)
+    };
+    let (tell, told) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || drop(tell.send(on_a_thread())));
+    told.await.expect("no panic")
+}
+
+/// Drops what belongs to no runtime any more, where there is none.
+pub(crate) fn drop_outside<T: Send + 'static>(value: T) {
+    let dropped = std::thread::spawn(move || drop(value));
+    dropped.join().expect("no panic");
 }
 
 /// Polls `future` a single time, before it is done.

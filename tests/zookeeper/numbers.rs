@@ -189,7 +189,7 @@ async fn a_deleted_folder_begins_again() {
     let guard = manager.lock("key").acquire().await.expect("the lock");
     assert!(guard.token() > last);
     let names = nodes(&client, FOLDER).await;
-    assert!(names[0].ends_with("-lock-0000000000"), "{names:?}");
+    assert!(names[0].ends_with("-lock-0000000001"), "{names:?}");
 }
 
 /// Folders that dlock has made are deleted by the server, once nobody is in

@@ -7,7 +7,8 @@ use dlock::{LockError, LockManager};
 use tokio::time::sleep;
 
 use crate::harness::{Scene, config, connect, had, healed, is_busy, waited_for};
-use crate::support::wait::{HANG, eventually, within};
+use crate::support::polls::{Polled, drop_at_poll, drop_outside, outlive_runtime};
+use crate::support::wait::{HANG, eventually, until, within};
 
 /// A session that outlives what the test does to its connection.
 const LONG: &str = "30s";
@@ -135,6 +136,43 @@ async fn what_was_given_up_is_told_from_a_node_of_another_session() {
     assert_eq!(scene.nodes("key").await, others);
 }
 
+/// The caller's runtime ends, and what was asked there is dropped much later, by
+/// a thread without any. What it has left is given back by the manager's own.
+#[tokio::test]
+async fn dropped_at_every_poll_outside_of_a_runtime() {
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let scene = Scene::set().await;
+    let (manager, other) = (connect(&scene.url()).await, connect(&scene.url()).await);
+    for polls in 1.. {
+        let request = Box::pin(manager.lock("key").acquire());
+        let (ended, request) = outlive_runtime(request, polls, HANG).await;
+        let done = matches!(ended, Polled::Done(Ok(_)));
+        assert!(done || matches!(ended, Polled::Dropped), "{ended:?}");
+        drop_outside((ended, request));
+        scene.has_nodes("key", 0).await;
+        if done {
+            break;
+        }
+    }
+    for polls in 1.. {
+        let guard = other.lock("key").acquire().await.expect("the lock");
+        let request = Box::pin(manager.lock("key").acquire());
+        let (ended, request) = outlive_runtime(request, polls, PATIENCE).await;
+        let waits = matches!(ended, Polled::Waiting);
+        assert!(waits || matches!(ended, Polled::Dropped), "{ended:?}");
+        // The turn of one who does not look any more.
+        guard.release().await.expect("the release");
+        if waits {
+            scene.has_nodes("key", 1).await;
+        }
+        drop_outside(request);
+        scene.has_nodes("key", 0).await;
+        if waits {
+            break;
+        }
+    }
+}
+
 /// The lock went back, and nobody was told.
 #[tokio::test]
 async fn a_deletion_whose_reply_was_lost_is_a_release() {
@@ -191,7 +229,7 @@ async fn folders_that_vanish_are_made_again() {
     for _ in 0..5 {
         let guard = manager.lock("key").acquire().await.expect("the lock");
         // A new folder counts its nodes from the first number.
-        assert!(scene.nodes("key").await[0].ends_with("-lock-0000000000"));
+        assert!(scene.nodes("key").await[0].ends_with("-lock-0000000001"));
         assert!(last < Some(guard.token()));
         last = Some(guard.token());
         guard.release().await.expect("the release");
@@ -210,6 +248,32 @@ async fn folders_that_vanish_are_made_again() {
         }
         had(&manager, "key").await;
     }
+}
+
+/// The server never removes a folder in which nothing has ever been. So a request
+/// that is dropped between the making of its folder and that of its node must not
+/// leave one.
+#[tokio::test]
+async fn a_folder_whose_maker_is_dropped_vanishes() {
+    let scene = Scene::set().await;
+    let manager = connect(&scene.url()).await;
+    let client = scene.server.client().await;
+    let kept = manager.lock("kept").acquire().await.expect("the lock");
+    for polls in 1.. {
+        let request = manager.lock(format!("key:{polls}")).acquire();
+        let ended = drop_at_poll(request, polls, HANG).await;
+        if let Polled::Done(guard) = &ended {
+            assert!(guard.is_ok(), "{guard:?}");
+            break;
+        }
+        assert!(matches!(ended, Polled::Dropped), "{ended:?}");
+    }
+    let left = async || client.list_children(&scene.root).await;
+    let others = |left: &Result<Vec<String>, _>| matches!(left, Ok(names) if names == &["kept"]);
+    until("nothing is left", left, others)
+        .await
+        .expect("the folder of all locks");
+    drop(kept);
 }
 
 /// A holder that is cut off knows its end before anybody else gets in, although

@@ -232,13 +232,40 @@ impl<'a> Claim<'a> {
     /// removes when they have been empty for a while.
     async fn make_folder(&self, deadline: Deadline) -> Result<(), Failed> {
         let session = &self.place.session;
-        let options = CreateMode::Container.with_acls(self.core.settings.acls());
-        let made = session.client.mkdir(&self.place.folder, &options);
-        match session.answer(deadline, made).await {
-            // What was not made shows in the next attempt.
-            Ok(()) | Err(Failed::Lost | Failed::Refused(Error::NoNode)) => Ok(()),
-            Err(failed) => Err(failed),
+        loop {
+            match session.answer(deadline, self.folder_in_use()).await {
+                // What was not made shows in the next attempt.
+                Ok(()) | Err(Failed::Lost | Failed::Refused(Error::NodeExists)) => return Ok(()),
+                Err(Failed::Refused(Error::NoNode)) => {}
+                Err(failed) => return Err(failed),
+            }
+            let settings = &self.core.settings;
+            let options = CreateMode::Container.with_acls(settings.acls());
+            let made = session.client.mkdir(&settings.root, &options);
+            match session.answer(deadline, made).await {
+                Ok(()) => {}
+                Err(Failed::Lost | Failed::Refused(Error::NoNode)) => return Ok(()),
+                Err(failed) => return Err(failed),
+            }
         }
+    }
+
+    /// Makes the lock's folder as one in which something has been, all at once. Only
+    /// such a container is ever removed (`ContainerManager.getCandidates` of
+    /// ZooKeeper 3.8), and the request may be dropped before it has a node there.
+    async fn folder_in_use(&self) -> Result<(), Error> {
+        let acls = self.core.settings.acls();
+        let folder = &self.place.folder;
+        let first = names::join(folder, "first");
+        let made = {
+            let mut steps = self.place.session.client.new_multi_writer();
+            steps.add_create(folder, b"", &CreateMode::Container.with_acls(acls))?;
+            steps.add_create(&first, b"", &CreateMode::Persistent.with_acls(acls))?;
+            steps.add_delete(&first, None)?;
+            steps.commit()
+        };
+        made.await?;
+        Ok(())
     }
 
     async fn list(&self, deadline: Deadline) -> Result<(Vec<String>, Instant), Failed> {
