@@ -59,6 +59,12 @@ impl ClusterStore {
         }
     }
 
+    async fn set_silence(&self, silence: bool) {
+        for proxy in &self.cluster().proxies {
+            proxy.stall(silence);
+        }
+    }
+
     /// But for the token counters, of which each slot has one at most.
     async fn records(&self) -> usize {
         self.cluster().keys().await.len()
@@ -88,6 +94,10 @@ impl Store for ClusterStore {
 
     async fn set_outage(&self, outage: bool) {
         self.set_outage(outage).await;
+    }
+
+    async fn set_silence(&self, silence: bool) {
+        self.set_silence(silence).await;
     }
 
     async fn restart(&mut self) -> bool {
@@ -142,6 +152,10 @@ impl Store for QuorumStore {
 
     async fn set_outage(&self, outage: bool) {
         self.0.set_outage(outage).await;
+    }
+
+    async fn set_silence(&self, silence: bool) {
+        self.0.set_silence(silence).await;
     }
 
     async fn restart(&mut self) -> bool {

@@ -61,6 +61,12 @@ pub(crate) trait Store: Sized {
     /// From now on the store cannot be reached; `false` ends the outage.
     async fn set_outage(&self, outage: bool);
 
+    /// From now on the store is there and says nothing, if a test can make it so;
+    /// `false` ends that.
+    async fn set_silence(&self, silence: bool) {
+        self.set_outage(silence).await;
+    }
+
     /// Whether what the store holds can still be seen in such an outage.
     fn can_be_read_in_an_outage(&self) -> bool {
         false
@@ -212,6 +218,7 @@ macro_rules! conformance {
             outages {
                 an_outage_is_its_own_error
                 a_timeout_bounds_an_outage
+                a_try_takes_one_request_timeout_of_silence
                 a_store_that_comes_back_serves_again
                 a_lease_outlives_a_short_outage
                 a_lease_does_not_outlive_a_long_outage

@@ -70,6 +70,31 @@ pub(crate) async fn a_timeout_bounds_an_outage<S: Store>(store: &mut S) {
     store.set_outage(false).await;
 }
 
+/// Whatever it has to ask, and whether there is a connection.
+pub(crate) async fn a_try_takes_one_request_timeout_of_silence<S: Store>(store: &mut S) {
+    const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+    // Less than two of them.
+    const LIMIT: Duration = Duration::from_secs(7);
+    process(store).await.shutdown().await;
+    let manager = connect(super::config(store).request_timeout(REQUEST_TIMEOUT)).await;
+    manager.lock("used").run(async {}).await.expect("the lock");
+    store.set_silence(true).await;
+    for _ in ["over a connection that was used", "over none, as a rule"] {
+        let write = within(LIMIT, manager.lock("key").try_acquire()).await;
+        let mut answers = vec![write.map(drop)];
+        if manager.capabilities().read_write {
+            let read = within(LIMIT, manager.lock("other").read().try_acquire()).await;
+            answers.push(read.map(drop));
+        }
+        for answer in answers {
+            let error = answer.expect_err("silence");
+            assert!(is_unavailable(&error), "{error:?}");
+        }
+    }
+    store.set_silence(false).await;
+    healed(&manager).await;
+}
+
 /// Asks until the store serves the manager again.
 async fn healed(manager: &LockManager) {
     eventually("the manager serves again", async || {

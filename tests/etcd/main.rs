@@ -91,6 +91,10 @@ impl Store for EtcdStore {
         self.proxy.refuse(outage);
     }
 
+    async fn set_silence(&self, silence: bool) {
+        self.proxy.stall(silence);
+    }
+
     /// Others use it too; `restarts` has one that is started again.
     async fn restart(&mut self) -> bool {
         false

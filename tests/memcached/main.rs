@@ -65,6 +65,10 @@ impl Store for MemcachedStore {
         self.proxy.refuse(outage);
     }
 
+    async fn set_silence(&self, silence: bool) {
+        self.proxy.stall(silence);
+    }
+
     /// It keeps nothing.
     async fn restart(&mut self) -> bool {
         false

@@ -67,6 +67,10 @@ impl Store for MySqlStore {
         self.proxy.refuse(outage);
     }
 
+    async fn set_silence(&self, silence: bool) {
+        self.proxy.stall(silence);
+    }
+
     /// The server is shared; see `restarts.rs`.
     async fn restart(&mut self) -> bool {
         false
@@ -130,6 +134,13 @@ impl FarTables for MySqlStore {
             .fetch_one(&mut connection)
             .await
             .expect("the row of the lock");
+        connection
+    }
+
+    async fn keep_queue(&self) -> Self::Keeper {
+        let mut connection = self.server.connection(&self.database).await;
+        let lock = sqlx::raw_sql("LOCK TABLES dlock_queue WRITE");
+        lock.execute(&mut connection).await.expect("the table");
         connection
     }
 

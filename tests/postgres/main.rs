@@ -70,6 +70,10 @@ impl Store for PostgresStore {
         self.proxy.refuse(outage);
     }
 
+    async fn set_silence(&self, silence: bool) {
+        self.proxy.stall(silence);
+    }
+
     /// The server is shared; see `restarts.rs`.
     async fn restart(&mut self) -> bool {
         false
@@ -132,6 +136,13 @@ impl FarTables for PostgresStore {
             .fetch_one(&mut connection)
             .await
             .expect("the row of the lock");
+        connection
+    }
+
+    async fn keep_queue(&self) -> Self::Keeper {
+        let mut connection = self.server.connection(&self.database).await;
+        let lock = sqlx::raw_sql("BEGIN; LOCK TABLE dlock_queue");
+        lock.execute(&mut connection).await.expect("the table");
         connection
     }
 

@@ -54,6 +54,10 @@ impl Store for RedisStore {
         self.proxy.refuse(outage);
     }
 
+    async fn set_silence(&self, silence: bool) {
+        self.proxy.stall(silence);
+    }
+
     async fn restart(&mut self) -> bool {
         let _: String = self.server.command(&["SAVE"]).await;
         self.server.restart().await;

@@ -66,6 +66,12 @@ impl Store for RedlockStore {
         }
     }
 
+    async fn set_silence(&self, silence: bool) {
+        for proxy in &self.proxies {
+            proxy.stall(silence);
+        }
+    }
+
     async fn restart(&mut self) -> bool {
         let restarts = self.nodes.iter_mut().map(|node| {
             Box::pin(async {

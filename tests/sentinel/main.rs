@@ -66,6 +66,10 @@ impl Store for SentinelStore {
         self.proxy.refuse(outage);
     }
 
+    async fn set_silence(&self, silence: bool) {
+        self.proxy.stall(silence);
+    }
+
     async fn restart(&mut self) -> bool {
         // While a replica is on its way, one is under way already.
         eventually("it is saved", async || {
@@ -114,6 +118,10 @@ impl Store for ReplicatedStore {
 
     async fn set_outage(&self, outage: bool) {
         self.0.set_outage(outage).await;
+    }
+
+    async fn set_silence(&self, silence: bool) {
+        self.0.set_silence(silence).await;
     }
 
     async fn restart(&mut self) -> bool {

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
+use dlock::LockError;
+
 use super::FarTables;
+use super::late::calm;
 use crate::conformance::connect;
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, until, within};
 
 /// An operator has not ended a transaction. The lease of that lock cannot be
 /// extended, and those that are extended together with it can.
@@ -44,4 +47,46 @@ pub(crate) async fn a_connection_that_was_forgotten_costs_no_operation<S: FarTab
     let lock = within(HANG, manager.lock("key").acquire()).await;
     let lock = lock.expect("the database answers");
     lock.release().await.expect("the release");
+}
+
+/// A `try` for writing asks twice where the lock is not free, and has one request
+/// timeout for both. Somebody keeps the row from the first question for most of
+/// it, and the queue from the second for longer.
+pub(crate) async fn a_try_has_one_request_timeout_for_all_it_asks<S: FarTables>(store: &mut S) {
+    const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
+    let config = store.direct().ttl(20 * HANG);
+    let manager = connect(config.request_timeout(REQUEST_TIMEOUT)).await;
+    let other = connect(store.direct().ttl(20 * HANG)).await;
+    let _held = other.lock("key").acquire().await.expect("the lock");
+    let (row, queue) = (store.keep("key").await, store.keep_queue().await);
+    let keeps = async {
+        sleep(REQUEST_TIMEOUT * 2 / 3).await;
+        drop(row);
+        sleep(REQUEST_TIMEOUT * 2 / 3).await;
+        drop(queue);
+    };
+    let tried = within(HANG, manager.lock("key").try_acquire());
+    let (tried, ()) = tokio::join!(tried, keeps);
+    let error = tried.map(drop).expect_err("somebody holds it");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+}
+
+/// A script whose connection was cut may be run yet, and what it locks is given
+/// back in the background. Nobody who shuts down waits for that: all that was to
+/// be given back has been.
+pub(crate) async fn a_shutdown_waits_for_no_script_that_may_come_yet<S: FarTables>(store: &mut S) {
+    // A late script would be waited for twice as long as this.
+    let manager = connect(store.narrow(HANG).ttl(20 * HANG)).await;
+    let other = connect(store.direct()).await;
+    let _calm = calm(store, &manager).await;
+    store.proxy().swallow_replies(true);
+    let asked = tokio::spawn(manager.lock("key").acquire());
+    let held = async || other.inspect("key").await.expect("inspect").is_some();
+    until("the lock is taken", held, |&held| held).await;
+    store.proxy().swallow_replies(false);
+    let lock = within(HANG, asked).await.expect("no panic");
+    drop(lock.expect("the lock, asked for once more"));
+    within(HANG, manager.shutdown()).await;
+    let left = other.inspect("key").await.expect("inspect");
+    assert!(left.is_none(), "{left:?}");
 }

@@ -11,7 +11,7 @@ use crate::support::wait::{HANG, until, within};
 
 /// Connects it, and lets it do what it does by itself: nothing else goes over
 /// its connection for two seconds from here. What is held keeps it so.
-async fn calm<S: FarTables>(store: &S, manager: &LockManager) -> LockGuard {
+pub(super) async fn calm<S: FarTables>(store: &S, manager: &LockManager) -> LockGuard {
     let held = manager.lock("held").acquire().await.expect("the lock");
     let used = manager.lock("used").run(async {}).await;
     used.expect("the lock");

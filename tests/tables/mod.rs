@@ -45,6 +45,9 @@ pub(crate) trait FarTables: Tables {
     /// Keeps the row of a lock from everybody else, until it is dropped.
     async fn keep(&self, key: &str) -> Self::Keeper;
 
+    /// Keeps the queues of all locks from everybody else, until it is dropped.
+    async fn keep_queue(&self) -> Self::Keeper;
+
     /// Leads to it over one connection at a time.
     fn narrow(&self, request_timeout: Duration) -> Config;
 }
@@ -86,6 +89,8 @@ macro_rules! far_tables {
                 faults {
                     a_row_that_somebody_keeps_costs_no_other_lease
                     a_connection_that_was_forgotten_costs_no_operation
+                    a_try_has_one_request_timeout_for_all_it_asks
+                    a_shutdown_waits_for_no_script_that_may_come_yet
                 }
                 late {
                     a_reader_whose_answer_was_lost_is_put_behind_nobody

@@ -71,6 +71,10 @@ impl Store for ZooKeeperStore {
         self.proxy.refuse(outage);
     }
 
+    async fn set_silence(&self, silence: bool) {
+        self.proxy.stall(silence);
+    }
+
     /// Others use it too; `restarts` has one that is started again.
     async fn restart(&mut self) -> bool {
         false

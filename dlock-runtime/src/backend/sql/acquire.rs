@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::core::{Asked, Core, is_over};
+use super::core::{Asked, Core};
 use super::driver::{Answer, Column};
 use super::script::{Args, Asks, patience};
 use crate::backend::{BackendError, Grant, Mode, Request};
@@ -20,12 +20,14 @@ impl Core {
         request: &Request,
     ) -> Result<Option<Grant>, BackendError> {
         let mut acquisition = Acquisition::new(self, request);
+        // For all that it asks.
+        let deadline = self.deadline();
         if request.mode == Mode::Write
-            && let Some(grant) = acquisition.take().await?
+            && let Some(grant) = acquisition.take(deadline).await?
         {
             return Ok(Some(grant));
         }
-        acquisition.ask(Asks::Try).await
+        acquisition.ask(Asks::Try, deadline).await
     }
 
     pub(super) async fn acquire(
@@ -35,8 +37,8 @@ impl Core {
         let mut acquisition = Acquisition::new(self, request);
         // Who does not wait costs no signs of life, looks and farewells.
         let at_once = match request.mode {
-            Mode::Write => acquisition.take().await?,
-            Mode::Read => acquisition.ask(Asks::Try).await?,
+            Mode::Write => acquisition.take(self.deadline()).await?,
+            Mode::Read => acquisition.ask(Asks::Try, self.deadline()).await?,
         };
         if let Some(grant) = at_once {
             return Ok(grant);
@@ -48,7 +50,7 @@ impl Core {
             } else {
                 Asks::QueueAndBeat
             };
-            if let Some(grant) = acquisition.ask(asks).await? {
+            if let Some(grant) = acquisition.ask(asks, self.deadline()).await? {
                 return Ok(grant);
             }
             waiting.is_queued();
@@ -85,9 +87,9 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Takes the lock if it is free and nobody waits. `None` says nothing.
-    async fn take(&mut self) -> Result<Option<Grant>, BackendError> {
+    async fn take(&mut self, deadline: Instant) -> Result<Option<Grant>, BackendError> {
         let script = self.core.scripts.take(&self.args());
-        let answer = self.run(script, &[Column::Int]).await?;
+        let answer = self.run(script, &[Column::Int], deadline).await?;
         Ok(answer
             .rows
             .last()
@@ -95,13 +97,13 @@ impl<'a> Acquisition<'a> {
     }
 
     /// Asks for the lock, or for a place in its queue.
-    async fn ask(&mut self, asks: Asks) -> Result<Option<Grant>, BackendError> {
+    async fn ask(&mut self, asks: Asks, deadline: Instant) -> Result<Option<Grant>, BackendError> {
         let columns = &[Column::Int, Column::Int, Column::Int];
         let script = self
             .core
             .scripts
             .acquire(self.request.mode, asks, &self.args());
-        let answer = self.run(script, columns).await?;
+        let answer = self.run(script, columns, deadline).await?;
         if asks == Asks::QueueAndBeat && self.core.beats(answer.sent_at) {
             self.core.waiters.wake_all();
         }
@@ -122,10 +124,12 @@ impl<'a> Acquisition<'a> {
         &mut self,
         script: String,
         columns: &'static [Column],
+        deadline: Instant,
     ) -> Result<Answer, BackendError> {
-        let asked = self.in_flight.insert(self.core.begin(script, columns));
+        let asked = self.core.begin(script, columns, deadline);
+        let asked = self.in_flight.insert(asked);
         let answer = asked.answer().await;
-        if !is_over(&answer) {
+        if !self.core.is_over(&answer) {
             self.unanswered = Some(asked.begun);
         }
         if answer.is_ok() {
@@ -179,7 +183,8 @@ impl Core {
         let core = Arc::clone(self);
         let request = request.clone();
         let dropped_at = Instant::now();
-        self.run_behind(async move {
+        self.run_behind(|unsettled| async move {
+            let mut unsettled = Some(unsettled);
             if let Some(asked) = in_flight {
                 // The caller may have left before it was known.
                 unanswered = asked.unanswered().await.or(unanswered);
@@ -198,11 +203,16 @@ impl Core {
                     owner: &owner,
                     ..core.args()
                 });
-                let told = core.driver.run(&script, &[Column::Int]).await.is_ok();
+                let told = core.run(&script, &[Column::Int]).await.is_ok();
                 let now = Instant::now();
                 let is_gone = ghost_until.is_none_or(|until| until <= now);
                 if (told && (is_gone || core.stopping.is_cancelled())) || now >= give_up {
                     return;
+                }
+                if told || now >= dropped_at + request.ttl {
+                    // What may come yet is nothing to wait for: most often nothing
+                    // does.
+                    drop(unsettled.take());
                 }
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}

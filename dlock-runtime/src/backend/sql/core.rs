@@ -18,7 +18,7 @@ use super::waiters::Waiters;
 use super::watch::{self, BEAT, CLEAN, Pace};
 use crate::backend::suspects::Suspects;
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::under_way::UnderWay;
+use crate::under_way::{Counted, UnderWay};
 
 /// A backend between its start and its stop.
 pub(super) struct Core {
@@ -39,6 +39,8 @@ pub(super) struct Core {
     pub(super) suspects: Suspects,
     /// Counts what the database has not been told yet.
     pub(super) unsettled: UnderWay,
+    /// Counts what goes on behind requests, also after the database was told.
+    behind: UnderWay,
     /// No lock is asked for any more.
     pub(super) over: CancellationToken,
     pub(super) stopping: CancellationToken,
@@ -76,6 +78,7 @@ impl Core {
             use_: Notify::new(),
             suspects: Suspects::default(),
             unsettled: UnderWay::default(),
+            behind: UnderWay::default(),
             over: CancellationToken::new(),
             stopping: CancellationToken::new(),
             tasks: Mutex::default(),
@@ -98,38 +101,63 @@ impl Core {
             .spawn(task(Arc::clone(self), self.stopping.clone()))
     }
 
-    /// Runs what a request has left behind.
-    pub(super) fn run_behind(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let unsettled = self.unsettled.count();
+    /// Runs what a request has left behind. The work drops what it is given when
+    /// nobody has to wait for the rest of it.
+    pub(super) fn run_behind<F>(&self, work: impl FnOnce(Counted) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let behind = self.behind.count();
+        let work = work(self.unsettled.count());
         self.runtime.spawn(async move {
             work.await;
-            drop(unsettled);
+            drop(behind);
         });
     }
 
+    /// By when what is asked from now on is to be answered.
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.request_timeout
+    }
+
+    /// Runs a script that nobody outside waits for.
+    pub(super) async fn run(
+        &self,
+        script: &str,
+        columns: &'static [Column],
+    ) -> Result<Answer, BackendError> {
+        self.driver.run(script, columns, self.deadline()).await
+    }
+
     /// Begins to run a script. It is run to its end, whoever waits for it; the
-    /// answer comes within the request timeout and a little.
-    pub(super) fn begin(&self, script: String, columns: &'static [Column]) -> Asked {
+    /// answer comes by the deadline, or a little later.
+    pub(super) fn begin(
+        &self,
+        script: String,
+        columns: &'static [Column],
+        deadline: Instant,
+    ) -> Asked {
         let (tell, answer) = oneshot::channel();
         let driver = Arc::clone(&self.driver);
         // The driver ends by itself in time, unless it is stuck in the
         // operating system.
-        let limit = self.request_timeout + self.request_timeout / 4;
+        let request_timeout = self.request_timeout;
+        let limit = deadline + request_timeout / 4;
         let begun = Instant::now();
         let task = self.runtime.spawn(async move {
-            let mut run = pin!(driver.run(&script, columns));
-            match tokio::time::timeout(limit, &mut run).await {
+            let mut run = pin!(driver.run(&script, columns, deadline));
+            match tokio::time::timeout_at(limit.into(), &mut run).await {
                 Ok(answer) => {
-                    let is_over = is_over(&answer);
+                    let is_over = is_over(&*driver, &answer);
                     let _ = tell.send(answer);
                     is_over
                 }
                 Err(_) => {
                     let _ = tell.send(Err(BackendError::unavailable(format!(
-                        "it did not answer within {limit:?}; check that it runs and has room on \
-                         its disk, or raise the request timeout"
+                        "it did not answer within {request_timeout:?}; check that it runs and \
+                         has room on its disk, or raise the request timeout"
                     ))));
-                    is_over(&run.await)
+                    is_over(&*driver, &run.await)
                 }
             }
         });
@@ -140,13 +168,18 @@ impl Core {
         }
     }
 
+    /// The database runs nothing of this script later.
+    pub(super) fn is_over(&self, answer: &Result<Answer, BackendError>) -> bool {
+        is_over(&*self.driver, answer)
+    }
+
     /// Runs a script.
     pub(super) async fn ask(
         &self,
         script: String,
         columns: &'static [Column],
     ) -> Result<Answer, BackendError> {
-        self.begin(script, columns).answer().await
+        self.begin(script, columns, self.deadline()).answer().await
     }
 
     /// What every script of this process may be given.
@@ -213,8 +246,11 @@ impl Core {
     /// Ends the tasks, and what is under way within a request timeout.
     pub(super) async fn stop(&self) {
         let limit = self.request_timeout;
-        let _ = tokio::time::timeout(limit, self.unsettled.none_left()).await;
+        let deadline = self.deadline().into();
+        let _ = tokio::time::timeout_at(deadline, self.unsettled.none_left()).await;
         self.stopping.cancel();
+        // Once more, for what may have come since.
+        let _ = tokio::time::timeout_at(deadline, self.behind.none_left()).await;
         let tasks = std::mem::take(&mut *self.tasks());
         for mut task in tasks {
             if tokio::time::timeout(limit, &mut task).await.is_err() {
@@ -235,8 +271,8 @@ impl Core {
 
 /// Every attempt to run a script was answered, so that none of them can be run
 /// later.
-pub(super) fn is_over(answer: &Result<Answer, BackendError>) -> bool {
-    answer.as_ref().is_ok_and(|answer| !answer.repeated)
+fn is_over(driver: &dyn Driver, answer: &Result<Answer, BackendError>) -> bool {
+    driver.always_answers() || answer.as_ref().is_ok_and(|answer| !answer.repeated)
 }
 
 /// A script that is being run.

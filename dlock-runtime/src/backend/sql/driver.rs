@@ -14,10 +14,15 @@ use crate::backend::BackendError;
 #[async_trait]
 pub(super) trait Driver: fmt::Debug + Send + Sync + 'static {
     /// Runs a script to its end, as one transaction that is repeated when it
-    /// has to be, within the request timeout.
+    /// has to be, until the deadline.
     ///
     /// Not to be dropped in between: it runs in tasks of the manager.
-    async fn run(&self, script: &str, columns: &'static [Column]) -> Result<Answer, BackendError>;
+    async fn run(
+        &self,
+        script: &str,
+        columns: &'static [Column],
+        deadline: Instant,
+    ) -> Result<Answer, BackendError>;
 
     /// The same for leases that run out otherwise: before all others of this
     /// process, and without waiting for who keeps a row that the script needs.
@@ -25,7 +30,12 @@ pub(super) trait Driver: fmt::Debug + Send + Sync + 'static {
         &self,
         script: &str,
         columns: &'static [Column],
+        deadline: Instant,
     ) -> Result<Outcome, BackendError>;
+
+    /// What it has not answered by the time that it was given up, it never runs
+    /// later.
+    fn always_answers(&self) -> bool;
 
     /// Closes what is not to be open when the process ends, until it is needed
     /// again.

@@ -62,7 +62,7 @@ impl Core {
         if Instant::now() >= deadline {
             return vec![Err(self.too_late()); leases.len()];
         }
-        let error = match self.extend(&leases).await {
+        let error = match self.extend(&leases, deadline).await {
             Extended::Answered(answers) => return answers,
             Extended::Kept(error) => error,
         };
@@ -75,7 +75,7 @@ impl Core {
             .map(|lease| {
                 let core = Arc::clone(self);
                 self.runtime
-                    .spawn(async move { core.extend(slice::from_ref(&lease)).await })
+                    .spawn(async move { core.extend(slice::from_ref(&lease), deadline).await })
             })
             .collect();
         let mut renewed = Vec::with_capacity(singles.len());
@@ -90,7 +90,7 @@ impl Core {
     }
 
     /// Extends leases in one transaction.
-    async fn extend(&self, leases: &[Request]) -> Extended {
+    async fn extend(&self, leases: &[Request], deadline: Instant) -> Extended {
         let owners: Vec<_> = leases.iter().map(|lease| lease.owner.to_string()).collect();
         let script = leases.iter().zip(&owners).map(|(lease, owner)| {
             let args = Args {
@@ -102,7 +102,8 @@ impl Core {
             (lease.mode, args)
         });
         let script = self.scripts.renew(script);
-        let answer = match self.driver.run_in_time(&script, &[Column::Text]).await {
+        let columns = &[Column::Text];
+        let answer = match self.driver.run_in_time(&script, columns, deadline).await {
             Ok(Outcome::Answered(answer)) => answer,
             Ok(Outcome::Kept(error)) => return Extended::Kept(error),
             Err(error) => return Extended::Answered(vec![Err(error); leases.len()]),

@@ -138,6 +138,13 @@ pub(super) struct Place {
     pub(super) request_timeout: Duration,
 }
 
+impl Place {
+    /// By when what is asked from now on is to be answered.
+    pub(super) fn deadline(&self) -> Instant {
+        Instant::now() + self.request_timeout
+    }
+}
+
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
@@ -222,8 +229,13 @@ impl Backoff {
 
 #[async_trait]
 impl<DB: Flavour> Driver for Pooled<DB> {
-    async fn run(&self, script: &str, columns: &'static [Column]) -> Result<Answer, BackendError> {
-        match self.repeat(script, columns, false).await? {
+    async fn run(
+        &self,
+        script: &str,
+        columns: &'static [Column],
+        deadline: Instant,
+    ) -> Result<Answer, BackendError> {
+        match self.repeat(script, columns, deadline, false).await? {
             Outcome::Answered(answer) => Ok(answer),
             Outcome::Kept(error) => Err(error),
         }
@@ -233,8 +245,13 @@ impl<DB: Flavour> Driver for Pooled<DB> {
         &self,
         script: &str,
         columns: &'static [Column],
+        deadline: Instant,
     ) -> Result<Outcome, BackendError> {
-        self.repeat(script, columns, true).await
+        self.repeat(script, columns, deadline, true).await
+    }
+
+    fn always_answers(&self) -> bool {
+        DB::IS_FILE
     }
 
     async fn rest(&self) {
@@ -258,9 +275,9 @@ impl<DB: Flavour> Pooled<DB> {
         &self,
         script: &str,
         columns: &'static [Column],
+        deadline: Instant,
         in_time: bool,
     ) -> Result<Outcome, BackendError> {
-        let deadline = Instant::now() + self.place.request_timeout;
         let (next, longest) = DB::PAUSES;
         let mut backoff = Backoff { next, longest };
         let mut repeated = false;

@@ -66,7 +66,7 @@ async fn farewell(core: &Core) {
         process: &core.process,
         ..Args::default()
     });
-    let _ = core.driver.run(&script, &[]).await;
+    let _ = core.run(&script, &[]).await;
     // Who came in the meantime may have been passed over as dead.
     core.waiters.wake_all();
 }
@@ -118,11 +118,7 @@ async fn beat(core: &Arc<Core>, strangers: &mut HashSet<String>) {
     let queued = core.waiters.queued();
     let sent = Instant::now();
     let script = core.scripts.beat(&core.args());
-    match core
-        .driver
-        .run(&script, &[Column::Text, Column::Text])
-        .await
-    {
+    match core.run(&script, &[Column::Text, Column::Text]).await {
         Ok(answer) => {
             let places: HashSet<&str> = answer.rows.iter().map(|row| row.text(0)).collect();
             if core.beats(sent) {
@@ -159,14 +155,15 @@ fn give_up_places(core: &Arc<Core>, places: Vec<Row>) {
         return;
     }
     let this = Arc::clone(core);
-    core.run_behind(async move {
+    core.run_behind(|unsettled| async move {
+        let _unsettled = unsettled;
         for place in places {
             let script = this.scripts.leave(&Args {
                 owner: place.text(0),
                 key: place.text(1),
                 ..this.args()
             });
-            if this.driver.run(&script, &[Column::Int]).await.is_err() {
+            if this.run(&script, &[Column::Int]).await.is_err() {
                 // They show at the next beat.
                 return;
             }
@@ -176,7 +173,7 @@ fn give_up_places(core: &Arc<Core>, places: Vec<Row>) {
 
 async fn look(core: &Core) {
     let script = core.scripts.look(&core.args());
-    match core.driver.run(&script, &[Column::Text]).await {
+    match core.run(&script, &[Column::Text]).await {
         Ok(answer) => {
             for row in &answer.rows {
                 core.waiters.wake(row.text(0));
@@ -241,17 +238,13 @@ pub(super) async fn keep_clean(core: Arc<Core>, stopping: CancellationToken) {
 async fn tables_hold_something(core: &Core) -> bool {
     let _under_way = core.unsettled.count();
     let columns = &[Column::Int, Column::Int];
-    let state = core.driver.run(&core.scripts.is_clean(), columns).await;
+    let state = core.run(&core.scripts.is_clean(), columns).await;
     let Ok(state) = state else { return true };
     let Some(state) = state.rows.first() else {
         return true;
     };
     if state.int(0) == 1 {
-        match core
-            .driver
-            .run(&core.scripts.clean(), &[Column::Text])
-            .await
-        {
+        match core.run(&core.scripts.clean(), &[Column::Text]).await {
             Ok(answer) => {
                 for row in &answer.rows {
                     // Perhaps the dead alone wait for it.
@@ -259,7 +252,7 @@ async fn tables_hold_something(core: &Core) -> bool {
                         key: row.text(0),
                         ..core.args()
                     });
-                    let _ = core.driver.run(&script, &[Column::Int]).await;
+                    let _ = core.run(&script, &[Column::Int]).await;
                 }
             }
             Err(error) => {
@@ -291,7 +284,12 @@ mod tests {
 
     #[async_trait]
     impl Driver for Counts {
-        async fn run(&self, script: &str, _: &'static [Column]) -> Result<Answer, BackendError> {
+        async fn run(
+            &self,
+            script: &str,
+            _: &'static [Column],
+            _: Instant,
+        ) -> Result<Answer, BackendError> {
             if script.starts_with("SELECT q.owner") {
                 self.looks.fetch_add(1, Relaxed);
             } else if script.starts_with("alive") {
@@ -308,8 +306,14 @@ mod tests {
             &self,
             script: &str,
             columns: &'static [Column],
+            deadline: Instant,
         ) -> Result<Outcome, BackendError> {
-            self.run(script, columns).await.map(Outcome::Answered)
+            let answer = self.run(script, columns, deadline).await;
+            answer.map(Outcome::Answered)
+        }
+
+        fn always_answers(&self) -> bool {
+            false
         }
 
         async fn rest(&self) {}

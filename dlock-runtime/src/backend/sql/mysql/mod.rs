@@ -203,7 +203,8 @@ impl Database for MySqlDatabase {
         let pool = pool.connect_lazy_with(options);
         let driver = Pooled::<sqlx::MySql>::new(pool, place.clone());
         if self.create_tables {
-            driver.run(include_str!("schema.sql"), &[]).await?;
+            let schema = include_str!("schema.sql");
+            driver.run(schema, &[], place.deadline()).await?;
         }
         check_tables(&driver, &place).await?;
         Ok(Opened {

@@ -207,7 +207,7 @@ impl Database for PostgresDatabase {
         let pool = self.pool(self.max_connections, request_timeout);
         let driver = Pooled::<sqlx::Postgres>::new(pool.clone(), place.clone());
         if self.create_tables {
-            create(&driver).await?;
+            create(&driver, &place).await?;
         }
         check_tables(&driver, &place).await?;
         let listening = self.pool(1, request_timeout);
@@ -222,11 +222,12 @@ impl Database for PostgresDatabase {
 }
 
 /// Makes the tables if they are not there.
-async fn create(driver: &dyn Driver) -> Result<(), BackendError> {
+async fn create(driver: &dyn Driver, place: &Place) -> Result<(), BackendError> {
     // `IF NOT EXISTS` fails for one of two who do it at the same time.
     let script = format!(
         "BEGIN; SELECT pg_advisory_xact_lock(7236837239827); {}COMMIT;",
         include_str!("schema.sql")
     );
-    driver.run(&script, &[]).await.map(drop)
+    let made = driver.run(&script, &[], place.deadline()).await;
+    made.map(drop)
 }

@@ -195,7 +195,7 @@ impl Database for SqliteFile {
             .max_lifetime(None)
             .connect_lazy_with(options);
         let driver = Pooled::<sqlx::Sqlite>::new(pool, place.clone());
-        create(&driver).await?;
+        create(&driver, &place).await?;
         check_tables(&driver, &place).await?;
         Ok(Opened {
             driver: Arc::new(driver),
@@ -207,7 +207,8 @@ impl Database for SqliteFile {
 }
 
 /// Makes the tables if they are not there.
-async fn create(driver: &dyn Driver) -> Result<(), BackendError> {
+async fn create(driver: &dyn Driver, place: &Place) -> Result<(), BackendError> {
     let script = format!("BEGIN IMMEDIATE;\n{}COMMIT;\n", include_str!("schema.sql"));
-    driver.run(&script, &[]).await.map(drop)
+    let made = driver.run(&script, &[], place.deadline()).await;
+    made.map(drop)
 }
