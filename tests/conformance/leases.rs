@@ -230,6 +230,42 @@ pub(crate) async fn a_lease_past_its_max_hold_is_lost_after_a_block<S: Store>(st
     is_lost_after_a_block(request, 2 * ttl).await;
 }
 
+/// The renewal falls due before `max_hold` ends, and whoever renews stands still
+/// until after it, if that is the runtime of the body, as for a store in memory.
+/// What is then due has no time any more; the other locks go on.
+pub(crate) async fn a_block_past_max_hold_holds_up_no_other_lock<S: Store>(store: &mut S) {
+    let (config, ttl) = (super::config(store), store.short_ttl());
+    let (done, is_done) = oneshot::channel();
+    // A thread that no runtime waits for: it may hang.
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let manager = connect(config).await;
+            let body = async {
+                std::thread::sleep(ttl * 3 / 5);
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            let limited = manager.lock("key").ttl(ttl).max_hold(ttl * 2 / 5);
+            match limited.run(body).await {
+                // On a busy machine the block takes longer than the ttl.
+                Ok(()) | Err(LockError::Lost { .. }) => {}
+                Err(error) => panic!("{error:?}"),
+            }
+            for key in ["key", "other"] {
+                is_had(&manager, key).await;
+            }
+            manager.shutdown().await;
+        });
+        done.send(()).expect("the test waits");
+    });
+    within(HANG, is_done).await.expect("no panic");
+}
+
 async fn is_lost_after_a_block(request: LockRequest, block: Duration) {
     let went_on = Arc::new(AtomicBool::new(false));
     let blocked = on_one_thread({

@@ -200,6 +200,7 @@ macro_rules! conformance {
                 a_body_that_blocks_its_runtime_keeps_its_lease
                 a_fixed_lease_is_lost_after_a_block
                 a_lease_past_its_max_hold_is_lost_after_a_block
+                a_block_past_max_hold_holds_up_no_other_lock
             }
             queues {
                 a_released_lock_wakes_its_waiter

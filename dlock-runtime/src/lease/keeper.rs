@@ -12,7 +12,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::leases::Leases;
-use super::{Lease, Phase, Renewals};
+use super::plan::Step;
+use super::{Lease, Phase};
 use crate::backend::{Backend, BackendError, Owner};
 use crate::clock::Clock;
 use crate::error::LossReason;
@@ -20,6 +21,9 @@ use crate::observe::{self, Operation, Renewal};
 
 /// How often a failed renewal is tried again, as a part of the ttl.
 const RETRIES_PER_TTL: u32 = 20;
+
+/// When a store is asked for losses again that had none to tell of.
+const NO_LOSSES_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Keeper {
@@ -85,9 +89,14 @@ impl Keeper {
         homes.find(|home| !ended.contains(&home.id())).cloned()
     }
 
-    /// Forgets all leases: the runtime has ended.
+    /// Forgets all leases, for good: the runtime has ended, and there is no
+    /// other.
     pub(super) fn forget_all(&self) {
-        let leases = std::mem::take(&mut self.schedule().leases);
+        let leases = {
+            let mut schedule = self.schedule();
+            schedule.closed = true;
+            std::mem::take(&mut schedule.leases)
+        };
         drop(leases);
     }
 
@@ -99,6 +108,7 @@ impl Keeper {
 
     /// Puts a lease in the schedule, or moves it to where it belongs now.
     pub(super) fn reschedule(&self, lease: &Arc<Lease>) {
+        let now = self.clock.now();
         let mut schedule = self.schedule();
         let due = {
             let mut state = lease.state();
@@ -107,10 +117,14 @@ impl Keeper {
                     .leases
                     .remove(&(before, lease.request.owner.sequence()));
             }
-            if state.phase != Phase::Held {
+            // One that nobody looks at would keep its leases for ever.
+            if state.phase != Phase::Held || schedule.closed {
                 return;
             }
-            let due = lease.next_look(&state);
+            let due = match state.plan.step(now) {
+                Step::End | Step::Renew => now,
+                Step::LookAt(instant) => instant,
+            };
             state.scheduled = Some(due);
             due
         };
@@ -169,18 +183,17 @@ impl Keeper {
             if !due.is_empty() {
                 // In a task of its own: a store that does not answer must not
                 // keep the others from being renewed, or from being seen lost.
-                renewals.spawn(renew(
-                    Arc::clone(&self),
-                    Arc::clone(&backend),
-                    InFlight(due),
-                ));
+                let batch = InFlight {
+                    keeper: Arc::clone(&self),
+                    leases: due,
+                };
+                renewals.spawn(renew(Arc::clone(&self), Arc::clone(&backend), batch));
             }
             tokio::select! {
                 () = sleep_until(next) => {}
                 () = self.earlier.notified() => {}
                 Some(_) = renewals.join_next() => {}
-                owners = backend.next_losses() => {
-                    let owners = owners.into_iter().collect();
+                owners = losses(&*backend) => {
                     match leases.upgrade() {
                         Some(leases) => leases.taken_away(&owners),
                         None => return,
@@ -190,7 +203,8 @@ impl Keeper {
         }
     }
 
-    /// Takes out what is to be done now, and says when to look again.
+    /// Takes out what is to be done now, and says when to look again: each lease
+    /// leaves the schedule, or moves behind `now`, so that there is an end.
     fn take_due(&self, schedule: &mut Schedule) -> Due {
         let now = self.clock.now();
         let mut due = Due::default();
@@ -206,17 +220,20 @@ impl Keeper {
                 due.over.push(lease);
                 continue;
             }
-            if now >= state.deadline {
-                drop(state);
-                due.ended.push(lease);
-                continue;
-            }
-            if !state.renewal_in_flight && state.renewals.go_on(now) {
-                state.renewal_in_flight = true;
-                state.retry_at = None;
-                due.renewals.push(Arc::clone(&lease));
-            }
-            let next = lease.next_look(&state);
+            let next = match state.plan.step(now) {
+                Step::End => {
+                    drop(state);
+                    due.ended.push(lease);
+                    continue;
+                }
+                Step::Renew => {
+                    state.plan.renewal_sent();
+                    due.renewals.push(Arc::clone(&lease));
+                    // To see it end, if there is no answer before.
+                    state.plan.deadline()
+                }
+                Step::LookAt(instant) => instant,
+            };
             state.scheduled = Some(next);
             drop(state);
             schedule
@@ -239,6 +256,18 @@ impl Keeper {
     }
 }
 
+/// The next owners whose leases the store has ended by itself. One that tells of
+/// nothing, again and again, keeps nobody from being renewed.
+async fn losses(backend: &dyn Backend) -> HashSet<Owner> {
+    loop {
+        let owners = backend.next_losses().await;
+        if !owners.is_empty() {
+            return owners.into_iter().collect();
+        }
+        tokio::time::sleep(NO_LOSSES_PAUSE).await;
+    }
+}
+
 async fn sleep_until(instant: Option<Instant>) {
     match instant {
         Some(instant) => tokio::time::sleep_until(instant).await,
@@ -249,15 +278,20 @@ async fn sleep_until(instant: Option<Instant>) {
 /// Renews one batch. What got no answer goes back into the schedule, to be
 /// tried again together.
 async fn renew(keeper: Arc<Keeper>, backend: Arc<dyn Backend>, batch: InFlight) {
-    let requests: Vec<_> = batch.0.iter().map(|lease| lease.request.clone()).collect();
+    let requests: Vec<_> = batch
+        .leases
+        .iter()
+        .map(|lease| lease.request.clone())
+        .collect();
     let mut answers = backend.renew(&requests).await.into_iter();
-    let now = keeper.clock.now();
     let mut failed: Option<BackendError> = None;
-    for lease in &batch.0 {
+    for lease in &batch.leases {
         match answers.next() {
-            Some(Ok(answer)) => lease.renewed(&answer),
+            Some(Ok(answer)) => {
+                lease.renewed(&answer);
+                lease.state().plan.renewal_answered(lease.request.ttl);
+            }
             answer => {
-                lease.retry_at(now + retry_pause(lease));
                 lease.say_renewal(Renewal::Failed);
                 if let Some(Err(error)) = answer {
                     failed = Some(error);
@@ -266,15 +300,9 @@ async fn renew(keeper: Arc<Keeper>, backend: Arc<dyn Backend>, batch: InFlight) 
         }
     }
     keeper.say_whether_failing(failed.as_ref());
-    if let (Some(error), Some(lease)) = (&failed, batch.0.first()) {
+    if let (Some(error), Some(lease)) = (&failed, batch.leases.first()) {
         let labels = lease.section().labels();
         labels.store_error(Operation::Renew, error.kind());
-    }
-    let InFlight(leases) = &batch;
-    let leases = leases.clone();
-    drop(batch);
-    for lease in &leases {
-        keeper.reschedule(lease);
     }
 }
 
@@ -284,41 +312,36 @@ fn retry_pause(lease: &Lease) -> Duration {
 }
 
 /// Leases whose renewal is in flight. Whatever becomes of the task that waits
-/// for the answer, a release that waits for the renewal to end is let go.
-struct InFlight(Vec<Arc<Lease>>);
+/// for the answer, a release that waits for the renewal to end is let go, and
+/// what was not renewed is tried again.
+struct InFlight {
+    keeper: Arc<Keeper>,
+    leases: Vec<Arc<Lease>>,
+}
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        for lease in &self.0 {
-            lease.end_renewal();
+        let now = self.keeper.clock.now();
+        for lease in &self.leases {
+            {
+                let mut state = lease.state();
+                if state.plan.is_renewal_in_flight() {
+                    state.plan.renewal_failed(now + retry_pause(lease));
+                }
+            }
+            lease.answered.notify_waiters();
+            self.keeper.reschedule(lease);
         }
-    }
-}
-
-impl Renewals {
-    pub(super) fn go_on(self, now: Instant) -> bool {
-        match self {
-            Self::Always => true,
-            Self::Until(end) => now < end,
-            Self::Never => false,
-        }
-    }
-}
-
-impl Lease {
-    fn retry_at(&self, instant: Instant) {
-        self.state().retry_at = Some(instant);
-    }
-
-    fn end_renewal(&self) {
-        self.state().renewal_in_flight = false;
-        self.answered.notify_waiters();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Renewals;
     use super::*;
+    use crate::backend::{Grant, Mode, Request};
+    use crate::observe::{Labels, Section};
+    use crate::token::FencingToken;
 
     /// Each of many short holds would otherwise wake the keeper's thread.
     #[tokio::test(start_paused = true)]
@@ -336,5 +359,56 @@ mod tests {
         assert_eq!(look(), Some(due));
         tokio::time::advance(Duration::from_secs(10)).await;
         assert_eq!(look(), None);
+    }
+
+    /// A keeper that is late by anything leaves nothing in its schedule that it
+    /// should have looked at: else it would look again at once, and for ever.
+    #[tokio::test(start_paused = true)]
+    async fn a_look_leaves_nothing_behind_however_late() {
+        let ttl = Duration::from_secs(1);
+        for late in (0..=60).map(|step| ttl * step / 40) {
+            let keeper = Arc::new(Keeper::new(Clock::Tokio));
+            let start = Instant::now();
+            let leases: Vec<_> = limits(start, ttl)
+                .map(|renewals| {
+                    let lease = lease(&keeper, start, ttl);
+                    lease.state().plan.set_renewals(renewals);
+                    keeper.reschedule(&lease);
+                    lease
+                })
+                .collect();
+            tokio::time::advance(late).await;
+            let mut schedule = keeper.schedule();
+            for _ in 0..2 {
+                let due = keeper.take_due(&mut schedule);
+                let now = Instant::now();
+                assert!(due.next.is_none_or(|next| next > now), "{late:?} late");
+                assert!(schedule.leases.keys().all(|(next, _)| *next > now));
+                assert!(due.over.is_empty());
+                let ended = due.ended.len();
+                assert!(ended == 0 || ended == leases.len(), "of one ttl");
+                assert_eq!(ended + schedule.leases.len(), leases.len());
+                if ended > 0 {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn limits(start: Instant, ttl: Duration) -> impl Iterator<Item = Renewals> {
+        let until = (0..=60).map(move |step| Renewals::Until(start + ttl * step / 40));
+        [Renewals::Always, Renewals::Never].into_iter().chain(until)
+    }
+
+    fn lease(keeper: &Arc<Keeper>, sent_at: Instant, ttl: Duration) -> Arc<Lease> {
+        let request = Request::new("key", Mode::Write, ttl);
+        let grant = Grant::new(FencingToken::NONE, sent_at);
+        let labels = Labels {
+            template: "",
+            store: "memory",
+            mode: Mode::Write,
+        };
+        let section = Section::of_nobody(labels);
+        Arc::new(Lease::new(request, grant, Arc::clone(keeper), section))
     }
 }

@@ -6,6 +6,7 @@
 
 mod keeper;
 mod leases;
+mod plan;
 mod release;
 
 use std::any::Any;
@@ -19,7 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use keeper::Keeper;
 pub(crate) use leases::{Answer, Leases};
+pub(crate) use plan::Renewals;
 pub(crate) use release::OwnedLease;
+
+use plan::Plan;
 
 use crate::backend::{Grant, Renewed, Request};
 use crate::error::LossReason;
@@ -47,24 +51,12 @@ enum Phase {
     Released,
 }
 
-/// Whether, and until when, a lease is renewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Renewals {
-    Always,
-    Until(Instant),
-    Never,
-}
-
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    deadline: Instant,
-    renewals: Renewals,
+    plan: Plan,
     /// Whom the lease serves, for spans and metrics.
     section: Section,
-    renewal_in_flight: bool,
-    /// When a renewal that failed is tried again.
-    retry_at: Option<Instant>,
     /// Where the keeper's schedule has this lease.
     scheduled: Option<Instant>,
     /// Cancelled on loss. Made when somebody first listens, since most bodies
@@ -90,7 +82,7 @@ fn local_deadline(sent_at: Instant, ttl: Duration) -> Instant {
 
 impl Lease {
     fn new(request: Request, grant: Grant, keeper: Arc<Keeper>, section: Section) -> Self {
-        let deadline = local_deadline(grant.sent_at, request.ttl);
+        let plan = Plan::new(grant.sent_at, request.ttl);
         Self {
             request,
             token: grant.token,
@@ -98,11 +90,8 @@ impl Lease {
             home: runtime::Handle::try_current().ok(),
             state: Mutex::new(State {
                 phase: Phase::Held,
-                deadline,
-                renewals: Renewals::Always,
+                plan,
                 section,
-                renewal_in_flight: false,
-                retry_at: None,
                 scheduled: None,
                 loss: None,
                 follower: None,
@@ -134,7 +123,7 @@ impl Lease {
             let state = self.state();
             match state.phase {
                 Phase::Lost(reason) => return Some(reason),
-                Phase::Held => now >= state.deadline,
+                Phase::Held => now >= state.plan.deadline(),
                 Phase::Released => false,
             }
         };
@@ -152,7 +141,7 @@ impl Lease {
             match state.phase {
                 Phase::Held if reason == LossReason::Expired => {
                     // A renewal may have been confirmed meanwhile.
-                    if self.keeper.clock().now() < state.deadline {
+                    if self.keeper.clock().now() < state.plan.deadline() {
                         return None;
                     }
                 }
@@ -160,9 +149,9 @@ impl Lease {
                 Phase::Lost(before) => return Some(before),
                 Phase::Released => return None,
             }
-            let reason = match (reason, state.renewals) {
+            let reason = match (reason, state.plan.renewals()) {
                 (LossReason::Expired, Renewals::Never) => LossReason::Overran,
-                (LossReason::Expired, Renewals::Until(end)) if end <= state.deadline => {
+                (LossReason::Expired, Renewals::Until(end)) if end <= state.plan.deadline() => {
                     LossReason::MaxHold
                 }
                 (reason, _) => reason,
@@ -215,8 +204,9 @@ impl Lease {
         let now = self.keeper.clock().now();
         {
             let state = self.state();
+            let deadline = state.plan.deadline();
             match state.phase {
-                Phase::Held if now < state.deadline => return Some(state.deadline - now),
+                Phase::Held if now < deadline => return Some(deadline - now),
                 Phase::Held => {}
                 Phase::Lost(_) | Phase::Released => return None,
             }
@@ -244,7 +234,7 @@ impl Lease {
     /// When the store has ended the lease by itself, unless it was renewed
     /// without our knowing.
     fn expires(&self) -> Instant {
-        self.state().deadline + 2 * drift_margin(self.request.ttl)
+        self.state().plan.deadline() + 2 * drift_margin(self.request.ttl)
     }
 
     /// From now on the lease serves this critical section, and is renewed as
@@ -274,32 +264,10 @@ impl Lease {
 
     /// Sets how the lease is renewed from now on.
     pub(crate) fn set_renewals(self: &Arc<Self>, renewals: Renewals) {
-        let changed = {
-            let mut state = self.state();
-            let changed = state.renewals != renewals;
-            state.renewals = renewals;
-            changed
-        };
+        let changed = self.state().plan.set_renewals(renewals);
         if changed {
             self.keeper.reschedule(self);
         }
-    }
-
-    /// When the keeper has to look at this lease next: to renew it after a
-    /// third of its ttl, give or take a tenth, or to see it end.
-    fn next_look(&self, state: &State) -> Instant {
-        let ttl = self.request.ttl;
-        let renew_at = state.deadline - (ttl * 2 / 3).saturating_sub(drift_margin(ttl));
-        let renew_at = state.retry_at.unwrap_or(renew_at);
-        if state.renewal_in_flight || !state.renewals.go_on(renew_at) {
-            return state.deadline;
-        }
-        if state.retry_at.is_some() {
-            return renew_at.min(state.deadline);
-        }
-        // Leases that were taken together must not be renewed together for ever.
-        let jitter = ttl.mul_f64(fastrand::f64() / 15.0);
-        renew_at.checked_sub(jitter).unwrap_or(renew_at)
     }
 
     fn say_renewal(&self, renewal: Renewal) {
@@ -315,10 +283,7 @@ impl Lease {
         match *answer {
             // A late answer brings nothing back, and never shortens the lease.
             Renewed::Extended { sent_at } if self.loss().is_none() => {
-                let mut state = self.state();
-                let deadline = local_deadline(sent_at, self.request.ttl);
-                state.deadline = state.deadline.max(deadline);
-                state.retry_at = None;
+                self.state().plan.renewed(sent_at, self.request.ttl);
             }
             Renewed::Extended { .. } => {}
             Renewed::Gone => drop(self.lose(LossReason::Gone)),
@@ -346,7 +311,8 @@ impl Lease {
             Renewed::Extended { sent_at } => {
                 {
                     let mut state = self.state();
-                    state.deadline = sent_at + request.ttl + drift_margin(request.ttl);
+                    let end = sent_at + request.ttl + drift_margin(request.ttl);
+                    state.plan.end_at(end);
                     if state.phase == Phase::Held {
                         state.phase = Phase::Released;
                     }
@@ -363,7 +329,7 @@ impl Lease {
             let answered = self.answered.notified();
             tokio::pin!(answered);
             answered.as_mut().enable();
-            if !self.state().renewal_in_flight {
+            if !self.state().plan.is_renewal_in_flight() {
                 return;
             }
             answered.await;

@@ -104,6 +104,12 @@ impl Section {
         Self { span, labels }
     }
 
+    #[cfg(test)]
+    pub(crate) fn of_nobody(labels: Labels) -> Self {
+        let span = Span::none();
+        Self { span, labels }
+    }
+
     pub(crate) fn span(&self) -> &Span {
         &self.span
     }

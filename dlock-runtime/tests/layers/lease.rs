@@ -1,4 +1,9 @@
-use dlock_runtime::{Config, LockError, LossReason, OnLost, current};
+use std::future::Future;
+use std::time::Duration;
+
+use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::backend::*;
+use dlock_runtime::{Config, LockError, LockManager, LossReason, OnLost, current};
 
 use crate::{connect, manager, seconds, settle};
 
@@ -307,4 +312,90 @@ async fn a_ttl_that_cannot_be_kept_is_refused() {
         matches!(refused, Err(LockError::Config { .. })),
         "{refused:?}"
     );
+}
+
+/// On a thread that nobody waits for, since it may hang.
+fn on_one_thread<T: Send + 'static>(test: impl Future<Output = T> + Send + 'static) -> T {
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        done.send(runtime.block_on(test))
+    });
+    let done = is_done.recv_timeout(seconds(60));
+    done.expect("the keeper hangs, and the process with it")
+}
+
+/// The keeper comes after `max_hold` has ended, to a renewal that fell due before
+/// it did, and before the lease ends.
+#[test]
+fn a_keeper_that_comes_after_max_hold_goes_on() {
+    let ended = on_one_thread(async {
+        let (_, manager) = manager().await;
+        let body = async {
+            std::thread::sleep(Duration::from_millis(600));
+            settle().await;
+            current().expect("inside").lost().await;
+        };
+        let limited = manager.lock("k").ttl(seconds(1));
+        let limited = limited.max_hold(Duration::from_millis(400));
+        let ended = limited.run(body).await;
+        manager.lock("other").run(settle()).await.unwrap();
+        ended
+    });
+    assert!(
+        matches!(
+            ended,
+            Err(LockError::Lost {
+                reason: LossReason::MaxHold,
+                ..
+            })
+        ),
+        "{ended:?}"
+    );
+}
+
+/// Says again and again that no lease has ended.
+#[derive(Debug, Default)]
+struct Talkative(Memory);
+
+#[async_trait::async_trait]
+impl Backend for Talkative {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+    async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
+        self.0.try_acquire(r).await
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        self.0.acquire(r).await
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.0.renew(r).await
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        self.0.release(r).await
+    }
+    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
+        self.0.inspect(k).await
+    }
+    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.0.list(p).await
+    }
+    async fn next_losses(&self) -> Vec<Owner> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_store_that_tells_of_no_losses_keeps_nobody_from_renewal() {
+    on_one_thread(async {
+        let config = Config::with_backend(Talkative::default());
+        let here = LockManager::connect(config).await.unwrap();
+        let ttl = Duration::from_millis(300);
+        let body = tokio::time::sleep(3 * ttl);
+        here.lock("k").ttl(ttl).run(body).await.unwrap();
+    });
 }

@@ -1,0 +1,258 @@
+//! When a lease is renewed, and when it ends: one decision for whoever looks at
+//! it, however late that is.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{drift_margin, local_deadline};
+
+/// Whether, and until when, a lease is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewals {
+    Always,
+    Until(Instant),
+    Never,
+}
+
+impl Renewals {
+    fn go_on(self, now: Instant) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Until(end) => now < end,
+            Self::Never => false,
+        }
+    }
+}
+
+/// The renewal that comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Renewal {
+    /// Due at this instant, if the lease is still renewed then.
+    Due(Instant),
+    /// Sent, and not answered.
+    InFlight,
+}
+
+/// What is to become of a held lease if the store says nothing more.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    deadline: Instant,
+    renewals: Renewals,
+    renewal: Renewal,
+}
+
+/// What there is to do about a lease at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Its local deadline has passed.
+    End,
+    Renew,
+    /// Nothing before this instant, which is later than the one asked about.
+    LookAt(Instant),
+}
+
+impl Plan {
+    /// For a lease whose request was sent then, renewed until somebody says
+    /// otherwise.
+    pub(super) fn new(sent_at: Instant, ttl: Duration) -> Self {
+        let deadline = local_deadline(sent_at, ttl);
+        Self {
+            deadline,
+            renewals: Renewals::Always,
+            renewal: Renewal::Due(renew_at(deadline, ttl)),
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    pub(super) fn renewals(&self) -> Renewals {
+        self.renewals
+    }
+
+    /// Says whether that changes anything.
+    pub(super) fn set_renewals(&mut self, renewals: Renewals) -> bool {
+        std::mem::replace(&mut self.renewals, renewals) != renewals
+    }
+
+    pub(super) fn is_renewal_in_flight(&self) -> bool {
+        self.renewal == Renewal::InFlight
+    }
+
+    /// The one place that says what is next. A keeper that comes late, as its
+    /// thread or its machine stood still, asks about another instant than the one
+    /// it was told to come at; whatever that is, it has something to do or is told
+    /// a later one, so that it never asks twice about the same.
+    pub(super) fn step(&self, now: Instant) -> Step {
+        if now >= self.deadline {
+            return Step::End;
+        }
+        match self.renewal {
+            // By what holds when it would be sent.
+            Renewal::Due(instant) if self.renewals.go_on(instant.max(now)) => {
+                if instant <= now {
+                    Step::Renew
+                } else {
+                    Step::LookAt(instant.min(self.deadline))
+                }
+            }
+            Renewal::Due(_) | Renewal::InFlight => Step::LookAt(self.deadline),
+        }
+    }
+
+    pub(super) fn renewal_sent(&mut self) {
+        self.renewal = Renewal::InFlight;
+    }
+
+    /// A renewal ended without a confirmation; another may be sent then.
+    pub(super) fn renewal_failed(&mut self, again_at: Instant) {
+        self.renewal = Renewal::Due(again_at);
+    }
+
+    /// The store confirmed a renewal that was sent then. A late answer never
+    /// shortens the lease.
+    pub(super) fn renewed(&mut self, sent_at: Instant, ttl: Duration) {
+        self.deadline = self.deadline.max(local_deadline(sent_at, ttl));
+        if let Renewal::Due(_) = self.renewal {
+            self.renewal = Renewal::Due(renew_at(self.deadline, ttl));
+        }
+    }
+
+    /// The renewal that was in flight has been answered, whatever the answer.
+    pub(super) fn renewal_answered(&mut self, ttl: Duration) {
+        self.renewal = Renewal::Due(renew_at(self.deadline, ttl));
+    }
+
+    /// The store is to end the lease then, and not before.
+    pub(super) fn end_at(&mut self, instant: Instant) {
+        self.deadline = instant;
+    }
+}
+
+/// After a third of the ttl, or a little sooner: leases that were taken together
+/// must not be renewed together for ever.
+fn renew_at(deadline: Instant, ttl: Duration) -> Instant {
+    let jitter = ttl.mul_f64(fastrand::f64() / 15.0);
+    let before_the_end = (ttl * 2 / 3).saturating_sub(drift_margin(ttl)) + jitter;
+    deadline.checked_sub(before_the_end).unwrap_or(deadline)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTLS: [u64; 4] = [10, 200, 1_000, 30_000];
+
+    /// Every plan that a lease of this ttl can have, granted at `start`, in
+    /// steps of a twentieth of the ttl.
+    fn plans(start: Instant, ttl: Duration) -> impl Iterator<Item = Plan> {
+        let at = move |step: u32| start + ttl * step / 20;
+        let renewals = [Renewals::Always, Renewals::Never]
+            .into_iter()
+            .chain((0..=30).map(move |step| Renewals::Until(at(step))));
+        let granted = Plan::new(start, ttl);
+        renewals.flat_map(move |renewals| {
+            let renewal = [granted.renewal, Renewal::InFlight]
+                .into_iter()
+                .chain((0..=30).map(move |step| Renewal::Due(at(step))));
+            renewal.map(move |renewal| Plan {
+                renewals,
+                renewal,
+                ..granted
+            })
+        })
+    }
+
+    /// Each instant at which something changes, just before, and just after,
+    /// and some in between: a look may come as late as it likes.
+    fn looks(plan: &Plan, start: Instant, ttl: Duration) -> Vec<Instant> {
+        let mut looks: Vec<_> = (0..=60).map(|step| start + ttl * step / 40).collect();
+        looks.push(plan.deadline);
+        looks.extend(match plan.renewals {
+            Renewals::Until(end) => Some(end),
+            Renewals::Always | Renewals::Never => None,
+        });
+        looks.extend(match plan.renewal {
+            Renewal::Due(instant) => Some(instant),
+            Renewal::InFlight => None,
+        });
+        let close = Duration::from_nanos(1);
+        let around = |look: Instant| [look - close, look, look + close];
+        looks.into_iter().flat_map(around).collect()
+    }
+
+    #[test]
+    fn a_look_however_late_makes_progress() {
+        let start = Instant::now() + Duration::from_secs(60);
+        for ttl in TTLS.map(Duration::from_millis) {
+            for plan in plans(start, ttl) {
+                for now in looks(&plan, start, ttl) {
+                    let step = plan.step(now);
+                    let what = || format!("{step:?} {:?} after {plan:?}", now - start);
+                    match step {
+                        Step::End => assert!(now >= plan.deadline, "{}", what()),
+                        Step::Renew => {
+                            assert!(now < plan.deadline, "{}", what());
+                            assert!(!plan.is_renewal_in_flight(), "{}", what());
+                            assert!(plan.renewals.go_on(now), "{}", what());
+                        }
+                        Step::LookAt(next) => {
+                            assert!(now < next && next <= plan.deadline, "{}", what());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Who looks when told to, or later by anything, is done after few looks:
+    /// the lease ends, or is renewed, for which there is another plan then.
+    #[test]
+    fn no_number_of_late_looks_is_without_end() {
+        let start = Instant::now() + Duration::from_secs(60);
+        for ttl in TTLS.map(Duration::from_millis) {
+            for plan in plans(start, ttl) {
+                for late in (0..=40).map(|step| ttl * step / 20) {
+                    let mut now = start;
+                    let mut looks = 0;
+                    while let Step::LookAt(next) = plan.step(now) {
+                        now = next + late;
+                        looks += 1;
+                        assert!(looks <= 2, "{looks} looks, {late:?} late, at {plan:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_renewal_that_is_due_is_not_forgotten() {
+        let start = Instant::now() + Duration::from_secs(60);
+        let ttl = Duration::from_secs(3);
+        let mut plan = Plan::new(start, ttl);
+        let Step::LookAt(due) = plan.step(start) else {
+            panic!("{plan:?}");
+        };
+        assert!(due <= start + ttl / 3, "{:?}", due - start);
+        assert_eq!(plan.step(due), Step::Renew);
+        plan.renewal_sent();
+        assert_eq!(plan.step(due), Step::LookAt(plan.deadline()));
+        plan.renewal_failed(due + ttl / 20);
+        assert_eq!(plan.step(due), Step::LookAt(due + ttl / 20));
+        assert_eq!(plan.step(due + ttl / 20), Step::Renew);
+        plan.renewal_sent();
+        plan.renewed(due, ttl);
+        plan.renewal_answered(ttl);
+        assert_eq!(plan.deadline(), local_deadline(due, ttl));
+        let Step::LookAt(next) = plan.step(due) else {
+            panic!("{plan:?}");
+        };
+        assert!(due < next && next <= due + ttl / 3);
+        // What changes meanwhile counts at once.
+        assert!(plan.set_renewals(Renewals::Until(next)));
+        assert_eq!(plan.step(next), Step::LookAt(plan.deadline()));
+        assert_eq!(plan.step(plan.deadline()), Step::End);
+    }
+}
