@@ -5,10 +5,12 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use dlock::{LockError, LockKey, LockManager};
+use tokio::time::{sleep, timeout};
 
-use super::{Store, nothing_left, process, queued};
+use super::{Store, is_had, nothing_left, process, queued};
+use crate::support::log::Log;
 use crate::support::polls::{Polled, drop_at_poll};
-use crate::support::wait::{HANG, until, within};
+use crate::support::wait::{HANG, STEP, until, within};
 
 /// More polls than a request ever takes.
 const MOST_POLLS: usize = 200;
@@ -168,4 +170,44 @@ pub(crate) async fn dropped_at_every_poll_of_several_keys<S: Store>(store: &mut 
     }
     guard.release().await.expect("the release");
     nothing_left(&holder).await;
+}
+
+/// What the caller began, the background ends. The store may have done it when it
+/// is asked again, and says that nobody holds the lock: that is no loss.
+pub(crate) async fn dropped_at_every_poll_of_a_release<S: Store>(store: &mut S) {
+    let warnings = Log::warnings();
+    let (manager, other) = (process(store).await, process(store).await);
+    // At once, and when the store has done what the caller has not heard of.
+    for patience in [Duration::ZERO, WAIT] {
+        let mut polls = 0;
+        loop {
+            polls += 1;
+            assert!(polls < MOST_POLLS, "a release that takes {polls} polls");
+            let key = format!("released-halfway:{polls}");
+            let guard = manager.lock(&*key).acquire().await.expect("the lock");
+            let mut release = Box::pin(guard.release());
+            let ended = drop_at_poll(release.as_mut(), polls, HANG).await;
+            let done = async {
+                while other.inspect(&*key).await.expect("inspect").is_some() {
+                    sleep(STEP).await;
+                }
+            };
+            if matches!(ended, Polled::Dropped) && !patience.is_zero() {
+                // Some polls are too few for it to be sent.
+                let _ = timeout(patience, done).await;
+            }
+            drop(release);
+            is_had(&other, &key).await;
+            match ended {
+                Polled::Done(answer) => break answer.expect("the release"),
+                Polled::Dropped => {}
+                Polled::Waiting => panic!("a release was waited for"),
+            }
+        }
+    }
+    // Every release has been answered then.
+    manager.shutdown().await;
+    let told = warnings.lines_with("released-halfway:");
+    assert!(told.is_empty(), "{told:#?}");
+    nothing_left(&other).await;
 }

@@ -215,6 +215,7 @@ macro_rules! conformance {
                 dropped_at_every_poll_as_the_lock_comes_free
                 a_dropped_waiter_does_not_hold_up_the_next
                 dropped_at_every_poll_of_several_keys
+                dropped_at_every_poll_of_a_release
             }
             outages {
                 an_outage_is_its_own_error

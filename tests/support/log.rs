@@ -1,40 +1,67 @@
-//! Everything that was logged, as text.
+//! What was logged, as text.
 
 use std::fmt::{Debug, Write as _};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// Collects every event and span of the process, at every level.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Log(Arc<Mutex<String>>);
+/// Collects the events and spans of the process.
+#[derive(Clone, Debug)]
+pub(crate) struct Log {
+    text: Arc<Mutex<String>>,
+    level: LevelFilter,
+}
 
 impl Log {
-    /// Collects from now on. Works once in a process.
+    /// Collects all of them from now on, at every level. Works once in a
+    /// process.
     pub(crate) fn capture() -> Self {
-        let log = Self::default();
+        Self::of(LevelFilter::TRACE)
+    }
+
+    /// The warnings and errors of all tests of this process that ask for them.
+    pub(crate) fn warnings() -> &'static Self {
+        static WARNINGS: OnceLock<Log> = OnceLock::new();
+        WARNINGS.get_or_init(|| Self::of(LevelFilter::WARN))
+    }
+
+    fn of(level: LevelFilter) -> Self {
+        let text = Arc::default();
+        let log = Self { text, level };
         tracing::subscriber::set_global_default(log.clone()).expect("the only subscriber");
         log
     }
 
     pub(crate) fn text(&self) -> String {
-        self.0.lock().expect("the log").clone()
+        self.text.lock().expect("the log").clone()
+    }
+
+    /// The lines that speak of `what`.
+    pub(crate) fn lines_with(&self, what: &str) -> Vec<String> {
+        let text = self.text();
+        let lines = text.lines().filter(|line| line.contains(what));
+        lines.map(str::to_owned).collect()
     }
 
     fn line(&self, metadata: &Metadata<'_>, record: impl FnOnce(&mut Fields)) {
         let mut fields = Fields(format!("{} {}", metadata.level(), metadata.name()));
         record(&mut fields);
-        let mut text = self.0.lock().expect("the log");
+        let mut text = self.text.lock().expect("the log");
         text.push_str(&fields.0);
         text.push('\n');
     }
 }
 
 impl Subscriber for Log {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= self.level
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level)
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
@@ -45,7 +72,7 @@ impl Subscriber for Log {
     fn record(&self, _: &Id, values: &Record<'_>) {
         let mut fields = Fields(String::from("recorded"));
         values.record(&mut fields);
-        let mut text = self.0.lock().expect("the log");
+        let mut text = self.text.lock().expect("the log");
         text.push_str(&fields.0);
         text.push('\n');
     }

@@ -293,6 +293,12 @@ impl Lease {
     /// Ends renewal for good and waits for the one in flight: what is sent
     /// after this comes after every renewal.
     async fn stop_renewal(self: &Arc<Self>) {
+        self.set_released();
+        self.renewal_answered().await;
+    }
+
+    /// Nobody works under the lease any more: its end is no loss.
+    fn set_released(&self) {
         {
             let mut state = self.state();
             if state.phase == Phase::Held {
@@ -300,27 +306,14 @@ impl Lease {
             }
         }
         self.keeper.unschedule(self);
-        self.renewal_answered().await;
     }
 
-    /// The store said that it will end a lease that is kept after its body.
-    /// Nobody works under it any more, so its end is no loss, and it is given up
-    /// late, not early.
-    fn expires_with(&self, request: &Request, answer: &Renewed) {
-        match *answer {
-            Renewed::Extended { sent_at } => {
-                {
-                    let mut state = self.state();
-                    let end = sent_at + request.ttl + drift_margin(request.ttl);
-                    state.plan.end_at(end);
-                    if state.phase == Phase::Held {
-                        state.phase = Phase::Released;
-                    }
-                }
-                self.keeper.unschedule(self);
-            }
-            Renewed::Gone => drop(self.lose(LossReason::Gone)),
-        }
+    /// The store said that it will end a lease that is kept after its body. It is
+    /// given up late, not early.
+    fn expires_with(&self, request: &Request, sent_at: Instant) {
+        let end = sent_at + request.ttl + drift_margin(request.ttl);
+        self.state().plan.end_at(end);
+        self.set_released();
     }
 
     /// Waits for the answer to the renewal in flight, if there is one.

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::leases::Leases;
 use super::{Lease, Renewals};
 use crate::backend::{BackendError, Released, Renewed};
+use crate::error::LossReason;
 use crate::observe::Operation;
 use crate::under_way::Counted;
 
@@ -95,7 +96,10 @@ impl Drop for OwnedLease {
 struct Kept {
     lease: Arc<Lease>,
     until: Instant,
-    /// The store will let it expire by itself.
+    /// The store has been asked to let it expire by itself, and may do so: that
+    /// it has is no news then.
+    asked: bool,
+    /// The store has answered that it will.
     told: bool,
     background: bool,
     counted: CountedReturn,
@@ -106,6 +110,7 @@ impl Kept {
         Self {
             lease,
             until,
+            asked: false,
             told: false,
             background: false,
             counted: CountedReturn::new(leases),
@@ -120,6 +125,7 @@ impl Kept {
         let left = self.until.saturating_duration_since(leases.now());
         let mut request = self.lease.request.clone();
         request.ttl = left.max(Duration::from_millis(1));
+        let asked_before = std::mem::replace(&mut self.asked, true);
         let answers = leases.backend().renew(std::slice::from_ref(&request)).await;
         let answer = match answers.into_iter().next() {
             Some(Ok(answer)) => answer,
@@ -130,7 +136,11 @@ impl Kept {
             }
             None => return Ok(Released::NotHeld),
         };
-        self.lease.expires_with(&request, &answer);
+        match answer {
+            Renewed::Extended { sent_at } => self.lease.expires_with(&request, sent_at),
+            Renewed::Gone if asked_before => self.lease.set_released(),
+            Renewed::Gone => drop(self.lease.lose(LossReason::Gone)),
+        }
         self.told = true;
         Ok(match answer {
             Renewed::Extended { .. } => Released::Released,
@@ -170,7 +180,7 @@ impl Kept {
         }
         let mut again = Return::begin(&leases, Arc::clone(&self.lease));
         // It ends at this very moment by itself: that it is gone is no news.
-        again.asked_before = self.told;
+        again.asked_before = self.asked;
         drop(self);
         again.in_background().finish().await;
     }
@@ -185,6 +195,7 @@ impl Drop for Kept {
         }
         let leases = Arc::clone(&self.counted.leases);
         let mut again = Self::begin(&leases, Arc::clone(&self.lease), self.until);
+        again.asked = self.asked;
         again.told = self.told;
         again.background = true;
         leases.executor().spawn_release(again.finish());
@@ -196,8 +207,11 @@ impl Drop for Kept {
 struct Return {
     lease: Option<Arc<Lease>>,
     background: bool,
-    /// A request before this one asked for the same, and may have been done.
+    /// A request before this one asked for the same, and may have been done: that
+    /// the lease is gone then is no news.
     asked_before: bool,
+    /// That the store did not take it has been said.
+    said: bool,
     /// A task waits to ask the store for the same key.
     followed: bool,
     counted: CountedReturn,
@@ -215,6 +229,7 @@ impl Return {
             lease: Some(lease),
             background: false,
             asked_before: false,
+            said: false,
             followed: false,
             counted,
         }
@@ -231,8 +246,11 @@ impl Return {
         };
         let known_lost = lease.loss().is_some();
         lease.stop_renewal().await;
+        let leases = &self.counted.leases;
+        // Before it is sent: whoever drops this at the next await leaves it open
+        // whether the store has done it.
+        let asked_before = std::mem::replace(&mut self.asked_before, true);
         let result = {
-            let leases = &self.counted.leases;
             // The background has a connection of its own.
             let in_order = leases.in_order() && !self.background;
             let mut request = lease.request.clone();
@@ -251,25 +269,28 @@ impl Return {
             .await
         };
         let (section, key) = (lease.section(), &lease.request.key);
+        // Its body ended in time, and it may have run out on the way back.
+        let ran_out = leases.now() >= lease.state().plan.deadline();
         match &result {
-            Ok(Released::NotHeld) if !known_lost && !self.asked_before => {
+            Ok(Released::NotHeld) if !(known_lost || asked_before || ran_out) => {
                 section.was_gone(key, lease.request.owner);
             }
             Ok(Released::Released | Released::NotHeld) => section.released(key),
             Err(error) => {
                 let labels = section.labels();
                 labels.store_error(Operation::Release, error.kind());
-                if !self.asked_before {
+                if !std::mem::replace(&mut self.said, true) {
                     section.release_failed(key, error);
                 }
-                self.asked_before = true;
             }
         }
-        if result.is_ok() {
-            lease.serve_nobody();
-            self.lease = None;
-        }
-        result
+        let result = result?;
+        lease.serve_nobody();
+        self.lease = None;
+        Ok(match result {
+            Released::NotHeld if ran_out && !known_lost => Released::Released,
+            told => told,
+        })
     }
 
     /// Tries until the store has answered, or has let the lease expire.
@@ -314,6 +335,7 @@ impl Drop for Return {
         let leases = Arc::clone(&self.counted.leases);
         let mut again = Self::begin(&leases, lease).in_background();
         again.asked_before = self.asked_before;
+        again.said = self.said;
         leases.executor().spawn_release(again.finish());
     }
 }

@@ -272,7 +272,13 @@ impl Backend for Forgetful {
 }
 
 #[derive(Clone, Default)]
-struct Warnings(Arc<AtomicUsize>);
+pub(crate) struct Warnings(Arc<AtomicUsize>);
+
+impl Warnings {
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
 
 impl tracing::Subscriber for Warnings {
     fn enabled(&self, m: &tracing::Metadata<'_>) -> bool {
@@ -299,7 +305,7 @@ async fn a_lock_that_was_gone_at_release_is_told() {
         .unwrap();
     let r = here.lock("k").run(async {}).await;
     assert!(
-        r.is_err() || warnings.0.load(Ordering::SeqCst) > 0,
+        r.is_err() || warnings.count() > 0,
         "Ok, and not even a warning"
     );
 }
