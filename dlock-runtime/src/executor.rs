@@ -148,8 +148,18 @@ impl Executor {
         }
     }
 
-    /// Ends `work` after `limit`. A store elsewhere is waited for by the
-    /// machine's clock, whatever a test does to its runtime's.
+    /// A timer that anybody may poll, by the machine's clock for a store elsewhere,
+    /// whatever a test does to its runtime's.
+    pub(crate) fn sleep(&self, duration: Duration) -> tokio::time::Sleep {
+        let _entered = match self {
+            // A timer stays with the runtime that it was made in.
+            Self::Thread(thread) => Some(thread.handle.enter()),
+            Self::Ambient(_) => None,
+        };
+        tokio::time::sleep(duration)
+    }
+
+    /// Ends `work` after `limit`.
     /// `why` is asked at that moment, while `work` still stands where it was.
     pub(crate) async fn timeout<F: Future, E>(
         &self,
@@ -157,14 +167,7 @@ impl Executor {
         work: F,
         why: impl FnOnce() -> E,
     ) -> Result<F::Output, E> {
-        let limit = {
-            let _entered = match self {
-                // A timer stays with the runtime that it was made in.
-                Self::Thread(thread) => Some(thread.handle.enter()),
-                Self::Ambient(_) => None,
-            };
-            tokio::time::sleep(limit)
-        };
+        let limit = self.sleep(limit);
         tokio::pin!(work, limit);
         tokio::select! {
             biased;

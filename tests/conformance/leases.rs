@@ -7,11 +7,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
-use dlock::{LockError, LockRequest, current, distributed_lock};
+use dlock::{LockError, LockGuard, LockRequest, current, distributed_lock};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::{Store, connect, free, is_had, process};
+use super::{Store, connect, free, is_had, nothing_left, process};
+use crate::support::polls::{Polled, drop_at_poll};
 use crate::support::wait::{HANG, within};
 
 pub(crate) async fn a_lease_is_renewed<S: Store>(store: &mut S) {
@@ -264,6 +265,68 @@ pub(crate) async fn a_block_past_max_hold_holds_up_no_other_lock<S: Store>(store
         done.send(()).expect("the test waits");
     });
     within(HANG, is_done).await.expect("no panic");
+}
+
+/// The runtime of the caller, after so many polls of his, stands still for longer
+/// than the ttl: what the store granted meanwhile is over. It is asked again.
+pub(crate) async fn a_runtime_that_stands_still_has_its_lock<S: Store>(store: &mut S) {
+    // The manager is connected elsewhere, and may stand still for a while.
+    let manager = connect(super::config(store).request_timeout(HANG)).await;
+    let capabilities = manager.capabilities();
+    let ttl = capabilities.min_ttl.max(Duration::from_millis(200));
+    let (config, waiting) = (super::config(store).request_timeout(HANG), manager.clone());
+    let had = on_one_thread(async move {
+        // A store in memory has its keeper where it is connected.
+        let blocked = connect(config).await;
+        is_had(&blocked, "known").await;
+        for (number, manager) in [&waiting, &blocked].into_iter().enumerate() {
+            for polls in 1..=3 {
+                let key = format!("key:{number}:{polls}");
+                let lock = || manager.lock(&*key).ttl(ttl);
+                is_had_after_a_block(lock().acquire(), polls, 2 * ttl).await;
+                is_had_after_a_block(lock().try_acquire(), polls, 2 * ttl).await;
+                if capabilities.read_write {
+                    is_had_after_a_block(lock().read().acquire(), polls, 2 * ttl).await;
+                }
+            }
+            let lock = || Box::pin(manager.lock("queue").ttl(ttl).run(async {}));
+            let mut first = lock();
+            let behind: Vec<_> = (0..3).map(|_| tokio::spawn(lock())).collect();
+            let polled = drop_at_poll(first.as_mut(), 1, HANG).await;
+            std::thread::sleep(2 * ttl);
+            if matches!(polled, Polled::Dropped) {
+                within(HANG, first).await.expect("the lock");
+            }
+            for waiter in behind {
+                let ran = within(HANG, waiter).await.expect("no panic");
+                ran.expect("the lock");
+            }
+        }
+        blocked.shutdown().await;
+    });
+    within(2 * HANG, had).await;
+    nothing_left(&manager).await;
+}
+
+async fn is_had_after_a_block(
+    asked: impl Future<Output = Result<LockGuard, LockError>>,
+    polls: usize,
+    block: Duration,
+) {
+    let mut asked = Box::pin(asked);
+    let guard = match drop_at_poll(asked.as_mut(), polls, HANG).await {
+        Polled::Done(guard) => guard,
+        Polled::Dropped => {
+            std::thread::sleep(block);
+            within(HANG, asked).await
+        }
+        Polled::Waiting => panic!("a free lock was waited for"),
+    };
+    // A lease this short may be lost on a busy machine.
+    match guard.expect("the lock").release().await {
+        Ok(()) | Err(LockError::Lost { .. }) => {}
+        Err(error) => panic!("{error:?}"),
+    }
 }
 
 async fn is_lost_after_a_block(request: LockRequest, block: Duration) {

@@ -343,6 +343,15 @@ impl Request {
         self
     }
 
+    /// The same request once more, of an owner of its own.
+    pub(crate) fn again(&self) -> Self {
+        Self {
+            owner: Owner::unique(),
+            followed: false,
+            ..self.clone()
+        }
+    }
+
     /// The same request, with another one behind its release.
     pub(crate) fn followed(mut self) -> Self {
         self.followed = true;

@@ -275,7 +275,9 @@ impl Baton {
         let leases = &self.gate.leases;
         let place = self.place.get_or_insert_with(|| {
             let leases = Arc::clone(leases);
-            let request = Box::pin(async move { leases.wait(request).await });
+            // The place may serve another.
+            let section = section.without_span();
+            let request = Box::pin(async move { leases.wait(request, &section).await });
             StorePlace {
                 request,
                 runtime: here,

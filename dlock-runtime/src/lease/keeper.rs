@@ -108,7 +108,11 @@ impl Keeper {
 
     /// Puts a lease in the schedule, or moves it to where it belongs now.
     pub(super) fn reschedule(&self, lease: &Arc<Lease>) {
-        let now = self.clock.now();
+        self.reschedule_at(lease, self.clock.now());
+    }
+
+    /// The same at `now`.
+    pub(super) fn reschedule_at(&self, lease: &Arc<Lease>, now: Instant) {
         let mut schedule = self.schedule();
         let due = {
             let mut state = lease.state();

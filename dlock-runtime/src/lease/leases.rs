@@ -2,20 +2,22 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
 use tokio::runtime;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::pulse::Pulse;
 use super::{Keeper, Lease, OwnedLease};
 use crate::backend::{Backend, BackendError, Grant, Owner, Renewed, Request};
-use crate::error::{LockError, LossReason};
+use crate::error::LockError;
 use crate::executor::{Executor, check_timers, current_runtime};
 use crate::observe::{Operation, Section};
 use crate::under_way::UnderWay;
 
-/// What the store has answered to a request that waited in its queue.
-pub(crate) type Answer = Result<(Request, Grant), BackendError>;
+/// What became of a request that waited in the store's queue.
+pub(crate) type Answer = Result<OwnedLease, BackendError>;
 
 /// All leases of one manager.
 #[derive(Debug)]
@@ -75,9 +77,8 @@ impl Leases {
         request: Request,
         section: Section,
     ) -> Result<Option<OwnedLease>, BackendError> {
-        match self.backend.try_acquire(&request).await {
-            Ok(Some(grant)) => self.own(request, grant, section).map(Some),
-            Ok(None) => Ok(None),
+        match self.take(Asking::Once, request, &section).await {
+            Ok(lease) => Ok(lease.map(|lease| lease.of(section))),
             Err(error) => Err(not_had(error, &section)),
         }
     }
@@ -88,59 +89,108 @@ impl Leases {
         request: Request,
         section: Section,
     ) -> Result<OwnedLease, BackendError> {
-        let answer = self.wait(request).await;
+        let answer = self.wait(request, &section).await;
         self.answered(answer, section)
     }
 
     /// Waits in the store's queue, for whoever will be there when it answers.
-    /// The answer goes to [`answered`](Self::answered) at once: until then, a
-    /// grant has no owner.
-    pub(crate) async fn wait(&self, request: Request) -> Answer {
-        let grant = self.backend.acquire(&request).await?;
-        Ok((request, grant))
+    /// The answer goes to [`answered`](Self::answered) at once.
+    pub(crate) async fn wait(self: &Arc<Self>, request: Request, section: &Section) -> Answer {
+        match self.take(Asking::InQueue, request, section).await? {
+            Some(lease) => Ok(lease),
+            None => unreachable!("a store's queue lets everybody in"),
+        }
     }
 
     /// Makes the answer to a request that of this critical section.
-    pub(crate) fn answered(
-        self: &Arc<Self>,
-        answer: Answer,
-        section: Section,
-    ) -> Result<OwnedLease, BackendError> {
+    pub(crate) fn answered(&self, answer: Answer, section: Section) -> Answer {
         match answer {
-            Ok((request, grant)) => self.own(request, grant, section),
+            Ok(lease) => Ok(lease.of(section)),
             Err(error) => Err(not_had(error, &section)),
         }
     }
 
-    fn own(
+    /// Asks for a lease, and again if it was over before anybody here could take
+    /// it.
+    async fn take(
         self: &Arc<Self>,
-        mut request: Request,
-        grant: Grant,
-        section: Section,
-    ) -> Result<OwnedLease, BackendError> {
+        asking: Asking,
+        request: Request,
+        section: &Section,
+    ) -> Result<Option<OwnedLease>, BackendError> {
+        match self.ask(asking, request, section).await? {
+            Taken::Had(lease) => Ok(Some(lease)),
+            Taken::Busy => Ok(None),
+            // Boxed: not every call has room for it.
+            Taken::TooLate(lease, _) => Box::pin(self.take_again(asking, lease, section)).await,
+        }
+    }
+
+    /// Gives back a grant that came too late, and asks again. Whether the store is
+    /// slower than the ttl or this process stood still shows in the second: its
+    /// [`Pulse`] is taken. An answer that would have come in time but for that is
+    /// no reason to give up; each takes a ttl at least.
+    async fn take_again(
+        self: &Arc<Self>,
+        asking: Asking,
+        mut late: OwnedLease,
+        section: &Section,
+    ) -> Result<Option<OwnedLease>, BackendError> {
+        loop {
+            let request = late.lease().request.again();
+            late.turn_down().await?;
+            let mut pulse = Pulse::new(&self.executor, request.ttl);
+            let (lease, by) = match pulse.of(self.ask(asking, request, section)).await? {
+                Taken::Had(lease) => return Ok(Some(lease)),
+                Taken::Busy => return Ok(None),
+                Taken::TooLate(lease, by) => (lease, by),
+            };
+            let stood_still = pulse.stood_still();
+            if asking == Asking::Once || by.is_none_or(|by| by > stood_still) {
+                return Err(too_late(lease.lease().ttl(), by, stood_still));
+            }
+            late = lease;
+        }
+    }
+
+    /// Asks the store a single time.
+    async fn ask(
+        self: &Arc<Self>,
+        asking: Asking,
+        request: Request,
+        section: &Section,
+    ) -> Result<Taken, BackendError> {
+        let grant = match asking {
+            Asking::Once => self.backend.try_acquire(&request).await?,
+            Asking::InQueue => Some(self.backend.acquire(&request).await?),
+        };
+        Ok(match grant {
+            Some(grant) => self.own(request, grant, section),
+            None => Taken::Busy,
+        })
+    }
+
+    fn own(self: &Arc<Self>, mut request: Request, grant: Grant, section: &Section) -> Taken {
         if let Some(ttl) = grant.ttl {
             request.ttl = request.ttl.min(ttl);
         }
+        // Nobody's yet: see `OwnedLease::of`.
+        let section = section.without_span();
         let lease = Arc::new(Lease::new(request, grant, self.keeper(), section));
         // From here on, dropping it gives it back.
         let owned = OwnedLease::new(lease, Arc::clone(self));
         let lease = owned.lease();
-        if lease.is_held() {
-            lease.keeper.reschedule(lease);
+        let now = self.now();
+        let late_by = lease.late_by(now);
+        if late_by.is_none() {
+            lease.keeper.reschedule_at(lease, now);
             // In this order: a loss that is told from now on finds the lease.
             if !self.backend.has_ended(lease.request.owner) {
-                return Ok(owned);
+                return Taken::Had(owned);
             }
-            lease.lose(LossReason::Gone);
-            return Err(BackendError::unavailable(
-                "the store granted the lock, and ended its lease before the caller could take it; \
-                 ask again",
-            ));
         }
-        Err(BackendError::unavailable(format!(
-            "the store took longer to grant the lock than its ttl of {:?}; raise the ttl",
-            lease.ttl()
-        )))
+        lease.is_too_late();
+        Taken::TooLate(owned, late_by)
     }
 
     /// Makes leases last their whole ttl from now on. Whether they still do
@@ -240,6 +290,39 @@ impl Drop for Leases {
         self.executor
             .spawn_release(async move { backend.stop().await });
     }
+}
+
+/// How the store is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asking {
+    Once,
+    InQueue,
+}
+
+/// What came of asking the store.
+enum Taken {
+    Had(OwnedLease),
+    /// Somebody holds the lock.
+    Busy,
+    /// It was had, and its lease over when the answer was seen: by so much, or
+    /// since the store had ended it.
+    TooLate(OwnedLease, Option<Duration>),
+}
+
+/// Says what to do about a lease that was over before it was had.
+fn too_late(ttl: Duration, late_by: Option<Duration>, stood_still: Duration) -> BackendError {
+    BackendError::unavailable(match late_by {
+        None => "the store granted the lock, and ended its lease before the caller could take it; \
+                 ask again"
+            .to_owned(),
+        Some(by) if by > stood_still => format!(
+            "the store took longer to grant the lock than its ttl of {ttl:?}; raise the ttl"
+        ),
+        Some(_) => format!(
+            "the store granted the lock, and the caller's runtime stood still for longer than the \
+             ttl of {ttl:?} before it saw that; raise the ttl, or block the runtime for less time"
+        ),
+    })
 }
 
 fn not_had(error: BackendError, section: &Section) -> BackendError {

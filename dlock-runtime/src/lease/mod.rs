@@ -7,6 +7,7 @@
 mod keeper;
 mod leases;
 mod plan;
+mod pulse;
 mod release;
 
 use std::any::Any;
@@ -43,12 +44,14 @@ pub(crate) struct Lease {
     answered: Notify,
 }
 
-/// A lease is `Held`, then `Lost` or `Released`, and never held again.
+/// A lease is `Held`, then `Lost` or `Released`, and never held again. One that
+/// was over before anybody here had it is `TooLate`: nothing was lost with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Held,
     Lost(LossReason),
     Released,
+    TooLate,
 }
 
 #[derive(Debug)]
@@ -124,7 +127,7 @@ impl Lease {
             match state.phase {
                 Phase::Lost(reason) => return Some(reason),
                 Phase::Held => now >= state.plan.deadline(),
-                Phase::Released => false,
+                Phase::Released | Phase::TooLate => false,
             }
         };
         if expired {
@@ -147,7 +150,7 @@ impl Lease {
                 }
                 Phase::Held => {}
                 Phase::Lost(before) => return Some(before),
-                Phase::Released => return None,
+                Phase::Released | Phase::TooLate => return None,
             }
             let reason = match (reason, state.plan.renewals()) {
                 (LossReason::Expired, Renewals::Never) => LossReason::Overran,
@@ -183,7 +186,7 @@ impl Lease {
                     state.follower = Some(follower);
                     None
                 }
-                Phase::Lost(_) | Phase::Released => Some(follower),
+                Phase::Lost(_) | Phase::Released | Phase::TooLate => Some(follower),
             }
         };
         drop(too_late);
@@ -192,6 +195,25 @@ impl Lease {
     fn let_follow(&self) {
         let follower = self.state().follower.take();
         drop(follower);
+    }
+
+    /// For how long the local deadline has passed, if it has.
+    fn late_by(&self, now: Instant) -> Option<Duration> {
+        now.checked_duration_since(self.state().plan.deadline())
+    }
+
+    /// Nobody has had the lease, and nobody will. The store may have begun to
+    /// count just now, so it is given back for as long as a lease lasts.
+    fn is_too_late(&self) {
+        let until = self.keeper.clock().now() + self.request.ttl;
+        {
+            let mut state = self.state();
+            if state.phase == Phase::Held {
+                state.phase = Phase::TooLate;
+            }
+            state.plan.end_at(until);
+        }
+        self.keeper.unschedule(self);
     }
 
     /// Whether the lease is held and its local deadline has not passed.
@@ -208,7 +230,7 @@ impl Lease {
             match state.phase {
                 Phase::Held if now < deadline => return Some(deadline - now),
                 Phase::Held => {}
-                Phase::Lost(_) | Phase::Released => return None,
+                Phase::Lost(_) | Phase::Released | Phase::TooLate => return None,
             }
         }
         // Ends a lease whose deadline has passed: it must not come back.
@@ -240,21 +262,22 @@ impl Lease {
     /// From now on the lease serves this critical section, and is renewed as
     /// that says.
     pub(crate) fn serve(self: &Arc<Self>, section: Section, renewals: Renewals) {
+        self.speak_for(section);
+        self.set_renewals(renewals);
+    }
+
+    /// What happens to the lease is said of this critical section.
+    fn speak_for(&self, section: Section) {
         let before = std::mem::replace(&mut self.state().section, section);
         // Outside of the lock: to close a span is a subscriber's code.
         drop(before);
-        self.set_renewals(renewals);
     }
 
     /// The lease is over: the critical section that it served ends, also where
     /// somebody still knows the lease.
     fn serve_nobody(&self) {
-        let before = {
-            let mut state = self.state();
-            let nobody = state.section.without_span();
-            std::mem::replace(&mut state.section, nobody)
-        };
-        drop(before);
+        let nobody = self.state().section.without_span();
+        self.speak_for(nobody);
     }
 
     /// Whom the lease serves.

@@ -8,10 +8,10 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::leases::Leases;
-use super::{Lease, Renewals};
+use super::{Lease, Phase, Renewals};
 use crate::backend::{BackendError, Released, Renewed};
 use crate::error::LossReason;
-use crate::observe::Operation;
+use crate::observe::{Operation, Section};
 use crate::under_way::Counted;
 
 /// The first pause before a failed release is tried again; doubled up to
@@ -44,6 +44,21 @@ impl OwnedLease {
 
     pub(crate) fn now(&self) -> Instant {
         self.leases.now()
+    }
+
+    /// The same, for this critical section.
+    pub(super) fn of(self, section: Section) -> Self {
+        self.lease().speak_for(section);
+        self
+    }
+
+    /// Gives back what nobody had, here and now: what is asked next must not find
+    /// the lock held by it.
+    pub(super) async fn turn_down(mut self) -> Result<(), BackendError> {
+        if let Some(lease) = self.lease.take() {
+            Return::begin(&self.leases, lease).attempt().await?;
+        }
+        Ok(())
     }
 
     /// Gives the lease back, here and now. If the store does not answer, or
@@ -225,10 +240,12 @@ impl Return {
             None => CountedReturn::new(leases),
             Some(_) => CountedReturn::uncounted(leases),
         };
+        // What nobody had may have run out: that is no news either.
+        let asked_before = lease.state().phase == Phase::TooLate;
         Self {
             lease: Some(lease),
             background: false,
-            asked_before: false,
+            asked_before,
             said: false,
             followed: false,
             counted,
@@ -334,7 +351,7 @@ impl Drop for Return {
         }
         let leases = Arc::clone(&self.counted.leases);
         let mut again = Self::begin(&leases, lease).in_background();
-        again.asked_before = self.asked_before;
+        again.asked_before |= self.asked_before;
         again.said = self.said;
         leases.executor().spawn_release(again.finish());
     }

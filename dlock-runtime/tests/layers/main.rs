@@ -5,6 +5,7 @@
 #![allow(clippy::async_yields_async)]
 
 mod gate;
+mod late;
 mod lease;
 mod lock_order;
 mod losses;

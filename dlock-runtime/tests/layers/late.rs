@@ -1,0 +1,219 @@
+//! Grants whose lease is over when their answer is seen.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::backend::*;
+use dlock_runtime::{Config, LockError, LockGuard, LockManager, LockRequest};
+
+use crate::losses::Warnings;
+use crate::{seconds as s, settle};
+
+const TTL: Duration = Duration::from_millis(200);
+
+/// Takes its time for the answers, but not for what it answers.
+#[derive(Debug)]
+struct Slow {
+    memory: Memory,
+    /// So many of the first.
+    slow: AtomicU32,
+    /// So long, or until the caller is polled again.
+    answer: Option<Duration>,
+}
+
+impl Slow {
+    async fn answer(&self) {
+        let left = |left: u32| left.checked_sub(1);
+        let slow = self
+            .slow
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, left);
+        match self.answer {
+            Some(time) if slow.is_ok() => tokio::time::sleep(time).await,
+            _ => tokio::task::yield_now().await,
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Backend for Slow {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+    async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
+        let grant = self.memory.try_acquire(r).await;
+        self.answer().await;
+        grant
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        let grant = self.memory.acquire(r).await;
+        self.answer().await;
+        grant
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.memory.renew(r).await
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        self.memory.release(r).await
+    }
+    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
+        self.memory.inspect(k).await
+    }
+    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.memory.list(p).await
+    }
+}
+
+async fn slow(slow: u32, answer: Option<Duration>) -> LockManager {
+    let backend = Slow {
+        memory: Memory::new(),
+        slow: slow.into(),
+        answer,
+    };
+    LockManager::connect(Config::with_backend(backend))
+        .await
+        .unwrap()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum How {
+    Wait,
+    Try,
+    Read,
+}
+
+const HOW: [How; 3] = [How::Wait, How::Try, How::Read];
+
+async fn ask(how: How, request: LockRequest) -> Result<LockGuard, LockError> {
+    let request = request.ttl(TTL);
+    match how {
+        How::Wait => request.acquire().await,
+        How::Try => request.try_acquire().await,
+        How::Read => request.read().acquire().await,
+    }
+}
+
+/// Drops what was had, and sees that nothing stays.
+async fn nothing_is_left(here: &LockManager, had: Result<LockGuard, LockError>) {
+    drop(had);
+    here.shutdown().await;
+    let left = here.list("").await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_came_too_late_is_asked_for_again() {
+    let warnings = Warnings::default();
+    let _guard = tracing::subscriber::set_default(warnings.clone());
+    for how in HOW {
+        let here = slow(1, Some(2 * TTL)).await;
+        let guard = ask(how, here.lock("k")).await;
+        let guard = guard.unwrap_or_else(|error| panic!("{how:?}: {error}"));
+        assert!(guard.is_held());
+        nothing_is_left(&here, Ok(guard)).await;
+    }
+    // Nobody worked under the lease that was over.
+    assert_eq!(warnings.count(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_slower_than_the_ttl_is_told() {
+    for how in HOW {
+        let here = slow(u32::MAX, Some(TTL + TTL / 4)).await;
+        let start = tokio::time::Instant::now();
+        let error = ask(how, here.lock("k")).await.expect_err("always late");
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains("raise the ttl"), "{error}");
+        assert!(start.elapsed() < s(1), "after {:?}", start.elapsed());
+        nothing_is_left(&here, Err(error)).await;
+    }
+}
+
+/// Polls it, and lets the ttl pass before it is polled again, so often.
+async fn stand_still<F: Future>(mut asked: Pin<&mut F>, times: u32) -> F::Output {
+    for _ in 0..times {
+        let polled = poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await;
+        assert!(polled.is_pending(), "answered before anybody looked");
+        tokio::time::advance(2 * TTL).await;
+    }
+    asked.await
+}
+
+/// Each time between question and answer, while the store answers at once.
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_stands_still_again_and_again_is_served() {
+    for how in [How::Wait, How::Read] {
+        let here = slow(0, None).await;
+        let asked = pin!(ask(how, here.lock("k")));
+        let guard = stand_still(asked, 5).await;
+        let guard = guard.unwrap_or_else(|error| panic!("{how:?}: {error}"));
+        assert!(guard.is_held());
+        nothing_is_left(&here, Ok(guard)).await;
+    }
+}
+
+/// Who does not wait asks once more, and no more.
+#[tokio::test(start_paused = true)]
+async fn a_try_that_stands_still_is_made_twice() {
+    for times in [1, 2] {
+        let here = slow(0, None).await;
+        let asked = pin!(ask(How::Try, here.lock("k")));
+        let answer = stand_still(asked, times).await;
+        match (&answer, times) {
+            (Ok(guard), 1) => assert!(guard.is_held()),
+            (Err(error @ LockError::Unavailable { .. }), 2) => {
+                assert!(error.to_string().contains("stood still"), "{error}");
+            }
+            _ => panic!("{answer:?}"),
+        }
+        nothing_is_left(&here, answer).await;
+    }
+}
+
+/// One of them stands still for all who wait behind it.
+#[tokio::test(start_paused = true)]
+async fn those_who_wait_behind_it_are_served_too() {
+    let here = slow(0, None).await;
+    let mut first = Box::pin(here.lock("k").ttl(TTL).run(async {}));
+    let polled = poll_fn(|context| Poll::Ready(first.as_mut().poll(context))).await;
+    assert!(polled.is_pending());
+    let behind: Vec<_> = (0..3)
+        .map(|_| tokio::spawn(here.lock("k").ttl(TTL).run(async {})))
+        .collect();
+    settle().await;
+    tokio::time::advance(2 * TTL).await;
+    first.await.expect("the lock");
+    for waiter in behind {
+        waiter.await.unwrap().expect("the lock");
+    }
+}
+
+/// Dropped on the way, it leaves nothing either.
+#[tokio::test(start_paused = true)]
+async fn dropped_while_it_asks_again_leaves_nothing() {
+    for how in HOW {
+        for polls in 1..10 {
+            let here = slow(1, Some(2 * TTL)).await;
+            let mut asked = Box::pin(ask(how, here.lock("k")));
+            let mut done = false;
+            for _ in 0..polls {
+                let polled = poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await;
+                done = polled.is_ready();
+                if done {
+                    break;
+                }
+                tokio::time::advance(TTL).await;
+            }
+            drop(asked);
+            here.shutdown().await;
+            let left = here.list("").await.unwrap();
+            assert!(left.is_empty(), "{how:?} at poll {polls}: {left:?}");
+            if done {
+                break;
+            }
+        }
+    }
+}
