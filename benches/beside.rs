@@ -4,7 +4,7 @@
 mod contest;
 #[allow(dead_code, reason = "the table of Redis uses more of it")]
 #[path = "table/spread.rs"]
-mod spread;
+pub(crate) mod spread;
 
 use std::time::Duration;
 

@@ -9,6 +9,8 @@ mod bare_memcached;
 mod dlock;
 #[cfg(feature = "etcd")]
 mod etcd_lock;
+#[cfg(feature = "etcd")]
+mod etcd_mutex;
 mod rslock;
 #[cfg(feature = "zookeeper")]
 mod zookeeper_lock;
@@ -24,6 +26,8 @@ pub use self::bare_memcached::BareMemcached;
 pub use self::dlock::Dlock;
 #[cfg(feature = "etcd")]
 pub use self::etcd_lock::EtcdLock;
+#[cfg(feature = "etcd")]
+pub use self::etcd_mutex::EtcdMutex;
 pub use self::rslock::Rslock;
 #[cfg(feature = "zookeeper")]
 pub use self::zookeeper_lock::ZooKeeperLock;
