@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::EtcdStore;
-use crate::harness::{connect, free, healed, lease_of, places, unavailable};
+use crate::harness::{connect, direct, free, healed, lease_of, places, unavailable};
 use crate::support::wait::{HANG, until, within};
 
 /// The key was written and nobody was told. Its lease lives on for other locks
@@ -12,8 +12,7 @@ use crate::support::wait::{HANG, until, within};
 async fn a_lock_that_was_had_unheard_is_given_back() {
     let store = EtcdStore::start().await;
     let manager = connect(&store.url()).await;
-    let direct = format!("etcd://127.0.0.1:{}/{}", store.server.port(), store.prefix);
-    let judge = connect(&direct).await;
+    let judge = connect(&direct(&store)).await;
     let held = manager.lock("held").acquire().await.expect("the lock");
     for (number, wait) in [true, false, true].into_iter().enumerate() {
         let key = format!("key:{number}");
@@ -43,8 +42,7 @@ async fn a_lock_that_was_had_unheard_is_given_back() {
 async fn a_request_that_arrives_late_takes_nothing() {
     let store = EtcdStore::start().await;
     let manager = connect(&store.url()).await;
-    let direct = format!("etcd://127.0.0.1:{}/{}", store.server.port(), store.prefix);
-    let judge = connect(&direct).await;
+    let judge = connect(&direct(&store)).await;
     let held = manager.lock("held").acquire().await.expect("the lock");
     store.proxy.stall(true);
     unavailable(within(HANG, manager.lock("key").acquire()).await);
@@ -64,8 +62,7 @@ async fn a_request_that_arrives_late_takes_nothing() {
 async fn a_request_that_arrives_after_min_hold_takes_nothing() {
     let store = EtcdStore::start().await;
     let manager = connect(&store.url()).await;
-    let direct = format!("etcd://127.0.0.1:{}/{}", store.server.port(), store.prefix);
-    let judge = connect(&direct).await;
+    let judge = connect(&direct(&store)).await;
     let held = manager.lock("held").acquire().await.expect("the lock");
     let first = lease_of(&store.server, &places(&store, "held").await[0]).await;
 
@@ -82,11 +79,14 @@ async fn a_request_that_arrives_after_min_hold_takes_nothing() {
         .expect("the lock");
     let key = &places(&store, "key").await[0];
     assert_ne!(lease_of(&store.server, key).await, first, "it is kept");
+    let get = ["get", "--print-value-only", key];
+    let value = store.server.control(&get).await;
     free(&judge, "key").await;
 
     // As the request would that was sent first.
     let lease = format!("--lease={first}");
-    store.server.control(&["put", key, "", &lease]).await;
+    let put = ["put", key, value.trim_end(), &lease];
+    store.server.control(&put).await;
     free(&judge, "key").await;
     assert!(held.is_held());
 }
@@ -96,8 +96,7 @@ async fn a_request_that_arrives_after_min_hold_takes_nothing() {
 async fn a_release_that_was_not_heard_of_is_made_up_for() {
     let store = EtcdStore::start().await;
     let manager = connect(&store.url()).await;
-    let direct = format!("etcd://127.0.0.1:{}/{}", store.server.port(), store.prefix);
-    let judge = connect(&direct).await;
+    let judge = connect(&direct(&store)).await;
     let kept = manager.lock("kept").acquire().await.expect("the lock");
     let guard = manager.lock("key").acquire().await.expect("the lock");
     store.proxy.refuse(true);

@@ -18,6 +18,11 @@ pub(crate) async fn connect(url: &str) -> LockManager {
         .expect("a connection")
 }
 
+/// The store without its proxy.
+pub(crate) fn direct(store: &EtcdStore) -> String {
+    format!("etcd://127.0.0.1:{}/{}", store.server.port(), store.prefix)
+}
+
 pub(crate) fn config(url: &str) -> Config {
     Config::from_url(url)
         .expect("a valid URL")

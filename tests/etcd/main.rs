@@ -15,9 +15,11 @@ mod bad_input;
 mod cluster;
 mod etcdctl;
 mod ghosts;
+mod hand_over;
 mod harness;
 mod idle;
 mod lock_service;
+mod names;
 mod restarts;
 #[cfg(feature = "tls")]
 mod tls;

@@ -7,8 +7,8 @@ use dlock::LockManager;
 
 use crate::EtcdStore;
 use crate::harness::{
-    config, connect, free, had, healed, is_busy, lease_of, places, queued, served, unavailable,
-    waiting,
+    config, connect, direct, free, had, healed, is_busy, lease_of, places, queued, served,
+    unavailable, waiting,
 };
 use crate::support::etcd::{EtcdServer, etcd_url};
 use crate::support::process::Process;
@@ -54,10 +54,8 @@ async fn a_waiter_whose_lease_was_revoked_queues_again() {
     let lease = lease_of(&store.server, &before[1]).await;
     store.server.control(&["lease", "revoke", &lease]).await;
     let again = async || places(&store, "key").await;
-    until("it queues again", again, |now| {
-        now.len() == 2 && now[1] != before[1]
-    })
-    .await;
+    let now = until("it queues again", again, |now| now.len() == 2).await;
+    assert_ne!(lease_of(&store.server, &now[1]).await, lease);
     guard.release().await.expect("the release");
     served(waiting).await;
 }
@@ -176,8 +174,8 @@ async fn two_tasks_that_share_a_lease_do_not_both_win() {
     had(&manager, "key").await;
 }
 
-/// The watch is made so late that what it is to begin with has been compacted
-/// away, along with the news it was for.
+/// The watch is made so late that the news it was for is past, and compacted
+/// away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_of_what_was_compacted_away_is_read_again() {
     let server = EtcdServer::start().await;
@@ -208,12 +206,7 @@ async fn a_watch_of_what_was_compacted_away_is_read_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn broken_streams_are_made_anew() {
     let store = EtcdStore::start().await;
-    let holder = connect(&format!(
-        "etcd://127.0.0.1:{}/{}",
-        store.server.port(),
-        store.prefix
-    ))
-    .await;
+    let holder = connect(&direct(&store)).await;
     let waiter = connect(&store.url()).await;
     let ttl = Duration::from_secs(5);
     let own = waiter
@@ -239,8 +232,10 @@ async fn broken_streams_are_made_anew() {
 async fn a_stream_that_stalls_is_not_believed() {
     let store = EtcdStore::start().await;
     let manager = connect(&store.url()).await;
-    let direct = format!("etcd://127.0.0.1:{}/{}", store.server.port(), store.prefix);
-    let (holder, judge) = (connect(&direct).await, connect(&direct).await);
+    let (holder, judge) = (
+        connect(&direct(&store)).await,
+        connect(&direct(&store)).await,
+    );
     let ttl = Duration::from_secs(2);
     let own = manager
         .lock("own")
@@ -321,8 +316,7 @@ async fn a_lease_that_was_given_up_is_revoked() {
 async fn a_connection_that_is_dead_is_replaced() {
     let store = EtcdStore::start().await;
     let manager = connect(&store.url()).await;
-    let direct = format!("etcd://127.0.0.1:{}/{}", store.server.port(), store.prefix);
-    let holder = connect(&direct).await;
+    let holder = connect(&direct(&store)).await;
     let ttl = Duration::from_secs(6);
     let own = manager
         .lock("own")

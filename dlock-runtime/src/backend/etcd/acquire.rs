@@ -1,5 +1,4 @@
-//! Taking a lock: a key of its own for each request, and the lowest
-//! create-revision holds.
+//! Taking a lock: a key for each request, and the lowest create-revision holds.
 
 use std::sync::Arc;
 
@@ -7,6 +6,8 @@ use tokio::time::Instant;
 
 use super::core::{Caller, Core, Granted};
 use super::leases::Tenancy;
+use super::names::LockName;
+use super::places::Name;
 use super::settings::Recipe;
 use super::standing::{Attempt, Standing, Turn};
 use crate::backend::{BackendError, Request};
@@ -20,12 +21,14 @@ pub(super) async fn try_acquire(
     let mut patience = Patience::new(&core);
     loop {
         let tenancy = core.tenancy(&request, &patience).await?;
-        let key = match core.members.settings.recipe {
-            Recipe::Queue => lock.place(request.mode, request.owner, patience.round()),
-            // As the Lock call would name it.
-            Recipe::LockService => format!("{}{:x}", lock.queue(), tenancy.lease().id()),
+        let name = match core.members.settings.recipe {
+            Recipe::Queue => place(&core, &lock, &request, &patience),
+            Recipe::LockService => {
+                let key = lock.of_lock_service(tenancy.lease().id());
+                Name::given(key, request.owner.to_string())
+            }
         };
-        let mut standing = Standing::new(&core, tenancy, key);
+        let mut standing = Standing::new(&core, tenancy, name);
         match standing.take(&lock, &request, &patience).await? {
             Attempt::Had => {}
             Attempt::Busy => {
@@ -58,8 +61,8 @@ pub(super) async fn acquire(
             return Ok(None);
         }
         let tenancy = core.tenancy(&request, &patience).await?;
-        let key = lock.place(request.mode, request.owner, patience.round());
-        let mut standing = Standing::new(&core, tenancy, key);
+        let name = place(&core, &lock, &request, &patience);
+        let mut standing = Standing::new(&core, tenancy, name);
         match standing
             .wait_for_turn(&lock, &request, &mut patience, &mut caller)
             .await?
@@ -76,6 +79,16 @@ pub(super) async fn acquire(
             None => patience.next_round(),
         }
     }
+}
+
+/// A name for the request, which writes into it what nobody else does: not even
+/// itself in another round.
+fn place(core: &Core, lock: &LockName, request: &Request, patience: &Patience) -> Arc<Name> {
+    let value = match patience.round() {
+        0 => request.owner.to_string(),
+        again => format!("{}.{again}", request.owner),
+    };
+    core.places.take(lock.places(request.mode), value)
 }
 
 /// How long a request waits for an answer.

@@ -18,6 +18,7 @@ use super::errors;
 use super::held::Held;
 use super::leases::Leases;
 use super::members::Members;
+use super::places::Places;
 use super::settings::Settings;
 use super::watches::Watches;
 use crate::backend::{BackendError, Grant, Owner};
@@ -28,6 +29,7 @@ pub(super) struct Core {
     pub(super) members: Arc<Members>,
     pub(super) leases: Arc<Leases>,
     pub(super) held: Arc<Held>,
+    pub(super) places: Arc<Places>,
     pub(super) watches: Arc<Watches>,
     /// What callers who left have left behind.
     pub(super) returns: UnderWay,
@@ -52,10 +54,12 @@ impl Core {
             .await?;
         let (returns, tasks) = (UnderWay::default(), UnderWay::default());
         let held = Arc::new(Held::new(returns.clone()));
+        let places = Places::new();
         let stopping = CancellationToken::new();
         let leases = Leases::new(
             Arc::clone(&members),
             Arc::clone(&held),
+            Arc::clone(&places),
             stopping.clone(),
             tasks.clone(),
         );
@@ -64,6 +68,7 @@ impl Core {
             members,
             leases,
             held,
+            places,
             watches,
             returns,
             runtime,

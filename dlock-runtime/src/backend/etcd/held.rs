@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::leases::Tenancy;
+use super::places::Name;
 use crate::backend::Owner;
 use crate::backend::losses::Losses;
 use crate::under_way::UnderWay;
@@ -15,15 +16,15 @@ use crate::under_way::UnderWay;
 /// A lock that is held.
 #[derive(Clone)]
 pub(super) struct Place {
-    pub(super) key: Arc<str>,
+    pub(super) name: Arc<Name>,
     pub(super) create_revision: i64,
     pub(super) ttl: Duration,
-    /// `None` if the key is attached to a lease of its own, which ends by
-    /// itself.
-    pub(super) tenancy: Option<Arc<Tenancy>>,
-    /// Where a request may yet be done that makes the key anew: under the lease
-    /// that it was first attached to, whichever it is attached to now.
-    pub(super) ghost: Option<Arc<Tenancy>>,
+    /// The lease that it was first attached to, under which it is deleted.
+    pub(super) tenancy: Arc<Tenancy>,
+    /// It has been attached to a lease of its own, which ends by itself.
+    pub(super) moved: bool,
+    /// A request may yet be done that makes the key anew, under the first lease.
+    pub(super) ghost: bool,
     /// When it is given back unless it is renewed: the lease itself goes on for
     /// others.
     pub(super) ends: Instant,
@@ -76,9 +77,9 @@ impl Held {
     /// The key is not there any more.
     pub(super) fn deleted(&self, owner: Owner) {
         if let Some(place) = self.remove(owner)
-            && let Some(ghost) = &place.ghost
+            && place.ghost
         {
-            self.owe(&place, ghost, true);
+            self.owe(place);
         }
     }
 
@@ -101,31 +102,20 @@ impl Held {
     /// Gives a place back without waiting for it.
     pub(super) fn give_back(&self, owner: Owner) {
         if let Some(place) = self.remove(owner) {
-            self.returned(&place);
+            self.owe(place);
         }
     }
 
-    fn returned(&self, place: &Place) {
-        match (&place.ghost, &place.tenancy) {
-            (Some(ghost), _) => self.owe(place, ghost, true),
-            (None, Some(tenancy)) => self.owe(place, tenancy, false),
-            (None, None) => {}
-        }
-    }
-
-    fn owe(&self, place: &Place, tenancy: &Tenancy, ghost: bool) {
-        let key = place.key.to_string();
-        tenancy.lease().give_back(key, ghost, self.returns.count());
+    fn owe(&self, place: Place) {
+        let (lease, counted) = (place.tenancy.lease(), self.returns.count());
+        lease.give_back(place.name, place.ghost, counted);
     }
 
     /// A lease has ended, and all that was held under it.
     pub(super) fn lost_with(&self, lease: i64) {
         let lost: Vec<Owner> = {
             let mut table = self.table();
-            let under = |place: &Place| {
-                let tenancy = place.tenancy.as_ref();
-                tenancy.is_some_and(|tenancy| tenancy.lease().id() == lease)
-            };
+            let under = |place: &Place| !place.moved && place.tenancy.lease().id() == lease;
             let places = table.places.iter();
             let lost: Vec<_> = places
                 .filter(|(_, place)| under(place))

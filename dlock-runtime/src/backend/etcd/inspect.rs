@@ -42,10 +42,7 @@ async fn read(core: &Core, prefix: &str) -> Result<Vec<KeyValue>, BackendError> 
             start = last.key().to_vec();
             start.push(0);
         }
-        let options = GetOptions::new()
-            .with_range(end.clone())
-            .with_limit(PAGE)
-            .with_keys_only();
+        let options = GetOptions::new().with_range(end.clone()).with_limit(PAGE);
         let answer = core
             .members
             .call(|mut client: Client| {
@@ -62,8 +59,14 @@ async fn read(core: &Core, prefix: &str) -> Result<Vec<KeyValue>, BackendError> 
     }
 }
 
-/// A place in a queue: its create-revision, its name and its lease.
-type Place = (i64, String, i64);
+/// A place in a queue.
+struct Place {
+    created: i64,
+    mode: Mode,
+    /// Whose it is: what dlock writes into it; and of others, its name.
+    owner: String,
+    lease: i64,
+}
 
 async fn locks(core: &Core, found: Vec<KeyValue>) -> Result<Vec<LockInfo>, BackendError> {
     let mut queues: BTreeMap<String, Vec<Place>> = BTreeMap::new();
@@ -72,34 +75,39 @@ async fn locks(core: &Core, found: Vec<KeyValue>) -> Result<Vec<LockInfo>, Backe
         // What dlock did not write, and `etcdctl lock` would not have, is none
         // of ours.
         if let Some((lock, place)) = core.members.settings.names.read(text) {
-            let place = (key.create_revision(), place.to_owned(), key.lease());
+            let owner = match key.value() {
+                [] => place.to_owned(),
+                owner => String::from_utf8_lossy(owner).into_owned(),
+            };
+            let place = Place {
+                created: key.create_revision(),
+                mode: mode_of(place),
+                owner,
+                lease: key.lease(),
+            };
             queues.entry(lock).or_default().push(place);
         }
     }
     let mut remaining = HashMap::new();
     let mut locks = Vec::with_capacity(queues.len());
     for (key, mut queue) in queues {
-        queue.sort_unstable();
-        let mode = queue
-            .first()
-            .map_or(Mode::Write, |(_, place, _)| mode_of(place));
+        queue.sort_unstable_by_key(|place| place.created);
+        let mode = queue.first().map_or(Mode::Write, |place| place.mode);
+        let readers = queue.iter().take_while(|place| place.mode == Mode::Read);
         let held = match mode {
-            Mode::Read => queue
-                .iter()
-                .take_while(|(_, place, _)| mode_of(place) == Mode::Read)
-                .count(),
+            Mode::Read => readers.count(),
             Mode::Write => 1,
         };
         let waiters = queue.len() - held;
         let mut holders = Vec::with_capacity(held);
-        for (_, place, lease) in queue.into_iter().take(held) {
+        for Place { owner, lease, .. } in queue.into_iter().take(held) {
             let left = match remaining.get(&lease) {
                 Some(left) => *left,
                 None => *remaining
                     .entry(lease)
                     .or_insert(time_left(core, lease).await?),
             };
-            holders.push(HolderInfo::new(place, left));
+            holders.push(HolderInfo::new(owner, left));
         }
         locks.push(LockInfo::new(key, mode, holders, waiters));
     }

@@ -61,7 +61,7 @@ async fn renew_chunk(
     let keys_only = GetOptions::new().with_keys_only();
     let gets: Vec<_> = chunk
         .iter()
-        .map(|(_, place)| TxnOp::get(&*place.key, Some(keys_only.clone())))
+        .map(|(_, place)| TxnOp::get(place.name.key(), Some(keys_only.clone())))
         .collect();
     let txn = Txn::new().and_then(gets);
     let asked = Instant::now();
@@ -76,12 +76,16 @@ async fn renew_chunk(
     };
     let read = core.members.call_with(patience, asked, deadline, ask);
     let confirm = async {
-        let tenancies = chunk.iter().filter_map(|(_, place)| {
-            let tenancy = place.tenancy.as_ref()?;
-            Some((tenancy.lease().id(), (tenancy.lease(), place.ttl)))
-        });
+        let attached = chunk.iter().filter(|(_, place)| !place.moved);
         // Each of them once.
-        let leases: HashMap<_, _> = tenancies.collect();
+        let leases: HashMap<_, _> = attached
+            .map(|(_, place)| {
+                (
+                    place.tenancy.lease().id(),
+                    (place.tenancy.lease(), place.ttl),
+                )
+            })
+            .collect();
         let mut confirmed = HashMap::with_capacity(leases.len());
         for (id, (lease, ttl)) in leases {
             let since = lease.confirmed_since(recently(ttl), deadline).await;
@@ -105,22 +109,23 @@ async fn renew_chunk(
             let there = matches!(&found, TxnOpResponse::Get(found) if found.kvs().first()
                 .is_some_and(|found| found.create_revision() == place.create_revision));
             let owner = requests[number].owner;
-            let answer = match &place.tenancy {
-                _ if !there => {
-                    core.held.deleted(owner);
-                    Ok(Renewed::Gone)
-                }
+            let lease = place.tenancy.lease();
+            let answer = if !there {
+                core.held.deleted(owner);
+                Ok(Renewed::Gone)
+            } else if place.moved {
                 // Its end is set, and not to be put off.
-                None => Ok(Renewed::Extended { sent_at: asked }),
-                Some(tenancy) => match confirmed.get(&tenancy.lease().id()).copied().flatten() {
+                Ok(Renewed::Extended { sent_at: asked })
+            } else {
+                match confirmed.get(&lease.id()).copied().flatten() {
                     Some(sent_at) => {
                         let ends = Instant::now() + place.ttl;
                         core.held.update(owner, |place| place.ends = ends);
                         Ok(Renewed::Extended { sent_at })
                     }
-                    None if tenancy.lease().is_gone() => Ok(Renewed::Gone),
+                    None if lease.is_gone() => Ok(Renewed::Gone),
                     None => silent(),
-                },
+                }
             };
             (number, answer)
         })
@@ -137,8 +142,8 @@ async fn set_end(
 ) -> Result<Renewed, BackendError> {
     let (lease, sent_at) = core.leases.fixed(request.ttl).await?;
     let txn = Txn::new().when([is_held(place)]).and_then([TxnOp::put(
-        &*place.key,
-        "",
+        place.name.key(),
+        place.name.value(),
         Some(PutOptions::new().with_lease(lease)),
     )]);
     let answer = core
@@ -154,7 +159,7 @@ async fn set_end(
     }
     let (ttl, ends) = (request.ttl, Instant::now() + request.ttl);
     core.held.update(request.owner, |place| {
-        place.tenancy = None;
+        place.moved = true;
         place.ttl = ttl;
         place.ends = ends;
     });
@@ -168,7 +173,7 @@ pub(super) async fn release(core: Arc<Core>, request: Request) -> Result<Release
     };
     let txn = Txn::new()
         .when([is_held(&place)])
-        .and_then([TxnOp::delete(&*place.key, None)]);
+        .and_then([TxnOp::delete(place.name.key(), None)]);
     let answer = core
         .members
         .call(|mut client: Client| {
@@ -187,5 +192,6 @@ pub(super) async fn release(core: Arc<Core>, request: Request) -> Result<Release
 
 /// Holds if nobody has deleted the key, and nobody has made it anew.
 fn is_held(place: &Place) -> Compare {
-    Compare::create_revision(&*place.key, CompareOp::Equal, place.create_revision)
+    let key = place.name.key();
+    Compare::create_revision(key, CompareOp::Equal, place.create_revision)
 }

@@ -1,9 +1,9 @@
 //! The `etcd://` store: a cluster with consensus.
 //!
-//! - Each request writes a key of its own under the lock's name, attached to a
-//!   lease. Whoever's key has the lowest create-revision holds the lock; a reader
-//!   holds it if no writer's is lower. That is the recipe of `etcdctl lock`, so
-//!   the two exclude each other.
+//! - Each request writes a key under the lock's name that no other request has
+//!   meanwhile, attached to a lease. Whoever's key has the lowest create-revision
+//!   holds the lock; a reader holds it if no writer's is lower. That is the recipe
+//!   of `etcdctl lock`, so the two exclude each other.
 //! - Who does not hold it watches the one key that is directly before its own. A
 //!   release wakes one waiter, however many there are.
 //! - The lease is shared by all requests of the process with the same ttl, and
@@ -22,6 +22,7 @@ mod lease;
 mod leases;
 mod members;
 mod names;
+mod places;
 mod service;
 mod settings;
 mod standing;

@@ -6,11 +6,14 @@
 //! dlock/<key>/read-<place>    a reader's
 //! ```
 //!
+//! The value is the request whose place it is at the moment: a place is used again
+//! (`places.rs`).
+//!
 //! That is how `etcdctl lock dlock/<key>` names what it writes, with the id of
 //! its lease for the place: whoever has the lowest create-revision under
 //! `dlock/<key>/` holds the lock, whatever made it.
 
-use crate::backend::{Mode, Owner};
+use crate::backend::Mode;
 
 const DEFAULT_PREFIX: &str = "dlock";
 const READER: &str = "read-";
@@ -67,17 +70,19 @@ impl LockName {
     }
 
     /// The lock as the Lock call and `etcdctl lock` name it.
-    pub(super) fn of_lock_service(&self) -> &str {
+    pub(super) fn for_lock_service(&self) -> &str {
         self.0.trim_end_matches('/')
     }
 
-    /// The place of a request that nobody else has and that it never had before.
-    pub(super) fn place(&self, mode: Mode, owner: Owner, attempt: u32) -> String {
+    /// The place that the Lock call takes with this lease.
+    pub(super) fn of_lock_service(&self, lease: i64) -> String {
+        format!("{}{lease:x}", self.0)
+    }
+
+    /// What stands before each place of those who want this.
+    pub(super) fn places(&self, mode: Mode) -> String {
         let reader = if mode == Mode::Read { READER } else { "" };
-        match attempt {
-            0 => format!("{}{reader}{owner}", self.0),
-            again => format!("{}{reader}{owner}.{again}", self.0),
-        }
+        format!("{}{reader}", self.0)
     }
 
     /// The places of those that a request has to wait for if they came before
@@ -131,9 +136,8 @@ mod tests {
         let names = Names::under("");
         for key in ["stock:42", "a/b", "a%2Fb", "%", "/", "ключ", "read-x"] {
             let lock = names.lock(key);
-            let owner = Owner::unique();
-            for (mode, attempt) in [(Mode::Read, 0), (Mode::Write, 0), (Mode::Write, 3)] {
-                let place = lock.place(mode, owner, attempt);
+            for mode in [Mode::Read, Mode::Write] {
+                let place = format!("{}694d8c2e5f.0", lock.places(mode));
                 let (found, place) = names.read(&place).expect("a place in a queue");
                 assert_eq!(found, key);
                 assert_eq!(mode_of(place), mode);
@@ -141,7 +145,7 @@ mod tests {
         }
         assert_eq!(names.read("dlock/x").map(drop), None);
         assert_eq!(names.read("other/x/y").map(drop), None);
-        assert_eq!(names.lock("stock:42").of_lock_service(), "dlock/stock:42");
+        assert_eq!(names.lock("stock:42").for_lock_service(), "dlock/stock:42");
     }
 
     #[test]

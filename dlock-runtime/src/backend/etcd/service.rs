@@ -15,6 +15,7 @@ use super::acquire::Patience;
 use super::core::{Caller, Core, Granted};
 use super::errors::{self, Verdict, verdict};
 use super::names::LockName;
+use super::places::Name;
 use super::standing::Standing;
 use crate::backend::{BackendError, Request};
 
@@ -44,8 +45,9 @@ pub(super) async fn acquire(
         let (since, deadline) = (patience.since(), patience.deadline());
         let tenancy = core.leases.private(request.ttl, since, deadline).await?;
         let lease = Arc::clone(tenancy.lease());
-        let key = format!("{}{:x}", lock.queue(), lease.id());
-        let mut standing = Standing::new(&core, tenancy, key);
+        // The call writes nothing into it.
+        let name = Name::given(lock.of_lock_service(lease.id()), String::new());
+        let mut standing = Standing::new(&core, tenancy, name);
         standing.may_be_there();
         let called_at = Instant::now();
         let called = tokio::select! {
@@ -120,7 +122,7 @@ async fn call(core: &Core, lock: &LockName, lease: i64) -> Result<(), (BackendEr
     let options = LockOptions::new().with_lease(lease);
     let answer = asked
         .client
-        .lock(lock.of_lock_service(), Some(options))
+        .lock(lock.for_lock_service(), Some(options))
         .await;
     match answer {
         Ok(_) => Ok(()),

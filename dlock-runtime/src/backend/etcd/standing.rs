@@ -21,7 +21,7 @@ use super::held::Place;
 use super::leases::{Lease, Tenancy};
 use super::members::{Answer, Failure};
 use super::names::LockName;
-use super::watches::Listening;
+use super::places::Name;
 use crate::backend::{BackendError, Grant, Mode, Request};
 use crate::token::TOKENS_PER_GRANT;
 
@@ -30,10 +30,19 @@ use crate::token::TOKENS_PER_GRANT;
 enum Stands {
     /// It holds the lock.
     First,
-    /// Somebody is ahead; this key is the last of those.
-    Behind { key: String, revision: i64 },
+    /// Somebody is ahead.
+    Behind(Ahead),
     /// Its key is not there any more.
     Nowhere,
+}
+
+/// The last of those who are ahead.
+#[derive(Debug, PartialEq, Eq)]
+struct Ahead {
+    key: String,
+    created: i64,
+    /// The revision at which it was seen there.
+    seen_at: i64,
 }
 
 /// How an attempt to take the lock ends.
@@ -41,14 +50,21 @@ pub(super) enum Attempt {
     Had,
     /// Nothing is left of the request.
     Busy,
-    /// The lease has ended, or the key.
+    /// The lease has ended, or the key, or somebody else has its name.
     Lost,
+}
+
+/// Whose key it was that a transaction found in place of its own.
+enum Found {
+    Own,
+    Anothers,
+    Nothing,
 }
 
 /// How a wait ends.
 pub(super) enum Turn {
     Comes,
-    /// The place in the queue was lost.
+    /// There is no place in the queue, or it was lost.
     Lost,
     /// The caller has left.
     Left,
@@ -59,7 +75,7 @@ pub(super) enum Turn {
 pub(super) struct Standing {
     core: Arc<Core>,
     tenancy: Option<Tenancy>,
-    key: String,
+    name: Arc<Name>,
     create_revision: i64,
     /// A request may be done yet that makes the key.
     ghost: bool,
@@ -70,11 +86,11 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    pub(super) fn new(core: &Arc<Core>, tenancy: Tenancy, key: String) -> Self {
+    pub(super) fn new(core: &Arc<Core>, tenancy: Tenancy, name: Arc<Name>) -> Self {
         Self {
             core: Arc::clone(core),
             tenancy: Some(tenancy),
-            key,
+            name,
             create_revision: 0,
             ghost: false,
             there: false,
@@ -94,15 +110,15 @@ impl Standing {
     fn put(&self) -> TxnOp {
         let lease = self.lease().map_or(0, |lease| lease.id());
         let options = PutOptions::new().with_lease(lease);
-        TxnOp::put(self.key.as_str(), "", Some(options))
+        TxnOp::put(self.name.key(), self.name.value(), Some(options))
     }
 
     fn is_new(&self) -> Compare {
-        Compare::create_revision(self.key.as_str(), CompareOp::Equal, 0)
+        Compare::create_revision(self.name.key(), CompareOp::Equal, 0)
     }
 
     fn own(&self) -> TxnOp {
-        TxnOp::get(self.key.as_str(), Some(GetOptions::new().with_keys_only()))
+        TxnOp::get(self.name.key(), None)
     }
 
     /// A transaction that writes the key only if nobody is in the way: all keys
@@ -192,18 +208,35 @@ impl Standing {
             self.create_revision = revision(&self.core, &answer.value)?;
             return Ok(Attempt::Had);
         }
-        if let Some(own) = first(&answer.value, 0) {
-            // An attempt before this one took it, or a ghost of it did.
-            self.create_revision = own.create_revision();
-            return Ok(match self.look(lock, request.mode, patience).await? {
+        match self.found(&answer.value) {
+            Found::Own => Ok(match self.look(lock, request.mode, patience).await? {
                 Stands::First => Attempt::Had,
-                Stands::Behind { .. } => Attempt::Busy,
+                Stands::Behind(_) => Attempt::Busy,
                 Stands::Nowhere => Attempt::Lost,
-            });
+            }),
+            Found::Anothers => Ok(Attempt::Lost),
+            Found::Nothing => Ok(Attempt::Busy),
         }
-        // The servers say that they wrote nothing.
-        self.there = self.ghost;
-        Ok(Attempt::Busy)
+    }
+
+    /// Whose key it is that was in the way.
+    fn found(&mut self, answer: &TxnResponse) -> Found {
+        match first(answer, 0) {
+            // An attempt before this one wrote it.
+            Some(key) if key.value() == self.name.value().as_bytes() => {
+                self.create_revision = key.create_revision();
+                Found::Own
+            }
+            found => {
+                // The servers say that they wrote nothing.
+                self.there = self.ghost;
+                if found.is_none() {
+                    return Found::Nothing;
+                }
+                self.name.is_anothers();
+                Found::Anothers
+            }
+        }
     }
 
     /// Takes a place in the queue, and waits until nobody is ahead.
@@ -220,34 +253,34 @@ impl Standing {
         };
         let mut stands = if answer.value.succeeded() {
             self.create_revision = revision(&self.core, &answer.value)?;
-            self.read(&answer.value, 1)
-        } else if let Some(own) = first(&answer.value, 0) {
-            self.create_revision = own.create_revision();
-            self.look(lock, request.mode, patience).await?
+            self.read(&answer.value, 1)?
         } else {
-            return Err(errors::nonsense(self.core.members.place()));
+            match self.found(&answer.value) {
+                Found::Own => self.look(lock, request.mode, patience).await?,
+                Found::Anothers => return Ok(Turn::Lost),
+                Found::Nothing => return Err(errors::nonsense(self.core.members.place())),
+            }
         };
         let Some(lease) = self.lease().cloned() else {
             return Ok(Turn::Lost);
         };
-        let mut own = None;
+        let (mut ahead, mut own) = (None, None);
         loop {
-            let (ahead, revision) = match stands {
+            let next = match stands {
                 Stands::First => return Ok(Turn::Comes),
                 Stands::Nowhere => return Ok(Turn::Lost),
-                Stands::Behind { key, revision } => (key, revision),
+                Stands::Behind(next) => next,
             };
             request.is_held_by_somebody();
             let watches = &self.core.watches;
-            let ahead = watches.listen(&ahead, revision);
-            // Its end may have been the reason to look.
-            own = own.or_else(|| Some(watches.listen(&self.key, revision)));
+            let ahead = watches.keep_listening(&mut ahead, &next.key, next.created);
+            let own = watches.keep_listening(&mut own, self.name.key(), self.create_revision);
             tokio::select! {
                 biased;
                 () = caller.left() => return Ok(Turn::Left),
                 () = lease.gone() => return Ok(Turn::Lost),
-                () = told(own.as_ref()) => own = None,
-                () = ahead.told() => {}
+                () = own.told(next.seen_at) => {}
+                () = ahead.told(next.seen_at) => {}
             }
             patience.renew();
             self.oldest = recently(request.ttl);
@@ -269,7 +302,7 @@ impl Standing {
             .map(|(first, end)| last_of(first, end, 1, Some(before)))
             .collect();
         let mine =
-            Compare::create_revision(self.key.as_str(), CompareOp::Equal, self.create_revision);
+            Compare::create_revision(self.name.key(), CompareOp::Equal, self.create_revision);
         let txn = Txn::new().when([mine]).and_then(ahead);
         let members = &self.core.members;
         let answer = members
@@ -285,12 +318,12 @@ impl Standing {
         if !answer.value.succeeded() {
             return Ok(Stands::Nowhere);
         }
-        Ok(self.read(&answer.value, 0))
+        self.read(&answer.value, 0)
     }
 
     /// Who is ahead by these answers, from the one with this number on.
-    fn read(&self, answer: &TxnResponse, from: usize) -> Stands {
-        let revision = answer.header().map_or(0, |header| header.revision());
+    fn read(&self, answer: &TxnResponse, from: usize) -> Result<Stands, BackendError> {
+        let seen_at = revision(&self.core, answer)?;
         let answers = answer.op_responses();
         let keys = answers[from.min(answers.len())..]
             .iter()
@@ -299,21 +332,23 @@ impl Standing {
                 _ => &[],
             });
         let ahead = keys.filter(|found| found.create_revision() < self.create_revision);
-        match ahead.max_by_key(|found| found.create_revision()) {
+        let last = ahead.max_by_key(|found| found.create_revision());
+        Ok(match last {
             None => Stands::First,
-            Some(found) => Stands::Behind {
+            Some(found) => Stands::Behind(Ahead {
                 key: String::from_utf8_lossy(found.key()).into_owned(),
-                revision,
-            },
-        }
+                created: found.create_revision(),
+                seen_at,
+            }),
+        })
     }
 
     /// Whether the key is there, which somebody else has written for us.
     pub(super) async fn find(&mut self, patience: &Patience) -> Result<bool, BackendError> {
-        let (key, members) = (self.key.clone(), &self.core.members);
-        let options = GetOptions::new().with_keys_only();
+        let members = &self.core.members;
         let read = |mut client: Client| {
-            let (key, options) = (key.clone(), options.clone());
+            let key = self.name.key().to_owned();
+            let options = GetOptions::new().with_keys_only();
             async move { client.get(key, Some(options)).await }
         };
         let answer = members
@@ -346,13 +381,13 @@ impl Standing {
         let Some(tenancy) = self.tenancy.take() else {
             return Ok(None);
         };
-        let tenancy = Arc::new(tenancy);
         let place = Place {
-            key: self.key.as_str().into(),
+            name: Arc::clone(&self.name),
             create_revision: self.create_revision,
             ttl: request.ttl,
-            ghost: self.ghost.then(|| Arc::clone(&tenancy)),
-            tenancy: Some(tenancy),
+            tenancy: Arc::new(tenancy),
+            moved: false,
+            ghost: self.ghost,
             ends: Instant::now() + request.ttl,
         };
         let held = &self.core.held;
@@ -373,18 +408,9 @@ impl Drop for Standing {
         if let Some(tenancy) = &self.tenancy
             && (self.there || self.ghost)
         {
-            let key = std::mem::take(&mut self.key);
-            tenancy
-                .lease()
-                .give_back(key, self.ghost, self.core.returns.count());
+            let (name, counted) = (Arc::clone(&self.name), self.core.returns.count());
+            tenancy.lease().give_back(name, self.ghost, counted);
         }
-    }
-}
-
-async fn told(listening: Option<&Listening>) {
-    match listening {
-        Some(listening) => listening.told().await,
-        None => std::future::pending().await,
     }
 }
 
@@ -409,7 +435,7 @@ fn first(answer: &TxnResponse, number: usize) -> Option<KeyValue> {
     }
 }
 
-/// The revision that a transaction made.
+/// The revision of the store after a transaction.
 fn revision(core: &Core, answer: &TxnResponse) -> Result<i64, BackendError> {
     let header = answer.header();
     header

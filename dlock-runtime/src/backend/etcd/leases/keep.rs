@@ -15,8 +15,14 @@ impl Leases {
     /// The life of a lease.
     pub(super) async fn keep(self: Arc<Self>, lease: Arc<Lease>, _counted: Counted) {
         let end = self.beat_while_used(&lease).await;
-        if end == End::Revoke {
-            self.revoke(&lease).await;
+        let has_ended = match end {
+            End::Leave => true,
+            End::GiveUp => false,
+            End::Revoke => self.revoke(&lease).await,
+        };
+        if !has_ended {
+            // What is attached to it may be there yet, or may come.
+            self.places.start_anew();
         }
         lease.end();
         self.held.lost_with(lease.id());
@@ -26,7 +32,7 @@ impl Leases {
             tokio::select! {
                 biased;
                 () = self.stopping.cancelled() => {}
-                () = self.revoke_late(&lease) => {}
+                _ = self.revoke_late(&lease) => {}
             }
         }
     }
@@ -124,32 +130,35 @@ impl Leases {
     }
 
     /// Ends a lease and all that is attached to it, if the server can be reached
-    /// before it ends by itself.
-    async fn revoke(&self, lease: &Lease) {
+    /// before it ends by itself. Whether it has ended.
+    async fn revoke(&self, lease: &Lease) -> bool {
         let Some(confirmed) = lease.confirmed() else {
-            return;
+            return true;
         };
         let mut ends = confirmed + lease.ttl();
         if self.stopping.is_cancelled() {
             ends = ends.min(Instant::now() + self.members.settings.request_timeout);
         }
-        self.revoke_until(lease, confirmed, ends).await;
+        self.revoke_until(lease, confirmed, ends).await
     }
 
     /// The same for a lease that was given up. The server may keep it for longer:
     /// it has heard what it could not answer, or a new leader has let it begin
     /// anew. So what was waited for and held under it would be in the way of
     /// others.
-    async fn revoke_late(&self, lease: &Lease) {
+    async fn revoke_late(&self, lease: &Lease) -> bool {
         let now = Instant::now();
         let limit = now + lease.ttl() + self.members.settings.request_timeout;
-        self.revoke_until(lease, now, limit).await;
+        self.revoke_until(lease, now, limit).await
     }
 
-    async fn revoke_until(&self, lease: &Lease, since: Instant, deadline: Instant) {
+    async fn revoke_until(&self, lease: &Lease, since: Instant, deadline: Instant) -> bool {
         let id = lease.id();
         let revoke = |mut client: Client| async move { client.lease_revoke(id).await };
-        let _ = self.members.call_until(since, deadline, revoke).await;
+        match self.members.call_until(since, deadline, revoke).await {
+            Ok(_) => true,
+            Err(failure) => failure.verdict == Verdict::LeaseNotFound,
+        }
     }
 }
 

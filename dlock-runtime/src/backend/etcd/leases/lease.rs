@@ -4,12 +4,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{BEATS, FIRST_PAUSE, LAST_PAUSE};
 use crate::backend::etcd::members::Members;
+use crate::backend::etcd::places::Name;
 use crate::under_way::Counted;
 
 /// Servers take 128 operations in a transaction (`--max-txn-ops`).
@@ -49,7 +50,7 @@ struct Use {
 
 /// A key that is to be deleted.
 struct Owed {
-    key: String,
+    name: Arc<Name>,
     /// A request may yet be done that makes it anew: deleted again and again
     /// until the lease has ended, as nothing can be attached to it then.
     ghost: bool,
@@ -156,14 +157,19 @@ impl Lease {
     /// Has a key deleted that is attached to this lease. A ghost is one that a
     /// request may yet make anew: then nobody else gets this lease, so that it
     /// can end soon.
-    pub(in crate::backend::etcd) fn give_back(&self, key: String, ghost: bool, counted: Counted) {
+    pub(in crate::backend::etcd) fn give_back(
+        &self,
+        name: Arc<Name>,
+        ghost: bool,
+        counted: Counted,
+    ) {
         let mut use_ = self.use_();
         if self.is_gone() {
             return;
         }
         use_.retired |= ghost;
         use_.owed.push(Owed {
-            key,
+            name,
             ghost,
             due: Instant::now(),
             pause: FIRST_PAUSE,
@@ -205,13 +211,13 @@ impl Lease {
     }
 
     /// Those keys whose time it is to be deleted, or when the next one's comes.
-    fn due(&self) -> Result<Vec<String>, Option<Instant>> {
+    fn due(&self) -> Result<Vec<Arc<Name>>, Option<Instant>> {
         let use_ = self.use_();
         let now = Instant::now();
         let due = use_.owed.iter().filter(|owed| owed.due <= now);
         let due: Vec<_> = due
             .take(DELETES_AT_ONCE)
-            .map(|owed| owed.key.clone())
+            .map(|owed| Arc::clone(&owed.name))
             .collect();
         if due.is_empty() {
             return Err(use_.owed.iter().map(|owed| owed.due).min());
@@ -219,7 +225,7 @@ impl Lease {
         Ok(due)
     }
 
-    fn deleted(&self, keys: &[String], deleted: bool) {
+    fn deleted(&self, keys: &[Arc<Name>], deleted: bool) {
         let longest = if deleted {
             self.ttl / BEATS
         } else {
@@ -227,7 +233,7 @@ impl Lease {
         };
         let mut use_ = self.use_();
         use_.owed.retain_mut(|owed| {
-            if !keys.contains(&owed.key) {
+            if !keys.iter().any(|key| Arc::ptr_eq(key, &owed.name)) {
                 return true;
             }
             if deleted {
@@ -278,6 +284,14 @@ impl Drop for Tenancy {
     }
 }
 
+/// Deletes the key if it is still that of the request: what comes late must not
+/// find somebody else there.
+fn delete(name: &Name) -> TxnOp {
+    let own = Compare::value(name.key(), CompareOp::Equal, name.value());
+    let delete = TxnOp::delete(name.key(), None);
+    TxnOp::txn(Txn::new().when([own]).and_then([delete]))
+}
+
 /// Deletes what is owed until the lease has ended.
 pub(super) async fn clean(lease: Arc<Lease>, members: Arc<Members>, _counted: Counted) {
     let clean = async {
@@ -287,8 +301,7 @@ pub(super) async fn clean(lease: Arc<Lease>, members: Arc<Members>, _counted: Co
             changed.as_mut().enable();
             match lease.due() {
                 Ok(keys) => {
-                    let delete = |key: &String| TxnOp::delete(key.as_str(), None);
-                    let deletes: Vec<_> = keys.iter().map(delete).collect();
+                    let deletes: Vec<_> = keys.iter().map(|key| delete(key)).collect();
                     let txn = Txn::new().and_then(deletes);
                     let delete = |mut client: etcd_client::Client| {
                         let txn = txn.clone();

@@ -21,6 +21,7 @@ pub(super) use self::lease::{Lease, Tenancy};
 use super::errors::silent;
 use super::held::Held;
 use super::members::Members;
+use super::places::Places;
 use crate::backend::BackendError;
 use crate::under_way::UnderWay;
 
@@ -34,6 +35,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(2);
 pub(super) struct Leases {
     members: Arc<Members>,
     held: Arc<Held>,
+    places: Arc<Places>,
     /// By their length in seconds, which is how etcd counts.
     shared: Mutex<HashMap<i64, Slot>>,
     stopping: CancellationToken,
@@ -46,12 +48,14 @@ impl Leases {
     pub(super) fn new(
         members: Arc<Members>,
         held: Arc<Held>,
+        places: Arc<Places>,
         stopping: CancellationToken,
         tasks: UnderWay,
     ) -> Arc<Self> {
         Arc::new(Self {
             members,
             held,
+            places,
             shared: Mutex::default(),
             stopping,
             tasks,
