@@ -12,6 +12,7 @@ mod support;
 
 mod acl;
 mod bad_input;
+mod durability;
 mod faults;
 mod global;
 mod idle;

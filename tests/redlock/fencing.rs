@@ -1,12 +1,12 @@
 //! Fencing tokens that every later majority is sure to exceed.
 
-use dlock::{Config, FencingToken, LockManager};
+use dlock::{Config, FencingToken, LockError, LockManager};
 
 use crate::NODES;
-use crate::harness::{connect, healed};
+use crate::harness::{connect, had, healed};
 use crate::support::nodes::Nodes;
 use crate::support::redis::Setup;
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, eventually, within};
 
 async fn next(manager: &LockManager) -> FencingToken {
     let guard = within(HANG, manager.lock("key").acquire())
@@ -86,4 +86,21 @@ async fn tokens_are_strict_where_every_node_keeps_every_write() {
             assert!(said.contains("every node"), "{said}");
         }
     }
+}
+
+/// One node that is started again without its file is enough; and no restart of
+/// the others brings back what it has not kept.
+#[tokio::test]
+async fn a_node_that_keeps_its_writes_no_more_is_found_out() {
+    let mut nodes = Nodes::set_up(vec![Setup::default().append_only(); NODES]).await;
+    let manager = connect(&nodes.url()).await;
+    let fenced = async || within(HANG, manager.lock("key").fenced(true).run(async {})).await;
+    fenced().await.expect("the lock");
+    nodes[1].restart_forgetful().await;
+    let error = eventually("the node is asked again", async || fenced().await.err()).await;
+    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+    had(&manager, "key").await;
+    nodes[0].restart().await;
+    healed(&manager).await;
+    assert!(fenced().await.is_err());
 }

@@ -254,6 +254,12 @@ impl RedisServer {
         );
     }
 
+    /// The same, but from now on it keeps nothing on disk.
+    pub(crate) async fn restart_forgetful(&mut self) {
+        self.setup.append_only = false;
+        self.restart().await;
+    }
+
     /// `SIGSTOP`: connections stay open and nothing is answered.
     pub(crate) fn pause(&self) {
         self.running().pause();

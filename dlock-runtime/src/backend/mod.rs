@@ -53,7 +53,10 @@ pub use self::sql::sqlite;
 #[cfg(any(feature = "memcached", feature = "redis", feature = "sqlx"))]
 mod suspects;
 #[cfg(any(feature = "redis", feature = "sqlx"))]
-#[allow(dead_code, reason = "the stores that look come next")]
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, reason = "the SQL stores that look come next")
+)]
 mod tier;
 /// The crate whose pools the SQL stores can be made from.
 #[cfg(feature = "sqlx")]

@@ -315,6 +315,7 @@ mod tests {
     use super::super::clock::Clock;
     use super::super::settings::Settings;
     use super::*;
+    use crate::backend::tier::FoundTier;
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread()
@@ -334,6 +335,7 @@ mod tests {
                 settings,
                 clock: Clock::of_this_runtime().expect("a runtime"),
                 highest_token: AtomicU64::new(0),
+                tokens: FoundTier::unknown(),
             }))
         };
         let lanes = || connections.lanes.read().expect("no panic").len();

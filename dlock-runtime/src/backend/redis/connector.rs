@@ -9,11 +9,13 @@ use redis::{AsyncConnectionConfig, PushInfo, PushKind, ServerError, Value};
 use super::clock::{Clock, Deadline};
 use super::commands;
 use super::connection::{Connection, Driver, Opened, Shards, closed};
+use super::durability;
 use super::errors::{Place, Remedy, remedy};
 use super::names::Keyspace;
 use super::settings::{Server, Settings};
 use super::socket::{Address, Socket, dial};
 use crate::backend::BackendError;
+use crate::backend::tier::FoundTier;
 
 /// So many commands of other tasks may wait for the connection to take them.
 /// The client's 50 are fewer than a busy service has tasks, each of which would
@@ -28,6 +30,8 @@ pub(super) struct Connector {
     /// The highest token that was had. A server that has lost its last writes,
     /// or has replaced one that did not pass them on, is told of it.
     pub(super) highest_token: AtomicU64,
+    /// What the server's tokens are worth.
+    pub(super) tokens: FoundTier,
 }
 
 /// Whom the messages that come over a connection are for.
@@ -42,8 +46,8 @@ pub(super) trait Listener: Send + Sync {
 }
 
 impl Connector {
-    /// Connects, logs in, and lifts the token counter. The whole takes no
-    /// longer than until the deadline.
+    /// Connects, logs in, lifts the token counter, and looks whether the server
+    /// keeps it. The whole takes no longer than until the deadline.
     pub(super) async fn open(
         &self,
         listener: Option<&Arc<dyn Listener>>,
@@ -140,10 +144,18 @@ impl Connector {
                 // Each slot has its own, which is lifted with each draw.
                 return Ok(0);
             }
-            let floor = multiplexed
-                .send_packed_command(&commands::lift_tokens(space, lowest))
+            let lift = commands::lift_tokens(space, lowest);
+            let asked = durability::is_asked(&self.settings).then(durability::questions);
+            let commands =
+                commands::pipeline([lift].into_iter().chain(asked.into_iter().flatten()));
+            let count = commands.len();
+            let mut answers = multiplexed
+                .send_packed_commands(&commands, 0, count)
                 .await
-                .map_err(unreachable)?;
+                .map_err(unreachable)?
+                .into_iter();
+            let floor = answers.next().unwrap_or_default();
+            self.tokens.set(durability::tier(answers.collect()));
             match floor {
                 Value::Int(floor) => Ok(floor.unsigned_abs()),
                 Value::ServerError(error)

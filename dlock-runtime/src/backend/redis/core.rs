@@ -23,6 +23,7 @@ use super::settings::Settings;
 use super::waiters::{Waiters, WakeUps};
 use super::watch;
 use crate::backend::suspects::Suspects;
+use crate::backend::tier::FoundTier;
 use crate::backend::{BackendError, Request, TokenTier};
 
 /// A backend between its start and its stop.
@@ -31,7 +32,6 @@ pub(super) struct Core {
     pub(super) hub: Hub,
     pub(super) confirmer: Option<Confirmer>,
     pub(super) suspects: Suspects,
-    pub(super) tokens: TokenTier,
 }
 
 /// What the operations have in common with the tasks of the backend.
@@ -106,14 +106,14 @@ impl Core {
             process,
             waiters: Arc::clone(&waiters),
         };
-        let (mut core, one) = Self::open(
+        let (core, one) = Self::open(
             settings,
             process,
             waiters,
             Arc::new(listener),
             commands::release,
         )?;
-        core.tokens = core.shared.check_server(&one.lane).await?;
+        core.shared.check_server(&one.lane).await?;
         Ok(core)
     }
 
@@ -132,6 +132,7 @@ impl Core {
             place,
             clock,
             highest_token: AtomicU64::new(0),
+            tokens: FoundTier::unknown(),
         });
         let one = One::new(&connector, listener);
         let shared = Arc::new(Shared {
@@ -164,9 +165,13 @@ impl Core {
             confirmer,
             shared,
             suspects: Suspects::default(),
-            tokens: TokenTier::BestEffort,
         };
         Ok((core, one))
+    }
+
+    /// What the tokens are worth, by the connection that was made last.
+    pub(super) fn tokens(&self) -> TokenTier {
+        self.shared.connector.tokens.get()
     }
 
     /// An operation on a lock, on the runtime of its caller.
@@ -209,12 +214,12 @@ impl Shared {
         &self.connector.settings.space
     }
 
-    /// Whether the server can be worked with, and what its tokens are worth.
-    pub(super) async fn check_server(&self, lane: &Arc<Lane>) -> Result<TokenTier, BackendError> {
+    /// Whether the server can be worked with.
+    pub(super) async fn check_server(&self, lane: &Arc<Lane>) -> Result<(), BackendError> {
         let Connector {
             settings, place, ..
         } = &*self.connector;
-        let names = ["appendonly", "appendfsync", "maxmemory", "maxmemory-policy"];
+        let names = ["maxmemory", "maxmemory-policy"];
         let mut call = Call::new(&self.connector, Arc::clone(lane));
         let build = |index: usize, _| match index.checked_sub(1) {
             None => match &settings.space {
@@ -242,23 +247,13 @@ impl Shared {
                  that are held; set noeviction, or use a server of its own for locks"
             );
         }
-        if settings.space != Keyspace::Server {
-            // Each master has a replica that may not have it all.
-            return Ok(TokenTier::BestEffort);
-        }
         if let Some(sentinels) = settings.sentinels() {
             sentinels.warn_of_their_number();
             if settings.replicas > 0 {
                 let role = call.ask("", |_| commands::role()).await?;
                 sentinels.warn_of_replicas(&role.value, settings.replicas);
             }
-            // A master is followed by a replica that may not have it all.
-            return Ok(TokenTier::BestEffort);
         }
-        Ok(if is("appendonly", "yes") && is("appendfsync", "always") {
-            TokenTier::Strict
-        } else {
-            TokenTier::BestEffort
-        })
+        Ok(())
     }
 }

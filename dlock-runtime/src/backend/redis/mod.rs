@@ -27,6 +27,7 @@ mod connection;
 mod connections;
 mod connector;
 mod core;
+mod durability;
 mod errors;
 mod give_back;
 mod hosts;
@@ -152,12 +153,9 @@ impl Backend for Redis {
         let tokens = self
             .core
             .get()
-            .map_or(TokenTier::BestEffort, |core| core.tokens);
+            .map_or(TokenTier::BestEffort, |core| core.tokens());
         let strict_with = match self.settings.sentinels() {
-            None => {
-                "`appendonly yes` and `appendfsync always` (and let dlock's user read them, with \
-                 `CONFIG GET`)"
-            }
+            None => durability::STRICT_WITH,
             // A failover may take a replica that lacks the last of them.
             Some(_) => "",
         };

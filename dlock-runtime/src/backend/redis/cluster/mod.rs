@@ -46,6 +46,7 @@ use super::names::{Keyspace, Process};
 use super::settings::{DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, Settings, invalid};
 use super::waiters::Waiters;
 use crate::backend::suspects::Suspects;
+use crate::backend::tier::FoundTier;
 use crate::backend::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released, Renewed,
     Request, TokenTier,
@@ -307,6 +308,7 @@ async fn start(seeds: Vec<Settings>) -> Result<Core, BackendError> {
         settings,
         clock,
         highest_token: AtomicU64::new(0),
+        tokens: FoundTier::unknown(),
     });
     topology.discover().await?;
 
@@ -334,7 +336,6 @@ async fn start(seeds: Vec<Settings>) -> Result<Core, BackendError> {
         confirmer: None,
         shared,
         suspects: Suspects::default(),
-        tokens: TokenTier::BestEffort,
     };
     check(&topology, process).await?;
     Ok(core)

@@ -23,6 +23,7 @@ use super::super::socket::Address;
 use super::ears::{Ear, Ears};
 use super::way::{Side, Way};
 use crate::backend::BackendError;
+use crate::backend::tier::FoundTier;
 
 /// A node that has had no slot for so long is forgotten. One that is about to
 /// get its first has none yet.
@@ -177,6 +178,7 @@ impl Topology {
                 settings,
                 clock: self.clock.clone(),
                 highest_token: AtomicU64::new(0),
+                tokens: FoundTier::unknown(),
             });
             let ear = Ear {
                 node: address.clone(),

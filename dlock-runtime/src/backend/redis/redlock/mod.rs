@@ -45,6 +45,10 @@ use crate::backend::{
 
 const EXAMPLE: &str = "redis+redlock://10.0.0.1,10.0.0.2,10.0.0.3";
 
+const STRICT_WITH: &str = "`appendonly yes`, `appendfsync always` and \
+    `no-appendfsync-on-rewrite no` on every node (and let dlock's user read them, with `CONFIG \
+    GET` and `ROLE`), have no replicas, and let no `maxmemory-policy` evict keys without a ttl";
+
 /// A majority of fewer could not outlive the loss of one.
 pub(super) const FEWEST_NODES: usize = 3;
 
@@ -157,14 +161,14 @@ impl Backend for Redlock {
         let tokens = self
             .quorum
             .get()
-            .map_or(TokenTier::BestEffort, |quorum| quorum.tokens);
+            .map_or(TokenTier::BestEffort, |quorum| quorum.common.tokens());
         Capabilities {
             fair: false,
             tokens,
             read_write: true,
             // A majority must answer well within it.
             min_ttl: Duration::from_millis(100),
-            strict_with: "`appendonly yes` and `appendfsync always` on every node",
+            strict_with: STRICT_WITH,
             ..Capabilities::new("redlock")
         }
     }

@@ -28,7 +28,6 @@ const FOR_THE_OTHERS: Duration = Duration::from_millis(500);
 /// A backend between its start and its stop.
 pub(in super::super) struct Quorum {
     pub(in super::super) common: Arc<Common>,
-    pub(super) tokens: TokenTier,
     stopping: CancellationToken,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -44,7 +43,6 @@ pub(in super::super) struct Common {
 
 /// What a node that answered has said of itself.
 struct Checked {
-    tokens: TokenTier,
     /// Tells servers apart, unless this one does not say.
     run_id: Option<String>,
 }
@@ -72,7 +70,7 @@ impl Quorum {
             clock,
             request_timeout,
         });
-        let tokens = common.check_nodes().await?;
+        common.check_nodes().await?;
 
         let stopping = CancellationToken::new();
         let mut tasks = vec![tokio::spawn(watch::keep_watch(
@@ -90,7 +88,6 @@ impl Quorum {
         }
         Ok(Self {
             common,
-            tokens,
             stopping,
             tasks: Mutex::new(tasks),
         })
@@ -190,9 +187,16 @@ impl Common {
         self.patience().min(ttl / 4)
     }
 
-    /// Whether the nodes can be worked with, and what their tokens are worth.
-    /// A majority must answer, and none may refuse.
-    async fn check_nodes(&self) -> Result<TokenTier, BackendError> {
+    /// What the tokens are worth: strict if those of every node are. A node that
+    /// was never there counts against it.
+    pub(super) fn tokens(&self) -> TokenTier {
+        let of_nodes = self.nodes.iter().map(|node| node.core.tokens());
+        of_nodes.min().unwrap_or(TokenTier::None)
+    }
+
+    /// Whether the nodes can be worked with. A majority must answer, and none may
+    /// refuse.
+    async fn check_nodes(&self) -> Result<(), BackendError> {
         let mut questions: FuturesUnordered<_> = self
             .all()
             .iter()
@@ -231,15 +235,7 @@ impl Common {
             );
             node.is_missing();
         }
-        let strict = missing.is_empty()
-            && checked
-                .iter()
-                .all(|(_, node)| node.tokens == TokenTier::Strict);
-        Ok(if strict {
-            TokenTier::Strict
-        } else {
-            TokenTier::BestEffort
-        })
+        Ok(())
     }
 
     /// A server that is reached by two names has two votes.
@@ -262,7 +258,7 @@ impl Common {
 
 impl Node {
     async fn check(&self) -> Result<Checked, BackendError> {
-        let tokens = self.core.shared.check_server(&self.one.lane).await?;
+        self.core.shared.check_server(&self.one.lane).await?;
         let shared = &self.core.shared;
         let deadline = Deadline::after(shared.connector.settings.patience());
         let mut run_id = None;
@@ -278,7 +274,7 @@ impl Node {
                 _ => None,
             };
         }
-        Ok(Checked { tokens, run_id })
+        Ok(Checked { run_id })
     }
 }
 

@@ -1,0 +1,152 @@
+//! Whether a server keeps every token that it has confirmed, by what it says of
+//! itself. Each new connection asks: a server may have been started again with
+//! other settings, or another may have taken its place.
+//!
+//! Redis syncs its append-only file before it answers, if `appendfsync` is
+//! `always`; but not while it writes a snapshot or a new file, if
+//! `no-appendfsync-on-rewrite` is set (`flushAppendOnlyFile` in its `aof.c`). A
+//! policy of `allkeys-…` may evict the token counter itself. And a replica may be
+//! promoted without the last tokens, whatever its settings.
+
+use std::collections::HashMap;
+
+use redis::{Cmd, Value};
+
+use super::commands;
+use super::names::Keyspace;
+use super::settings::Settings;
+use crate::backend::TokenTier;
+
+/// What makes the tokens of a single server strict, for messages.
+pub(super) const STRICT_WITH: &str = "`appendonly yes`, `appendfsync always` and \
+    `no-appendfsync-on-rewrite no` (and let dlock's user read them, with `CONFIG GET` and \
+    `ROLE`), have no replica, and let no `maxmemory-policy` evict keys without a ttl";
+
+/// Whether the server's own settings decide on it. Behind sentinels and in a
+/// cluster, a replica is meant to take over.
+pub(super) fn is_asked(settings: &Settings) -> bool {
+    settings.space == Keyspace::Server && settings.sentinels().is_none()
+}
+
+/// Patterns, as several names in one question are for Redis 7 only.
+pub(super) fn questions() -> [Cmd; 3] {
+    [
+        commands::setting("*append*"),
+        commands::setting("maxmemory*"),
+        commands::role(),
+    ]
+}
+
+/// What the answers say. One that is missing or refused counts against it.
+pub(super) fn tier(answers: Vec<Value>) -> TokenTier {
+    let strict = <[Value; 3]>::try_from(answers)
+        .ok()
+        .and_then(|[files, memory, role]| {
+            let files = settings(files)?;
+            let memory = settings(memory)?;
+            let is = |found: &HashMap<String, String>, name: &str, value: &str| {
+                found.get(name).is_some_and(|found| found == value)
+            };
+            let synced = is(&files, "appendonly", "yes")
+                && is(&files, "appendfsync", "always")
+                && is(&files, "no-appendfsync-on-rewrite", "no");
+            let kept = is(&memory, "maxmemory", "0")
+                || !memory.get("maxmemory-policy")?.starts_with("allkeys");
+            Some(synced && kept && is_alone(&role))
+        });
+    match strict {
+        Some(true) => TokenTier::Strict,
+        _ => TokenTier::BestEffort,
+    }
+}
+
+fn settings(answer: Value) -> Option<HashMap<String, String>> {
+    redis::from_redis_value(answer).ok()
+}
+
+/// A master that nobody follows.
+fn is_alone(role: &Value) -> bool {
+    let Value::Array(role) = role else {
+        return false;
+    };
+    matches!(
+        &role[..],
+        [Value::BulkString(role), _, Value::Array(replicas)]
+            if role == b"master" && replicas.is_empty()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use redis::{ErrorKind, RedisError, ServerError};
+
+    use super::*;
+
+    fn map(found: &[(&str, &str)]) -> Value {
+        let text = |text: &str| Value::BulkString(text.into());
+        let found = found.iter().map(|(name, value)| (text(name), text(value)));
+        Value::Map(found.collect())
+    }
+
+    fn role(name: &str, replicas: Vec<Value>) -> Value {
+        let name = Value::BulkString(name.into());
+        Value::Array(vec![name, Value::Int(0), Value::Array(replicas)])
+    }
+
+    fn strict() -> Vec<Value> {
+        vec![
+            map(&[
+                ("appendonly", "yes"),
+                ("appendfsync", "always"),
+                ("no-appendfsync-on-rewrite", "no"),
+            ]),
+            map(&[("maxmemory", "1"), ("maxmemory-policy", "volatile-lru")]),
+            role("master", Vec::new()),
+        ]
+    }
+
+    #[test]
+    fn whatever_is_not_known_to_be_kept_is_best_effort() {
+        assert_eq!(tier(strict()), TokenTier::Strict);
+        let refused = RedisError::from((ErrorKind::Extension, "NOPERM", "no".to_owned()));
+        let refused = ServerError::try_from(refused).map_or(Value::Nil, Value::ServerError);
+        for (index, answers) in [
+            vec![
+                map(&[("appendonly", "yes"), ("appendfsync", "always")]),
+                map(&[
+                    ("appendonly", "yes"),
+                    ("appendfsync", "always"),
+                    ("no-appendfsync-on-rewrite", "yes"),
+                ]),
+                map(&[
+                    ("appendonly", "yes"),
+                    ("appendfsync", "everysec"),
+                    ("no-appendfsync-on-rewrite", "no"),
+                ]),
+                map(&[
+                    ("appendonly", "no"),
+                    ("appendfsync", "always"),
+                    ("no-appendfsync-on-rewrite", "no"),
+                ]),
+            ],
+            vec![
+                map(&[]),
+                map(&[("maxmemory", "1"), ("maxmemory-policy", "allkeys-lru")]),
+            ],
+            vec![
+                role("slave", Vec::new()),
+                role("master", vec![Value::Array(Vec::new())]),
+            ],
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            for answer in answers.into_iter().chain([Value::Nil, refused.clone()]) {
+                let mut all = strict();
+                all[index] = answer.clone();
+                assert_eq!(tier(all), TokenTier::BestEffort, "{answer:?}");
+            }
+        }
+        assert_eq!(tier(Vec::new()), TokenTier::BestEffort);
+    }
+}
