@@ -8,6 +8,7 @@ use crate::conformance::Store;
 use crate::contenders::{ENDLESS, Scene, Shared, all_end_well};
 use crate::harness::{healed, is_busy, key_on, lock_name, waited_for};
 use crate::support::cluster::{Cluster, MASTERS, SHORT, follows};
+use crate::support::ghosts::Processes;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, until, within};
 
@@ -197,23 +198,11 @@ async fn has(server: &RedisServer, name: &str) -> bool {
     server.command::<u32>(&["EXISTS", name]).await == 1
 }
 
-/// A replica hears no more of its master.
-async fn cut_off(master: &RedisServer, replica: &RedisServer) {
-    // It is refused whenever it comes back.
-    let words = ["CONFIG", "SET", "masterauth", "wrong"];
-    replica.command::<()>(&words).await;
-    let words = ["CLIENT", "KILL", "TYPE", "replica"];
-    master.command::<u32>(&words).await;
-    let role = async || master.command::<Vec<redis::Value>>(&["ROLE"]).await;
-    let none = redis::Value::Array(Vec::new());
-    until("it has no replica", role, |role| role.get(2) == Some(&none)).await;
-}
-
 /// Kills a master whose replica has not heard of its last writes, and lets that
 /// take over.
 async fn lose_with_its_lag(cluster: &mut Cluster, number: usize, write: impl AsyncFnOnce()) {
     let [master, replica] = [number, MASTERS + number].map(|number| &cluster.servers[number]);
-    cut_off(master, replica).await;
+    master.loses(&[replica]).await;
     write().await;
     cluster.fail_over(number).await;
 }
@@ -344,7 +333,7 @@ async fn tokens_rise_for_those_who_have_seen_the_last() {
     let key = key_on(&store.cluster, 0).await;
     healed(&manager, &key).await;
     let [master, replica] = [0, MASTERS].map(|number| &store.cluster.servers[number]);
-    cut_off(master, replica).await;
+    master.loses(&[replica]).await;
     let keys = master.keys().await;
     let counter = keys.iter().find(|key| key.starts_with("dlock:token"));
     let counter = counter.expect("a counter");
@@ -425,4 +414,26 @@ async fn slots_without_a_master_are_an_outage() {
     store.cluster.servers[0].restart().await;
     healed(&manager, &lost).await;
     healed(&manager, &left).await;
+}
+
+/// The old master goes on for a moment without its replica, and serves a whole
+/// queue: in that of the new master they are not waited for once more.
+#[tokio::test]
+async fn who_was_served_long_ago_is_not_waited_for() {
+    let mut store = Watchful::start("").await;
+    let key = key_on(&store.cluster, 1).await;
+    let backend = || {
+        let store = dlock::backend::redis::Cluster::from_url(&store.url());
+        store.expect("a URL").request_timeout(PATIENCE)
+    };
+    let processes = Processes::start([backend(), backend()]).await;
+    let cut_off = async |cluster: &mut Cluster| {
+        let [master, replica] = [1, MASTERS + 1].map(|number| &cluster.servers[number]);
+        replicated(master, &key).await;
+        master.loses(&[replica]).await;
+    };
+    let fail_over = async |cluster: &mut Cluster| cluster.fail_over(1).await;
+    let cluster = &mut store.cluster;
+    let ended = processes.outlive_their_ghosts(&key, cluster, cut_off, fail_over);
+    ended.await;
 }

@@ -7,6 +7,7 @@ use dlock::{Config, LockError, LockManager};
 
 use crate::conformance::Store;
 use crate::contenders::{ENDLESS, Scene, Shared, all_end_well};
+use crate::support::ghosts::Processes;
 use crate::support::redis::RedisServer;
 use crate::support::sentinel::{Deployment, MASTER, Passwords, replicated};
 use crate::support::wait::{HANG, eventually, until, within};
@@ -332,4 +333,30 @@ async fn a_master_that_comes_back_is_a_replica() {
     let busy = within(HANG, other.lock("key").try_acquire()).await;
     assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
     guard.release().await.expect("the release");
+}
+
+/// The old master goes on for a moment without its replicas, and serves a whole
+/// queue: in that of the new master they are not waited for once more.
+#[tokio::test]
+async fn who_was_served_long_ago_is_not_waited_for() {
+    let mut store = Watchful::start("").await;
+    let backend = || {
+        let store = dlock::backend::redis::Redis::from_url(&store.url);
+        store.expect("a URL").request_timeout(PATIENCE)
+    };
+    let processes = Processes::start([backend(), backend()]).await;
+    let cut_off = async |deployment: &mut Deployment| {
+        let [master, replicas @ ..] = &deployment.servers[..] else {
+            panic!("three servers");
+        };
+        replicated(master, replicas.len()).await;
+        let replicas: Vec<_> = replicas.iter().collect();
+        master.loses(&replicas).await;
+    };
+    let fail_over = async |deployment: &mut Deployment| {
+        deployment.fail_over().await;
+    };
+    let deployment = &mut store.deployment;
+    let ended = processes.outlive_their_ghosts("key", deployment, cut_off, fail_over);
+    ended.await;
 }

@@ -16,6 +16,8 @@ pub(crate) mod cluster;
 pub(crate) mod dir;
 pub(crate) mod documented;
 pub(crate) mod etcd;
+#[cfg(feature = "redis")]
+pub(crate) mod ghosts;
 pub(crate) mod log;
 pub(crate) mod memcached;
 pub(crate) mod nodes;

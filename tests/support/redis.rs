@@ -11,7 +11,7 @@ use super::dir::TempDir;
 use super::port::free_port;
 use super::process::{Process, command};
 use super::tls::Certificates;
-use super::wait::{HANG, eventually};
+use super::wait::{HANG, eventually, until};
 
 /// How the server is set up, the same again at each restart.
 #[derive(Clone, Debug, Default)]
@@ -258,6 +258,20 @@ impl RedisServer {
     pub(crate) async fn restart_forgetful(&mut self) {
         self.setup.append_only = false;
         self.restart().await;
+    }
+
+    /// These replicas hear no more of it.
+    pub(crate) async fn loses(&self, replicas: &[&Self]) {
+        for replica in replicas {
+            // It is refused whenever it comes back.
+            let words = ["CONFIG", "SET", "masterauth", "wrong"];
+            replica.command::<()>(&words).await;
+        }
+        let words = ["CLIENT", "KILL", "TYPE", "replica"];
+        self.command::<u32>(&words).await;
+        let role = async || self.command::<Vec<redis::Value>>(&["ROLE"]).await;
+        let none = redis::Value::Array(Vec::new());
+        until("it has no replica", role, |role| role.get(2) == Some(&none)).await;
     }
 
     /// `SIGSTOP`: connections stay open and nothing is answered.

@@ -7,6 +7,7 @@ mod support;
 mod basics;
 mod drops;
 mod faults;
+mod ghosts;
 mod idle;
 mod readers;
 mod refusals;

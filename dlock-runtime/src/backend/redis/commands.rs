@@ -5,7 +5,9 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline};
 
 use super::names::{Keyspace, Process, VOTERS};
-use super::scripts::{ALIVE, FLOOR, Form, INSPECT, RAISE, RENEW, Script, Scripts, TEST_MESSAGE};
+use super::scripts::{
+    ALIVE, FLOOR, Form, INSPECT, PLACES, RAISE, RENEW, Script, Scripts, TEST_MESSAGE,
+};
 use super::values::{LockValue, QueueEntry, Shown, mode_arg};
 use crate::backend::{Mode, Request};
 use crate::token::TOKENS_PER_GRANT;
@@ -142,6 +144,27 @@ pub(super) fn release(
         }));
     }
     release
+}
+
+/// The places that a process has in the queue of a lock.
+pub(super) fn places(
+    space: &Keyspace,
+    form: Form,
+    key: &str,
+    process: Process,
+    enough: usize,
+) -> Cmd {
+    let mut places = on_lock(space, &PLACES, form, key, 2);
+    places.arg(Shown(process)).arg(enough);
+    places
+}
+
+/// Undoes what there is of waiters whom their process does not know.
+pub(super) fn disown(space: &Keyspace, form: Form, key: &str, entries: &[String]) -> Cmd {
+    let script = &Scripts::of(space).disown;
+    let mut disown = on_lock(space, script, form, key, entries.len());
+    disown.arg(entries);
+    disown
 }
 
 /// Gives one node's vote for a lease back, and tells those who wait. Nobody

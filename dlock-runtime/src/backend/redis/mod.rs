@@ -27,6 +27,7 @@ mod connection;
 mod connections;
 mod connector;
 mod core;
+mod disown;
 mod durability;
 mod errors;
 mod give_back;

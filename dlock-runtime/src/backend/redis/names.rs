@@ -24,7 +24,7 @@ use std::sync::{Arc, LazyLock};
 use crc16::{State, XMODEM};
 use redis::{RedisWrite, ToRedisArgs};
 
-use super::values::parse_owner;
+use super::values::owner_of;
 use crate::backend::Owner;
 
 // The scripts need these as literals.
@@ -193,12 +193,11 @@ impl Keyspace {
         self.key_of(channel.strip_prefix(wake_prefix!())?)
     }
 
-    /// A message on a wake channel: the queue entry that was granted a lock, and
-    /// the name of that lock.
-    pub(super) fn parse_wake<'n>(&self, message: &'n str) -> Option<(Owner, &'n str)> {
+    /// A message on a wake channel: the queue entry that was granted a lock, its
+    /// owner, and the key of that lock.
+    pub(super) fn parse_wake<'n>(&self, message: &'n str) -> Option<(&'n str, Owner, &'n str)> {
         let (entry, lock) = message.split_once(' ')?;
-        let owner = entry.split(':').nth(1)?;
-        Some((parse_owner(owner)?, self.key_of(lock)?))
+        Some((entry, owner_of(entry)?, self.key_of(lock)?))
     }
 }
 
@@ -422,9 +421,10 @@ mod tests {
             process: Process::unique(),
         };
         for space in spaces() {
+            let (owner, entry) = (entry.owner, entry.to_string());
             let message = format!("{entry} {}", space.lock("with a space"));
             let read = space.parse_wake(&message);
-            assert_eq!(read, Some((entry.owner, "with a space")));
+            assert_eq!(read, Some((&*entry, owner, "with a space")));
             assert_eq!(space.parse_wake(""), None);
         }
     }

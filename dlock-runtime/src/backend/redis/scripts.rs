@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::names::{Keyspace, alive_prefix, queue_suffix, readers_suffix, wake_prefix};
+use super::values::unclaimed;
 
 // Literals, because the scripts are put together when dlock is compiled.
 macro_rules! alive_ms {
@@ -21,6 +22,9 @@ macro_rules! claim_ms {
 
 /// How long a process counts as alive after it was last heard of.
 pub(super) const ALIVE: Duration = Duration::from_millis(alive_ms!());
+
+/// How long a grant waits for the answer of the waiter who was given it.
+pub(super) const CLAIM: Duration = Duration::from_millis(claim_ms!());
 
 /// A script, with the digest by which the server knows it.
 pub(super) struct Script {
@@ -67,6 +71,7 @@ macro_rules! SOURCE {
             "local QUEUE, READERS = '", queue_suffix!(), "', '", readers_suffix!(), "'\n",
             "local ALIVE, ALIVE_MS = '", alive_prefix!(), "', ", alive_ms!(), "\n",
             "local WAKE, CLAIM_MS = '", wake_prefix!(), "', ", claim_ms!(), "\n",
+            "local UNCLAIMED = '", unclaimed!(), "'\n",
             $(include_str!(concat!("scripts/", $file, ".lua"))),+
         )
     };
@@ -78,6 +83,7 @@ pub(super) struct Scripts {
     pub(super) renew_read: Script,
     pub(super) release: Script,
     pub(super) release_read: Script,
+    pub(super) disown: Script,
     pub(super) release_vote: Script,
 }
 
@@ -88,6 +94,7 @@ macro_rules! scripts {
             renew_read: script!($place, "prelude", "renew_read"),
             release: script!("release_head", $place, "prelude", "release"),
             release_read: script!($place, "prelude", "release_read"),
+            disown: script!($place, "prelude", "disown"),
             release_vote: script!($place, "prelude", "release_vote"),
         }
     };
@@ -109,5 +116,6 @@ impl Scripts {
 pub(super) static RENEW: Script = script!("renew");
 pub(super) static FLOOR: Script = script!("floor");
 pub(super) static RAISE: Script = script!("raise");
+pub(super) static PLACES: Script = script!("places");
 pub(super) static INSPECT: Script = script!("inspect");
 pub(super) static TEST_MESSAGE: Script = script!("in_slot", "test_message");

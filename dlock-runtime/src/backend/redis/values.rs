@@ -8,6 +8,15 @@ use redis::{RedisWrite, ToRedisArgs};
 use super::names::Process;
 use crate::backend::{Mode, Owner};
 
+// What stands behind the owner of a grant that its waiter has not answered yet; the
+// scripts need it as a literal.
+macro_rules! unclaimed {
+    () => {
+        "?"
+    };
+}
+pub(super) use unclaimed;
+
 fn letter(mode: Mode) -> &'static str {
     match mode {
         Mode::Read => "r",
@@ -37,7 +46,10 @@ impl LockValue {
 
     pub(super) fn parse(value: &[u8]) -> Option<Self> {
         let (mode, owner) = std::str::from_utf8(value).ok()?.split_once(':')?;
-        let (owner, waited) = match owner.strip_suffix('+') {
+        let marked = owner
+            .strip_suffix('+')
+            .or_else(|| owner.strip_suffix(unclaimed!()));
+        let (owner, waited) = match marked {
             Some(owner) => (owner, true),
             None => (owner, false),
         };
@@ -118,6 +130,11 @@ impl<T: fmt::Display> ToRedisArgs for Shown<T> {
     }
 }
 
+/// Whose place an entry is.
+pub(super) fn owner_of(entry: &str) -> Option<Owner> {
+    parse_owner(entry.split(':').nth(1)?)
+}
+
 pub(super) fn mode_arg(mode: Mode) -> &'static str {
     letter(mode)
 }
@@ -165,6 +182,12 @@ mod tests {
             });
             assert_eq!(value.to_redis_args(), [value.to_string().as_bytes()]);
         }
+        let unclaimed = format!("w:{owner}?");
+        let waited = LockValue {
+            waited: true,
+            ..LockValue::writer(owner)
+        };
+        assert_eq!(LockValue::parse(unclaimed.as_bytes()), Some(waited));
         assert_eq!(LockValue::parse(b"w:somebody"), None);
     }
 }

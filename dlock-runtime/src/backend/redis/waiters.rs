@@ -24,6 +24,8 @@ pub(super) struct Waiters {
     state: Mutex<State>,
     /// Somebody waits where nobody did.
     arrival: Notify,
+    /// A stranger was granted a lock.
+    stranger: Notify,
 }
 
 struct State {
@@ -31,6 +33,9 @@ struct State {
     /// Owners whose caller has gone and whose lock or place is being given
     /// back: a grant that crosses with that is given back at once.
     leaving: HashMap<Owner, Arc<Notify>>,
+    /// The entries of others who were granted a lock, by key, until they are
+    /// taken by [`Waiters::strangers`].
+    strangers: HashMap<Arc<str>, Vec<String>>,
     /// When the server was last heard of by this module's users.
     heard: Instant,
 }
@@ -72,8 +77,8 @@ impl Listener for WakeUps {
     }
 
     fn hear(&self, _channel: &str, message: &str) {
-        if let Some((owner, key)) = Keyspace::Server.parse_wake(message) {
-            self.waiters.granted(key, owner);
+        if let Some((entry, owner, key)) = Keyspace::Server.parse_wake(message) {
+            self.waiters.granted(key, owner, entry);
         }
     }
 
@@ -88,9 +93,11 @@ impl Waiters {
             state: Mutex::new(State {
                 keys: HashMap::new(),
                 leaving: HashMap::new(),
+                strangers: HashMap::new(),
                 heard: Instant::now(),
             }),
             arrival: Notify::new(),
+            stranger: Notify::new(),
         })
     }
 
@@ -118,15 +125,43 @@ impl Waiters {
         }
     }
 
-    /// A message says that this owner was granted the lock.
-    pub(super) fn granted(&self, key: &str, owner: Owner) {
-        let state = self.state();
+    /// A message says that this owner, by its entry in the queue, was granted the
+    /// lock.
+    pub(super) fn granted(&self, key: &str, owner: Owner, entry: &str) {
+        let mut state = self.state();
         if let Some(waiter) = state.keys.get(key).and_then(|key| key.waiters.get(&owner)) {
             waiter.wake.notify_one();
         } else if let Some(leaving) = state.leaving.get(&owner) {
             leaving.notify_one();
+        } else {
+            // It has gone, or has asked by itself meanwhile and holds the lock:
+            // the server can tell.
+            let strangers = state.strangers.entry(key.into()).or_default();
+            strangers.push(entry.to_owned());
+            drop(state);
+            self.stranger.notify_one();
         }
-        // Any other has asked by itself meanwhile and holds the lock.
+    }
+
+    /// Waits until locks were granted to owners who are unknown here: by key,
+    /// their entries in the queue.
+    pub(super) async fn strangers(&self) -> HashMap<Arc<str>, Vec<String>> {
+        loop {
+            let strangers = std::mem::take(&mut self.state().strangers);
+            if !strangers.is_empty() {
+                return strangers;
+            }
+            self.stranger.notified().await;
+        }
+    }
+
+    /// Whether this owner waits, or is about to be given back. It is entered
+    /// before its place in the queue is asked for: who has a place and is unknown
+    /// has gone for good.
+    pub(super) fn knows(&self, key: &str, owner: Owner) -> bool {
+        let state = self.state();
+        let waits = |key: &Watched| key.waiters.contains_key(&owner);
+        state.keys.get(key).is_some_and(waits) || state.leaving.contains_key(&owner)
     }
 
     /// Messages may have been missed, or places lost: everybody asks again.

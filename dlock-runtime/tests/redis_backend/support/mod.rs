@@ -88,8 +88,11 @@ pub(crate) fn queue_of(server: &Server, key: &str) -> Vec<String> {
     server.run(&["LRANGE", &format!("dlock:{{{key}}}:queue"), "0", "-1"])
 }
 
+/// What the lock holds. Whether a waiter has answered its grant already is a
+/// matter of luck, and is not shown.
 pub(crate) fn lock_value(server: &Server, key: &str) -> String {
     server
         .run::<Option<String>>(&["GET", &format!("dlock:{{{key}}}")])
         .unwrap_or_default()
+        .replace('?', "+")
 }

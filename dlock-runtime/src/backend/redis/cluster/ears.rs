@@ -69,8 +69,8 @@ impl Listener for Ear {
     }
 
     fn hear(&self, _channel: &str, message: &str) {
-        if let Some((owner, key)) = SPACE.parse_wake(message) {
-            self.ears.waiters.granted(key, owner);
+        if let Some((entry, owner, key)) = SPACE.parse_wake(message) {
+            self.ears.waiters.granted(key, owner, entry);
         }
     }
 

@@ -16,7 +16,7 @@ local mode, owner, ttl, process = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local waits = ARGV[5] == '1'
 local entry = mode .. ':' .. owner .. ':' .. ARGV[3] .. ':' .. process
 
-local held, holder, waited = state()
+local held, holder, mark = state()
 if held == 'foreign' then
   return redis.error_reply('DLOCKFOREIGN the value was not written by dlock')
 end
@@ -28,12 +28,16 @@ end
 
 -- Held already: a grant that this answers, or a repetition.
 if holder == owner then
+  -- First, as a server that is full lets a script go on that has written before.
   redis.call('PEXPIRE', lock, ARGV[3])
+  if mark == UNCLAIMED then
+    redis.call('SET', lock, 'w:' .. owner .. '+', 'KEEPTTL')
+  end
   keep_queue(ttl, ttl)
   return granted()
 end
-if held == 'read' and mode == 'r' and redis.call('ZSCORE', readers, owner) then
-  keep_queue(let_in(owner, ttl, false), ttl)
+if held == 'read' and mode == 'r' and answers_as_reader(owner) then
+  keep_queue(let_in(owner, ttl), ttl)
   return granted()
 end
 
@@ -42,7 +46,7 @@ local function take()
     local waited = redis.call('EXISTS', queue) == 1 and '+' or ''
     redis.call('SET', lock, 'w:' .. owner .. waited, 'PX', ARGV[3])
   else
-    let_in(owner, ttl, held == 'free')
+    let_in(owner, ttl, held == 'free' and owner)
   end
   return granted()
 end
@@ -51,7 +55,7 @@ local function enqueue()
   if not redis.call('LPOS', queue, entry) then
     redis.call('RPUSH', queue, entry)
   end
-  if held == 'write' and not waited then
+  if held == 'write' and mark == '' then
     -- Its release must look into the queue.
     redis.call('SET', lock, 'w:' .. holder .. '+', 'KEEPTTL')
   end

@@ -22,7 +22,7 @@ if string.sub(value, 1, 2) == 'r:' then
   local found = redis.call('ZRANGEBYSCORE', KEYS[1] .. READERS,
     string.format('(%.0f', now), '+inf', 'WITHSCORES')
   for index = 1, #found, 2 do
-    answer[#answer + 1] = found[index]
+    answer[#answer + 1] = string.match(found[index], '^[^' .. UNCLAIMED .. ']*')
     answer[#answer + 1] = found[index + 1] - now
   end
 end

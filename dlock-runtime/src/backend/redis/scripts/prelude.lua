@@ -3,15 +3,19 @@
 --   QUEUE, READERS       what follows the lock's name in those of its other keys
 --   ALIVE, WAKE          the prefixes of a process's keys
 --   ALIVE_MS, CLAIM_MS   how long a heartbeat counts, and a grant waits
+--   UNCLAIMED            the mark of a grant that waits
 -- and on_server.lua or in_slot.lua.
 --
 -- What the keys hold:
 --   lock     "w:<owner>": one writer, and nobody waits. "w:<owner>+": one
---            writer, and somebody may wait. "r:<owner>": readers, listed in
---            their own key; the owner is the reader who was let in last by the
---            queue, so that the value changes whenever waiting readers got in.
+--            writer, and somebody may wait. "w:<owner>?": the same, but it was
+--            given to a waiter who has not answered yet. "r:<owner>": readers,
+--            listed in their own key; the owner is the reader who was let in
+--            last by the queue, so that the value changes whenever waiting
+--            readers got in.
 --   queue    a list of "<mode>:<owner>:<ttl ms>:<process>", first come first
---   readers  a sorted set: owner, with the end of its lease in unix ms
+--   readers  a sorted set: owner, with the end of its lease in unix ms; with a
+--            "?" behind the owner until it has answered
 
 local lock, queue, readers = KEYS[1], KEYS[1] .. QUEUE, KEYS[1] .. READERS
 
@@ -40,16 +44,16 @@ local function keep_readers(time)
 end
 
 -- Who holds the lock: 'free', 'write', 'read', or 'foreign' if what is there
--- was not written by dlock; for a writer, its owner, and whether the value says
--- that somebody may wait. Readers whose lease has ended go.
+-- was not written by dlock; for a writer, its owner, and the mark behind it,
+-- which is '' if nobody waits. Readers whose lease has ended go.
 local function state()
   local value = redis.call('GET', lock)
   if not value then
     return 'free'
   end
-  local mode, owner, waited = string.match(value, '^([rw]):(%x+%.%x+)(%+?)$')
+  local mode, owner, mark = string.match(value, '^([rw]):(%x+%.%x+)([+?]?)$')
   if mode == 'w' then
-    return 'write', owner, waited == '+'
+    return 'write', owner, mark
   elseif mode ~= 'r' then
     return 'foreign'
   end
@@ -61,14 +65,22 @@ local function state()
   return 'read'
 end
 
--- Lets a reader in, beside the readers who are in already if there are any.
-local function let_in(owner, ms, opens)
+-- Lets a reader in, beside the readers who are in already if there are any. The
+-- value of the lock becomes that of `shown`, if it is to change.
+local function let_in(reader, ms, shown)
   local time = now()
-  redis.call('ZADD', readers, text(time + ms), owner)
-  if opens then
-    redis.call('SET', lock, 'r:' .. owner)
+  redis.call('ZADD', readers, text(time + ms), reader)
+  if shown then
+    redis.call('SET', lock, 'r:' .. shown)
   end
   return keep_readers(time)
+end
+
+-- Whether an owner is among the readers. If it had not answered, it has now: it is
+-- to be let in behind this.
+local function answers_as_reader(owner)
+  return redis.call('ZSCORE', readers, owner)
+    or redis.call('ZREM', readers, owner .. UNCLAIMED) == 1
 end
 
 -- Gives the lock to the waiter at the head of the queue, and if that is a
@@ -107,9 +119,10 @@ local function advance(shared, here)
     -- answer: should it have died, the others need not wait for its ttl.
     local ms = caller and ttl or math.min(ttl, CLAIM_MS)
     if mode == 'w' then
-      redis.call('SET', lock, 'w:' .. owner .. '+', 'PX', text(ms))
+      local mark = caller and '+' or UNCLAIMED
+      redis.call('SET', lock, 'w:' .. owner .. mark, 'PX', text(ms))
     else
-      ms = let_in(owner, ms, true)
+      ms = let_in(caller and owner or owner .. UNCLAIMED, ms, owner)
       shared = true
     end
     given, mine = mode, mine or caller

@@ -12,7 +12,7 @@ local answer = 0
 if ARGV[2] and redis.call('LREM', queue, 1, ARGV[2]) == 1 then
   answer = 2
 end
-if held == 'read' and redis.call('ZREM', readers, ARGV[1]) == 1 then
+if held == 'read' and redis.call('ZREM', readers, ARGV[1], ARGV[1] .. UNCLAIMED) > 0 then
   answer = 1
   if redis.call('EXISTS', readers) == 1 then
     -- Not longer than the last of those who stay.

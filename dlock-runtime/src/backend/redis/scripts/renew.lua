@@ -9,8 +9,12 @@ local value = redis.call('GET', KEYS[1])
 if value == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1
-elseif value == ARGV[1] .. '+' then
+elseif value == ARGV[1] .. '+' or value == ARGV[1] .. UNCLAIMED then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  if value ~= ARGV[1] .. '+' then
+    -- It has answered, at a master that was replaced since.
+    redis.call('SET', KEYS[1], ARGV[1] .. '+', 'KEEPTTL')
+  end
   -- The waiters' list must not end before the lease that they wait for.
   local ttl = tonumber(ARGV[2])
   local kept = string.format('%.0f', ttl + math.max(ttl, CLAIM_MS))

@@ -6,10 +6,10 @@
 -- Returns 1 if the lease was extended, 0 if it has ended.
 
 local owner, ttl = ARGV[1], tonumber(ARGV[2])
-if state() ~= 'read' or not redis.call('ZSCORE', readers, owner) then
+if state() ~= 'read' or not answers_as_reader(owner) then
   return 0
 end
-keep_queue(let_in(owner, ttl, false), ttl)
+keep_queue(let_in(owner, ttl), ttl)
 -- A writer who died at the head of the queue must not keep the readers behind
 -- it out for as long as this lease is renewed.
 advance(true)

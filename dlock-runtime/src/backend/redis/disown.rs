@@ -1,0 +1,104 @@
+//! Undoing grants to waiters whom this process does not know.
+//!
+//! A master that was cut off may serve for a moment after its replica has heard
+//! the last of it. When that replica is promoted, its queues hold waiters who
+//! have had their lock long ago, and it would grant to them one after the other,
+//! for as long as a grant waits for an answer. Their process is alive and is told
+//! of the first such grant: it then asks for all the places that it has in that
+//! queue, and has those undone that it does not know, the grant with them.
+//!
+//! So who was served long ago costs those who wait two round trips for each
+//! process, and it costs nothing to look for them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio_util::sync::CancellationToken;
+
+use super::clock::Deadline;
+use super::cluster::Side;
+use super::commands;
+use super::core::Shared;
+use super::scripts::CLAIM;
+use super::values::owner_of;
+use crate::backend::BackendError;
+
+/// So many places are asked for, and so many are undone, in one command: the
+/// server does nothing else meanwhile. If there are more, the next of them is
+/// granted the lock, and it goes on from there.
+const AT_ONCE: usize = 500;
+
+/// Undoes what strangers are granted, until the backend stops.
+pub(super) async fn disown_strangers(shared: Arc<Shared>, stopping: CancellationToken) {
+    let work = async {
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                strangers = shared.waiters.strangers() => {
+                    let of_keys = strangers.into_iter();
+                    under_way.extend(of_keys.map(|(key, granted)| disown(&shared, key, granted)));
+                }
+                Some(()) = under_way.next() => {}
+            }
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = stopping.cancelled() => {}
+    }
+}
+
+/// Without an answer, the grant ends by itself soon.
+async fn disown(shared: &Shared, key: Arc<str>, granted: Vec<String>) {
+    let start = Instant::now();
+    let deadline = Deadline::from(start, CLAIM);
+    let mut entries = match places(shared, &key, deadline).await {
+        Ok(entries) => entries,
+        Err(error) => {
+            tracing::debug!(target: "dlock::store", "the queue of `{key}` was not looked at: {error}");
+            Vec::new()
+        }
+    };
+    entries.retain(|entry| owner_of(entry).is_some_and(|owner| !shared.waiters.knows(&key, owner)));
+    entries.extend(granted);
+    let undone = async {
+        let mut call = shared.call(Side::Manager, &key)?;
+        call.restart(start, deadline);
+        call.ask(&key, |form| {
+            commands::disown(shared.space(), form, &key, &entries)
+        })
+        .await
+    };
+    match undone.await {
+        Ok(answer) => tracing::debug!(
+            target: "dlock::store",
+            "lock `{key}` was granted to {} who do not wait for it any more; the server had \
+             {:?} of their places and grants",
+            entries.len(),
+            answer.value
+        ),
+        Err(error) => tracing::debug!(
+            target: "dlock::store",
+            "a grant of `{key}` to somebody who does not wait for it any more stands until it \
+             ends: {error}"
+        ),
+    }
+}
+
+/// The entries of this process in the queue of a lock.
+async fn places(
+    shared: &Shared,
+    key: &str,
+    deadline: Deadline,
+) -> Result<Vec<String>, BackendError> {
+    let mut call = shared.call(Side::Manager, key)?;
+    call.restart(Instant::now(), deadline);
+    let answer = call
+        .ask(key, |form| {
+            commands::places(shared.space(), form, key, shared.process, AT_ONCE)
+        })
+        .await?;
+    redis::from_redis_value(answer.value).map_err(|_| call.nonsense())
+}

@@ -1,0 +1,302 @@
+//! Waiters who were served long ago and are in the queue all the same, as in that
+//! of a replica that was promoted and had not heard of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_runtime::backend::redis::Redis;
+use dlock_runtime::backend::{Backend, Renewed, Request};
+use tokio::task::JoinSet;
+
+use crate::support::{
+    LONG, Server, lock_value, queue_of, queued, read, release, soon, started, take, until, wait,
+    write,
+};
+
+/// So many that a test would hang if each were waited for.
+const GHOSTS: usize = 24;
+
+/// The queue of a lock at a moment, to be had again later.
+struct Replica(Vec<String>);
+
+impl Replica {
+    fn of(server: &Server, key: &str) -> Self {
+        Self(queue_of(server, key))
+    }
+
+    /// Whoever waits now came later.
+    fn is_promoted(&self, server: &Server, key: &str) {
+        let queue = format!("dlock:{{{key}}}:queue");
+        for entry in self.0.iter().rev() {
+            server.run::<u64>(&["LPUSH", &queue, entry]);
+        }
+    }
+}
+
+/// Lets them all wait in the queue, in turn, notes the queue, and lets them all
+/// have the lock and give it back.
+async fn served_long_ago(
+    server: &Server,
+    backends: &[Arc<Redis>],
+    ask: fn(usize) -> Request,
+) -> Replica {
+    let holder = write("a");
+    take(&backends[0], &holder).await;
+    let mut served = JoinSet::new();
+    for (ghost, redis) in (1..=GHOSTS).zip(backends.iter().cycle()) {
+        let request = ask(ghost);
+        let waiter = wait(redis, &request);
+        let redis = Arc::clone(redis);
+        served.spawn(async move {
+            waiter.await.expect("no panic");
+            release(&redis, &request).await;
+        });
+        queued(server, "a", ghost).await;
+    }
+    let replica = Replica::of(server, "a");
+    release(&backends[0], &holder).await;
+    soon("all of them", served.join_all()).await;
+    replica
+}
+
+async fn two(server: &Server) -> [Arc<Redis>; 2] {
+    [
+        Arc::new(started(&server.url()).await),
+        Arc::new(started(&server.url()).await),
+    ]
+}
+
+/// Ghosts of two living processes stand before their waiters.
+async fn are_not_waited_for(ask: fn(usize) -> Request) {
+    let server = Server::start();
+    let backends = two(&server).await;
+    let replica = served_long_ago(&server, &backends, ask).await;
+    let holder = write("a");
+    take(&backends[0], &holder).await;
+    let requests = [write("a"), read("a")];
+    let waiters: Vec<_> = backends
+        .iter()
+        .zip(&requests)
+        .map(|(redis, request)| wait(redis, request))
+        .collect();
+    queued(&server, "a", 2).await;
+    replica.is_promoted(&server, "a");
+    release(&backends[0], &holder).await;
+    let mut served = JoinSet::new();
+    for ((waiter, request), redis) in waiters.into_iter().zip(requests).zip(&backends) {
+        let redis = Arc::clone(redis);
+        served.spawn(async move {
+            waiter.await.expect("no panic");
+            release(&redis, &request).await;
+        });
+    }
+    soon("the waiters", served.join_all()).await;
+    for redis in &backends {
+        redis.stop().await;
+    }
+    until("nothing to be left", || async {
+        server.keys() == ["dlock:token"]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn writers_who_were_served_long_ago_are_not_waited_for() {
+    are_not_waited_for(|_| write("a")).await;
+}
+
+#[tokio::test]
+async fn readers_who_were_served_long_ago_are_not_waited_for() {
+    // Those who stand together would be let in together.
+    are_not_waited_for(|ghost| match ghost % 2 {
+        0 => write("a"),
+        _ => read("a"),
+    })
+    .await;
+}
+
+/// They are taken out of the queue together, whatever their number.
+#[tokio::test]
+async fn ghosts_are_told_at_once() {
+    let server = Server::start();
+    let [redis, _] = two(&server).await;
+    let replica = served_long_ago(&server, &[Arc::clone(&redis)], |_| write("a")).await;
+    let holder = write("a");
+    take(&redis, &holder).await;
+    let request = write("a");
+    let waiter = wait(&redis, &request);
+    queued(&server, "a", 1).await;
+    replica.is_promoted(&server, "a");
+    let before = server.calls("evalsha") + server.calls("eval");
+    release(&redis, &holder).await;
+    soon("the waiter", waiter).await.unwrap();
+    let scripts = server.calls("evalsha") + server.calls("eval") - before;
+    // The release, what is asked and told of the ghosts, twice as the scripts are
+    // new to the server, and the waiter's claim. It may look meanwhile.
+    assert!(scripts < GHOSTS as u64 / 2, "{scripts} scripts");
+    release(&redis, &request).await;
+}
+
+/// Nobody in its process waits for anything, and nobody else does.
+#[tokio::test]
+async fn a_lock_is_free_behind_a_ghost() {
+    let server = Server::start();
+    let [redis, _] = two(&server).await;
+    let replica = served_long_ago(&server, &[Arc::clone(&redis)], |_| write("a")).await;
+    replica.is_promoted(&server, "a");
+    // As the promoted one has it.
+    for entry in &replica.0 {
+        let process = entry.rsplit(':').next().expect("a process");
+        let alive = format!("dlock:alive:{process}");
+        server.run::<()>(&["SET", &alive, "1", "PX", "60000"]);
+    }
+    let holder = write("a");
+    take(&redis, &holder).await;
+    server.run::<()>(&[
+        "SET",
+        "dlock:{a}",
+        &format!("w:{}+", holder.owner),
+        "KEEPTTL",
+    ]);
+    release(&redis, &holder).await;
+    until("it to be free", || async {
+        server.run::<u64>(&["EXISTS", "dlock:{a}", "dlock:{a}:queue"]) == 0
+    })
+    .await;
+}
+
+/// Says to a process that this entry was granted the lock.
+fn says_it_is_granted(server: &Server, entry: &str) {
+    let process = entry.rsplit(':').next().expect("a process");
+    let channel = format!("dlock:wake:{process}");
+    let message = format!("{entry} dlock:{{a}}");
+    assert_eq!(server.run::<u64>(&["PUBLISH", &channel, &message]), 1);
+}
+
+/// Waits until a process has done what such a message made it do: it asks for
+/// its places first.
+async fn is_heard(server: &Server, entry: &str) {
+    let before = server.calls("lrange");
+    says_it_is_granted(server, entry);
+    until("the process to look", || async {
+        server.calls("lrange") > before
+    })
+    .await;
+    // It has the answer to that, and so to all before it, when it asks again.
+    let before = server.calls("lrange");
+    says_it_is_granted(server, entry);
+    until("the process to look", || async {
+        server.calls("lrange") > before
+    })
+    .await;
+}
+
+/// A message may come late, twice, or from somebody else.
+#[tokio::test]
+async fn a_message_changes_nothing_for_those_who_hold_or_wait() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let first = write("a");
+    take(&redis, &first).await;
+    let requests = [write("a"), write("a"), write("a")];
+    let mut waiters = Vec::new();
+    for (index, request) in requests.iter().enumerate() {
+        waiters.push(wait(&redis, request));
+        queued(&server, "a", index + 1).await;
+    }
+    let entries = queue_of(&server, "a");
+    release(&redis, &first).await;
+    soon("the first", waiters.remove(0)).await.unwrap();
+    // Late and twice: it holds the lock by now.
+    is_heard(&server, &entries[0]).await;
+    // To those who wait, and for an owner of another process.
+    says_it_is_granted(&server, &entries[1]);
+    let process = entries[0].rsplit(':').next().expect("a process");
+    is_heard(&server, &format!("w:abc.1:60000:{process}")).await;
+    assert_eq!(
+        server.run::<String>(&["GET", "dlock:{a}"]),
+        format!("w:{}+", requests[0].owner)
+    );
+    assert_eq!(queue_of(&server, "a"), entries[1..]);
+    // Nor when it has given the lock back.
+    release(&redis, &requests[0]).await;
+    soon("the second", waiters.remove(0)).await.unwrap();
+    is_heard(&server, &entries[0]).await;
+    assert_eq!(
+        lock_value(&server, "a"),
+        format!("w:{}+", requests[1].owner)
+    );
+    assert_eq!(queue_of(&server, "a"), entries[2..]);
+    release(&redis, &requests[1]).await;
+    soon("the third", waiters.remove(0)).await.unwrap();
+    release(&redis, &requests[2]).await;
+
+    // Nor for readers.
+    let readers = [read("a"), read("a")];
+    for reader in &readers {
+        take(&redis, reader).await;
+        is_heard(&server, &format!("r:{}:60000:{process}", reader.owner)).await;
+    }
+    for reader in &readers {
+        release(&redis, reader).await;
+    }
+}
+
+/// Whoever holds the lock has claimed it: if its new master does not know, it
+/// learns of it by the next renewal, and keeps the lease.
+#[tokio::test]
+async fn a_claim_that_was_lost_is_made_by_the_renewal() {
+    let server = Server::start();
+    let redis = started(&server.url()).await;
+    let writer = write("a");
+    take(&redis, &writer).await;
+    let unclaimed = format!("w:{}?", writer.owner);
+    server.run::<()>(&["SET", "dlock:{a}", &unclaimed, "PX", "3000"]);
+    let is_extended = async |request: &Request| {
+        let renewed = redis.renew(std::slice::from_ref(request)).await;
+        assert!(
+            matches!(renewed[..], [Ok(Renewed::Extended { .. })]),
+            "{renewed:?}"
+        );
+        let ttl = server.run::<u64>(&["PTTL", "dlock:{a}"]);
+        assert!(ttl > 3000, "{ttl} of {LONG:?}");
+    };
+    is_extended(&writer).await;
+    assert_eq!(lock_value(&server, "a"), format!("w:{}+", writer.owner));
+    release(&redis, &writer).await;
+
+    let reader = read("a");
+    take(&redis, &reader).await;
+    let claimed = reader.owner.to_string();
+    let unclaimed = format!("{claimed}?");
+    let readers = "dlock:{a}:readers";
+    let end: String = server.run(&["ZSCORE", readers, &claimed]);
+    server.run::<u64>(&["ZREM", readers, &claimed]);
+    server.run::<u64>(&["ZADD", readers, &end, &unclaimed]);
+    let seen = redis.inspect("a").await.unwrap().expect("held");
+    assert_eq!(seen.holders[0].owner, claimed);
+    is_extended(&reader).await;
+    assert_eq!(
+        server.run::<Vec<String>>(&["ZRANGE", readers, "0", "-1"]),
+        [claimed]
+    );
+    release(&redis, &reader).await;
+    assert_eq!(server.keys(), ["dlock:token"]);
+}
+
+/// One who had given the lock back, as a promoted replica has not heard: nobody
+/// renews that, and it ends with its ttl.
+#[tokio::test]
+async fn a_ghost_that_holds_is_waited_for_until_its_ttl() {
+    let server = Server::start();
+    let redis = Arc::new(started(&server.url()).await);
+    let mut gone = write("a");
+    gone.ttl = Duration::from_millis(500);
+    take(&redis, &gone).await;
+    let value = lock_value(&server, "a");
+    release(&redis, &gone).await;
+    server.run::<()>(&["SET", "dlock:{a}", &value, "PX", "500"]);
+    let request = write("a");
+    soon("the waiter", wait(&redis, &request)).await.unwrap();
+    release(&redis, &request).await;
+}
