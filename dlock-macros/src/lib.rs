@@ -43,8 +43,8 @@ use proc_macro::TokenStream;
 /// | `wait`, `try` or `timeout = "5s"` | wait for the lock; give up at once; give up after that time | the configuration's, else `wait` |
 /// | `mode = "read"` or `"write"` | shared or exclusive | `"write"` |
 /// | `renew = false` | a fixed lease: the body must end within `ttl` | renewed |
-/// | `max_hold = "10m"` | renewal stops here: a hung body cannot hold a lock for ever | none |
-/// | `min_hold = "5s"` | released no sooner than this after the grant | none |
+/// | `max_hold = "10m"` | renewal stops here: a hung body cannot hold a lock for ever; not with `renew = false` | none |
+/// | `min_hold = "5s"` | released no sooner than this after the grant; no longer than `max_hold` | none |
 /// | `on_error = expr` | `\|error: LockError\| …` makes the return value when the lock was not had or was lost | return `Err(error.into())` |
 /// | `on_lost = "cancel"` or `"continue"` | a lost lease drops the body at its next await, or only shows in `dlock::current()` | `"cancel"` |
 /// | `fenced` | an error unless the store's fencing tokens are strict | off |

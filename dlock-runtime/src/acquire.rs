@@ -12,14 +12,12 @@ use crate::gate::{Entry, Refusal, Whereabouts};
 use crate::hold::{HeldLock, Hold, Stake, Tenure};
 use crate::key::{LockKey, namespaced};
 use crate::lease::{Lease, Renewals};
+use crate::limits;
 use crate::manager::LockManager;
 use crate::observe::{Asking, Operation, Section};
 use crate::options::{Options, Patience};
 use crate::scope::Scope;
 use crate::token::FencingToken;
-
-/// Longer than any lease should be, and far from where clocks overflow.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// A key, and how it is asked for.
 #[derive(Debug)]
@@ -333,16 +331,12 @@ impl LockManager {
         self.check_tokens(key, options)?;
         let ttl = options.ttl.unwrap_or(self.ttl());
         check_ttl(ttl, capabilities)?;
-        for (setting, limit) in [
-            ("max_hold", options.max_hold),
-            ("min_hold", options.min_hold),
-        ] {
-            if limit.is_some_and(|limit| limit > LONGEST) {
-                return Err(LockError::config(
-                    setting,
-                    "over ten years; give a shorter time",
-                ));
-            }
+        limits::check_holds(options.renew, options.max_hold, options.min_hold)?;
+        if let Some(least) = options.min_hold {
+            check_longest("min_hold", least, capabilities)?;
+        }
+        if let Patience::Within(limit) = options.patience {
+            limits::TIMEOUT.check(limit)?;
         }
         Ok(ttl)
     }
@@ -379,6 +373,7 @@ pub(crate) fn check_fenced(capabilities: &Capabilities) -> Result<(), String> {
 
 /// Refuses a ttl that a store cannot keep.
 pub(crate) fn check_ttl(ttl: Duration, capabilities: &Capabilities) -> Result<(), LockError> {
+    limits::TTL.check(ttl)?;
     let store = capabilities.name;
     let least = capabilities.min_ttl.max(MIN_TTL);
     if ttl < least {
@@ -391,10 +386,20 @@ pub(crate) fn check_ttl(ttl: Duration, capabilities: &Capabilities) -> Result<()
             format!("{ttl:?} is too short; the {store} store needs at least {least:?}{rounds}"),
         ));
     }
-    if ttl > LONGEST {
+    check_longest("ttl", ttl, capabilities)
+}
+
+/// Refuses to let a lock stand for longer than a store can keep it.
+fn check_longest(
+    setting: &str,
+    time: Duration,
+    capabilities: &Capabilities,
+) -> Result<(), LockError> {
+    let (store, most) = (capabilities.name, capabilities.max_ttl);
+    if time > most {
         return Err(LockError::config(
-            "ttl",
-            "over ten years; give a shorter time",
+            setting,
+            format!("{time:?} is too long; the {store} store keeps a lock for at most {most:?}"),
         ));
     }
     Ok(())

@@ -22,6 +22,7 @@ mod guard;
 mod hold;
 mod key;
 mod lease;
+mod limits;
 mod lock_order;
 #[doc(hidden)]
 pub mod macro_support;

@@ -78,7 +78,7 @@ impl LockRequest {
 
     /// How long the lease lasts unless it is renewed, and thus how soon others
     /// get the lock when this process dies. At least
-    /// [`MIN_TTL`](crate::backend::MIN_TTL).
+    /// [`MIN_TTL`](crate::backend::MIN_TTL), and ten years at most.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options.ttl = Some(ttl);
         self
@@ -98,7 +98,8 @@ impl LockRequest {
 
     /// Stops renewing this long after the grant: work that hangs cannot hold
     /// the lock for ever. The last lease still lasts its ttl, so the lock is
-    /// held for the limit and a ttl at most.
+    /// held for the limit and a ttl at most. An error with
+    /// [`renew(false)`](Self::renew), and below [`min_hold`](Self::min_hold).
     pub fn max_hold(mut self, limit: Duration) -> Self {
         self.options.max_hold = Some(limit);
         self
@@ -155,6 +156,7 @@ impl LockRequest {
     }
 
     /// Waits for the lock for at most `limit`, an outage of the store included.
+    /// Ten years at most; [`acquire`](Self::acquire) waits without a limit.
     ///
     /// # Errors
     ///

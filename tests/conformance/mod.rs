@@ -15,6 +15,7 @@ pub(crate) mod policies;
 pub(crate) mod queues;
 pub(crate) mod reentry;
 pub(crate) mod release;
+pub(crate) mod settings;
 pub(crate) mod several;
 pub(crate) mod tokens;
 
@@ -155,6 +156,11 @@ macro_rules! conformance {
                 what_cannot_be_a_key_is_refused
                 a_ttl_that_the_store_cannot_keep_is_refused
                 inspect_and_list_show_what_is_held
+            }
+            settings {
+                a_configuration_out_of_its_range_is_refused
+                a_request_out_of_its_range_is_refused
+                the_ends_of_the_ranges_work
             }
             exclusion {
                 bodies_of_one_key_do_not_overlap

@@ -97,6 +97,7 @@ impl<'a> Draft<'a> {
     }
 
     fn finish(self) -> syn::Result<Args> {
+        self.check_holds()?;
         let Some(key) = self.key else {
             return Err(syn::Error::new(
                 Span::call_site(),
@@ -114,8 +115,43 @@ impl<'a> Draft<'a> {
     }
 }
 
+impl Draft<'_> {
+    /// Refuses times of a lease that contradict each other, as the runtime does
+    /// where they come together only there.
+    fn check_holds(&self) -> syn::Result<()> {
+        let given = |name: &str| self.given.iter().find(|given| given.name == name);
+        let Options {
+            renew,
+            max_hold,
+            min_hold,
+            ..
+        } = self.options;
+        if let (Some(false), Some(argument)) = (renew, given("max_hold")) {
+            return Err(argument.error(
+                "`max_hold` ends the renewals of a lease that `renew = false` never renews; leave \
+                 one of the two out"
+                    .to_owned(),
+            ));
+        }
+        match (min_hold, max_hold, given("min_hold")) {
+            (Some(least), Some(limit), Some(argument)) if least > limit => {
+                Err(syn::Error::new_spanned(
+                    argument.value("\"5s\"")?,
+                    format!(
+                        "`min_hold` is longer than the `max_hold` of {limit:?}; make it shorter"
+                    ),
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What no store keeps, as `MIN_TTL` of the runtime says.
 const MIN_TTL: Duration = Duration::from_millis(10);
+
+/// What the runtime refuses in any setting.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 fn ttl(argument: &Argument) -> syn::Result<Duration> {
     let ttl = duration(argument)?;
@@ -138,7 +174,17 @@ fn duration(argument: &Argument) -> syn::Result<Duration> {
             ),
         ));
     };
-    duration::parse(&text.value()).map_err(|message| syn::Error::new(text.span(), message))
+    match duration::parse(&text.value()) {
+        Ok(duration) if duration > LONGEST => Err(syn::Error::new(
+            text.span(),
+            format!(
+                "`{}` is more than ten years; give a shorter time",
+                text.value()
+            ),
+        )),
+        Ok(duration) => Ok(duration),
+        Err(message) => Err(syn::Error::new(text.span(), message)),
+    }
 }
 
 /// One of two words, each with the variant that it stands for.

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 pub use self::progress::Progress;
 use crate::error::Source;
 use crate::key::MAX_KEY_BYTES;
+use crate::limits::LONGEST;
 use crate::token::FencingToken;
 
 #[cfg(any(feature = "memcached", feature = "redis", feature = "zookeeper"))]
@@ -168,6 +169,8 @@ pub struct Capabilities {
     pub read_write: bool,
     /// The shortest lease it can keep; [`MIN_TTL`] if that is longer.
     pub min_ttl: Duration,
+    /// The longest lease it can keep; ten years if that is shorter.
+    pub max_ttl: Duration,
     /// A lease is rounded up to a multiple of this in the store, which so keeps
     /// the lock of a dead holder a little longer. Zero if it is not.
     pub ttl_step: Duration,
@@ -194,6 +197,7 @@ impl Capabilities {
             strict_with: "",
             read_write: false,
             min_ttl: MIN_TTL,
+            max_ttl: LONGEST,
             ttl_step: Duration::ZERO,
             max_key_bytes: MAX_KEY_BYTES,
             in_order: false,

@@ -1,59 +1,162 @@
 //! Configuration from environment variables.
 
 use std::ffi::OsString;
+use std::time::Duration;
 
 use super::Config;
 use crate::duration::parse_duration;
 use crate::error::LockError;
+use crate::limits::{self, Setting};
 
-pub(super) fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Config, LockError> {
-    let text = |name: &str| match variable(name) {
-        None => Ok(None),
-        Some(value) => match value.into_string() {
-            Ok(value) if value.is_empty() => Ok(None),
-            Ok(value) => Ok(Some(value)),
-            Err(_) => Err(LockError::config(name, "not UTF-8")),
-        },
-    };
-    let duration = |name: &str| match text(name)? {
-        None => Ok(None),
-        Some(value) => parse_duration(&value)
-            .map(Some)
-            .map_err(|reason| LockError::config(name, reason)),
-    };
-    let switch = |name: &str| match text(name)?.as_deref() {
-        None => Ok(None),
-        Some("true") => Ok(Some(true)),
-        Some("false") => Ok(Some(false)),
-        Some(value) => Err(LockError::config(
-            name,
-            format!("{value:?} is neither true nor false"),
-        )),
-    };
-    let Some(url) = text("DLOCK_URL")? else {
+/// Every variable that is read.
+const URL: &str = "DLOCK_URL";
+const NAMESPACE: &str = "DLOCK_NAMESPACE";
+const TTL: &str = "DLOCK_TTL";
+const TIMEOUT: &str = "DLOCK_TIMEOUT";
+const REQUEST_TIMEOUT: &str = "DLOCK_REQUEST_TIMEOUT";
+const DETECT_LOCK_ORDER: &str = "DLOCK_DETECT_LOCK_ORDER";
+const KNOWN: [&str; 6] = [
+    URL,
+    NAMESPACE,
+    TTL,
+    TIMEOUT,
+    REQUEST_TIMEOUT,
+    DETECT_LOCK_ORDER,
+];
+
+/// How many letters a name may be from a known one to be taken for it.
+const TYPING_ERRORS: usize = 2;
+
+/// Reads the variables of a process, or those that stand in for them.
+pub(super) fn read(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Config, LockError> {
+    let environment = Environment::of(variables)?;
+    let Some(url) = environment.text(URL)? else {
         return Err(LockError::config(
-            "DLOCK_URL",
+            URL,
             "not set; name the store, for example redis://127.0.0.1:6379, or memory: for locks \
              of this process only",
         ));
     };
-    let mut config = Config::from_setting("DLOCK_URL", &url)?;
-    if let Some(namespace) = text("DLOCK_NAMESPACE")? {
+    let mut config = Config::from_setting(URL, &url)?;
+    if let Some(namespace) = environment.text(NAMESPACE)? {
         config = config.namespace(namespace);
     }
-    if let Some(ttl) = duration("DLOCK_TTL")? {
+    if let Some(ttl) = environment.duration(TTL, &limits::TTL)? {
         config = config.ttl(ttl);
     }
-    if let Some(timeout) = duration("DLOCK_TIMEOUT")? {
+    if let Some(timeout) = environment.duration(TIMEOUT, &limits::TIMEOUT)? {
         config = config.timeout(timeout);
     }
-    if let Some(timeout) = duration("DLOCK_REQUEST_TIMEOUT")? {
+    if let Some(timeout) = environment.duration(REQUEST_TIMEOUT, &limits::REQUEST_TIMEOUT)? {
         config = config.request_timeout(timeout);
     }
-    if let Some(detect) = switch("DLOCK_DETECT_LOCK_ORDER")? {
+    if let Some(detect) = environment.switch(DETECT_LOCK_ORDER)? {
         config = config.detect_lock_order(detect);
     }
     Ok(config)
+}
+
+/// The variables that are dlock's. An empty one counts as not set.
+struct Environment(Vec<(&'static str, OsString)>);
+
+impl Environment {
+    /// Refuses a name with a typing error: its value would silently not apply.
+    /// Other names that begin like ours are left alone. Kubernetes sets some for
+    /// a service that is called `dlock`: `DLOCK_PORT`, `DLOCK_SERVICE_HOST`, ….
+    fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Result<Self, LockError> {
+        let mut found = Vec::new();
+        for (name, value) in variables {
+            // What begins otherwise is somebody else's: `LOCK_TTL`, `CLOCK_URL`.
+            let Some(name) = name.to_str().filter(|name| name.starts_with("DL")) else {
+                continue;
+            };
+            if value.is_empty() {
+                continue;
+            }
+            if let Some(known) = KNOWN.into_iter().find(|known| *known == name) {
+                found.push((known, value));
+            } else if let Some(meant) = meant(name) {
+                return Err(LockError::config(
+                    name,
+                    format!(
+                        "dlock knows no such variable; did you mean {meant}? Rename it, or unset it \
+                         if it is not for dlock"
+                    ),
+                ));
+            }
+        }
+        Ok(Self(found))
+    }
+
+    fn text(&self, name: &str) -> Result<Option<String>, LockError> {
+        let found = self.0.iter().find(|(known, _)| *known == name);
+        found
+            .map(|(_, value)| value.clone().into_string())
+            .transpose()
+            .map_err(|_| LockError::config(name, "not UTF-8"))
+    }
+
+    fn duration(
+        &self,
+        name: &str,
+        setting: &Setting<Duration>,
+    ) -> Result<Option<Duration>, LockError> {
+        let Some(text) = self.text(name)? else {
+            return Ok(None);
+        };
+        let duration = parse_duration(&text).map_err(|reason| LockError::config(name, reason))?;
+        match setting.within(duration) {
+            Ok(()) => Ok(Some(duration)),
+            Err(reason) => Err(LockError::config(name, reason)),
+        }
+    }
+
+    fn switch(&self, name: &str) -> Result<Option<bool>, LockError> {
+        match self.text(name)?.as_deref() {
+            None => Ok(None),
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            Some(value) => Err(LockError::config(
+                name,
+                format!("{value:?} is neither true nor false"),
+            )),
+        }
+    }
+}
+
+/// The known name that this one is nearest to, if it is near to any.
+fn meant(name: &str) -> Option<&'static str> {
+    let near = KNOWN.into_iter().filter_map(|known| {
+        let distance = distance(name.as_bytes(), known.as_bytes());
+        (distance <= TYPING_ERRORS).then_some((distance, known))
+    });
+    near.min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
+/// How many letters were left out, added, mistaken, or exchanged with the next:
+/// the optimal string alignment distance.
+fn distance(left: &[u8], right: &[u8]) -> usize {
+    // Those of the letters so far and of one and two letters before, by how many
+    // letters of `right` are looked at.
+    let mut before_last = Vec::new();
+    let mut last: Vec<usize> = (0..=right.len()).collect();
+    for (i, &a) in left.iter().enumerate() {
+        let mut row = Vec::with_capacity(last.len());
+        row.push(i + 1);
+        for (j, &b) in right.iter().enumerate() {
+            let mistaken = last[j] + usize::from(a != b);
+            let mut least = mistaken.min(last[j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && a == right[j - 1] && left[i - 1] == b {
+                least = least.min(before_last[j - 1] + 1);
+            }
+            row.push(least);
+        }
+        before_last = std::mem::replace(&mut last, row);
+    }
+    last[right.len()]
 }
 
 #[cfg(test)]
@@ -61,10 +164,11 @@ mod tests {
     use super::*;
 
     fn config(variables: &[(&str, &str)]) -> Result<Config, LockError> {
-        read(|name| {
-            let found = variables.iter().find(|(known, _)| *known == name);
-            found.map(|(_, value)| OsString::from(value))
-        })
+        read(
+            variables
+                .iter()
+                .map(|(name, value)| (OsString::from(name), OsString::from(value))),
+        )
     }
 
     #[test]
@@ -96,6 +200,21 @@ mod tests {
     }
 
     #[test]
+    fn a_value_out_of_range_is_an_error_that_names_its_variable() {
+        for (name, value, says) in [
+            ("DLOCK_TTL", "9ms", "too short"),
+            ("DLOCK_TTL", "90000h", "too long"),
+            ("DLOCK_TIMEOUT", "90000h", "too long"),
+            ("DLOCK_REQUEST_TIMEOUT", "25h", "too long"),
+        ] {
+            let error = config(&[("DLOCK_URL", "memory:"), (name, value)])
+                .expect_err("out of range")
+                .to_string();
+            assert!(error.contains(name) && error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
     fn a_switch_is_true_or_false() {
         let name = "DLOCK_DETECT_LOCK_ORDER";
         let config = |value| config(&[("DLOCK_URL", "memory:"), (name, value)]);
@@ -106,5 +225,88 @@ mod tests {
         }
         let error = config("yes").expect_err("no switch").to_string();
         assert!(error.contains(name) && error.contains("\"yes\""), "{error}");
+    }
+
+    #[test]
+    fn a_name_with_a_typing_error_is_told_the_right_one() {
+        for (wrong, right) in [
+            ("DLOCK_ULR", URL),
+            ("DLOCK_UR", URL),
+            ("DLOCK_URLS", URL),
+            ("DLOK_URL", URL),
+            ("DLCOK_URL", URL),
+            ("DLOCK_TLL", TTL),
+            ("DLOCK_TT", TTL),
+            ("DLOCK__TTL", TTL),
+            ("DLOCKTTL", TTL),
+            ("DLOCK_TIMEOT", TIMEOUT),
+            ("DLOCK_TIME_OUT", TIMEOUT),
+            ("DLOCK_TMIEUOT", TIMEOUT),
+            ("DLOCK_REQUEST_TIMOUTE", REQUEST_TIMEOUT),
+            ("DLOCK_NAMSPACES", NAMESPACE),
+            ("DLOCK_DETECT_LOCKORDERS", DETECT_LOCK_ORDER),
+        ] {
+            for with in [&[][..], &[("DLOCK_URL", "memory:")]] {
+                let mut variables = with.to_vec();
+                variables.push((wrong, "memory:"));
+                let error = config(&variables).expect_err(wrong).to_string();
+                assert!(
+                    error.contains(&format!("{wrong}:"))
+                        && error.contains(&format!("did you mean {right}?")),
+                    "{error}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn other_names_are_left_alone() {
+        let mut variables = vec![("DLOCK_URL", "memory:")];
+        // Of Kubernetes, for a service `dlock`; of other programs; three letters
+        // away; and one that is empty.
+        variables.extend([
+            ("DLOCK_PORT", "tcp://10.0.0.11:6379"),
+            ("DLOCK_PORT_6379_TCP", "tcp://10.0.0.11:6379"),
+            ("DLOCK_PORT_6379_TCP_ADDR", "10.0.0.11"),
+            ("DLOCK_PORT_6379_TCP_PORT", "6379"),
+            ("DLOCK_PORT_6379_TCP_PROTO", "tcp"),
+            ("DLOCK_SERVICE_HOST", "10.0.0.11"),
+            ("DLOCK_SERVICE_PORT", "6379"),
+            ("DLOCK_SERVICE_PORT_REDIS", "6379"),
+            ("DLOCK_TEST_CHILD_URL", "x"),
+            ("DLOCK_TEST_ROLE", "x"),
+            ("DLOCK_TEST_ALONE", "x"),
+            ("LOCK_TTL", "x"),
+            ("CLOCK_URL", "x"),
+            ("BLOCK_TIMEOUT", "x"),
+            ("DLOCK_KEY", "x"),
+            ("DLOCK_T", ""),
+        ]);
+        config(&variables).expect("nothing is wrong");
+    }
+
+    #[test]
+    fn letters_are_counted() {
+        let count = |left: &str, right: &str| {
+            let there = distance(left.as_bytes(), right.as_bytes());
+            assert_eq!(there, distance(right.as_bytes(), left.as_bytes()));
+            there
+        };
+        for (left, right, expected) in [
+            ("", "", 0),
+            ("", "ab", 2),
+            ("ttl", "ttl", 0),
+            ("tlt", "ttl", 1),
+            ("tl", "ttl", 1),
+            ("tttl", "ttl", 1),
+            ("tal", "ttl", 1),
+            ("url", "ttl", 2),
+            ("port", "ttl", 4),
+            ("port", "url", 3),
+            // No letter is exchanged twice.
+            ("ca", "abc", 3),
+        ] {
+            assert_eq!(count(left, right), expected, "{left} {right}");
+        }
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::backend::Backend;
 use crate::error::LockError;
+use crate::limits;
 use crate::options::Patience;
-use crate::token::TOKENS_PER_GRANT;
 
 pub(crate) use url::StoreUrl;
 
@@ -116,9 +116,10 @@ impl Config {
     ///
     /// [`LockError::Config`] names the variable that is wrong. A missing
     /// `DLOCK_URL` is an error too: a service whose URL got lost must not fall
-    /// back to locks that hold nobody off.
+    /// back to locks that hold nobody off. So is a variable that is one of these
+    /// but for one or two letters: it would not apply. Others are left alone.
     pub fn from_env() -> Result<Self, LockError> {
-        env::read(|name| std::env::var_os(name))
+        env::read(std::env::vars_os())
     }
 
     /// A store of your own, or one that is set up in code. It serves one
@@ -139,14 +140,17 @@ impl Config {
         self
     }
 
-    /// The lease of locks that do not say their own. 30 seconds by default.
+    /// The lease of locks that do not say their own. 30 seconds by default; from
+    /// [`MIN_TTL`](crate::backend::MIN_TTL) to ten years, as far as the store
+    /// keeps it.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// How long to wait for locks that do not say. For ever by default.
+    /// How long to wait for locks that do not say. For ever by default; ten
+    /// years at most.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.patience = Patience::Within(timeout);
@@ -163,7 +167,7 @@ impl Config {
     }
 
     /// How long the store may take to answer before it counts as unavailable.
-    /// 5 seconds by default. A backend given to
+    /// 5 seconds by default; from a millisecond to 24 hours. A backend given to
     /// [`with_backend`](Self::with_backend) has its own.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
@@ -212,21 +216,11 @@ impl Config {
     }
 
     pub(crate) fn into_settings(self) -> Result<Settings, LockError> {
-        if u64::from(self.handoff) >= TOKENS_PER_GRANT {
-            return Err(LockError::config(
-                "handoff",
-                format!(
-                    "{} is too many; at most {}",
-                    self.handoff,
-                    TOKENS_PER_GRANT - 1
-                ),
-            ));
-        }
-        if self.request_timeout.is_zero() {
-            return Err(LockError::config(
-                "request_timeout",
-                "zero; give a time above it",
-            ));
+        limits::HANDOFF.check(self.handoff)?;
+        limits::REQUEST_TIMEOUT.check(self.request_timeout)?;
+        limits::TTL.check(self.ttl)?;
+        if let Patience::Within(timeout) = self.patience {
+            limits::TIMEOUT.check(timeout)?;
         }
         if let Some(control) = self.namespace.chars().find(|c| c.is_control()) {
             return Err(LockError::config(

@@ -7,6 +7,7 @@
 mod gate;
 mod late;
 mod lease;
+mod limits;
 mod lock_order;
 mod losses;
 mod manager;

@@ -35,4 +35,9 @@ async fn shorter_than_any_lease() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "stock", timeout = "87601h")]
+async fn longer_than_any_wait() -> Result<(), LockError> {
+    Ok(())
+}
+
 fn main() {}

@@ -41,6 +41,7 @@ use super::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Owner, Released,
     Renewed, Request, TokenTier,
 };
+use crate::limits;
 
 /// Locks in an etcd cluster, 3.4 or later.
 ///
@@ -85,10 +86,10 @@ impl Etcd {
     /// How long an operation waits for the cluster in all, 5 seconds by default:
     /// an outage is reported after this time. An election of etcd takes one to
     /// two seconds, unless the cluster is set up otherwise.
+    /// From a millisecond to 24 hours, or it is refused at the start.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        // Below a millisecond no server could answer.
-        self.settings.request_timeout = timeout.max(Duration::from_millis(1));
+        self.settings.request_timeout = timeout;
         self
     }
 
@@ -141,6 +142,7 @@ impl Backend for Etcd {
         if self.core.get().is_some() {
             return Err(twice());
         }
+        limits::REQUEST_TIMEOUT.check_in_backend(self.settings.request_timeout)?;
         let core = Core::start(self.settings.clone()).await?;
         self.core.set(core).map_err(|_| twice())
     }

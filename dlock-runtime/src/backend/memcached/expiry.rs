@@ -15,7 +15,7 @@ use crate::backend::{BackendError, BackendErrorKind};
 const SLACK: u64 = 2;
 
 /// The server takes a number above 30 days for a date, long past.
-const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600 - SLACK);
+pub(super) const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600 - SLACK);
 
 /// A time that the server can keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

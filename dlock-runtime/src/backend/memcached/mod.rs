@@ -41,6 +41,7 @@ use super::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released, Renewed,
     Request,
 };
+use crate::limits;
 
 /// Locks on one memcached server, 1.6.18 or later.
 ///
@@ -75,10 +76,10 @@ impl Memcached {
 
     /// How long an operation waits for the server in all, 5 seconds by default:
     /// an outage is reported after this time.
+    /// From a millisecond to 24 hours, or it is refused at the start.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        // Below a millisecond no server could answer.
-        self.settings.request_timeout = timeout.max(Duration::from_millis(1));
+        self.settings.request_timeout = timeout;
         self
     }
 
@@ -126,6 +127,7 @@ impl Backend for Memcached {
         Capabilities {
             // Below it, what whole seconds add would be more than the lease.
             min_ttl: Duration::from_secs(3),
+            max_ttl: expiry::LONGEST,
             ttl_step: Duration::from_secs(1),
             max_key_bytes: names::MAX_KEY_BYTES,
             ..Capabilities::new("memcached")
@@ -142,6 +144,7 @@ impl Backend for Memcached {
         if self.core.get().is_some() {
             return Err(twice());
         }
+        limits::REQUEST_TIMEOUT.check_in_backend(self.settings.request_timeout)?;
         let core = Core::start(self.settings.clone()).await?;
         self.core.set(core).map_err(|_| twice())
     }

@@ -47,6 +47,7 @@ use super::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Owner, Released,
     Renewed, Request, TokenTier,
 };
+use crate::limits;
 
 /// How long an operation waits for the database in all.
 const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -113,10 +114,10 @@ pub struct Sql<D> {
 impl<D: Database> Sql<D> {
     /// How long an operation waits for the database in all, 5 seconds by
     /// default: an outage is reported after this time.
+    /// From a millisecond to 24 hours, or it is refused at the start.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        // Below a millisecond no database could answer.
-        self.request_timeout = timeout.max(Duration::from_millis(1));
+        self.request_timeout = timeout;
         self
     }
 
@@ -184,6 +185,7 @@ impl<D: Database> Backend for Sql<D> {
         if self.core.get().is_some() {
             return Err(twice());
         }
+        limits::REQUEST_TIMEOUT.check_in_backend(self.request_timeout)?;
         // This backend among all that share the database.
         let process = Owner::unique().to_string();
         let opened = self.database.open(&process, self.request_timeout).await?;

@@ -43,6 +43,7 @@ use super::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Owner, Released,
     Renewed, Request, TokenTier,
 };
+use crate::limits;
 
 /// Locks on a ZooKeeper ensemble, 3.6 or later.
 ///
@@ -84,10 +85,10 @@ impl ZooKeeper {
 
     /// How long an operation waits for the servers in all, 5 seconds by default:
     /// an outage is reported after this time.
+    /// From a millisecond to 24 hours, or it is refused at the start.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        // Below a millisecond no server could answer.
-        self.settings.request_timeout = timeout.max(Duration::from_millis(1));
+        self.settings.request_timeout = timeout;
         self
     }
 
@@ -149,6 +150,7 @@ impl Backend for ZooKeeper {
         if self.core.get().is_some() {
             return Err(twice());
         }
+        limits::REQUEST_TIMEOUT.check_in_backend(self.settings.request_timeout)?;
         let core = Core::start(self.settings.clone()).await?;
         self.core.set(core).map_err(|_| twice())
     }

@@ -11,6 +11,7 @@ use super::tls::Tls;
 use crate::backend::hosts::{Hosts, decoded, with_port};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::duration::parse_duration;
+use crate::limits;
 
 const EXAMPLE: &str = "zookeeper://10.0.0.1,10.0.0.2,10.0.0.3/locks";
 
@@ -282,10 +283,7 @@ fn login(login: &str, scheme: Option<Scheme>) -> Result<Option<Login>, BackendEr
 fn session_timeout(text: &str) -> Result<Duration, BackendError> {
     let wrong = |reason: String| invalid(format!("`session_timeout`: {reason}"));
     let timeout = parse_duration(text).map_err(wrong)?;
-    // The protocol has milliseconds in 32 bits.
-    if timeout > Duration::from_secs(24 * 60 * 60) {
-        return Err(wrong("more than a day".to_owned()));
-    }
+    limits::SESSION_TIMEOUT.within(timeout).map_err(wrong)?;
     Ok(timeout)
 }
 
@@ -363,7 +361,8 @@ mod tests {
             ("zookeeper://a?acl=hunter2", "`acl`"),
             ("zookeeper://a?auth=sasl", "name the user"),
             ("zookeeper://a?session_timeout=soon", "`session_timeout`"),
-            ("zookeeper://a?session_timeout=2000h", "more than a day"),
+            ("zookeeper://a?session_timeout=2000h", "too long"),
+            ("zookeeper://a?session_timeout=999ms", "too short"),
             ("zookeeper://u:hunter2@a?ca=x", "zookeeper+tls://"),
         ] {
             let Err(error) = Settings::from_url(url) else {

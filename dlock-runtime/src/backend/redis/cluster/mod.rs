@@ -51,6 +51,7 @@ use crate::backend::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released, Renewed,
     Request, TokenTier,
 };
+use crate::limits;
 
 const EXAMPLE: &str = "redis+cluster://10.0.0.1,10.0.0.2,10.0.0.3";
 
@@ -131,10 +132,10 @@ impl Cluster {
     /// How long an operation waits for the cluster in all, 5 seconds by default:
     /// an outage is reported after this time. Longer than a failover takes, and
     /// operations wait for the end of that.
+    /// From a millisecond to 24 hours, or it is refused at the start.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        // Below a millisecond no server could answer.
-        self.request_timeout = timeout.max(Duration::from_millis(1));
+        self.request_timeout = timeout;
         self
     }
 
@@ -212,6 +213,7 @@ impl Backend for Cluster {
         if self.running.get().is_some() {
             return Err(twice());
         }
+        limits::REQUEST_TIMEOUT.check_in_backend(self.request_timeout)?;
         let seeds = self.seeds.iter().map(|seed| Settings {
             request_timeout: self.request_timeout,
             ..seed.clone()

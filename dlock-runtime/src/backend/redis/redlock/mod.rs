@@ -42,6 +42,7 @@ use crate::backend::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released, Renewed,
     Request, TokenTier,
 };
+use crate::limits;
 
 const EXAMPLE: &str = "redis+redlock://10.0.0.1,10.0.0.2,10.0.0.3";
 
@@ -105,10 +106,10 @@ impl Redlock {
 
     /// How long an operation waits for a majority of the servers, 5 seconds by
     /// default: an outage is reported after this time.
+    /// From a millisecond to 24 hours, or it is refused at the start.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        // Below a millisecond no server could answer.
-        self.request_timeout = timeout.max(Duration::from_millis(1));
+        self.request_timeout = timeout;
         self
     }
 
@@ -183,6 +184,7 @@ impl Backend for Redlock {
         if self.quorum.get().is_some() {
             return Err(twice());
         }
+        limits::REQUEST_TIMEOUT.check_in_backend(self.request_timeout)?;
         if self.nodes.len().is_multiple_of(2) {
             tracing::warn!(
                 target: "dlock::store",

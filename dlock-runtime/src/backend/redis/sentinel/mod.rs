@@ -26,6 +26,7 @@ use super::names::Keyspace;
 use super::settings::{Server, Settings, invalid};
 use super::socket::Address;
 use crate::backend::BackendError;
+use crate::limits;
 
 const DEFAULT_PORT: u16 = 26379;
 
@@ -65,6 +66,9 @@ pub(super) fn read(url: &str) -> Result<Settings, BackendError> {
                 replicas = value
                     .parse()
                     .map_err(|_| invalid("`replicas` is a number, such as 1"))?;
+                limits::REPLICAS
+                    .within(replicas)
+                    .map_err(|reason| invalid(format!("`replicas`: {reason}")))?;
             }
             "sentinel_username" => user = Some(value),
             "sentinel_password" => password = Some(value),

@@ -24,6 +24,7 @@ use super::url::take_parameter;
 use super::watch::Pace;
 use super::{Database, Opened, Sql, check_tables};
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::limits;
 
 /// Locks in a database of MySQL 8.0 or MariaDB 10.5, or later.
 ///
@@ -97,9 +98,10 @@ impl MySql {
 
     /// How many connections at most: 4 by default. Each is used for
     /// milliseconds at a time.
+    /// From 1 to 1000, or it is refused at the start.
     #[must_use]
     pub fn max_connections(mut self, most: u32) -> Self {
-        self.database.max_connections = most.max(1);
+        self.database.max_connections = most;
         self
     }
 
@@ -190,6 +192,7 @@ impl Database for MySqlDatabase {
         _process: &str,
         request_timeout: Duration,
     ) -> Result<Opened, BackendError> {
+        limits::MAX_CONNECTIONS.check_in_backend(self.max_connections)?;
         let place = Place {
             name: self.name.clone(),
             request_timeout,

@@ -26,6 +26,7 @@ use super::url::take_parameter;
 use super::watch::Pace;
 use super::{Database, Opened, Sql, check_tables};
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::limits;
 
 /// Locks in a PostgreSQL database, 12 or later.
 ///
@@ -98,9 +99,10 @@ impl Postgres {
 
     /// How many connections at most, besides the one for messages: 4 by
     /// default. Each is used for milliseconds at a time.
+    /// From 1 to 1000, or it is refused at the start.
     #[must_use]
     pub fn max_connections(mut self, most: u32) -> Self {
-        self.database.max_connections = most.max(1);
+        self.database.max_connections = most;
         self
     }
 
@@ -200,6 +202,7 @@ impl Database for PostgresDatabase {
     const NAME: &'static str = "postgres";
 
     async fn open(&self, process: &str, request_timeout: Duration) -> Result<Opened, BackendError> {
+        limits::MAX_CONNECTIONS.check_in_backend(self.max_connections)?;
         let place = Place {
             name: self.name(),
             request_timeout,
