@@ -10,7 +10,7 @@ use crate::backend::{Capabilities, MIN_TTL, Mode, TokenTier};
 use crate::error::LockError;
 use crate::gate::{Entry, Refusal, Whereabouts};
 use crate::hold::{HeldLock, Hold, Stake, Tenure};
-use crate::key::{LockKey, namespaced};
+use crate::key::{LockKey, Shown, namespaced};
 use crate::lease::{Lease, Renewals};
 use crate::limits;
 use crate::manager::LockManager;
@@ -85,7 +85,12 @@ pub(crate) fn acquire_anew(
     scope: Scope,
 ) -> impl Future<Output = Result<Stake, LockError>> + Send {
     async move {
-        let asking = Asking::begin(manager.labels(&asked.options), &asked.key, manager.clock());
+        let labels = manager.labels(&asked.options);
+        // Before any span has it.
+        manager
+            .check_key(&asked.key)
+            .inspect_err(|error| labels.refused(error))?;
+        let asking = Asking::begin(labels, &asked.key, manager.clock());
         let section = asking.section();
         // Pinned where it is made, here and below: a future that is moved leaves
         // room for two in the one around it.
@@ -255,7 +260,9 @@ impl Taking<'_> {
             .await
             .map_err(|refusal| match refusal {
                 Refusal::Busy => LockError::Busy { key: key.clone() },
-                Refusal::Store(error) => manager.store_error(format!("lock `{name}`"), error),
+                Refusal::Store(error) => {
+                    manager.store_error(format!("lock `{}`", Shown(name)), error)
+                }
             })?;
         let lock = HeldLock {
             origin: options.origin(key, name),
@@ -317,7 +324,6 @@ impl LockManager {
     /// says which ttl applies.
     fn check(&self, key: &LockKey, options: &Options) -> Result<Duration, LockError> {
         let capabilities = self.lasting_capabilities();
-        key.validate(self.namespace(), capabilities.max_key_bytes)?;
         let store = capabilities.name;
         let unsupported = |reason| LockError::Unsupported {
             subject: format!("lock `{key}`"),

@@ -84,10 +84,10 @@ pub enum LockError {
     },
 
     /// The key cannot name a lock.
-    #[error("invalid lock key {key:?}: {reason}")]
+    #[error("invalid lock key `{key}`: {reason}")]
     #[non_exhaustive]
     InvalidKey {
-        /// The key, shortened if it is long.
+        /// The key as [`LockKey`] shows it: escaped, and shortened if it is long.
         key: String,
         /// What is wrong with it and what to do.
         reason: String,

@@ -15,6 +15,10 @@ pub const MAX_KEY_BYTES: usize = 512;
 /// key is used: an empty key, one over [`MAX_KEY_BYTES`] or one with a control
 /// character then ends in [`LockError::InvalidKey`].
 ///
+/// `Display` and `Debug` are for people and logs: what does not print is
+/// escaped, and so is a backslash; of a long name the beginning and the end are
+/// shown. [`names`](Self::names) gives the names as they are.
+///
 /// ```
 /// # use dlock_runtime as dlock;
 /// use dlock::LockKey;
@@ -72,27 +76,41 @@ impl LockKey {
     /// Refuses names that no store could keep apart or show.
     pub(crate) fn validate(&self, namespace: &str, max_bytes: usize) -> Result<(), LockError> {
         for name in self.names() {
-            let length = namespaced_length(namespace, name);
-            let reason = if name.is_empty() {
-                "it is empty; give the lock a name".to_owned()
-            } else if let Some(control) = name.chars().find(|c| c.is_control()) {
-                format!("it holds the control character {control:?}; leave it out or encode it")
-            } else if length > max_bytes.min(MAX_KEY_BYTES) {
-                format!(
-                    "it is {length} bytes long with its namespace, and at most {} are allowed; \
-                     use a shorter name or a hash of the long part",
-                    max_bytes.min(MAX_KEY_BYTES)
-                )
-            } else {
-                continue;
-            };
-            return Err(LockError::InvalidKey {
-                key: shorten(name),
-                reason,
-            });
+            if name.is_empty() {
+                return Err(LockError::InvalidKey {
+                    key: String::new(),
+                    reason: "it is empty; give the lock a name".to_owned(),
+                });
+            }
+            validate_text(name, namespace, max_bytes)?;
         }
         Ok(())
     }
+}
+
+/// Refuses what no name begins with.
+pub(crate) fn validate_text(
+    text: &str,
+    namespace: &str,
+    max_bytes: usize,
+) -> Result<(), LockError> {
+    let length = namespaced_length(namespace, text);
+    let most = max_bytes.min(MAX_KEY_BYTES);
+    // A long one need not be looked through.
+    let reason = if length > most {
+        format!(
+            "it is {length} bytes long with its namespace, and at most {most} are allowed; use a \
+             shorter name or a hash of the long part"
+        )
+    } else if let Some(control) = text.chars().find(|c| c.is_control()) {
+        format!("it holds the control character {control:?}; leave it out or encode it")
+    } else {
+        return Ok(());
+    };
+    Err(LockError::InvalidKey {
+        key: Shown(text).to_string(),
+        reason,
+    })
 }
 
 /// The name that the store sees: the namespace, a colon, and the name.
@@ -111,24 +129,58 @@ fn namespaced_length(namespace: &str, name: &str) -> usize {
     }
 }
 
-/// An error message need not repeat a megabyte of key.
-fn shorten(name: &str) -> String {
-    const SHOWN: usize = 64;
-    match name.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", &name[..end]),
-        None => name.to_owned(),
+/// A name or a prefix of names as every message, span, event and `Debug` shows
+/// it: on one line, whatever is in it, and no longer than a line of a log may be.
+/// A name that is refused is shown too, and comes from anywhere.
+pub(crate) struct Shown<'a>(pub(crate) &'a str);
+
+/// A longer name is shown without its middle.
+const LONGEST_SHOWN: usize = 128;
+/// What is left of it, in characters: names differ at their end, as a rule.
+const BEGINNING: usize = 95;
+const END: usize = 32;
+
+/// So many names of one key are shown.
+const NAMES_SHOWN: usize = 8;
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(name) = self;
+        if name.len() <= LONGEST_SHOWN || name.chars().nth(LONGEST_SHOWN).is_none() {
+            return escape(name, f);
+        }
+        let index = |found: Option<(usize, char)>| found.map_or(name.len(), |(index, _)| index);
+        escape(&name[..index(name.char_indices().nth(BEGINNING))], f)?;
+        f.write_str("…")?;
+        escape(&name[index(name.char_indices().nth_back(END - 1))..], f)
     }
+}
+
+/// As `Debug` does it, but that quotes, which no quotes are around, stay.
+fn escape(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for part in text.split_inclusive(['"', '\'']) {
+        let (part, quote) = match part.strip_suffix(['"', '\'']) {
+            Some(before) => (before, &part[before.len()..]),
+            None => (part, ""),
+        };
+        write!(f, "{}", part.escape_debug())?;
+        f.write_str(quote)?;
+    }
+    Ok(())
 }
 
 impl fmt::Display for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, name) in self.names().enumerate() {
+        for (index, name) in self.names().take(NAMES_SHOWN).enumerate() {
             if index > 0 {
                 f.write_str(" + ")?;
             }
-            f.write_str(name)?;
+            Shown(name).fmt(f)?;
         }
-        Ok(())
+        match self.names().count().saturating_sub(NAMES_SHOWN) {
+            0 => Ok(()),
+            more => write!(f, " + {more} more"),
+        }
     }
 }
 
@@ -341,6 +393,7 @@ mod tests {
         assert!(reason("".into()).contains("empty"));
         assert!(reason(Vec::<String>::new().into()).contains("empty"));
         assert!(reason("a\nb".into()).contains("control"));
+        assert!(reason("\n".repeat(1 << 20).into()).contains("bytes"));
         assert!(reason("x".repeat(513).into()).contains("513 bytes"));
         assert!(
             LockKey::from("x".repeat(512))
@@ -352,5 +405,46 @@ mod tests {
                 .validate("ns", MAX_KEY_BYTES)
                 .is_err()
         );
+    }
+
+    #[test]
+    fn a_key_is_shown_on_one_short_line() {
+        let shown = |name: &str| {
+            let key = LockKey::from(name);
+            assert_eq!(format!("{key:?}"), format!("LockKey({key})"));
+            key.to_string()
+        };
+        for plain in [
+            "stock:42",
+            "a key",
+            "ключ/鍵",
+            "it's \"quoted\" `so`",
+            "%2a:{}<>",
+        ] {
+            assert_eq!(shown(plain), plain);
+        }
+        assert_eq!(shown("a\nERROR b\r\t\0\u{7}"), r"a\nERROR b\r\t\0\u{7}");
+        // It ends a line for some, and turns it around for others.
+        assert_eq!(
+            shown("a\u{2028}b\u{202e}c\u{85}"),
+            r"a\u{2028}b\u{202e}c\u{85}"
+        );
+        assert_eq!(shown("\u{1b}[31m"), r"\u{1b}[31m");
+        // Nobody can write what is shown for another.
+        assert_eq!(shown(r"a\nb"), r"a\\nb");
+
+        let whole = "é".repeat(LONGEST_SHOWN);
+        assert_eq!(shown(&whole), whole);
+        let long = format!("first{}last", "é".repeat(1 << 20));
+        let short = shown(&long);
+        assert_eq!(short.chars().count(), LONGEST_SHOWN);
+        assert!(
+            short.starts_with("firsté") && short.ends_with("élast"),
+            "{short}"
+        );
+
+        let many = LockKey::from((0..1000).map(|n| n.to_string()).collect::<Vec<_>>());
+        assert_eq!(many.to_string(), "0 + 1 + 2 + 3 + 4 + 5 + 6 + 7 + 992 more");
+        assert_eq!(LockKey::from("a\nb").first(), "a\nb");
     }
 }

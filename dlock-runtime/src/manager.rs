@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::error::LockError;
 use crate::executor::Executor;
 use crate::gate::Gate;
-use crate::key::{LockKey, namespaced};
+use crate::key::{LockKey, Shown, namespaced, validate_text};
 use crate::lease::Leases;
 use crate::lock_order::LockOrder;
 use crate::observe::{self, Labels};
@@ -146,7 +146,7 @@ impl LockManager {
     /// [`LockError::InvalidKey`] or [`LockError::Unavailable`].
     pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<Option<LockInfo>, LockError> {
         let key = key.into();
-        key.validate(self.namespace(), self.inner.capabilities.max_key_bytes)?;
+        self.check_key(&key)?;
         let Some(name) = key.single() else {
             return Err(LockError::InvalidKey {
                 key: key.to_string(),
@@ -156,7 +156,7 @@ impl LockManager {
         let full = namespaced(self.namespace(), name);
         let info = self.inner.leases.backend().inspect(&full).await;
         info.map(|info| info.map(|info| self.without_namespace(info)))
-            .map_err(|error| self.store_error(format!("lock `{name}`"), error))
+            .map_err(|error| self.store_error(format!("lock `{}`", Shown(name)), error))
     }
 
     /// The held locks of this manager's namespace whose key begins with
@@ -165,8 +165,14 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`LockError::Unavailable`] if the store does not answer.
+    /// [`LockError::Unavailable`] if the store does not answer;
+    /// [`LockError::InvalidKey`] if no key can begin so.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, LockError> {
+        validate_text(
+            prefix,
+            self.namespace(),
+            self.inner.capabilities.max_key_bytes,
+        )?;
         let full = namespaced(self.namespace(), &Arc::from(prefix));
         let infos = self.inner.leases.backend().list(&full).await;
         infos
@@ -176,7 +182,9 @@ impl LockManager {
                     .map(|info| self.without_namespace(info))
                     .collect()
             })
-            .map_err(|error| self.store_error(format!("listing the locks `{prefix}…`"), error))
+            .map_err(|error| {
+                self.store_error(format!("listing the locks `{}…`", Shown(prefix)), error)
+            })
     }
 
     /// What the store can promise. What its tokens are worth may change while it
@@ -200,6 +208,11 @@ impl LockManager {
     /// re-enter what they hold.
     pub async fn shutdown(&self) {
         self.inner.leases.shutdown().await;
+    }
+
+    /// Refuses a key that the store could not keep.
+    pub(crate) fn check_key(&self, key: &LockKey) -> Result<(), LockError> {
+        key.validate(self.namespace(), self.inner.capabilities.max_key_bytes)
     }
 
     pub(crate) fn labels(&self, options: &Options) -> Labels {
@@ -269,7 +282,10 @@ impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockManager")
             .field("store", &self.inner.capabilities.name)
-            .field("namespace", &self.inner.namespace)
+            .field(
+                "namespace",
+                &format_args!("{}", Shown(&self.inner.namespace)),
+            )
             .field("ttl", &self.inner.ttl)
             .finish_non_exhaustive()
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock::{LockError, LockManager};
 
 use super::{Store, connect, process};
-use crate::support::wait::{eventually, until};
+use crate::support::wait::{HANG, eventually, until, within};
 
 pub(crate) async fn keys_do_not_wait_for_each_other<S: Store>(store: &mut S) {
     let manager = process(store).await;
@@ -224,4 +224,35 @@ pub(crate) async fn inspect_and_list_show_what_is_held<S: Store>(store: &mut S) 
     guard.release().await.expect("the release");
     assert_eq!(keys("").await, ["task:1"]);
     assert!(other.inspect("job:1").await.expect("inspect").is_none());
+}
+
+/// In errors and in the guard, in an outage too.
+pub(crate) async fn a_key_is_shown_on_one_short_line<S: Store>(store: &mut S) {
+    let manager = connect(super::config(store).request_timeout(store.request_timeout())).await;
+    let unprintable = "line\u{2028}right\u{202e}";
+    let length = manager.capabilities().max_key_bytes - unprintable.len();
+    let key = format!("{unprintable}{}", "k".repeat(length));
+    let is_short = |shown: String| {
+        assert!(shown.contains(r"line\u{2028}right\u{202e}kkk"), "{shown}");
+        assert!(shown.len() < 1_000, "{shown}");
+        assert!(!shown.contains(['\u{2028}', '\u{202e}', '\n']), "{shown:?}");
+        assert!(!shown.contains(&"k".repeat(130)), "{shown}");
+    };
+    let guard = manager.lock(&*key).acquire().await.expect("the lock");
+    is_short(format!("{guard:?}"));
+    is_short(guard.key().to_string());
+    assert_eq!(guard.key().first(), key);
+    let busy = manager.lock(&*key).try_acquire().await;
+    let busy = busy.expect_err("a held lock");
+    is_short(busy.to_string());
+    is_short(format!("{busy:?}"));
+    guard.release().await.expect("the release");
+    store.set_outage(true).await;
+    for request in [manager.lock(&*key), manager.lock(&*key).read()] {
+        let error = within(HANG, request.try_acquire()).await;
+        let error = error.expect_err("an outage");
+        if matches!(error, LockError::Unavailable { .. }) {
+            is_short(error.to_string());
+        }
+    }
 }

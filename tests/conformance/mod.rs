@@ -154,6 +154,7 @@ macro_rules! conformance {
                 namespaces_keep_the_same_key_apart
                 any_text_can_be_a_key
                 what_cannot_be_a_key_is_refused
+                a_key_is_shown_on_one_short_line
                 a_ttl_that_the_store_cannot_keep_is_refused
                 inspect_and_list_show_what_is_held
             }

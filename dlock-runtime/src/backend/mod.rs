@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 pub use self::progress::Progress;
 use crate::error::Source;
-use crate::key::MAX_KEY_BYTES;
+use crate::key::{MAX_KEY_BYTES, Shown};
 use crate::limits::LONGEST;
 use crate::token::FencingToken;
 
@@ -301,7 +301,7 @@ impl fmt::Debug for Owner {
 }
 
 /// One request for one lease.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Request {
     /// The key, with its namespace.
@@ -367,6 +367,17 @@ impl Request {
 
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("key", &format_args!("{}", Shown(&self.key)))
+            .field("mode", &self.mode)
+            .field("ttl", &self.ttl)
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
     }
 }
 

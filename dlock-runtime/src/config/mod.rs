@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::backend::Backend;
 use crate::error::LockError;
+use crate::key::{MAX_KEY_BYTES, Shown};
 use crate::limits;
 use crate::options::Patience;
 
@@ -222,6 +223,18 @@ impl Config {
         if let Patience::Within(timeout) = self.patience {
             limits::TIMEOUT.check(timeout)?;
         }
+        // A key of one byte has room behind it and its colon.
+        if self.namespace.len() > MAX_KEY_BYTES - 2 {
+            return Err(LockError::config(
+                "namespace",
+                format!(
+                    "it is {} bytes long; give one of at most {}, better a few: it is a part of \
+                     each key",
+                    self.namespace.len(),
+                    MAX_KEY_BYTES - 2
+                ),
+            ));
+        }
         if let Some(control) = self.namespace.chars().find(|c| c.is_control()) {
             return Err(LockError::config(
                 "namespace",
@@ -264,7 +277,7 @@ impl fmt::Debug for Config {
         };
         f.debug_struct("Config")
             .field("store", store)
-            .field("namespace", &self.namespace)
+            .field("namespace", &format_args!("{}", Shown(&self.namespace)))
             .field("ttl", &self.ttl)
             .field("patience", &self.patience)
             .field("handoff", &self.handoff)

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::edge::{Edge, End, Node};
 use crate::backend::Mode;
+use crate::key::Shown;
 
 /// The locks in the order in which they are waited for.
 pub(super) fn path(circle: &[Edge]) -> String {
@@ -96,8 +97,8 @@ fn circle_has_readers(circle: &[Edge]) -> bool {
 /// The lock as its user knows it.
 fn lock(end: &End) -> String {
     let mut text = match &end.node {
-        Node::Key(key) if is_named_by(end, key) => format!("`{key}`"),
-        Node::Key(key) => format!("`{}` (here `{key}`)", end.template),
+        Node::Key(key) if is_named_by(end, key) => format!("`{}`", Shown(key)),
+        Node::Key(key) => format!("`{}` (here `{}`)", end.template, Shown(key)),
         Node::Shape(_) => format!("`{}`", end.template),
     };
     if end.mode == Mode::Read {
@@ -109,7 +110,7 @@ fn lock(end: &End) -> String {
 /// The key as it is written where it is taken.
 fn own(end: &End) -> String {
     match &end.node {
-        Node::Key(key) if is_named_by(end, key) => format!("\"{key}\""),
+        Node::Key(key) if is_named_by(end, key) => format!("\"{}\"", Shown(key)),
         Node::Key(_) => end.template.to_owned(),
         Node::Shape(_) => format!("\"{}\"", end.template),
     }
@@ -128,10 +129,10 @@ fn is_named_by(end: &End, key: &str) -> bool {
     end.template == "unnamed" || end.template == key
 }
 
-fn node(node: &Node) -> &str {
+fn node(node: &Node) -> String {
     match node {
-        Node::Shape(shape) => shape,
-        Node::Key(key) => key,
+        Node::Shape(shape) => shape.to_string(),
+        Node::Key(key) => Shown(key).to_string(),
     }
 }
 

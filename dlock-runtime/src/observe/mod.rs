@@ -21,7 +21,7 @@ pub(crate) use metrics::describe;
 
 use crate::backend::{BackendErrorKind, Mode, Owner};
 use crate::error::{LockError, LossReason};
-use crate::key::LockKey;
+use crate::key::{LockKey, Shown};
 use crate::token::FencingToken;
 
 /// Whether times are of use to anybody. To look at the clock is dear beside the
@@ -135,7 +135,7 @@ impl Section {
     pub(crate) fn handed_over(&self, key: &str, token: FencingToken) {
         tracing::debug!(
             target: "dlock::handover", parent: &self.span,
-            key, %token, "handed over to the next task of this process"
+            key = %Shown(key), %token, "handed over to the next task of this process"
         );
         metrics::handover(self.labels);
     }
@@ -146,26 +146,26 @@ impl Section {
             Renewal::Gone => "gone",
             Renewal::Failed => "failed",
         };
-        tracing::trace!(target: "dlock::renewal", parent: &self.span, key, outcome, "renewal");
+        tracing::trace!(target: "dlock::renewal", parent: &self.span, key = %Shown(key), outcome, "renewal");
         metrics::renewal(self.labels, outcome);
     }
 
     pub(crate) fn lost(&self, key: &str, owner: Owner, reason: LossReason) {
         tracing::warn!(
-            target: "dlock::loss", parent: &self.span, key, %owner, %reason, "lease lost"
+            target: "dlock::loss", parent: &self.span, key = %Shown(key), %owner, %reason, "lease lost"
         );
         metrics::loss(self.labels, reason.name());
     }
 
     pub(crate) fn released(&self, key: &str) {
-        tracing::debug!(target: "dlock::release", parent: &self.span, key, "released");
+        tracing::debug!(target: "dlock::release", parent: &self.span, key = %Shown(key), "released");
     }
 
     /// The store says that the lock was not ours, of a lease that we thought
     /// was held.
     pub(crate) fn was_gone(&self, key: &str, owner: Owner) {
         tracing::warn!(
-            target: "dlock::release", parent: &self.span, key, %owner,
+            target: "dlock::release", parent: &self.span, key = %Shown(key), %owner,
             "the lock was gone when its body ended; the work may overlap with another's"
         );
         metrics::loss(self.labels, LossReason::Gone.name());
@@ -174,7 +174,7 @@ impl Section {
     /// A release that the store did not take is tried again.
     pub(crate) fn release_failed(&self, key: &str, error: &dyn Display) {
         tracing::warn!(
-            target: "dlock::release", parent: &self.span, key, %error,
+            target: "dlock::release", parent: &self.span, key = %Shown(key), %error,
             "the store did not take the lock back yet; trying again in the background"
         );
     }
@@ -182,7 +182,7 @@ impl Section {
     /// A release that the store did not take is tried no more.
     pub(crate) fn release_given_up(&self, key: &str, owner: Owner, error: &dyn Display) {
         tracing::warn!(
-            target: "dlock::release", parent: &self.span, key, %owner, %error,
+            target: "dlock::release", parent: &self.span, key = %Shown(key), %owner, %error,
             "release failed; the lock stays until its ttl has passed"
         );
     }
@@ -190,7 +190,7 @@ impl Section {
     /// The store could not be told when a lock under `min_hold` ends.
     pub(crate) fn min_hold_not_told(&self, key: &str) {
         tracing::warn!(
-            target: "dlock::release", parent: &self.span, key,
+            target: "dlock::release", parent: &self.span, key = %Shown(key),
             "the store was not told when min_hold ends; the lock stays for its ttl"
         );
     }
@@ -211,7 +211,7 @@ pub(crate) fn renewals_failing(error: Option<&dyn Display>) {
 /// A task queues behind others of its own process.
 pub(crate) fn waits_in_process(key: &str, ahead: usize) {
     tracing::debug!(
-        target: "dlock::wait", key, ahead, "waits behind other tasks of this process"
+        target: "dlock::wait", key = %Shown(key), ahead, "waits behind other tasks of this process"
     );
 }
 

@@ -8,6 +8,7 @@ use async_memcached::{Error, ErrorKind, Status};
 
 use super::settings::Settings;
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::key::Shown;
 
 /// Why a command has no answer, or none that could be used.
 #[derive(Debug)]
@@ -180,7 +181,7 @@ pub(super) fn foreign(at: &Settings, name: &[u8]) -> BackendError {
         format!(
             "{at}: the item `{}` holds a value that dlock did not write; remove it, or keep \
              dlock's keys apart with another namespace",
-            String::from_utf8_lossy(name)
+            Shown(&String::from_utf8_lossy(name))
         ),
     )
 }

@@ -11,6 +11,7 @@ use redis::{ErrorKind, RedisError, ServerError};
 use super::names::{Keyspace, wake_prefix};
 use super::socket::Address;
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::key::Shown;
 
 /// What a user of the server must be allowed to do.
 const PERMISSIONS: &str = concat!(
@@ -396,8 +397,9 @@ impl Place {
         BackendError::new(
             BackendErrorKind::Config,
             format!(
-                "{self}: the key `{name}` holds a {found} that dlock did not write; remove it, or \
-                 keep dlock's keys apart with another namespace or database"
+                "{self}: the key `{}` holds a {found} that dlock did not write; remove it, or keep \
+                 dlock's keys apart with another namespace or database",
+                Shown(&name.to_string())
             ),
         )
     }

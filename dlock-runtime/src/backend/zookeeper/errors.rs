@@ -3,6 +3,7 @@
 use zookeeper_client::Error;
 
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::key::Shown;
 
 /// Why a command has no answer that helps.
 #[derive(Debug)]
@@ -74,6 +75,7 @@ pub(super) fn not_connected(place: &str, error: Error) -> BackendError {
 
 /// The server does not do what it was asked for in this folder.
 pub(super) fn refused(place: &str, folder: &str, error: Error) -> BackendError {
+    let folder = Shown(folder);
     let (kind, message) = match &error {
         Error::NoAuth | Error::InvalidAcl => (
             BackendErrorKind::Config,
