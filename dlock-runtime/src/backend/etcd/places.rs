@@ -4,15 +4,15 @@
 //! every look at a queue walks over all that were ever in it (`unsafeVisit` in
 //! `server/storage/mvcc/index.go`). So a request takes the lowest name that no
 //! other request of this process has in that queue, and writes into it who it is.
-//! Whoever has no predecessor in its own process always has the same one.
+//! A lone task always has the same one.
 //!
 //! A name is free again when its [`Name`] is dropped, which is kept until
 //! the key is known to be deleted; and if a request may yet be done that writes
 //! it, until the lease has ended that it would be attached to. Where that cannot
 //! be known, all names to come are new ones.
 //!
-//! That is thrift, not safety. No request takes a key for its own that does not
-//! say so, and none deletes one.
+//! That is thrift, and locks are right without it: no request takes a key for its
+//! own that says otherwise, and none deletes such a key.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
