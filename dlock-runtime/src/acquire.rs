@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::backend::{Capabilities, MIN_TTL, Mode, TokenTier};
 use crate::error::LockError;
-use crate::gate::{Entry, Refusal, Whereabouts};
+use crate::gate::{Collecting, Entry, Refusal, Turn, Whereabouts};
 use crate::hold::{HeldLock, Hold, Stake, Tenure};
 use crate::key::{LockKey, Shown, namespaced};
 use crate::lease::{Lease, Renewals};
@@ -147,7 +147,7 @@ async fn take(
             fresh: !options.renew,
             section,
         },
-        whereabouts: Whereabouts::default(),
+        whereabouts: Whereabouts::new(limit.is_some()),
     };
     let mut locks = pin!(async {
         tokio::select! {
@@ -162,10 +162,13 @@ async fn take(
     match limit {
         None => locks.await,
         Some(limit) => {
-            let outage = || manager.gate().outage(&taking.whereabouts, limit);
+            let gate = manager.gate();
+            let half_way = || gate.make_sure_of_the_store(&taking.whereabouts);
+            let outage = || gate.outage(&taking.whereabouts, limit);
             let executor = manager.leases().executor();
             // Boxed, here and in the gate: not every call has room for it.
-            match Box::pin(executor.timeout(limit, locks.as_mut(), outage)).await {
+            let within = executor.timeout(limit, locks.as_mut(), half_way, outage);
+            match Box::pin(within).await {
                 Ok(answer) => answer,
                 Err(None) => Err(LockError::Timeout {
                     key: key.clone(),
@@ -194,27 +197,22 @@ impl Taking<'_> {
     /// Takes the locks, and again if one was lost while the others were waited
     /// for.
     async fn all(&self) -> Result<Taken, LockError> {
-        let Self { manager, .. } = self;
-        let key = &self.asked.key;
+        let Asked { key, options } = self.asked;
         loop {
             let taken = match key.single() {
                 // Nothing to re-enter: that was looked at just now.
-                Some(name) => self.one(name).await?.into(),
+                Some(name) => {
+                    let (turn, lock) = self.one(name).await?;
+                    Some((Tenure::Own(turn), lock).into())
+                }
                 None => Box::pin(self.each()).await?,
             };
-            let locks = &taken.locks;
-            if self.entry.fresh && locks.len() > 1 {
-                // The first of them has been waiting for the last, and there will
-                // be no renewal to make up for it.
-                let leases: Vec<Arc<Lease>> =
-                    locks.iter().map(|lock| Arc::clone(&lock.lease)).collect();
-                let renewed = manager.leases().renew_now(&leases).await;
-                renewed.map_err(|error| manager.store_error(format!("lock `{key}`"), error))?;
-            }
-            if locks.iter().all(|lock| lock.lease.is_held()) {
+            if let Some(taken) = taken
+                && taken.locks.iter().all(|lock| lock.lease.is_held())
+            {
                 // The connection that was made for it may have found other
                 // settings than the one before.
-                manager.check_tokens(key, &self.asked.options)?;
+                self.manager.check_tokens(key, options)?;
                 return Ok(taken);
             }
         }
@@ -222,32 +220,63 @@ impl Taking<'_> {
 
     /// Takes the locks in the order of their names, so that two tasks that want
     /// the same set never wait for each other. Dropped on the way, it gives back
-    /// what was taken so far.
-    async fn each(&self) -> Result<Taken, LockError> {
-        let written = self.asked.key.distinct();
+    /// what was taken so far; not polled, that is taken from it, which is `None`.
+    async fn each(&self) -> Result<Option<Taken>, LockError> {
+        let Self { manager, .. } = self;
+        let key = &self.asked.key;
+        let written = key.distinct();
         let mut sorted = written.clone();
         sorted.sort_unstable();
-        let mut taken = Taken {
-            tenures: Vec::with_capacity(sorted.len()),
-            locks: Vec::with_capacity(sorted.len()),
-        };
+        let collecting = Collecting::begin(manager.gate());
+        let mut locks: Vec<HeldLock> = Vec::with_capacity(sorted.len());
+        // None for a turn of its own.
+        let mut stakes = Vec::with_capacity(sorted.len());
         for name in sorted {
-            let entered = self
-                .scope
-                .reenter(self.manager.id(), &name, self.entry.mode)?;
-            let (tenure, lock) = match entered {
-                Some((stake, lock)) => (Tenure::Reentered(stake), lock),
-                None => self.one(&name).await?,
+            let entered = self.scope.reenter(manager.id(), &name, self.entry.mode)?;
+            if let Some((stake, lock)) = entered {
+                stakes.push(Some(stake));
+                locks.push(lock);
+                continue;
+            }
+            let Some(one) = collecting.wait_for(self.one(&name)).await else {
+                return Ok(None);
             };
-            taken.tenures.push(tenure);
-            taken.locks.push(lock);
+            let (turn, lock) = one?;
+            if collecting.add(turn).is_none() {
+                return Ok(None);
+            }
+            stakes.push(None);
+            locks.push(lock);
         }
+        if self.entry.fresh && locks.len() > 1 {
+            // The first of them has been waiting for the last, and there will
+            // be no renewal to make up for it.
+            let leases: Vec<Arc<Lease>> =
+                locks.iter().map(|lock| Arc::clone(&lock.lease)).collect();
+            let renewing = manager.leases().renew_now(&leases);
+            let Some(renewed) = collecting.wait_for(renewing).await else {
+                return Ok(None);
+            };
+            renewed.map_err(|error| manager.store_error(format!("lock `{key}`"), error))?;
+        }
+        let Some(turns) = collecting.finish() else {
+            return Ok(None);
+        };
+        let mut turns = turns.into_iter();
+        let tenures = stakes.into_iter().filter_map(|stake| match stake {
+            Some(stake) => Some(Tenure::Reentered(stake)),
+            None => turns.next().map(Tenure::Own),
+        });
+        let mut taken = Taken {
+            tenures: tenures.collect(),
+            locks,
+        };
         let place = |lock: &HeldLock| written.iter().position(|name| *name == lock.name);
         taken.locks.sort_by_key(place);
-        Ok(taken)
+        Ok(Some(taken))
     }
 
-    async fn one(&self, name: &Arc<str>) -> Result<(Tenure, HeldLock), LockError> {
+    async fn one(&self, name: &Arc<str>) -> Result<(Turn, HeldLock), LockError> {
         let Self {
             manager,
             asked: Asked { key, options },
@@ -271,7 +300,7 @@ impl Taking<'_> {
             token: turn.token(),
             lease: Arc::clone(turn.lease()),
         };
-        Ok((Tenure::Own(turn), lock))
+        Ok((turn, lock))
     }
 }
 

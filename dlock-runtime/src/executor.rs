@@ -160,19 +160,30 @@ impl Executor {
     }
 
     /// Ends `work` after `limit`.
-    /// `why` is asked at that moment, while `work` still stands where it was.
+    /// `half_way` is run after half of the time, and `why` is asked at its end,
+    /// while `work` still stands where it was.
     pub(crate) async fn timeout<F: Future, E>(
         &self,
         limit: Duration,
         work: F,
+        half_way: impl FnOnce(),
         why: impl FnOnce() -> E,
     ) -> Result<F::Output, E> {
-        let limit = self.sleep(limit);
-        tokio::pin!(work, limit);
+        let timer = self.sleep(limit / 2);
+        tokio::pin!(work, timer);
+        tokio::select! {
+            biased;
+            output = &mut work => return Ok(output),
+            () = &mut timer => half_way(),
+        }
+        // Of a limit that no clock can show, the half has not passed either.
+        let half_time = timer.deadline();
+        let end = half_time.checked_add(limit - limit / 2);
+        timer.as_mut().reset(end.unwrap_or(half_time));
         tokio::select! {
             biased;
             output = &mut work => Ok(output),
-            () = &mut limit => Err(why()),
+            () = &mut timer => Err(why()),
         }
     }
 }

@@ -119,7 +119,7 @@ impl LockManager {
                 patience: settings.patience,
                 fenced: settings.fenced,
                 lock_order: settings.detect_lock_order.then(LockOrder::default),
-                gate: Arc::new(Gate::new(Arc::clone(&leases), settings.handoff)),
+                gate: Gate::new(Arc::clone(&leases), settings.handoff),
                 leases,
             }),
         })

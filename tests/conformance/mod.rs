@@ -18,6 +18,7 @@ pub(crate) mod release;
 pub(crate) mod settings;
 pub(crate) mod several;
 pub(crate) mod tokens;
+pub(crate) mod unpolled;
 
 use std::time::Duration;
 
@@ -225,6 +226,12 @@ macro_rules! conformance {
                 dropped_at_every_poll_of_several_keys
                 dropped_at_every_poll_of_a_release
             }
+            unpolled {
+                a_lock_that_nobody_comes_for_is_passed_on
+                a_place_that_nobody_comes_for_is_passed_on
+                a_hand_over_that_nobody_comes_for_is_passed_on
+                what_a_sleeper_has_of_several_keys_is_passed_on
+            }
             outages {
                 an_outage_is_its_own_error
                 a_timeout_bounds_an_outage
@@ -234,6 +241,8 @@ macro_rules! conformance {
                 a_lease_does_not_outlive_a_long_outage
                 a_waiter_does_not_hang_in_an_outage
                 a_release_is_made_up_for_after_an_outage
+                a_try_shares_the_outage_of_the_task_that_asks
+                calls_behind_others_tell_an_outage
             }
             reentry {
                 a_nested_call_returns_at_once_with_the_same_token

@@ -1,10 +1,14 @@
 //! Guarantee 9: nothing waits without a limit, an outage says so, and it heals
 //! by itself.
 
+use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use dlock::{LockError, LockManager};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::{Store, connect, free, is_had, nothing_left, process, queued};
@@ -234,4 +238,82 @@ pub(crate) async fn a_release_is_made_up_for_after_an_outage<S: Store>(store: &m
     for key in ["dropped", "released", "ran"] {
         free(&other, key).await;
     }
+}
+
+/// Another task of the process asks the store, which does not answer.
+pub(crate) async fn a_try_shares_the_outage_of_the_task_that_asks<S: Store>(store: &mut S) {
+    let manager = impatient(store).await;
+    is_had(&manager, "key").await;
+    store.set_outage(true).await;
+    let mut calls = JoinSet::new();
+    for waits in [true, false, false, false] {
+        let lock = manager.lock("key");
+        let (begun, begins) = oneshot::channel();
+        calls.spawn(async move {
+            let call = async {
+                match waits {
+                    true => lock.acquire().await,
+                    false => lock.try_acquire().await,
+                }
+            };
+            let mut call = std::pin::pin!(call);
+            let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+            let _ = begun.send(());
+            match first {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => call.await,
+            }
+        });
+        begins.await.expect("it was polled");
+    }
+    for answer in within(HANG, calls.join_all()).await {
+        let error = answer.map(drop).expect_err("an outage");
+        assert!(is_unavailable(&error), "{error:?}");
+    }
+    store.set_outage(false).await;
+    healed(&manager).await;
+    nothing_left(&manager).await;
+}
+
+/// Calls that begin in an outage while another process holds the lock, behind
+/// one of their own process that has heard so: what it heard was before.
+pub(crate) async fn calls_behind_others_tell_an_outage<S: Store>(store: &mut S) {
+    let holder = process(store).await;
+    // Who waits is patient, and so does not tell those behind.
+    let patient = connect(super::config(store).request_timeout(10 * HANG)).await;
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let waiting = tokio::spawn({
+        let patient = patient.clone();
+        async move { patient.lock("key").run(async {}).await }
+    });
+    queued(store, &holder, "key", 1).await;
+    // A busy machine may take some time for an answer.
+    let limit = 4 * TIMEOUT;
+    let late = within(HANG, patient.lock("key").acquire_within(limit)).await;
+    let error = late.map(drop).expect_err("somebody holds it");
+    assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
+    let busy = within(HANG, patient.lock("key").try_acquire()).await;
+    let error = busy.map(drop).expect_err("somebody holds it");
+    assert!(matches!(error, LockError::Busy { .. }), "{error:?}");
+    store.set_outage(true).await;
+    let mut calls = JoinSet::new();
+    for _ in 0..8 {
+        let lock = patient.lock("key");
+        calls.spawn(async move { lock.acquire_within(TIMEOUT).await });
+    }
+    for answer in within(HANG, calls.join_all()).await {
+        let error = answer.map(drop).expect_err("an outage");
+        if !store.can_be_read_in_an_outage() {
+            assert!(is_unavailable(&error), "{error:?}");
+        }
+    }
+    store.set_outage(false).await;
+    healed(&holder).await;
+    let _ = guard.release().await;
+    match within(HANG, waiting).await.expect("no panic") {
+        Ok(()) => {}
+        Err(error) => assert!(is_unavailable(&error), "{error:?}"),
+    }
+    healed(&patient).await;
+    is_had(&patient, "key").await;
 }

@@ -12,6 +12,7 @@ mod sections;
 mod stores;
 #[path = "../support/mod.rs"]
 mod support;
+mod unclaimed;
 
 use std::time::Duration;
 

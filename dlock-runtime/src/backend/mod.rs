@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 pub use self::progress::Progress;
+use crate::clock::Clock;
 use crate::error::Source;
 use crate::key::{MAX_KEY_BYTES, Shown};
 use crate::limits::LONGEST;
@@ -128,6 +129,18 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// The held locks whose key begins with `prefix`, in no special order.
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError>;
+
+    /// Whether a holder that [`inspect`](Self::inspect) has told of is this owner.
+    /// The default is for a store that shows owners as they are displayed, with
+    /// more around them or not.
+    fn is_owner(&self, holder: &HolderInfo, owner: Owner) -> bool {
+        let owner = owner.to_string();
+        let mut found = holder.owner.match_indices(&owner);
+        found.any(|(at, _)| {
+            let rest = holder.owner.get(at + owner.len()..).unwrap_or_default();
+            !rest.starts_with(|next: char| next.is_ascii_hexdigit())
+        })
+    }
 
     /// The next owners whose leases the store has ended by itself, for stores
     /// that say so (a session that expired takes all of its leases with it).
@@ -320,14 +333,7 @@ impl Request {
     /// A request with an owner of its own.
     #[must_use]
     pub fn new(key: impl Into<Arc<str>>, mode: Mode, ttl: Duration) -> Self {
-        Self {
-            key: key.into(),
-            mode,
-            ttl,
-            owner: Owner::unique(),
-            progress: Progress::begin(Instant::now()),
-            followed: false,
-        }
+        Self::made_by(Clock::Tokio, key, mode, ttl)
     }
 
     /// Whether a task of this runtime is about to ask for the same key, once it
@@ -337,17 +343,28 @@ impl Request {
         self.followed
     }
 
-    /// To be called by a backend when the store has answered that somebody
-    /// holds the lock: a caller who then gives up is told of a timeout, and
-    /// else of a store that does not answer.
+    /// To be called by a backend whenever the store has answered that somebody
+    /// holds the lock: a caller who began before that and gives up is told of a
+    /// timeout, and else of a store that does not answer.
     pub fn is_held_by_somebody(&self) {
         self.progress.held();
     }
 
-    /// The same request, made at `now` by the clock of its manager.
-    pub(crate) fn made_at(mut self, now: Instant) -> Self {
-        self.progress = Progress::begin(now);
-        self
+    /// The same as [`new`](Self::new), by the clock of its manager.
+    pub(crate) fn made_by(
+        clock: Clock,
+        key: impl Into<Arc<str>>,
+        mode: Mode,
+        ttl: Duration,
+    ) -> Self {
+        Self {
+            key: key.into(),
+            mode,
+            ttl,
+            owner: Owner::unique(),
+            progress: Progress::begin(clock),
+            followed: false,
+        }
     }
 
     /// The same request once more, of an owner of its own.

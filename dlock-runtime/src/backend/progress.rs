@@ -1,49 +1,167 @@
 //! What a request that waits has heard from the store.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::BackendError;
+use crate::clock::Clock;
 use crate::observe;
 
-/// What a request has heard from the store. A caller that gives up asks it
+/// What a request has heard from the store. Whoever waits for its answer asks it
 /// whether the lock was held by somebody, or the store was not there.
 #[derive(Clone, Debug)]
 pub struct Progress {
     begun: Instant,
-    /// The store has answered that somebody holds the lock.
-    held: Arc<AtomicBool>,
+    clock: Clock,
+    heard: Arc<Heard>,
 }
 
+#[derive(Debug, Default)]
+struct Heard {
+    /// When the store last said that somebody holds the lock: in nanoseconds
+    /// after the request was begun, and one. 0 if it never has.
+    last: AtomicU64,
+    /// When the store is asked, in nanoseconds after the request was begun.
+    asked: AtomicU64,
+    news: Notify,
+}
+
+/// The store is not asked yet.
+const NOT_YET: u64 = u64::MAX;
+
 impl Progress {
-    pub(super) fn begin(begun: Instant) -> Self {
+    pub(super) fn begin(clock: Clock) -> Self {
         Self {
-            begun,
-            held: Arc::default(),
+            begun: clock.now(),
+            clock,
+            heard: Arc::default(),
         }
     }
 
     pub(super) fn held(&self) {
-        if !self.held.swap(true, Ordering::Relaxed) {
+        if self
+            .heard
+            .last
+            .fetch_max(self.nanos() + 1, Ordering::AcqRel)
+            == 0
+        {
             observe::held_by_somebody();
+        }
+        self.heard.news.notify_waiters();
+    }
+
+    /// The request waits before it asks the store.
+    #[cfg_attr(
+        not(any(test, feature = "memcached")),
+        expect(dead_code, reason = "for one store")
+    )]
+    pub(crate) fn asks_later(&self) {
+        self.heard.asked.store(NOT_YET, Ordering::Release);
+    }
+
+    #[cfg_attr(
+        not(any(test, feature = "memcached")),
+        expect(dead_code, reason = "for one store")
+    )]
+    pub(crate) fn asks_now(&self) {
+        self.heard.asked.store(self.nanos(), Ordering::Release);
+    }
+
+    fn nanos(&self) -> u64 {
+        let since_begun = self.clock.now().saturating_duration_since(self.begun);
+        u64::try_from(since_begun.as_nanos()).unwrap_or(NOT_YET - 1)
+    }
+
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// Whether the store has ever said that somebody holds the lock.
+    pub(crate) fn has_heard(&self) -> bool {
+        self.heard.last.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether it has said so at `since` or later.
+    pub(crate) fn heard_since(&self, since: Instant) -> bool {
+        match self.heard.last.load(Ordering::Acquire) {
+            0 => false,
+            last => self.begun + Duration::from_nanos(last - 1) >= since,
         }
     }
 
-    /// Why the store counts as unavailable for a caller who waited this long,
-    /// if it does.
-    pub(crate) fn outage(&self, waited: Duration, now: Instant) -> Option<BackendError> {
-        // If it was asked just now, by somebody who went before the caller,
-        // nothing can be said of the store.
-        if self.held.load(Ordering::Relaxed)
-            || now.saturating_duration_since(self.begun) < waited / 2
-        {
+    /// Waits until it has.
+    pub(crate) async fn hears_since(&self, since: Instant) {
+        loop {
+            let news = self.heard.news.notified();
+            tokio::pin!(news);
+            news.as_mut().enable();
+            if self.heard_since(since) {
+                return;
+            }
+            news.await;
+        }
+    }
+
+    /// Why the store counts as unavailable for a caller who has waited since
+    /// `since`, within a limit of `waited`, if it does.
+    pub(crate) fn outage(
+        &self,
+        since: Instant,
+        waited: Duration,
+        now: Instant,
+    ) -> Option<BackendError> {
+        // What was heard before the caller came says nothing of now. And if the
+        // store was asked just now, for somebody who went before the caller,
+        // nothing can be said of it.
+        let asked = match self.heard.asked.load(Ordering::Acquire) {
+            NOT_YET => return None,
+            nanos => (self.begun + Duration::from_nanos(nanos)).max(since),
+        };
+        if self.heard_since(since) || now.saturating_duration_since(asked) < waited / 2 {
             return None;
         }
         Some(BackendError::unavailable(format!(
             "it has not answered within {waited:?}; check that it runs and can be reached"
         )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_heard_before_a_call_began_says_nothing_of_the_store() {
+        let second = Duration::from_secs(1);
+        let progress = Progress::begin(Clock::Tokio);
+        progress.held();
+        let outage = |since: Instant| progress.outage(since, second, Instant::now());
+        let early = Instant::now();
+        tokio::time::advance(10 * second).await;
+        let late = Instant::now();
+        tokio::time::advance(second).await;
+        assert!(outage(early).is_none(), "heard at the same moment");
+        assert!(outage(late).is_some(), "heard ten seconds before it began");
+        progress.held();
+        assert!(outage(late).is_none(), "heard since");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_was_not_asked_has_not_been_silent() {
+        let second = Duration::from_secs(1);
+        let progress = Progress::begin(Clock::Tokio);
+        let begun = progress.begun();
+        let outage = || progress.outage(begun, second, Instant::now());
+        progress.asks_later();
+        tokio::time::advance(10 * second).await;
+        assert!(outage().is_none());
+        progress.asks_now();
+        assert!(outage().is_none());
+        tokio::time::advance(second).await;
+        assert!(outage().is_some());
     }
 }

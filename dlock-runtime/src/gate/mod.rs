@@ -8,36 +8,42 @@
 //! baton. After a body that ended normally the turn may go to the next task in
 //! the queue without the store being asked; otherwise the lease goes back and
 //! the baton passes on. Dropping either, at any moment, does the same.
+//!
+//! A task that is not polled drops nothing. Whatever it is given therefore lies
+//! where the [`sweep`] can take it back: see there.
 
+mod asking;
+mod attention;
 mod name;
+mod outage;
+mod place;
 mod queue;
+mod several;
+mod sweep;
+mod ticket;
 mod turn;
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use asking::{Alone, Asked, Asking, Polling};
 use name::{Hashed, Name};
-use queue::{Delivery, Queue, Waiting};
-use tokio::runtime;
+pub(crate) use outage::Whereabouts;
+use outage::{Place, Probe};
+use place::StorePlace;
+use queue::{Neglected, Queue};
+pub(crate) use several::Collecting;
+use several::{Other, Others};
+use sweep::{Sweep, Tick};
+use ticket::{Came, Delivery, Ticket, Waiting};
 pub(crate) use turn::Turn;
 
 use crate::backend::{BackendError, Mode, Progress, Request};
-use crate::lease::{Answer, Leases, OwnedLease};
+use crate::lease::{Leases, OwnedLease};
 use crate::observe::{self, Section};
-
-/// A request that waits in the store's queue. It belongs to the gate and not
-/// to the task that polls it: when that task is dropped, the next one goes on
-/// polling, and the place is kept.
-struct StorePlace {
-    request: Pin<Box<dyn Future<Output = Answer> + Send>>,
-    /// Where it was begun. Its timers and connections are of that runtime, and
-    /// of no use when that has ended: elsewhere, the place is given up.
-    runtime: runtime::Id,
-}
 
 /// The gate of one manager.
 #[derive(Debug)]
@@ -47,8 +53,11 @@ pub(crate) struct Gate {
     handoff: u32,
     /// A queue is here while somebody leads it or has a turn.
     queues: Mutex<Queues>,
+    /// What no queue knows.
+    others: Mutex<Others>,
     /// Nobody outside can choose keys that fall together.
     hasher: RandomState,
+    sweep: Arc<Sweep>,
 }
 
 type Queues = HashMap<Name, Queue, Hashed>;
@@ -67,31 +76,6 @@ pub(crate) struct Entry<'a> {
     pub(crate) section: &'a Section,
 }
 
-/// Where a caller waits, for when it gives up.
-#[derive(Debug, Default)]
-pub(crate) struct Whereabouts(Mutex<Place>);
-
-#[derive(Debug, Default)]
-enum Place {
-    #[default]
-    Nowhere,
-    InStore(Progress),
-    InProcess(Name),
-}
-
-impl Whereabouts {
-    fn set(&self, place: Place) {
-        *self.place() = place;
-    }
-
-    fn place(&self) -> MutexGuard<'_, Place> {
-        // No code of ours panics while it holds this.
-        self.0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
 /// Why there is no turn.
 #[derive(Clone, Debug)]
 pub(crate) enum Refusal {
@@ -105,19 +89,31 @@ impl From<BackendError> for Refusal {
     }
 }
 
+/// How a task is received at the gate.
+enum Joined {
+    Leads(Baton),
+    Waits(Waiting),
+    /// Somebody else speaks to the store. What that hears is the answer.
+    Shares(Waiting),
+    Busy,
+}
+
 impl Gate {
-    pub(crate) fn new(leases: Arc<Leases>, handoff: u32) -> Self {
-        Self {
+    pub(crate) fn new(leases: Arc<Leases>, handoff: u32) -> Arc<Self> {
+        Arc::new_cyclic(|gate| Self {
             leases,
             handoff,
             queues: Mutex::default(),
+            others: Mutex::default(),
             hasher: RandomState::new(),
-        }
+            sweep: Sweep::new(gate.clone()),
+        })
     }
 
     /// Waits for a turn on `key`. May be dropped at any await: the place in
     /// the queue goes to the next task, and a turn that crosses with the drop
-    /// is passed on.
+    /// is passed on. It may also be left unpolled: what it was given is then
+    /// taken back, and it queues again when it is polled.
     pub(crate) async fn enter(
         self: &Arc<Self>,
         key: Arc<str>,
@@ -128,94 +124,247 @@ impl Gate {
             return Box::pin(self.enter_alone(key, entry, whereabouts)).await;
         }
         let name = Name::new(key, entry.ttl, &self.hasher);
-        let baton = {
-            let delivery = match self.lead_or_queue(name, entry) {
-                Ok(baton) => Delivery::Lead(baton),
-                Err(None) => return Err(Refusal::Busy),
-                Err(Some(waiting)) => {
-                    whereabouts.set(Place::InProcess(waiting.name().clone()));
-                    waiting.await
-                }
+        whereabouts.set(|| Place::InProcess {
+            name: name.clone(),
+            since: self.leases.now(),
+        });
+        loop {
+            let came = match self.lead_or_queue(&name, entry) {
+                Joined::Leads(baton) => Came::For(Delivery::Lead(baton)),
+                Joined::Waits(mut waiting) => waiting.comes().await,
+                Joined::Shares(waiting) => Box::pin(self.share(waiting)).await,
+                Joined::Busy => return Err(Refusal::Busy),
             };
-            match delivery {
-                Delivery::Turn(turn) => return Ok(turn),
-                Delivery::Failed(refusal) => return Err(refusal),
-                Delivery::Lead(baton) => baton,
+            let baton = match came {
+                Came::For(Delivery::Turn(turn)) => return Ok(turn),
+                Came::For(Delivery::Failed(refusal)) => return Err(refusal),
+                Came::For(Delivery::Lead(baton)) => baton,
+                Came::Called | Came::TooLate => continue,
+            };
+            if let Some(answer) = baton.lead(entry).await {
+                return answer;
             }
-        };
-        whereabouts.set(Place::InProcess(baton.name.clone()));
-        baton.lead(entry).await
+        }
     }
 
     /// Readers ask the store one by one: each has a lease of its own.
     async fn enter_alone(
-        &self,
+        self: &Arc<Self>,
         key: Arc<str>,
         entry: &Entry<'_>,
         whereabouts: &Whereabouts,
     ) -> Result<Turn, Refusal> {
-        let section = entry.section.clone();
-        let request = self.request(key, entry.mode, entry.ttl);
-        whereabouts.set(Place::InStore(request.progress().clone()));
-        let lease = if entry.try_only {
-            self.leases
-                .try_acquire(request, section)
-                .await?
-                .ok_or(Refusal::Busy)?
-        } else {
-            self.leases.acquire(request, section).await?
-        };
-        Ok(Turn::alone(lease))
+        loop {
+            let request = self.request(Arc::clone(&key), entry.mode, entry.ttl);
+            whereabouts.set(|| Place::InStore(request.progress().clone()));
+            let place = StorePlace::begin(&self.leases, request, entry.try_only, entry.section);
+            let Some(answer) = Alone::begin(self, place, entry.section.labels()).await else {
+                continue;
+            };
+            let lease = self.leases.answered(answer, entry.section.clone())?;
+            return lease.map(Turn::alone).ok_or(Refusal::Busy);
+        }
     }
 
-    /// Opens the queue, or joins it: `Err(None)` if the caller will not wait.
-    fn lead_or_queue(
-        self: &Arc<Self>,
-        name: Name,
-        entry: &Entry<'_>,
-    ) -> Result<Baton, Option<Waiting>> {
+    /// Opens the queue, or joins it.
+    fn lead_or_queue(self: &Arc<Self>, name: &Name, entry: &Entry<'_>) -> Joined {
         let mut queues = self.queues();
-        match queues.get_mut(&name) {
-            None => {
-                queues.insert(name.clone(), Queue::default());
-                drop(queues);
-                Ok(Baton {
-                    gate: Arc::clone(self),
-                    name,
-                    place: None,
-                })
-            }
-            Some(_) if entry.try_only => Err(None),
-            Some(queue) => {
-                let ahead = queue.len();
-                let ticket = queue.join(entry.fresh);
-                drop(queues);
-                observe::waits_in_process(name.key(), ahead);
-                Err(Some(Waiting::new(Arc::clone(self), name, ticket)))
+        let Some(queue) = queues.get_mut(name) else {
+            queues.insert(name.clone(), Queue::default());
+            return Joined::Leads(Baton::new(self, name, None));
+        };
+        if let Some(place) = queue.take_loose() {
+            return Joined::Leads(Baton::new(self, name, place));
+        }
+        if entry.try_only && queue.is_held() {
+            return Joined::Busy;
+        }
+        let labels = entry.section.labels();
+        let ahead = queue.len();
+        let ticket = if entry.try_only {
+            queue.join_tries(labels)
+        } else {
+            queue.join(entry.fresh, labels)
+        };
+        drop(queues);
+        let waiting = Waiting::new(Arc::clone(self), name.clone(), ticket, entry.try_only);
+        if entry.try_only {
+            return Joined::Shares(waiting);
+        }
+        observe::waits_in_process(name.key(), ahead);
+        Joined::Waits(waiting)
+    }
+
+    /// Waits for what the store tells whoever speaks to it: that is the answer
+    /// of a task that does not wait for the lock, too. But for what was told
+    /// before it came: then the store is asked whether it is still there.
+    async fn share(self: &Arc<Self>, mut waiting: Waiting) -> Came {
+        let since = self.leases.now();
+        let busy = || Came::For(Delivery::Failed(Refusal::Busy));
+        let name = waiting.name().clone();
+        loop {
+            let progress = {
+                let queues = self.queues();
+                queues.get(&name).and_then(Queue::progress).cloned()
+            };
+            let heard_before = progress.as_ref().is_some_and(Progress::has_heard);
+            let probe = heard_before.then(|| self.probe(&name)).flatten();
+            tokio::select! {
+                biased;
+                came = waiting.comes() => match came {
+                    // Somebody else asks now.
+                    Came::Called => {}
+                    came => return came,
+                },
+                () = hears(progress.as_ref(), since) => return busy(),
+                answer = answer_of(probe.as_deref()) => return match answer {
+                    // Whoever leads is before this one.
+                    Ok(()) => busy(),
+                    Err(error) => Came::For(Delivery::Failed(Refusal::Store(error))),
+                },
             }
         }
     }
 
     fn request(&self, key: Arc<str>, mode: Mode, ttl: Duration) -> Request {
-        Request::new(key, mode, ttl).made_at(self.leases.now())
+        Request::made_by(self.leases.executor().clock(), key, mode, ttl)
     }
 
-    /// For a caller who gives up after waiting this long: why the store counts
-    /// as unavailable, or none if the lock is held by somebody.
-    pub(crate) fn outage(
-        &self,
-        whereabouts: &Whereabouts,
-        waited: Duration,
-    ) -> Option<BackendError> {
-        let now = self.leases.now();
-        match &*whereabouts.place() {
-            Place::Nowhere => None,
-            Place::InStore(progress) => progress.outage(waited, now),
-            Place::InProcess(name) => {
-                let asked = self.queues().get(name).and_then(Queue::asked).cloned();
-                asked.and_then(|progress| progress.outage(waited, now))
+    /// The baton of a queue that has nobody to lead it, for who has come; who
+    /// waited leaves the queue with it.
+    fn take_loose(self: &Arc<Self>, name: &Name, ticket: &Ticket, tries: bool) -> Option<Baton> {
+        let mut queues = self.queues();
+        let queue = queues.get_mut(name).filter(|queue| queue.is_loose())?;
+        if !ticket.leave() {
+            return None;
+        }
+        if tries {
+            queue.left_tries();
+        } else {
+            queue.left();
+        }
+        let place = queue.take_loose()?;
+        Some(Baton::new(self, name, place))
+    }
+
+    /// A waiter was dropped.
+    fn left(&self, name: &Name, tries: bool) {
+        let mut queues = self.queues();
+        let Some(queue) = queues.get_mut(name) else {
+            return;
+        };
+        if tries {
+            queue.left_tries();
+        } else {
+            queue.left();
+        }
+        if queue.is_loose() && queue.is_deserted() {
+            let queue = queues.remove(name);
+            drop(queues);
+            // With the place, if there is one.
+            drop(queue);
+        }
+    }
+
+    /// Nobody may come for the baton for long: the first who comes has it.
+    fn let_loose(&self, name: &Name, place: Option<StorePlace>) {
+        let mut queues = self.queues();
+        let Some(queue) = queues.get_mut(name) else {
+            return;
+        };
+        if queue.is_deserted() {
+            let queue = queues.remove(name);
+            drop(queues);
+            drop((queue, place));
+            return;
+        }
+        let called = queue.let_loose(place);
+        drop(queues);
+        self.sweep.arm();
+        called.into_iter().for_each(std::task::Waker::wake);
+    }
+
+    /// Takes back what nobody has come for. Whether there is more that may come
+    /// to that.
+    fn sweep(&self, tick: Tick) -> bool {
+        let mut neglected = Vec::new();
+        let mut outstanding = false;
+        for queue in self.queues().values_mut() {
+            outstanding |= queue.look(tick, &mut neglected);
+        }
+        let others = self.others().all();
+        for other in others {
+            match other {
+                Other::Asking(asking) => {
+                    outstanding |= queue::look_at(&asking, tick, &mut neglected);
+                }
+                Other::Collected(collected) => {
+                    outstanding = true;
+                    let turns = collected.look(tick).unwrap_or_default();
+                    if let Some(turn) = turns.first() {
+                        observe::nobody_came(turn.lease().key());
+                    }
+                    drop(turns);
+                }
             }
         }
+        for one in neglected {
+            self.take_back(one);
+        }
+        outstanding
+    }
+
+    fn take_back(&self, neglected: Neglected) {
+        match neglected {
+            Neglected::Unseen(ticket) => ticket.show(),
+            Neglected::Unheard(asking) => self.show_if_granted(asking),
+            Neglected::Given(ticket) => match ticket.take_back() {
+                Some(Delivery::Turn(turn)) => {
+                    if let Some(name) = turn.queue() {
+                        observe::nobody_came(name.key());
+                        if let Some(queue) = self.queues().get_mut(name) {
+                            queue.doubt();
+                        }
+                    }
+                    turn.give_back();
+                }
+                Some(Delivery::Lead(baton)) => {
+                    observe::nobody_came(baton.name.key());
+                    baton.let_loose();
+                }
+                Some(Delivery::Failed(_)) | None => {}
+            },
+            Neglected::Asking(asking) => match asking.take_away() {
+                Some(Asked::Leads(baton)) => {
+                    observe::nobody_came(baton.name.key());
+                    baton.let_loose();
+                }
+                Some(Asked::Alone(place)) => {
+                    observe::nobody_came(&place.request.key);
+                    drop(place);
+                }
+                None => {}
+            },
+            Neglected::Place { .. } => {}
+        }
+    }
+
+    /// Nobody is there to hear the store's answer. Whether it has granted the
+    /// lock, it is asked.
+    fn show_if_granted(&self, asking: Arc<Asking>) {
+        let backend = Arc::clone(self.leases.backend());
+        let runtime = self.leases.executor().keeper_runtime();
+        runtime.spawn(async move {
+            let request = asking.request();
+            if let Ok(Some(lock)) = backend.inspect(&request.key).await
+                && lock
+                    .holders
+                    .iter()
+                    .any(|holder| backend.is_owner(holder, request.owner))
+            {
+                asking.show();
+            }
+        });
     }
 
     fn queues(&self) -> MutexGuard<'_, Queues> {
@@ -223,6 +372,26 @@ impl Gate {
         self.queues
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn others(&self) -> MutexGuard<'_, Others> {
+        self.others
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+async fn hears(progress: Option<&Progress>, since: tokio::time::Instant) {
+    match progress {
+        Some(progress) => progress.hears_since(since).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn answer_of(probe: Option<&Probe>) -> Result<(), BackendError> {
+    match probe {
+        Some(probe) => probe.answer().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -233,68 +402,89 @@ struct Baton {
     gate: Arc<Gate>,
     name: Name,
     place: Option<StorePlace>,
+    /// It has been passed on, or left to whoever comes.
+    passed: bool,
 }
 
 impl Baton {
-    /// Asks the store until it grants or refuses.
+    fn new(gate: &Arc<Gate>, name: &Name, place: Option<StorePlace>) -> Self {
+        Self {
+            gate: Arc::clone(gate),
+            name: name.clone(),
+            place,
+            passed: false,
+        }
+    }
+
+    /// Asks the store until it grants or refuses; `None` if that was taken away
+    /// from a task that was not polled.
     #[expect(
         clippy::manual_async_fn,
         reason = "the future of an `async fn` has room for its arguments twice: rust-lang/rust#62958"
     )]
-    fn lead(mut self, entry: &Entry<'_>) -> impl Future<Output = Result<Turn, Refusal>> {
+    fn lead(self, entry: &Entry<'_>) -> impl Future<Output = Option<Result<Turn, Refusal>>> {
         async move {
-            let answer = if entry.try_only {
-                let request = self.request();
-                let section = entry.section.clone();
-                Box::pin(self.gate.leases.try_acquire(request, section)).await
-            } else {
-                self.wait_in_store(entry.section).await.map(Some)
-            };
-            match answer {
-                Ok(Some(lease)) => Ok(self.begin_turns(lease)),
-                Ok(None) => Err(Refusal::Busy),
+            let gate = Arc::clone(&self.gate);
+            let (baton, answer) = self.ask(entry).await?;
+            let baton = baton?;
+            Some(match gate.leases.answered(answer, entry.section.clone()) {
+                Ok(Some(lease)) => Ok(baton.begin_turns(lease)),
+                Ok(None) => {
+                    baton.tell_tries(&Refusal::Busy);
+                    Err(Refusal::Busy)
+                }
                 Err(error) => {
                     let refusal = Refusal::from(error);
-                    self.fail_all(&refusal);
+                    baton.fail_all(&refusal);
                     Err(refusal)
                 }
-            }
+            })
         }
     }
 
-    async fn wait_in_store(&mut self, section: &Section) -> Result<OwnedLease, BackendError> {
-        let here = runtime::Handle::current().id();
-        self.place.take_if(|place| place.runtime != here);
-        let request = self.request();
-        if self.place.is_none() {
-            let progress = request.progress().clone();
-            if let Some(queue) = self.gate.queues().get_mut(&self.name) {
-                queue.set_asked(Some(progress));
-            }
-        }
-        let leases = &self.gate.leases;
+    /// Goes on with the place in the store's queue, or asks anew.
+    fn ask(mut self, entry: &Entry<'_>) -> Polling {
+        let try_only = entry.try_only;
+        self.place.take_if(|place| try_only || !place.is_of_use());
+        let gate = Arc::clone(&self.gate);
+        let name = self.name.clone();
         let place = self.place.get_or_insert_with(|| {
-            let leases = Arc::clone(leases);
-            // The place may serve another.
-            let section = section.without_span();
-            let request = Box::pin(async move { leases.wait(request, &section).await });
-            StorePlace {
-                request,
-                runtime: here,
-            }
+            let key = Arc::clone(name.key());
+            let request = gate.request(key, Mode::Write, name.ttl());
+            StorePlace::begin(&gate.leases, request, try_only, entry.section)
         });
-        let answer = place.request.as_mut().await;
-        self.place = None;
-        leases.answered(answer, section.clone())
+        let request = place.request.clone();
+        let labels = entry.section.labels();
+        let asking = Asking::begin(&gate.sweep, request, Asked::Leads(self), labels);
+        let (before, called) = {
+            let mut queues = gate.queues();
+            match queues.get_mut(&name) {
+                Some(queue) => queue.asks(Arc::clone(&asking)),
+                None => (None, Vec::new()),
+            }
+        };
+        drop(before);
+        called.into_iter().for_each(std::task::Waker::wake);
+        Polling::new(asking)
     }
 
     /// A fresh lease serves those who queue now, up to the limit: whoever
     /// comes later queues behind the other processes that wait in the store.
     fn begin_turns(self, lease: OwnedLease) -> Turn {
-        let waiting = self.gate.queues().get_mut(&self.name).map_or(0, |queue| {
-            queue.set_asked(None);
-            queue.len()
-        });
+        let (waiting, asked, tries) = {
+            let mut queues = self.gate.queues();
+            match queues.get_mut(&self.name) {
+                Some(queue) => {
+                    let (asked, tries) = queue.holds();
+                    (queue.len(), asked, tries)
+                }
+                None => (0, None, Vec::new()),
+            }
+        };
+        drop(asked);
+        for one in tries {
+            one.deliver(Delivery::Failed(Refusal::Busy));
+        }
         let handovers = u32::try_from(waiting)
             .unwrap_or(u32::MAX)
             .min(self.gate.handoff);
@@ -310,31 +500,53 @@ impl Baton {
         }
     }
 
-    fn request(&self) -> Request {
-        let key = Arc::clone(self.name.key());
-        self.gate.request(key, Mode::Write, self.name.ttl())
+    /// The answer is that of those who wait for one only.
+    fn tell_tries(&self, refusal: &Refusal) {
+        let tries = self
+            .gate
+            .queues()
+            .get_mut(&self.name)
+            .map(Queue::take_tries);
+        for one in tries.into_iter().flatten() {
+            one.deliver(Delivery::Failed(refusal.clone()));
+        }
+    }
+
+    /// Leaves it to whoever comes first.
+    fn let_loose(mut self) {
+        self.passed = true;
+        let place = self.place.take().filter(StorePlace::can_be_kept);
+        self.gate.let_loose(&self.name, place);
     }
 }
 
 impl Drop for Baton {
     fn drop(&mut self) {
-        let next = {
-            let mut queues = self.gate.queues();
-            let next = queues.get_mut(&self.name).and_then(Queue::pop);
-            if next.is_none() {
-                queues.remove(&self.name);
-            }
-            next
-        };
-        if let Some(waiter) = next {
-            // A waiter that was dropped just now drops what it is given, which
-            // brings it here again for the one after.
-            waiter.deliver(Delivery::Lead(Self {
-                gate: Arc::clone(&self.gate),
-                name: self.name.clone(),
-                place: self.place.take(),
-            }));
+        if self.passed {
+            return;
         }
+        let mut place = self.place.take().filter(StorePlace::can_be_kept);
+        let mut queues = self.gate.queues();
+        let Some(queue) = queues.get_mut(&self.name) else {
+            return;
+        };
+        if queue.is_doubtful() {
+            drop(queues);
+            return self.gate.let_loose(&self.name, place);
+        }
+        let Some((next, waits)) = queue.next_leader(place.is_some()) else {
+            let queue = queues.remove(&self.name);
+            drop(queues);
+            return drop(queue);
+        };
+        drop(queues);
+        // Who does not wait does not go on waiting for another.
+        let kept = if waits { place.take() } else { None };
+        drop(place);
+        // A waiter that was dropped just now drops what it is given, which
+        // brings it here again for the one after.
+        next.deliver(Delivery::Lead(Self::new(&self.gate, &self.name, kept)));
+        self.gate.sweep.arm();
     }
 }
 

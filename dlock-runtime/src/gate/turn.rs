@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::queue::{Delivery, Queue};
+use super::queue::Queue;
+use super::ticket::Delivery;
 use super::{Baton, Gate, Name};
 use crate::backend::{BackendError, Released};
 use crate::lease::{Lease, OwnedLease, Renewals};
@@ -146,6 +147,17 @@ impl Turn {
         }
     }
 
+    /// The queue behind this turn, if there is one.
+    pub(super) fn queue(&self) -> Option<&Name> {
+        self.parts().behind.as_ref().map(|behind| &behind.name)
+    }
+
+    /// Ends a turn that nobody came for: those behind may not come either.
+    pub(super) fn give_back(mut self) {
+        let parts = self.parts.take();
+        drop(parts.map(|parts| parts.lease));
+    }
+
     fn parts(&self) -> &Parts {
         // Only what ends the turn takes them out.
         self.parts
@@ -177,11 +189,9 @@ impl Parts {
         if self.handovers_left == 0 || !self.has_time_left() {
             return Err(self);
         }
-        let next = gate
-            .queues()
-            .get_mut(name)
-            .and_then(Queue::pop_if_any_lease);
+        let next = gate.queues().get_mut(name).and_then(Queue::next_holder);
         let Some(waiter) = next else { return Err(self) };
+        gate.sweep.arm();
         // Renewed until the next body begins, however the last one wanted it.
         self.lease.lease().set_renewals(Renewals::Always);
         let next = Self {

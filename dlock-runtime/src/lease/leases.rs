@@ -16,8 +16,8 @@ use crate::executor::{Executor, check_timers, current_runtime};
 use crate::observe::{Operation, Section};
 use crate::under_way::UnderWay;
 
-/// What became of a request that waited in the store's queue.
-pub(crate) type Answer = Result<OwnedLease, BackendError>;
+/// What became of a request to the store. `None`: somebody holds the lock.
+pub(crate) type Answer = Result<Option<OwnedLease>, BackendError>;
 
 /// All leases of one manager.
 #[derive(Debug)]
@@ -71,41 +71,27 @@ impl Leases {
         self.executor.clock().now()
     }
 
-    /// Takes a lease if the key is free.
-    pub(crate) async fn try_acquire(
+    /// Asks for a lease, in the store's queue unless `try_only`, for whoever will
+    /// be there when it answers. The answer goes to [`answered`](Self::answered)
+    /// at once.
+    pub(crate) async fn request(
         self: &Arc<Self>,
         request: Request,
-        section: Section,
-    ) -> Result<Option<OwnedLease>, BackendError> {
-        match self.take(Asking::Once, request, &section).await {
-            Ok(lease) => Ok(lease.map(|lease| lease.of(section))),
-            Err(error) => Err(not_had(error, &section)),
-        }
-    }
-
-    /// Takes a lease, waiting in the store's queue.
-    pub(crate) async fn acquire(
-        self: &Arc<Self>,
-        request: Request,
-        section: Section,
-    ) -> Result<OwnedLease, BackendError> {
-        let answer = self.wait(request, &section).await;
-        self.answered(answer, section)
-    }
-
-    /// Waits in the store's queue, for whoever will be there when it answers.
-    /// The answer goes to [`answered`](Self::answered) at once.
-    pub(crate) async fn wait(self: &Arc<Self>, request: Request, section: &Section) -> Answer {
-        match self.take(Asking::InQueue, request, section).await? {
-            Some(lease) => Ok(lease),
-            None => unreachable!("a store's queue lets everybody in"),
-        }
+        try_only: bool,
+        section: &Section,
+    ) -> Answer {
+        let asking = if try_only {
+            Asking::Once
+        } else {
+            Asking::InQueue
+        };
+        self.take(asking, request, section).await
     }
 
     /// Makes the answer to a request that of this critical section.
     pub(crate) fn answered(&self, answer: Answer, section: Section) -> Answer {
         match answer {
-            Ok(lease) => Ok(lease.of(section)),
+            Ok(lease) => Ok(lease.map(|lease| lease.of(section))),
             Err(error) => Err(not_had(error, &section)),
         }
     }

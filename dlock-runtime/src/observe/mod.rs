@@ -9,6 +9,7 @@ mod asking;
 mod holding;
 #[cfg_attr(not(feature = "metrics"), path = "no_metrics.rs")]
 mod metrics;
+mod unclaimed;
 
 use std::fmt::Display;
 
@@ -18,6 +19,7 @@ use tracing::level_filters::LevelFilter;
 pub(crate) use asking::Asking;
 pub(crate) use holding::Holding;
 pub(crate) use metrics::describe;
+pub(crate) use unclaimed::Unclaimed;
 
 use crate::backend::{BackendErrorKind, Mode, Owner};
 use crate::error::{LockError, LossReason};
@@ -212,6 +214,15 @@ pub(crate) fn renewals_failing(error: Option<&dyn Display>) {
 pub(crate) fn waits_in_process(key: &str, ahead: usize) {
     tracing::debug!(
         target: "dlock::wait", key = %Shown(key), ahead, "waits behind other tasks of this process"
+    );
+}
+
+/// A task was woken, as a rule since its turn had come, and was not polled.
+pub(crate) fn nobody_came(key: &str) {
+    tracing::warn!(
+        target: "dlock::handover", key = %Shown(key),
+        "a call that waits for the lock was woken and not polled for three seconds; others go \
+         before it. Await it or spawn it, and do not leave it in an arm of a `select!`"
     );
 }
 

@@ -11,11 +11,13 @@ mod limits;
 mod lock_order;
 mod losses;
 mod manager;
+mod outages;
 mod release;
 mod run;
 mod runtimes;
 mod scope;
 mod several_keys;
+mod unpolled;
 
 use std::future::Future;
 use std::time::Duration;

@@ -29,9 +29,10 @@ impl Core {
         let mut acquisition = Acquisition::new(self, request)?;
         if let Some(pause) = self.turns.pause(&request.key, Instant::now()) {
             // It waits for others, not for the store.
-            request.is_held_by_somebody();
+            request.progress().asks_later();
             let clock = &self.shared.lanes.clock;
             Box::pin(clock.sleep(Deadline::after(pause))).await;
+            request.progress().asks_now();
             acquisition.call.restart();
         }
         loop {

@@ -68,7 +68,11 @@ async fn check_tables(driver: &dyn Driver, place: &Place) -> Result<(), BackendE
     const VERSION: i64 = 1;
     let columns = &[Column::Int, Column::Int, Column::Int];
     let answer = driver
-        .run(include_str!("statements/check.sql"), columns, place.deadline())
+        .run(
+            include_str!("statements/check.sql"),
+            columns,
+            place.deadline(),
+        )
         .await?;
     match answer.rows.first().map(|row| row.int(0)) {
         Some(VERSION) => Ok(()),

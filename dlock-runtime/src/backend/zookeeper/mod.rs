@@ -40,8 +40,8 @@ use async_trait::async_trait;
 use self::core::Core;
 use self::settings::Settings;
 use super::{
-    Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Owner, Released,
-    Renewed, Request, TokenTier,
+    Backend, BackendError, BackendErrorKind, Capabilities, Grant, HolderInfo, LockInfo, Owner,
+    Released, Renewed, Request, TokenTier,
 };
 use crate::limits;
 
@@ -193,6 +193,11 @@ impl Backend for ZooKeeper {
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
         self.core()?.list(prefix).await
+    }
+
+    /// They are shown by the names of their nodes.
+    fn is_owner(&self, holder: &HolderInfo, owner: Owner) -> bool {
+        holder.owner.starts_with(&names::own(owner))
     }
 
     async fn next_losses(&self) -> Vec<Owner> {

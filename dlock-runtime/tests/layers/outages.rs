@@ -1,0 +1,271 @@
+//! A store that falls silent is told from one that is busy, by those too who
+//! wait behind other tasks of their process.
+
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+use std::time::Duration;
+
+use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::backend::*;
+use dlock_runtime::{Config, LockError, LockGuard, LockManager};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{connect, seconds, settle, waits};
+
+/// How long the store is waited for.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The memory store behind a network that can be cut: nothing is answered then,
+/// and a request that waits in the store's queue hears nothing.
+#[derive(Clone, Debug)]
+struct Mute {
+    memory: Memory,
+    silent: watch::Sender<bool>,
+}
+
+impl Mute {
+    async fn new() -> (Self, LockManager) {
+        let store = Self {
+            memory: Memory::new(),
+            silent: watch::Sender::new(false),
+        };
+        let manager = LockManager::connect(Config::with_backend(store.clone())).await;
+        (store, manager.expect("connects"))
+    }
+
+    fn set_silent(&self, silent: bool) {
+        self.silent.send_replace(silent);
+    }
+
+    async fn passes(&self) -> Result<(), BackendError> {
+        let mut silent = self.silent.subscribe();
+        match timeout(REQUEST_TIMEOUT, silent.wait_for(|silent| !silent)).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(BackendError::unavailable("silence")),
+        }
+    }
+
+    /// Waits until it has been silent for as long as it is waited for.
+    async fn is_gone(&self) {
+        let mut silent = self.silent.subscribe();
+        loop {
+            let _ = silent.wait_for(|silent| *silent).await;
+            if self.passes().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Backend for Mute {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+    async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
+        self.passes().await?;
+        self.memory.try_acquire(r).await
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        self.passes().await?;
+        let mut waits = self.memory.acquire(r);
+        let hears = poll_fn(|context| match *self.silent.borrow() {
+            true => Poll::Pending,
+            false => waits.as_mut().poll(context),
+        });
+        tokio::select! {
+            grant = hears => grant,
+            // Also wakes the other when the silence ends.
+            () = self.is_gone() => Err(BackendError::unavailable("silence")),
+        }
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        match self.passes().await {
+            Ok(()) => self.memory.renew(r).await,
+            Err(error) => r.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        self.passes().await?;
+        self.memory.release(r).await
+    }
+    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
+        self.passes().await?;
+        self.memory.inspect(k).await
+    }
+    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.passes().await?;
+        self.memory.list(p).await
+    }
+}
+
+fn is_busy(answer: &Result<LockGuard, LockError>) -> bool {
+    matches!(answer, Err(LockError::Busy { .. }))
+}
+
+fn is_unavailable(answer: &Result<LockGuard, LockError>) -> bool {
+    matches!(answer, Err(LockError::Unavailable { .. }))
+}
+
+/// Several calls in tasks of their own.
+fn calls<F>(count: usize, call: impl Fn() -> F) -> JoinSet<Result<LockGuard, LockError>>
+where
+    F: Future<Output = Result<LockGuard, LockError>> + Send + 'static,
+{
+    let mut calls = JoinSet::new();
+    for _ in 0..count {
+        calls.spawn(call());
+    }
+    calls
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_shares_the_answer_of_the_task_that_asks() {
+    for leader_tries in [false, true] {
+        let (store, here) = Mute::new().await;
+        store.set_silent(true);
+        let start = Instant::now();
+        let lock = || here.lock("k");
+        let mut leader = match leader_tries {
+            true => calls(1, || lock().try_acquire()),
+            false => calls(1, || lock().acquire()),
+        };
+        settle().await;
+        let tries = calls(8, || lock().try_acquire());
+        for answer in tries.join_all().await {
+            assert!(is_unavailable(&answer), "{answer:?}");
+        }
+        assert!(start.elapsed() <= REQUEST_TIMEOUT, "{:?}", start.elapsed());
+        let answer = leader.join_next().await.expect("one").expect("no panic");
+        assert!(is_unavailable(&answer), "{answer:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_is_busy_once_the_store_has_said_so() {
+    let (store, here) = Mute::new().await;
+    let there = connect(&store.memory).await;
+    for held in [false, true] {
+        let elsewhere = match held {
+            true => Some(there.lock("k").acquire().await.expect("free")),
+            false => None,
+        };
+        store.set_silent(true);
+        let mut leader = calls(1, || here.lock("k").acquire());
+        settle().await;
+        let mut one = Box::pin(here.lock("k").try_acquire());
+        assert!(waits(&mut one).await, "it is not known yet");
+        store.set_silent(false);
+        // Had by the other task, or held elsewhere.
+        let answer = timeout(seconds(1), one).await.expect("an answer");
+        assert!(is_busy(&answer), "{answer:?}");
+        drop(elsewhere);
+        let guard = leader.join_next().await.expect("one").expect("no panic");
+        guard.expect("the lock").release().await.expect("held");
+    }
+}
+
+/// The task that asks leaves before there is an answer.
+#[tokio::test(start_paused = true)]
+async fn a_try_asks_by_itself_when_the_one_before_it_leaves() {
+    let (store, here) = Mute::new().await;
+    store.set_silent(true);
+    let mut leader = Box::pin(here.lock("k").acquire());
+    assert!(waits(&mut leader).await);
+    let mut one = Box::pin(here.lock("k").try_acquire());
+    let mut two = Box::pin(here.lock("k").try_acquire());
+    assert!(waits(&mut one).await && waits(&mut two).await);
+    drop(leader);
+    assert!(waits(&mut one).await && waits(&mut two).await);
+    store.set_silent(false);
+    let guard = one.await.expect("free");
+    let busy = two.await;
+    assert!(is_busy(&busy), "{busy:?}");
+    guard.release().await.expect("held");
+    assert!(here.list("").await.expect("answers").is_empty());
+}
+
+/// A request that does not wait is of no use to who does.
+#[tokio::test(start_paused = true)]
+async fn who_waits_behind_a_try_that_leaves_asks_anew() {
+    for asleep in [false, true] {
+        let (store, here) = Mute::new().await;
+        let there = connect(&store.memory).await;
+        let elsewhere = there.lock("k").acquire().await.expect("free");
+        store.set_silent(true);
+        let mut leader = Box::pin(here.lock("k").try_acquire());
+        assert!(waits(&mut leader).await);
+        let mut waiter = calls(1, || here.lock("k").acquire());
+        settle().await;
+        if !asleep {
+            drop(leader);
+        }
+        settle().await;
+        store.set_silent(false);
+        sleep(seconds(10)).await;
+        elsewhere.release().await.expect("held");
+        let guard = waiter.join_next().await.expect("one").expect("no panic");
+        guard.expect("its turn").release().await.expect("held");
+    }
+}
+
+/// What the task before it was told an hour ago says nothing of now.
+#[tokio::test(start_paused = true)]
+async fn a_try_behind_one_who_waits_tells_an_outage() {
+    let (store, here) = Mute::new().await;
+    let there = connect(&store.memory).await;
+    let guard = there.lock("k").acquire().await.expect("free");
+    let waiter = calls(1, || here.lock("k").acquire());
+    settle().await;
+    sleep(seconds(3600)).await;
+    let busy = here.lock("k").try_acquire().await;
+    assert!(is_busy(&busy), "{busy:?}");
+    store.set_silent(true);
+    for answer in calls(8, || here.lock("k").try_acquire()).join_all().await {
+        assert!(is_unavailable(&answer), "{answer:?}");
+    }
+    store.set_silent(false);
+    drop((waiter, guard));
+}
+
+/// Calls that begin in an outage, behind one that was told before that somebody
+/// holds the lock.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_behind_others_tells_an_outage() {
+    let (store, here) = Mute::new().await;
+    let there = connect(&store.memory).await;
+    let guard = there.lock("k").acquire().await.expect("free");
+    let waiter = calls(1, || here.lock("k").acquire());
+    settle().await;
+    sleep(seconds(3600)).await;
+    for limit in [Duration::from_millis(100), seconds(3)] {
+        let calls = || calls(8, || here.lock("k").acquire_within(limit));
+        for answer in calls().join_all().await {
+            let timed_out = matches!(answer, Err(LockError::Timeout { .. }));
+            assert!(timed_out, "held by somebody: {answer:?}");
+        }
+        store.set_silent(true);
+        for answer in calls().join_all().await {
+            assert!(is_unavailable(&answer), "{answer:?}");
+        }
+        store.set_silent(false);
+        settle().await;
+    }
+    drop((waiter, guard));
+}
+
+/// Held in this process, it is held, whether or not the store is there.
+#[tokio::test(start_paused = true)]
+async fn a_lock_held_in_this_process_is_busy_in_an_outage() {
+    let (store, here) = Mute::new().await;
+    let guard = here.lock("k").acquire().await.expect("free");
+    store.set_silent(true);
+    let busy = here.lock("k").try_acquire().await;
+    assert!(is_busy(&busy), "{busy:?}");
+    let late = here.lock("k").acquire_within(seconds(1)).await;
+    assert!(matches!(late, Err(LockError::Timeout { .. })), "{late:?}");
+    store.set_silent(false);
+    guard.release().await.expect("held");
+}

@@ -1,0 +1,277 @@
+//! Calls that are not polled while their turn comes: an arm of a `select!` whose
+//! other arm runs long, one of many in `buffer_unordered`. They hold up nobody
+//! for more than a few seconds, and queue again when they are polled.
+
+use std::future::Future;
+use std::time::Duration;
+
+use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::{LockError, LockGuard, LockManager};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::{connect, seconds, settle, waits};
+
+/// Three seconds to come, and what a look more may take.
+const SOON: Duration = Duration::from_secs(4);
+
+/// Two processes of one store, the second of which holds `k`.
+async fn held_elsewhere() -> (Memory, LockManager, LockManager, LockGuard) {
+    let memory = Memory::new();
+    let (here, there) = (connect(&memory).await, connect(&memory).await);
+    let guard = there.lock("k").acquire().await.expect("free");
+    (memory, here, there, guard)
+}
+
+/// A call in a task of its own, which is polled whenever it is woken.
+async fn awake(manager: &LockManager) -> JoinHandle<Result<LockGuard, LockError>> {
+    let task = tokio::spawn(manager.lock("k").acquire());
+    settle().await;
+    task
+}
+
+async fn soon(task: JoinHandle<Result<LockGuard, LockError>>) -> LockGuard {
+    let had = timeout(SOON, task).await;
+    had.expect("within seconds")
+        .expect("no panic")
+        .expect("the lock")
+}
+
+/// It was not polled meanwhile, and is served like any other afterwards.
+async fn queues_again(
+    mut sleepy: impl Future<Output = Result<LockGuard, LockError>> + Unpin,
+    holder: LockGuard,
+) {
+    let token = holder.token();
+    assert!(waits(&mut sleepy).await, "somebody else holds the lock");
+    holder.release().await.expect("held");
+    let guard = timeout(SOON, sleepy).await.expect("its turn comes");
+    let guard = guard.expect("the lock");
+    assert!(guard.token() > token);
+    guard.release().await.expect("held");
+}
+
+/// A lease handed over to a call that is not polled.
+async fn handed_over(
+    here: &LockManager,
+    elsewhere: LockGuard,
+) -> impl Future<Output = Result<LockGuard, LockError>> + Unpin + use<> {
+    let first = tokio::spawn(here.lock("k").run(async {}));
+    settle().await;
+    let mut sleepy = Box::pin(here.lock("k").acquire());
+    assert!(waits(&mut sleepy).await);
+    elsewhere.release().await.expect("held");
+    first.await.expect("no panic").expect("the lock");
+    sleepy
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_that_nobody_comes_for_goes_to_another_process() {
+    let (_memory, here, there, guard) = held_elsewhere().await;
+    let sleepy = handed_over(&here, guard).await;
+    let listed = there.list("").await.expect("answers");
+    assert_eq!(listed.len(), 1, "it is held until then: {listed:?}");
+    let other = soon(awake(&there).await).await;
+    queues_again(sleepy, other).await;
+    assert!(here.list("").await.expect("answers").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_that_nobody_comes_for_goes_to_another_task() {
+    let (_memory, here, _there, guard) = held_elsewhere().await;
+    let sleepy = handed_over(&here, guard).await;
+    let other = soon(awake(&here).await).await;
+    queues_again(sleepy, other).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_is_waited_for_in_a_try() {
+    let (_memory, here, _there, guard) = held_elsewhere().await;
+    let sleepy = handed_over(&here, guard).await;
+    let busy = here.lock("k").try_acquire().await;
+    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    sleep(SOON).await;
+    let other = here.lock("k").try_acquire().await.expect("free by now");
+    queues_again(sleepy, other).await;
+}
+
+/// The right to speak to the store, with a place in its queue.
+#[tokio::test(start_paused = true)]
+async fn a_lead_that_nobody_comes_for_goes_to_another_task() {
+    let (_memory, here, _there, guard) = held_elsewhere().await;
+    let leader = awake(&here).await;
+    let mut sleepy = Box::pin(here.lock("k").acquire());
+    assert!(waits(&mut sleepy).await);
+    let other = awake(&here).await;
+    leader.abort();
+    settle().await;
+    guard.release().await.expect("held");
+    queues_again(sleepy, soon(other).await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_of_the_store_that_nobody_comes_for_goes_to_another_task() {
+    let (_memory, here, _there, guard) = held_elsewhere().await;
+    let mut sleepy = Box::pin(here.lock("k").acquire());
+    assert!(waits(&mut sleepy).await);
+    let other = awake(&here).await;
+    guard.release().await.expect("held");
+    queues_again(sleepy, soon(other).await).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_of_the_store_that_nobody_comes_for_goes_to_another_process() {
+    for read in [false, true] {
+        let (_memory, here, there, guard) = held_elsewhere().await;
+        let request = here.lock("k");
+        let request = if read { request.read() } else { request };
+        let mut sleepy = Box::pin(request.acquire());
+        assert!(waits(&mut sleepy).await);
+        let other = awake(&there).await;
+        guard.release().await.expect("held");
+        queues_again(sleepy, soon(other).await).await;
+    }
+}
+
+/// All of one `buffer_unordered`, say: each of them would have its time.
+#[tokio::test(start_paused = true)]
+async fn many_that_do_not_come_take_no_longer_than_one() {
+    let (_memory, here, there, guard) = held_elsewhere().await;
+    let mut sleepy: Vec<_> = (0..100)
+        .map(|_| Box::pin(here.lock("k").acquire()))
+        .collect();
+    for one in &mut sleepy {
+        assert!(waits(one).await);
+    }
+    let (local, elsewhere) = (awake(&here).await, awake(&there).await);
+    guard.release().await.expect("held");
+    soon(local).await.release().await.expect("held");
+    soon(elsewhere).await.release().await.expect("held");
+    for one in sleepy {
+        let guard = timeout(SOON, one).await.expect("its turn comes");
+        guard.expect("the lock").release().await.expect("held");
+    }
+    assert!(here.list("").await.expect("answers").is_empty());
+}
+
+/// Nobody is left who would come: the queue of the process is still open to
+/// those who come later, and to those in it once they are polled.
+#[tokio::test(start_paused = true)]
+async fn a_queue_of_those_who_do_not_come_lets_others_in() {
+    let (_memory, here, there, guard) = held_elsewhere().await;
+    let mut one = Box::pin(here.lock("k").acquire());
+    let mut two = Box::pin(here.lock("k").acquire());
+    assert!(waits(&mut one).await && waits(&mut two).await);
+    guard.release().await.expect("held");
+    sleep(10 * SOON).await;
+    let other = there.lock("k").try_acquire().await.expect("given back");
+    other.release().await.expect("held");
+    let other = here.lock("k").try_acquire().await.expect("free");
+    other.release().await.expect("held");
+    for call in [two, one] {
+        call.await.expect("free").release().await.expect("held");
+    }
+    assert!(here.list("").await.expect("answers").is_empty());
+}
+
+/// Exactly one of the call and those behind it gets the lock, at whatever moment
+/// it comes.
+#[tokio::test(start_paused = true)]
+async fn who_comes_late_has_the_lock_or_queues_again() {
+    for handover in [true, false] {
+        let (mut had, mut late) = (0, 0);
+        for moment in (2_000..4_000).step_by(50) {
+            let (_memory, here, there, guard) = held_elsewhere().await;
+            let mut sleepy: std::pin::Pin<Box<dyn Future<Output = _>>> = if handover {
+                Box::pin(handed_over(&here, guard).await)
+            } else {
+                let mut sleepy = Box::pin(here.lock("k").acquire());
+                assert!(waits(&mut sleepy).await);
+                guard.release().await.expect("held");
+                sleepy
+            };
+            let other = awake(&there).await;
+            sleep(Duration::from_millis(moment)).await;
+            if timeout(Duration::ZERO, &mut sleepy)
+                .await
+                .is_ok_and(|had| had.is_ok())
+            {
+                had += 1;
+                soon(other).await.release().await.expect("held");
+            } else {
+                late += 1;
+                queues_again(sleepy, soon(other).await).await;
+            }
+            assert!(here.list("").await.expect("answers").is_empty());
+        }
+        assert!(had > 0 && late > 0, "{had} came in time, {late} did not");
+    }
+}
+
+/// Its own `timeout` is over by then.
+#[tokio::test(start_paused = true)]
+async fn who_comes_after_its_timeout_is_told_so() {
+    let (_memory, here, there, guard) = held_elsewhere().await;
+    let body = async { unreachable!("the lock is somebody else's") };
+    let sleepy = here
+        .lock("k")
+        .patience(dlock_runtime::Patience::Within(seconds(2)));
+    let mut sleepy = Box::pin(sleepy.run(body));
+    assert!(waits(&mut sleepy).await);
+    guard.release().await.expect("held");
+    let other = soon(awake(&there).await).await;
+    let error = sleepy.await.map(|(): ()| ()).expect_err("too late");
+    assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
+    other.release().await.expect("held");
+}
+
+/// Who is polled keeps its place for as long as it waits.
+#[tokio::test(start_paused = true)]
+async fn who_comes_keeps_its_place() {
+    let (_memory, here, there, guard) = held_elsewhere().await;
+    let first = awake(&here).await;
+    let second = awake(&there).await;
+    sleep(seconds(3600)).await;
+    guard.release().await.expect("held");
+    let guard = soon(first).await;
+    assert!(!second.is_finished());
+    guard.release().await.expect("held");
+    soon(second).await.release().await.expect("held");
+}
+
+/// What a call of several keys has is not kept for it while it is not polled,
+/// whether or not its turn comes for the rest.
+#[tokio::test(start_paused = true)]
+async fn what_a_call_has_of_several_keys_is_taken_back() {
+    for fixed in [false, true] {
+        let (_memory, here, there, guard) = held_elsewhere().await;
+        let both = here.lock(["a", "k", "z"]).renew(!fixed);
+        let mut sleepy = Box::pin(both.acquire());
+        assert!(waits(&mut sleepy).await);
+        let busy = there.lock("a").try_acquire().await;
+        assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+        let a = timeout(2 * SOON, there.lock("a").acquire()).await;
+        let a = a.expect("within seconds").expect("the lock");
+        guard.release().await.expect("held");
+        assert!(waits(&mut sleepy).await);
+        let held = tokio::spawn(sleepy);
+        sleep(seconds(60)).await;
+        assert!(!held.is_finished(), "`a` is held");
+        a.release().await.expect("held");
+        soon(held).await.release().await.expect("held");
+        assert!(here.list("").await.expect("answers").is_empty());
+    }
+}
+
+/// While it is polled, it is not.
+#[tokio::test(start_paused = true)]
+async fn what_a_call_has_of_several_keys_is_kept_while_it_waits() {
+    let (_memory, here, there, guard) = held_elsewhere().await;
+    let start = Instant::now();
+    let both = tokio::spawn(here.lock(["a", "k"]).acquire());
+    settle().await;
+    let a = timeout(seconds(3600), there.lock("a").acquire()).await;
+    assert!(a.is_err(), "after {:?}", start.elapsed());
+    guard.release().await.expect("held");
+    soon(both).await.release().await.expect("held");
+}

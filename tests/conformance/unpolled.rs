@@ -1,0 +1,156 @@
+//! Calls that are not polled while their turn comes: an arm of a `select!` whose
+//! other arm runs long, one of many in `buffer_unordered`. They hold up nobody
+//! for more than a few seconds, and queue again when they are polled.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use dlock::{LockError, LockGuard, LockManager};
+use tokio::time::Instant;
+
+use super::{Store, is_had, nothing_left, process, queued};
+use crate::support::polls::poll_once;
+use crate::support::wait::{HANG, until, within};
+
+type Call = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
+
+/// A lease that ran out by itself would take twenty times as long.
+async fn is_passed_on(manager: &LockManager, key: &str) {
+    is_had(manager, key).await;
+}
+
+/// It was not polled for a while, and is served like any other.
+async fn is_served_again(call: Call) {
+    let guard = within(HANG, call).await.expect("the lock");
+    guard.release().await.expect("the release");
+}
+
+/// Or it has an answer from the time when it was not: that another was faster.
+async fn has_an_answer(call: Call) {
+    match within(HANG, call).await {
+        Ok(guard) => guard.release().await.expect("the release"),
+        Err(LockError::Busy { .. }) => {}
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+/// The store answers a call that is not there to hear it.
+pub(crate) async fn a_lock_that_nobody_comes_for_is_passed_on<S: Store>(store: &mut S) {
+    let (here, there) = (process(store).await, process(store).await);
+    let readers = here.capabilities().read_write;
+    for (key, read, tries) in [
+        ("waits", false, false),
+        ("tries", false, true),
+        ("reads", true, false),
+        ("tries to read", true, true),
+    ] {
+        if read && !readers {
+            continue;
+        }
+        // So that there is a connection, and all that a store has to set up.
+        for manager in [&here, &there] {
+            is_had(manager, key).await;
+        }
+        let request = here.lock(key);
+        let request = if read { request.read() } else { request };
+        let mut call: Call = if tries {
+            Box::pin(request.try_acquire())
+        } else {
+            Box::pin(request.acquire())
+        };
+        let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+        if let Poll::Ready(answer) = polled {
+            // A store that answers at once.
+            drop(answer.expect("the lock"));
+            continue;
+        }
+        // First a task of its own process, or the other way round.
+        for manager in [&here, &there] {
+            is_passed_on(manager, key).await;
+        }
+        if tries {
+            has_an_answer(call).await;
+        } else {
+            is_served_again(call).await;
+        }
+    }
+    nothing_left(&here).await;
+}
+
+pub(crate) async fn a_place_that_nobody_comes_for_is_passed_on<S: Store>(store: &mut S) {
+    let (here, there) = (process(store).await, process(store).await);
+    for read in [false, true] {
+        if read && !here.capabilities().read_write {
+            continue;
+        }
+        let guard = there.lock("key").acquire().await.expect("the lock");
+        let request = here.lock("key");
+        let request = if read { request.read() } else { request };
+        let mut call: Call = Box::pin(request.acquire());
+        // Polled until it waits, and left there.
+        tokio::select! {
+            biased;
+            () = queued(store, &there, "key", 1) => {}
+            _ = &mut call => panic!("somebody else holds the lock"),
+        }
+        let local = tokio::spawn({
+            let here = here.clone();
+            async move { here.lock("key").run(async {}).await }
+        });
+        guard.release().await.expect("the release");
+        is_passed_on(&there, "key").await;
+        within(HANG, local)
+            .await
+            .expect("no panic")
+            .expect("the lock");
+        is_served_again(call).await;
+    }
+    nothing_left(&here).await;
+}
+
+pub(crate) async fn a_hand_over_that_nobody_comes_for_is_passed_on<S: Store>(store: &mut S) {
+    let (here, there) = (process(store).await, process(store).await);
+    let guard = there.lock("key").acquire().await.expect("the lock");
+    let first = tokio::spawn({
+        let here = here.clone();
+        async move { here.lock("key").run(async {}).await }
+    });
+    queued(store, &there, "key", 1).await;
+    let mut call: Call = Box::pin(here.lock("key").acquire());
+    poll_once(&mut call).await;
+    guard.release().await.expect("the release");
+    within(HANG, first)
+        .await
+        .expect("no panic")
+        .expect("the lock");
+    // Held for who does not come, as everybody can see.
+    let list = async || there.list("").await.expect("list");
+    let start = Instant::now();
+    until("the lock is given back", list, Vec::is_empty).await;
+    assert!(start.elapsed().as_secs() >= 1, "it was not handed over");
+    for manager in [&here, &there] {
+        is_passed_on(manager, "key").await;
+    }
+    is_served_again(call).await;
+    nothing_left(&here).await;
+}
+
+pub(crate) async fn what_a_sleeper_has_of_several_keys_is_passed_on<S: Store>(store: &mut S) {
+    let (here, there) = (process(store).await, process(store).await);
+    let guard = there.lock("b").acquire().await.expect("the lock");
+    let mut call: Call = Box::pin(here.lock(["a", "b"]).acquire());
+    tokio::select! {
+        biased;
+        () = queued(store, &there, "b", 1) => {}
+        _ = &mut call => panic!("somebody else holds the lock"),
+    }
+    // The other is still held.
+    is_passed_on(&there, "a").await;
+    guard.release().await.expect("the release");
+    for key in ["a", "b"] {
+        is_passed_on(&there, key).await;
+    }
+    is_served_again(call).await;
+    nothing_left(&here).await;
+}
