@@ -2,9 +2,11 @@
 
 use dlock::{Config, LockManager};
 
+use crate::lock_name;
+use crate::server::calls;
 use crate::support::documented::{acl_commands, all_that_locks_need};
 use crate::support::redis::RedisServer;
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, until, within};
 
 #[tokio::test]
 async fn the_documented_user_can_do_all_that_locks_need() {
@@ -19,5 +21,22 @@ async fn the_documented_user_can_do_all_that_locks_need() {
             .await
             .expect("a connection")
     };
-    all_that_locks_need(&connect().await, &connect().await).await;
+    let managers = [connect().await, connect().await];
+    all_that_locks_need(&managers[0], &managers[1]).await;
+    // A grant to nobody, which is undone.
+    let words = ["PUBSUB", "CHANNELS", "dlock:wake:*"];
+    let channels: Vec<String> = server.command(&words).await;
+    let channel = channels.first().expect("somebody has waited");
+    let process = channel.rsplit(':').next().expect("a process");
+    let entry = format!("w:abc.1:30000:{process}");
+    let queue = format!("{}:queue", lock_name("key"));
+    server.command::<u32>(&["RPUSH", &queue, &entry]).await;
+    let message = format!("{entry} {}", lock_name("key"));
+    let words = ["PUBLISH", channel, &message];
+    server.command::<u32>(&words).await;
+    let left = async || server.command::<u32>(&["EXISTS", &queue]).await;
+    until("it has gone", left, |&left| left == 0).await;
+    assert!(calls(&server).await.contains_key("lrange"));
+    let refused: Vec<redis::Value> = server.command(&["ACL", "LOG"]).await;
+    assert!(refused.is_empty(), "{refused:?}");
 }

@@ -157,7 +157,7 @@ async fn all_that_a_lock_needs_expires() {
 }
 
 /// Calls of each command since the server started.
-async fn calls(server: &RedisServer) -> HashMap<String, u64> {
+pub(crate) async fn calls(server: &RedisServer) -> HashMap<String, u64> {
     let info: String = server.command(&["INFO", "commandstats"]).await;
     info.lines()
         .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
