@@ -24,6 +24,7 @@ use super::core::Shared;
 use super::scripts::CLAIM;
 use super::values::owner_of;
 use crate::backend::BackendError;
+use crate::key::Shown;
 
 /// So many places are asked for, and so many are undone, in one command: the
 /// server does nothing else meanwhile. If there are more, the next of them is
@@ -57,7 +58,7 @@ async fn disown(shared: &Shared, key: Arc<str>, granted: Vec<String>) {
     let mut entries = match places(shared, &key, deadline).await {
         Ok(entries) => entries,
         Err(error) => {
-            tracing::debug!(target: "dlock::store", "the queue of `{key}` was not looked at: {error}");
+            tracing::debug!(target: "dlock::store", "the queue of `{}` was not looked at: {error}", Shown(&key));
             Vec::new()
         }
     };
@@ -74,15 +75,17 @@ async fn disown(shared: &Shared, key: Arc<str>, granted: Vec<String>) {
     match undone.await {
         Ok(answer) => tracing::debug!(
             target: "dlock::store",
-            "lock `{key}` was granted to {} who do not wait for it any more; the server had \
-             {:?} of their places and grants",
+            "lock `{}` was granted to {} who do not wait for it any more; the server had {:?} of \
+             their places and grants",
+            Shown(&key),
             entries.len(),
             answer.value
         ),
         Err(error) => tracing::debug!(
             target: "dlock::store",
-            "a grant of `{key}` to somebody who does not wait for it any more stands until it \
-             ends: {error}"
+            "a grant of `{}` to somebody who does not wait for it any more stands until it ends: \
+             {error}",
+            Shown(&key)
         ),
     }
 }
