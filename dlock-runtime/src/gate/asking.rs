@@ -72,13 +72,13 @@ impl Asking {
     pub(super) fn show(&self) {
         let shown = Unclaimed::begin(self.labels);
         let mut state = self.state();
-        let too_late = if state.asked.is_none() || self.attention.attends() {
+        // Dropped outside of the lock, here and below: a recorder's code is not ours.
+        let _too_late = if state.asked.is_none() || self.attention.attends() {
             Some(shown)
         } else {
             state.shown.replace(shown)
         };
         drop(state);
-        drop(too_late);
     }
 
     pub(super) fn neglected_since(&self, tick: Tick) -> Option<Tick> {
@@ -97,9 +97,8 @@ impl Asking {
         if self.attention.attends() {
             return None;
         }
-        let (asked, shown) = (state.asked.take(), state.shown.take());
+        let (asked, _shown) = (state.asked.take(), state.shown.take());
         drop(state);
-        drop(shown);
         asked
     }
 
@@ -144,7 +143,7 @@ impl Future for Polling {
         // Behind the lock: or the sweep, which has just seen it not come, would
         // be told that it does, and take the request all the same.
         asking.attention.attend(cx.waker());
-        let shown = state.shown.take();
+        let _shown = state.shown.take();
         let mut context = Context::from_waker(waker);
         let answer = match &mut state.asked {
             None => return Poll::Ready(None),
@@ -166,7 +165,6 @@ impl Future for Polling {
             false => None,
         };
         drop(state);
-        drop(shown);
         answer.map(|answer| match asked {
             Some(Asked::Leads(baton)) => Some((Some(baton), answer)),
             Some(Asked::Alone(_)) | None => Some((None, answer)),
@@ -180,8 +178,7 @@ impl Drop for Polling {
             let mut state = self.asking.state();
             (state.asked.take(), state.shown.take())
         };
-        drop(shown);
-        drop(asked);
+        drop((asked, shown));
     }
 }
 

@@ -140,7 +140,8 @@ impl Ticket {
     pub(super) fn show(&self) {
         let shown = Unclaimed::begin(self.labels);
         let mut slot = self.slot();
-        let too_late = match &mut slot.stage {
+        // Dropped outside of the lock: a recorder's code is not ours.
+        let _too_late = match &mut slot.stage {
             Stage::Given {
                 delivery: Delivery::Turn(_),
                 _shown,
@@ -149,7 +150,6 @@ impl Ticket {
             _ => Some(shown),
         };
         drop(slot);
-        drop(too_late);
     }
 
     /// Takes back what nobody has come for.
