@@ -16,6 +16,22 @@ const LONG: &str = "30s";
 /// One that ends within the test.
 const SHORT: &str = "2s";
 
+/// A server that is slow to begin with is asked again, for as long as a call may
+/// take: only what refuses at once is given up at once.
+#[tokio::test]
+async fn a_server_that_is_silent_at_first_is_asked_again() {
+    let scene = Scene::set().await;
+    let proxy = scene.proxy();
+    proxy.stall(true);
+    let patient = config(&scene.url_through(&proxy, SHORT)).request_timeout(HANG);
+    let connecting = tokio::spawn(LockManager::connect(patient));
+    let again = async || (proxy.accepted() > 1 || connecting.is_finished()).then_some(());
+    eventually("it is asked again", again).await;
+    proxy.stall(false);
+    let manager = within(HANG, connecting).await.expect("no panic");
+    had(&manager.expect("a connection"), "key").await;
+}
+
 /// The node was made, and nobody was told: it is found by its name, and not made
 /// a second time.
 #[tokio::test]

@@ -2,7 +2,7 @@
 //! tasks that go on by themselves.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -54,7 +54,7 @@ impl Core {
             )
         })?;
         let deadline = Deadline::after(settings.request_timeout);
-        let session = Session::open(&settings, &clock, deadline).await?;
+        let session = first_session(&settings, &clock, deadline).await?;
         let core = Arc::new(Self {
             settings,
             clock,
@@ -151,6 +151,27 @@ impl Core {
 
     fn tasks(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Opens a session with servers that nobody has heard of yet. What refuses is told
+/// at once; but one that is silent, on a busy machine perhaps, is asked again for
+/// as long as a call may take. (The client gives up each server after a silence
+/// that is a part of that, so as to ask another.)
+async fn first_session(
+    settings: &Settings,
+    clock: &Clock,
+    deadline: Deadline,
+) -> Result<Arc<Session>, BackendError> {
+    loop {
+        let asked_at = Instant::now();
+        match Session::open(settings, clock, deadline).await {
+            Err(error)
+                if error.kind() == BackendErrorKind::Unavailable
+                    && asked_at.elapsed() >= settings.silence()
+                    && !deadline.has_passed() => {}
+            answer => return answer,
+        }
     }
 }
 
