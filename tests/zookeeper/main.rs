@@ -20,6 +20,7 @@ mod secure;
 mod traps;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock::Config;
 use dlock::backend::zookeeper_client::Error;
@@ -56,6 +57,15 @@ impl Store for ZooKeeperStore {
 
     fn config(&self) -> Config {
         Config::from_url(&self.url_with("session_timeout=12s")).expect("a valid URL")
+    }
+
+    /// A write of a Java machine, on a machine that does much else.
+    fn short_ttl(&self) -> Duration {
+        Duration::from_millis(1_500)
+    }
+
+    fn request_timeout(&self) -> Duration {
+        Duration::from_secs(1)
     }
 
     async fn take_away(&self, key: &str) {
