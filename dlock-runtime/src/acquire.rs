@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::backend::{Capabilities, MIN_TTL, Mode, TokenTier};
 use crate::error::LockError;
+use crate::executor::check_runtime;
 use crate::gate::{Collecting, Entry, Refusal, Turn, Whereabouts};
 use crate::hold::{HeldLock, Hold, Stake, Tenure};
 use crate::key::{LockKey, Shown, namespaced};
@@ -118,7 +119,7 @@ async fn take(
     let Asked { key, options } = asked;
     let ttl = manager.check(key, options)?;
     let subject = || format!("lock `{key}`");
-    manager.leases().check_runtime(subject)?;
+    check_runtime(subject)?;
     let shutdown = manager.leases().shutdown_token();
     let shut_down = || LockError::ShutDown { key: key.clone() };
     if shutdown.is_cancelled() {

@@ -6,12 +6,13 @@
 //! a manager outlives the runtime that connected it. The `memory:` store has
 //! no thread: it runs where it was connected, so that paused time drives it.
 
+use std::cell::Cell;
 use std::future::Future;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Once, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Id};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
@@ -208,16 +209,54 @@ fn time_is_real() -> bool {
     before <= shown && shown <= std::time::Instant::now()
 }
 
-/// Refuses a runtime that has no timers. There is no way to ask but to try.
-pub(crate) fn check_timers(subject: impl FnOnce() -> String) -> Result<(), LockError> {
-    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).map_err(|_| {
-        LockError::Unsupported {
+/// Refuses a caller outside of a runtime, or in one without timers. Its own answer
+/// is remembered, for a call to look at its clock costs more than this.
+pub(crate) fn check_runtime(subject: impl FnOnce() -> String + Copy) -> Result<(), LockError> {
+    thread_local! {
+        static WITH_TIMERS: Cell<Option<Id>> = const { Cell::new(None) };
+    }
+    let here = current_runtime(subject)?.id();
+    if WITH_TIMERS.get() == Some(here) {
+        return Ok(());
+    }
+    if !has_timers() {
+        return Err(LockError::Unsupported {
             subject: subject(),
             reason: "this tokio runtime has no timers; build it with `enable_time` or \
                      `enable_all`"
                 .to_owned(),
-        }
-    })
+        });
+    }
+    WITH_TIMERS.set(Some(here));
+    Ok(())
+}
+
+/// Whether the current runtime has timers. Tokio says so only by a panic.
+///
+/// Nothing is printed of it: what prints panics is wrapped once, at the first
+/// question, and passes on all but the answer to this one. The program's own hook
+/// stays in place behind it, and one that is set later takes its place. Where a
+/// panic aborts the program there is no asking, and tokio's message is the only
+/// one there will be: it is printed.
+fn has_timers() -> bool {
+    thread_local! {
+        static ASKING: Cell<bool> = const { Cell::new(false) };
+    }
+    static QUIET: Once = Once::new();
+    if cfg!(panic = "unwind") && !std::thread::panicking() {
+        QUIET.call_once(|| {
+            let hook = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |panic| {
+                if !ASKING.get() {
+                    hook(panic);
+                }
+            }));
+        });
+    }
+    ASKING.set(true);
+    let asked = std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO)));
+    ASKING.set(false);
+    asked.is_ok()
 }
 
 /// The runtime of the caller, or an error that says where to call from.

@@ -73,12 +73,13 @@ impl LockManager {
     ///
     /// [`LockError::Config`] names the setting that is wrong;
     /// [`LockError::Unavailable`] if the store did not answer within the
-    /// request timeout; [`LockError::Unsupported`] outside a tokio runtime, or
-    /// if `config` asks for strict tokens and the store's are not.
+    /// request timeout; [`LockError::Unsupported`] outside a tokio runtime or in
+    /// one without timers, or if `config` asks for strict tokens and the store's
+    /// are not.
     pub async fn connect(config: Config) -> Result<Self, LockError> {
         static IDS: AtomicU64 = AtomicU64::new(0);
 
-        crate::executor::current_runtime(|| "connecting".to_owned())?;
+        crate::executor::check_runtime(|| "connecting".to_owned())?;
         let settings = config.into_settings()?;
         let backend = settings.backend;
         observe::describe();

@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -293,4 +294,37 @@ fn an_environment_without_a_url_is_an_error() {
             assert!(error.to_string().contains("DLOCK_URL"), "{error}");
         },
     );
+}
+
+/// Nothing is printed meanwhile, and a hook of the program's own is asked of
+/// nothing but its own panics.
+#[test]
+fn a_runtime_without_timers_is_told_at_init() {
+    let name = "global::a_runtime_without_timers_is_told_at_init";
+    alone(name, &[], || {
+        static PANICS: AtomicUsize = AtomicUsize::new(0);
+        std::panic::set_hook(Box::new(|_| {
+            PANICS.fetch_add(1, Ordering::Relaxed);
+        }));
+        let server = current_thread().block_on(RedisServer::start());
+        let without = Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .expect("a runtime");
+        for config in [Config::default(), config(&server)] {
+            let error = without
+                .block_on(dlock::init(config))
+                .expect_err("no timers");
+            assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+            assert!(error.to_string().contains("`enable_time`"), "{error}");
+        }
+        assert_eq!(PANICS.load(Ordering::Relaxed), 0);
+        let _ = std::panic::catch_unwind(|| panic!("of the program's own"));
+        assert_eq!(PANICS.load(Ordering::Relaxed), 1);
+        let _ = std::panic::take_hook();
+        current_thread().block_on(async {
+            dlock::init(config(&server)).await.expect("with timers");
+            job(7).await.expect("the lock");
+        });
+    });
 }

@@ -11,8 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::pulse::Pulse;
 use super::{Keeper, Lease, OwnedLease};
 use crate::backend::{Backend, BackendError, Grant, Owner, Renewed, Request};
-use crate::error::LockError;
-use crate::executor::{Executor, check_timers, current_runtime};
+use crate::executor::Executor;
 use crate::observe::{Operation, Section};
 use crate::under_way::UnderWay;
 
@@ -193,21 +192,6 @@ impl Leases {
             lease.keeper.reschedule(lease);
         }
         Ok(())
-    }
-
-    /// Refuses a runtime on which this manager's leases could not be kept.
-    pub(crate) fn check_runtime(
-        &self,
-        subject: impl FnOnce() -> String + Copy,
-    ) -> Result<(), LockError> {
-        let runtime = current_runtime(subject)?;
-        match &self.executor {
-            Executor::Thread(_) => Ok(()),
-            // Leases of `memory:` are kept where they are taken. Where there
-            // is a keeper already, there are timers.
-            Executor::Ambient(_) if self.keepers().contains_key(&runtime.id()) => Ok(()),
-            Executor::Ambient(_) => check_timers(subject),
-        }
     }
 
     /// The keeper for leases taken by the caller, at work.

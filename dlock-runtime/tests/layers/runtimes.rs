@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
-use dlock_runtime::current;
+use dlock_runtime::{Config, LockError, LockManager, current};
 use tokio::time::{sleep, timeout};
 
 use crate::{connect, seconds as s, settle, waits};
@@ -47,21 +47,28 @@ fn a_release_does_not_wait_for_a_renewal_that_never_began() {
     assert!(hung.is_empty(), "release hangs after {hung:?} yields");
 }
 
+/// At the connection, and at a call from another runtime.
 #[test]
 fn a_runtime_without_timers_is_an_error() {
-    let rt = tokio::runtime::Builder::new_current_thread()
+    let without = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
-    let r = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        rt.block_on(async {
-            connect(&Memory::new())
-                .await
-                .lock("k")
-                .acquire_within(s(1))
-                .await
-        })
-    }));
-    assert!(r.is_ok(), "panicked");
+    let with = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let manager = with.block_on(connect(&Memory::new()));
+    let config = Config::with_backend(Memory::new());
+    let connected = without.block_on(LockManager::connect(config)).map(drop);
+    let locked = without.block_on(manager.lock("k").acquire()).map(drop);
+    let again = without.block_on(manager.lock("k").run(async {}));
+    for refused in [connected, locked, again] {
+        let error = refused.expect_err("no timers");
+        assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+        assert!(error.to_string().contains("`enable_time`"), "{error}");
+    }
+    with.block_on(manager.lock("k").run(async {}))
+        .expect("it is free");
 }
 
 #[test]
