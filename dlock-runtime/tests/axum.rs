@@ -1,5 +1,6 @@
 //! What a client is answered for each lock error, and what it is not told.
 
+#[allow(dead_code, reason = "each test binary uses its own part of it")]
 #[path = "../../tests/support/log.rs"]
 mod log;
 
