@@ -27,7 +27,7 @@ fn main() {
     let effort = Effort::asked_for(Duration::from_millis(100));
     let runtime = Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let server = Server::start().await;
+        let server = Server::start(server::FAST).await;
         let url = server.url("postgres", server.port()) + "?create_tables=true";
         let (dlock, bare) = (Dlock::connect(&url).await, Advisory::connect(&url).await);
         compare(&dlock, &bare, Other::Waits, &effort, 16).await;

@@ -156,20 +156,3 @@ pub(crate) async fn on_error_makes_the_value<S: Store>(store: &mut S) {
     guard.release().await.expect("the release");
     assert_eq!(other.scope(report()).await, "ran");
 }
-
-#[distributed_lock(key = "job", fenced)]
-async fn guarded() -> Result<u64, LockError> {
-    Ok(dlock::current().map_or(0, |held| held.token().into()))
-}
-
-pub(crate) async fn fenced_is_refused_where_tokens_may_go_back<S: Store>(store: &mut S) {
-    let manager = process(store).await;
-    let answer = manager.scope(guarded()).await;
-    if manager.capabilities().tokens == dlock::backend::TokenTier::Strict {
-        assert!(answer.expect("the lock") > 0);
-    } else {
-        let error = answer.expect_err("tokens that may go back");
-        assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
-        assert!(error.to_string().contains("fenced"), "{error}");
-    }
-}

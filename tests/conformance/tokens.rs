@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backend::TokenTier;
-use dlock::{FencingToken, LockManager};
+use dlock::{FencingToken, LockError, LockManager, distributed_lock};
 use tokio::task::JoinSet;
 
 use super::critical::Tokens;
@@ -123,4 +123,21 @@ pub(crate) async fn tokens_rise_across_a_restart<S: Store>(store: &mut S) {
     }
     let manager = process(store).await;
     assert!(next(&manager, "key").await > before);
+}
+
+#[distributed_lock(key = "job", fenced)]
+async fn guarded() -> Result<u64, LockError> {
+    Ok(dlock::current().map_or(0, |held| held.token().into()))
+}
+
+pub(crate) async fn fenced_is_refused_where_tokens_may_go_back<S: Store>(store: &mut S) {
+    let manager = process(store).await;
+    let answer = manager.scope(guarded()).await;
+    if manager.capabilities().tokens == TokenTier::Strict {
+        assert!(answer.expect("the lock") > 0);
+    } else {
+        let error = answer.expect_err("tokens that may go back");
+        assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+        assert!(error.to_string().contains("fenced"), "{error}");
+    }
 }

@@ -39,7 +39,7 @@ impl Store for OwnServer {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_rise_across_a_restart() {
-    conformance::run(async |store: &mut OwnServer| {
+    conformance::run(OwnServer::start().await, async |store: &mut OwnServer| {
         conformance::tokens::tokens_rise_across_a_restart(store).await;
     })
     .await;

@@ -14,6 +14,7 @@ mod support;
 #[path = "../tables/mod.rs"]
 mod tables;
 
+mod durability;
 mod limits;
 mod refusals;
 mod restarts;
@@ -39,14 +40,23 @@ struct MySqlStore {
     database: String,
 }
 
-impl Store for MySqlStore {
-    async fn start() -> Self {
-        let server = Server::shared().await;
+impl MySqlStore {
+    async fn on(server: Arc<Server>) -> Self {
         Self {
             proxy: Proxy::to(server.port()),
             database: server.database().await,
             server,
         }
+    }
+}
+
+impl Store for MySqlStore {
+    async fn start() -> Self {
+        Self::on(Server::shared().await).await
+    }
+
+    async fn start_durable() -> Self {
+        Self::on(Server::shared_durable().await).await
     }
 
     fn config(&self) -> Config {

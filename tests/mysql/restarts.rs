@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock::{Config, LockManager};
 
-use crate::server::Server;
+use crate::server::{DURABLE, Server};
 use crate::support::wait::{HANG, eventually, until, within};
 
 async fn connect(url: &str) -> LockManager {
@@ -15,7 +15,7 @@ async fn connect(url: &str) -> LockManager {
 
 #[tokio::test]
 async fn locks_and_places_outlive_a_crash_of_the_server() {
-    let server = Server::start().await;
+    let server = Server::start(DURABLE).await;
     let url = server.url("mysql", server.port()) + "?create_tables=true";
     let (holder, other) = (connect(&url).await, connect(&url).await);
     let before = {

@@ -1,5 +1,6 @@
 //! A real MariaDB server of the tests' own.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
@@ -17,35 +18,61 @@ pub(crate) struct Server {
     port: u16,
     process: Mutex<Option<Process>>,
     dir: TempDir,
+    arguments: &'static [&'static str],
 }
 
-/// The server that the tests share which do it no harm.
-static SHARED: tokio::sync::Mutex<Weak<Server>> = tokio::sync::Mutex::const_new(Weak::new());
+type Shared = tokio::sync::Mutex<Weak<Server>>;
+
+/// What it confirms does not outlive the machine: nothing waits for the disk.
+const FAST: &[&str] = &["--innodb-flush-log-at-trx-commit=2"];
+
+/// It waits for the disk, as it does when nothing is set.
+pub(crate) const DURABLE: &[&str] = &[];
 
 impl Server {
+    /// The server that the tests share which do it no harm.
     pub(crate) async fn shared() -> Arc<Self> {
-        let mut shared = SHARED.lock().await;
+        static SHARED: Shared = Shared::const_new(Weak::new());
+        Self::share(&SHARED, FAST).await
+    }
+
+    /// The same for tests that ask for strict tokens.
+    pub(crate) async fn shared_durable() -> Arc<Self> {
+        static SHARED: Shared = Shared::const_new(Weak::new());
+        Self::share(&SHARED, DURABLE).await
+    }
+
+    async fn share(shared: &Shared, arguments: &'static [&'static str]) -> Arc<Self> {
+        let mut shared = shared.lock().await;
         if let Some(server) = shared.upgrade() {
             return server;
         }
-        let server = Arc::new(Self::start().await);
+        let server = Arc::new(Self::start(arguments).await);
         *shared = Arc::downgrade(&server);
         server
     }
 
-    pub(crate) async fn start() -> Self {
+    /// A server of the test's own, with these arguments besides those that all
+    /// have.
+    pub(crate) async fn start(arguments: &'static [&'static str]) -> Self {
         let dir = TempDir::new();
         let mut server = Self {
             port: 0,
             process: Mutex::default(),
             dir,
+            arguments,
         };
+        let tmp = server.tmp();
+        std::fs::create_dir(&tmp).expect("a folder");
+        let everybody = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(&tmp, everybody).expect("a folder for its user");
         let install = Command::new("mariadb-install-db")
             .args(as_its_user())
             .arg("--no-defaults")
             .arg(format!("--datadir={}", server.data().display()))
             .args(["--auth-root-authentication-method=normal", "--skip-test-db"])
             .arg("--innodb-flush-log-at-trx-commit=0")
+            .arg(format!("--tmpdir={}", tmp.display()))
             .output()
             .expect("mariadb-install-db");
         let errors = String::from_utf8_lossy(&install.stderr);
@@ -63,6 +90,12 @@ impl Server {
 
     fn data(&self) -> PathBuf {
         self.dir.path().join("data")
+    }
+
+    /// A server that starts removes the temporary tables of all that share the
+    /// folder.
+    fn tmp(&self) -> PathBuf {
+        self.dir.path().join("tmp")
     }
 
     fn log(&self) -> String {
@@ -83,11 +116,11 @@ impl Server {
             .arg(format!("--datadir={}", self.data().display()))
             .arg(format!("--socket={}", self.data().join("s").display()))
             .arg(format!("--pid-file={}", self.data().join("p").display()))
+            .arg(format!("--tmpdir={}", self.tmp().display()))
             .arg(format!("--port={}", self.port))
             .args(["--bind-address=127.0.0.1", "--skip-name-resolve"])
             .args(["--max-connections=400", "--innodb-buffer-pool-size=32M"])
-            // Nothing here outlives the machine.
-            .arg("--innodb-flush-log-at-trx-commit=2")
+            .args(self.arguments)
             // Whoever waits for a row without a limit of its own is to be seen.
             .arg("--innodb-lock-wait-timeout=3600")
             .stdout(Stdio::null())

@@ -15,6 +15,7 @@ mod support;
 mod tables;
 
 mod cost;
+mod durability;
 mod fencing;
 mod messages;
 mod pooler;
@@ -42,14 +43,23 @@ struct PostgresStore {
     database: String,
 }
 
-impl Store for PostgresStore {
-    async fn start() -> Self {
-        let server = Server::shared().await;
+impl PostgresStore {
+    async fn on(server: Arc<Server>) -> Self {
         Self {
             proxy: Proxy::to(server.port()),
             database: server.database().await,
             server,
         }
+    }
+}
+
+impl Store for PostgresStore {
+    async fn start() -> Self {
+        Self::on(Server::shared().await).await
+    }
+
+    async fn start_durable() -> Self {
+        Self::on(Server::shared_durable().await).await
     }
 
     fn config(&self) -> Config {

@@ -17,23 +17,43 @@ pub(crate) struct Server {
     port: u16,
     process: Mutex<Option<Process>>,
     dir: TempDir,
+    arguments: &'static [&'static str],
 }
 
-/// The server that the tests share which do it no harm.
-static SHARED: tokio::sync::Mutex<Weak<Server>> = tokio::sync::Mutex::const_new(Weak::new());
+type Shared = tokio::sync::Mutex<Weak<Server>>;
+
+/// What it confirms does not outlive the machine: nothing waits for the disk.
+pub(crate) const FAST: &[&str] = &["-c", "fsync=off"];
+
+/// It waits for the disk, as it does when nothing is set.
+pub(crate) const DURABLE: &[&str] = &[];
 
 impl Server {
+    /// The server that the tests share which do it no harm.
     pub(crate) async fn shared() -> Arc<Self> {
-        let mut shared = SHARED.lock().await;
+        static SHARED: Shared = Shared::const_new(Weak::new());
+        Self::share(&SHARED, FAST).await
+    }
+
+    /// The same for tests that ask for strict tokens.
+    pub(crate) async fn shared_durable() -> Arc<Self> {
+        static SHARED: Shared = Shared::const_new(Weak::new());
+        Self::share(&SHARED, DURABLE).await
+    }
+
+    async fn share(shared: &Shared, arguments: &'static [&'static str]) -> Arc<Self> {
+        let mut shared = shared.lock().await;
         if let Some(server) = shared.upgrade() {
             return server;
         }
-        let server = Arc::new(Self::start().await);
+        let server = Arc::new(Self::start(arguments).await);
         *shared = Arc::downgrade(&server);
         server
     }
 
-    pub(crate) async fn start() -> Self {
+    /// A server of the test's own, with these arguments besides those that all
+    /// have.
+    pub(crate) async fn start(arguments: &'static [&'static str]) -> Self {
         let dir = TempDir::new();
         let data = dir.path().join("data");
         std::fs::create_dir(&data).expect("a folder");
@@ -51,6 +71,7 @@ impl Server {
             port: 0,
             process: Mutex::default(),
             dir,
+            arguments,
         };
         // Somebody may take a free port before our server does.
         for _ in 0..5 {
@@ -78,14 +99,10 @@ impl Server {
             .arg("-D")
             .arg(self.data())
             .args(["-p", &self.port.to_string()])
-            // Nothing here outlives the machine.
-            .args(["-c", "fsync=off", "-c", "listen_addresses=127.0.0.1"])
-            .args([
-                "-c",
-                "unix_socket_directories=",
-                "-c",
-                "max_connections=300",
-            ])
+            .args(["-c", "listen_addresses=127.0.0.1"])
+            .args(["-c", "unix_socket_directories="])
+            .args(["-c", "max_connections=300"])
+            .args(self.arguments)
             .stdout(Stdio::null())
             .stderr(log);
         let process = Process::spawn(postgres).expect("postgres");

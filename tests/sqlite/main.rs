@@ -72,6 +72,13 @@ impl Store for SqliteStore {
         }
     }
 
+    async fn start_durable() -> Self {
+        Self {
+            dir: TempDir::new(),
+            outage: Mutex::default(),
+        }
+    }
+
     /// Who wants to write to a file asks again and again, and its turn may be
     /// long in coming.
     fn short_ttl(&self) -> Duration {

@@ -71,7 +71,8 @@ macro_rules! tables {
             mod $theme {$(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
-                    $crate::conformance::run(async |store: &mut $store| {
+                    let store = <$store as $crate::conformance::Store>::start().await;
+                    $crate::conformance::run(store, async |store: &mut $store| {
                         $crate::tables::$theme::$case(store).await;
                     })
                     .await;

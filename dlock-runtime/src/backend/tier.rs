@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::TokenTier;
 
-/// The tier that the connection found which was made last. Each looks before it
-/// is used, so what is read here after a grant was known when it was given.
+/// The tier that was found last, by the connection which was made last or with
+/// the last grant: each looks before it is used, so what is read here after a
+/// grant was known when it was given.
 #[derive(Debug)]
 pub(super) struct FoundTier(AtomicU8);
 
@@ -15,7 +16,7 @@ impl FoundTier {
         Self(AtomicU8::new(number(TokenTier::BestEffort)))
     }
 
-    /// A new connection has looked.
+    /// Somebody has looked.
     pub(super) fn set(&self, tier: TokenTier) {
         self.0.store(number(tier), Ordering::Release);
     }

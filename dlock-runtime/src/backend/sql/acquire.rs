@@ -89,16 +89,17 @@ impl<'a> Acquisition<'a> {
     /// Takes the lock if it is free and nobody waits. `None` says nothing.
     async fn take(&mut self, deadline: Instant) -> Result<Option<Grant>, BackendError> {
         let script = self.core.scripts.take(&self.args());
-        let answer = self.run(script, &[Column::Int], deadline).await?;
-        Ok(answer
-            .rows
-            .last()
-            .map(|row| self.granted(row.int(0), answer.sent_at)))
+        let columns = &[Column::Int, Column::Int];
+        let answer = self.run(script, columns, deadline).await?;
+        Ok(answer.rows.last().map(|row| {
+            self.core.durability.found(row.int(1) == 1);
+            self.granted(row.int(0), answer.sent_at)
+        }))
     }
 
     /// Asks for the lock, or for a place in its queue.
     async fn ask(&mut self, asks: Asks, deadline: Instant) -> Result<Option<Grant>, BackendError> {
-        let columns = &[Column::Int, Column::Int, Column::Int];
+        let columns = &[Column::Int, Column::Int, Column::Int, Column::Int];
         let script = self
             .core
             .scripts
@@ -113,6 +114,7 @@ impl<'a> Acquisition<'a> {
             ));
         };
         if row.int(0) == 1 {
+            self.core.durability.found(row.int(3) == 1);
             return Ok(Some(self.granted(row.int(1), answer.sent_at)));
         }
         self.left = asks != Asks::Try;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Opened;
 use super::driver::{Answer, Column, Driver};
+use super::durability::Durability;
 use super::script::{ALIVE, Args, Scripts};
 use super::waiters::Waiters;
 use super::watch::{self, BEAT, CLEAN, Pace};
@@ -37,6 +38,7 @@ pub(super) struct Core {
     /// A lock has been taken.
     use_: Notify,
     pub(super) suspects: Suspects,
+    pub(super) durability: Durability,
     /// Counts what the database has not been told yet.
     pub(super) unsettled: UnderWay,
     /// Counts what goes on behind requests, also after the database was told.
@@ -77,6 +79,7 @@ impl Core {
             beat: Mutex::default(),
             use_: Notify::new(),
             suspects: Suspects::default(),
+            durability: opened.durability,
             unsettled: UnderWay::default(),
             behind: UnderWay::default(),
             over: CancellationToken::new(),

@@ -16,6 +16,7 @@
 mod acquire;
 mod core;
 mod driver;
+mod durability;
 mod inspect;
 mod lease;
 #[cfg(feature = "mysql")]
@@ -39,8 +40,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use self::core::Core;
-use self::driver::{Column, Driver, News};
-use self::pooled::Place;
+use self::driver::{Driver, News};
+use self::durability::Durability;
 use self::script::Dialect;
 use self::watch::Pace;
 use super::{
@@ -58,38 +59,13 @@ pub trait Database: Clone + fmt::Debug + Send + Sync + 'static {
     /// What it is called in messages.
     const NAME: &'static str;
 
+    /// What to set in it to make the tokens strict, for messages.
+    #[doc(hidden)]
+    const STRICT_WITH: &'static str;
+
     /// Connects and checks that the tables are there.
     #[doc(hidden)]
     async fn open(&self, process: &str, request_timeout: Duration) -> Result<Opened, BackendError>;
-}
-
-/// Whether the tables are those of this version.
-async fn check_tables(driver: &dyn Driver, place: &Place) -> Result<(), BackendError> {
-    const VERSION: i64 = 1;
-    let columns = &[Column::Int, Column::Int, Column::Int];
-    let answer = driver
-        .run(
-            include_str!("statements/check.sql"),
-            columns,
-            place.deadline(),
-        )
-        .await?;
-    match answer.rows.first().map(|row| row.int(0)) {
-        Some(VERSION) => Ok(()),
-        found => Err(BackendError::new(
-            BackendErrorKind::Config,
-            match found {
-                Some(found) => format!(
-                    "{place}: its table `dlock_meta` is of version {found}, and this dlock needs \
-                     {VERSION}; see docs/stores/sql.md"
-                ),
-                None => format!(
-                    "{place}: its table `dlock_meta` is empty; run the INSERT of \
-                     docs/stores/sql.md"
-                ),
-            },
-        )),
-    }
 }
 
 /// A database that was found in order.
@@ -97,6 +73,7 @@ async fn check_tables(driver: &dyn Driver, place: &Place) -> Result<(), BackendE
 pub struct Opened {
     driver: Arc<dyn Driver>,
     dialect: &'static Dialect,
+    durability: Durability,
     pace: Pace,
     news: Option<News>,
 }
@@ -171,9 +148,11 @@ impl<D: Database> fmt::Debug for Sql<D> {
 #[async_trait]
 impl<D: Database> Backend for Sql<D> {
     fn capabilities(&self) -> Capabilities {
+        let core = self.core.get();
         Capabilities {
             fair: true,
-            tokens: TokenTier::Strict,
+            tokens: core.map_or(TokenTier::BestEffort, Core::tokens),
+            strict_with: D::STRICT_WITH,
             read_write: true,
             ..Capabilities::new(D::NAME)
         }

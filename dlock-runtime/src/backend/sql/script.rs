@@ -37,6 +37,13 @@ pub(super) struct Dialect {
     /// The same for what must not be undone, whatever happens to the machine: a
     /// token that was given out.
     pub(super) begin_grant: &'static str,
+    /// 1 if what such a transaction commits outlives a crash of the server's
+    /// machine, as far as the server's settings tell, else 0.
+    pub(super) durable: &'static str,
+    /// The same of the tables that the tokens are in.
+    pub(super) durable_tables: &'static str,
+    /// What to set for both, for messages; empty if they always are.
+    pub(super) durable_with: &'static str,
     /// Ends it.
     pub(super) commit: &'static str,
     /// Milliseconds since 1970, by the database's clock, as they are now and
@@ -374,6 +381,7 @@ impl Compiler<'_> {
             begin,
             begin_lease,
             begin_grant,
+            durable,
             commit,
             now,
             lock,
@@ -386,6 +394,7 @@ impl Compiler<'_> {
             ("begin", *begin),
             ("begin_lease", *begin_lease),
             ("begin_grant", *begin_grant),
+            ("durable", *durable),
             ("commit", *commit),
             ("now", *now),
             ("lock", *lock),

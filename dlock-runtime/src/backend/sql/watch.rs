@@ -273,6 +273,8 @@ mod tests {
     use crate::backend::BackendError;
     use crate::backend::sql::Opened;
     use crate::backend::sql::driver::{Answer, Driver, Outcome};
+    use crate::backend::sql::durability::Durability;
+    use crate::backend::sql::pooled::Place;
     use crate::backend::sql::script::Dialect;
 
     /// Has nothing to say, and counts what it is asked.
@@ -325,6 +327,9 @@ mod tests {
         begin: "",
         begin_lease: "",
         begin_grant: "",
+        durable: "1",
+        durable_tables: "1",
+        durable_with: "",
         commit: "",
         now: "now",
         lock: "",
@@ -341,9 +346,14 @@ mod tests {
     async fn arrivals_put_no_look_off() {
         let counts = Arc::new(Counts::default());
         let pause = Duration::from_millis(50);
+        let place = Place {
+            name: "a database".to_owned(),
+            request_timeout: BEAT,
+        };
         let opened = Opened {
             driver: Arc::clone(&counts) as Arc<dyn Driver>,
             dialect: &DIALECT,
+            durability: Durability::unknown(place, &DIALECT),
             pace: Pace {
                 shortest: pause,
                 longest: pause,

@@ -18,11 +18,12 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{ConnectOptions, Pool};
 
 use super::driver::Driver;
+use super::durability::Durability;
 use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell, own_pool};
 use super::script::Dialect;
 use super::url::take_parameter;
 use super::watch::Pace;
-use super::{Database, Opened, Sql, check_tables};
+use super::{Database, Opened, Sql};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::limits;
 
@@ -135,6 +136,16 @@ const DIALECT: Dialect = Dialect {
     begin_lease: "SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1; \
                   SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION",
     begin_grant: BEGIN,
+    // 3 is MariaDB's, and does more than 1. With a binary log, a commit is as
+    // durable as its entry there, and one that lacks it is undone after a crash:
+    // https://bugs.mysql.com/bug.php?id=75519
+    durable: "CASE WHEN @@GLOBAL.innodb_flush_log_at_trx_commit IN (1, 3) \
+              AND (@@GLOBAL.log_bin = 0 OR @@GLOBAL.sync_binlog = 1) THEN 1 ELSE 0 END",
+    durable_tables: "CASE WHEN (SELECT COUNT(*) FROM information_schema.tables \
+                     WHERE table_schema = DATABASE() AND engine = 'InnoDB' \
+                     AND table_name IN ('dlock_lock', 'dlock_meta')) = 2 THEN 1 ELSE 0 END",
+    durable_with: "`innodb_flush_log_at_trx_commit` to 1 in its server, `sync_binlog` to 1 if it \
+                   has a binary log, and dlock's tables to InnoDB",
     commit: "COMMIT",
     // `UNIX_TIMESTAMP()` goes by way of the session's time zone, and jumps when
     // that has summer time.
@@ -186,6 +197,7 @@ impl Flavour for sqlx::MySql {
 #[async_trait]
 impl Database for MySqlDatabase {
     const NAME: &'static str = "mysql";
+    const STRICT_WITH: &'static str = DIALECT.durable_with;
 
     async fn open(
         &self,
@@ -209,10 +221,12 @@ impl Database for MySqlDatabase {
             let schema = include_str!("schema.sql");
             driver.run(schema, &[], place.deadline()).await?;
         }
-        check_tables(&driver, &place).await?;
+        let durability = Durability::unknown(place, &DIALECT);
+        durability.look(&driver).await?;
         Ok(Opened {
             driver: Arc::new(driver),
             dialect: &DIALECT,
+            durability,
             pace: PACE,
             news: None,
         })

@@ -20,11 +20,12 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Pool};
 
 use super::driver::Driver;
+use super::durability::Durability;
 use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell, own_pool};
 use super::script::Dialect;
 use super::url::take_parameter;
 use super::watch::Pace;
-use super::{Database, Opened, Sql, check_tables};
+use super::{Database, Opened, Sql};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::limits;
 
@@ -143,14 +144,43 @@ impl PostgresDatabase {
     }
 }
 
+/// Waits for the disk also where the session would not. What is set when the
+/// transaction commits counts, and is set for that one only:
+/// https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-SYNCHRONOUS-COMMIT
+/// Who waits for more, such as replicas, still does. In three columns, so that no
+/// row of it is taken for the answer of a script.
+macro_rules! wait_for_the_disk {
+    () => {
+        "SELECT set_config('synchronous_commit', 'on', true), 0, 0 \
+         WHERE current_setting('synchronous_commit') = 'off'"
+    };
+}
+
 const DIALECT: Dialect = Dialect {
     // A release may be undone by a crash of the server: the lease then ends by
     // itself.
     begin: "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout; \
             SET LOCAL synchronous_commit = off",
-    begin_lease: "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout; \
-                  SET LOCAL lock_timeout = 500",
-    begin_grant: "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout",
+    begin_lease: concat!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout; \
+         SET LOCAL lock_timeout = 500; ",
+        wait_for_the_disk!()
+    ),
+    begin_grant: concat!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout; ",
+        wait_for_the_disk!()
+    ),
+    // A page that was half written is mended from the log, or found by its
+    // checksum: https://www.postgresql.org/docs/current/wal-reliability.html
+    durable: "CASE WHEN current_setting('fsync', true) = 'on' \
+              AND (current_setting('full_page_writes', true) = 'on' \
+              OR current_setting('data_checksums', true) = 'on') THEN 1 ELSE 0 END",
+    // Unlogged tables are emptied after a crash.
+    durable_tables: "CASE WHEN (SELECT COUNT(*) FROM pg_class \
+                     WHERE oid IN (CAST('dlock_lock' AS regclass), CAST('dlock_meta' AS regclass)) \
+                     AND relpersistence = 'p') = 2 THEN 1 ELSE 0 END",
+    durable_with: "`fsync` and `full_page_writes` to on in its server, and dlock's tables to \
+                   LOGGED",
     commit: "COMMIT",
     // `now()` is when the transaction began.
     now: "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
@@ -200,6 +230,7 @@ impl Flavour for sqlx::Postgres {
 #[async_trait]
 impl Database for PostgresDatabase {
     const NAME: &'static str = "postgres";
+    const STRICT_WITH: &'static str = DIALECT.durable_with;
 
     async fn open(&self, process: &str, request_timeout: Duration) -> Result<Opened, BackendError> {
         limits::MAX_CONNECTIONS.check_in_backend(self.max_connections)?;
@@ -212,12 +243,14 @@ impl Database for PostgresDatabase {
         if self.create_tables {
             create(&driver, &place).await?;
         }
-        check_tables(&driver, &place).await?;
+        let durability = Durability::unknown(place.clone(), &DIALECT);
+        durability.look(&driver).await?;
         let listening = self.pool(1, request_timeout);
         let news = listen::start(listening, pool, format!("dlock_{process}"), place);
         Ok(Opened {
             driver: Arc::new(driver),
             dialect: &DIALECT,
+            durability,
             pace: PACE,
             news: Some(news),
         })

@@ -9,7 +9,7 @@
 --   $key $owner $process $mode $ttl   {alive} and {enqueue}: where it is to wait
 --
 -- One row: 1 if it is had, else 0; the token; for how many ms more somebody
--- else has it.
+-- else has it; 1 if the token outlives a crash, else 0.
 {begin_grant};
 {lock};
 {number};
@@ -24,6 +24,6 @@ DELETE FROM dlock_reader WHERE name = $key
 {pass};
 {mark_waited};
 SELECT CASE WHEN {held} THEN 1 ELSE 0 END, l.token,
-    CASE WHEN l.expires_at > {now} THEN l.expires_at - {now} ELSE 0 END
+    CASE WHEN l.expires_at > {now} THEN l.expires_at - {now} ELSE 0 END, {durable}
     FROM dlock_lock l WHERE l.name = $key;
 {commit}

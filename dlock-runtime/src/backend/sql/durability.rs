@@ -1,0 +1,134 @@
+//! Whether tokens outlive a crash of the machine that the database is on.
+//!
+//! A token that was given out and is then lost is given out once more, and
+//! nothing tells the two apart. So the transaction that draws it waits for the
+//! disk, where the session can make it. What the session cannot change, the
+//! server is asked for, in that very transaction: a connection may lead to
+//! another server than before, and behind a pooler each transaction may. What
+//! cannot be read counts as not durable.
+//!
+//! A release need not wait: if it is undone, the lease ends by itself. Nor does a
+//! renewal that is undone take a token back, but it ends a lease that its holder
+//! believes in; so those do wait.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::core::Core;
+use super::driver::{Column, Driver};
+use super::pooled::Place;
+use super::script::Dialect;
+use crate::backend::tier::FoundTier;
+use crate::backend::{BackendError, BackendErrorKind, TokenTier};
+
+/// How often those who were refused have it looked at again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What the database has last said of it.
+pub(super) struct Durability {
+    /// Asks.
+    script: String,
+    place: Place,
+    /// What to set.
+    remedy: &'static str,
+    tier: FoundTier,
+    /// Of the tables. They are looked at when connecting.
+    tables: AtomicBool,
+    looked: Mutex<Instant>,
+}
+
+impl Durability {
+    /// Nothing has been looked at yet.
+    pub(super) fn unknown(place: Place, dialect: &Dialect) -> Self {
+        let script = include_str!("statements/check.sql");
+        let script = script.replace("{durable}", dialect.durable);
+        Self {
+            script: script.replace("{durable_tables}", dialect.durable_tables),
+            place,
+            remedy: dialect.durable_with,
+            tier: FoundTier::unknown(),
+            tables: AtomicBool::new(false),
+            looked: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Looks at the tables and at the settings of the server, and whether the
+    /// tables are those of this version.
+    pub(super) async fn look(&self, driver: &dyn Driver) -> Result<(), BackendError> {
+        const VERSION: i64 = 1;
+        let place = &self.place;
+        let columns = &[Column::Int; 5];
+        let answer = driver.run(&self.script, columns, place.deadline()).await?;
+        let wrong = |what| Err(BackendError::new(BackendErrorKind::Config, what));
+        let Some(row) = answer.rows.first() else {
+            return wrong(format!(
+                "{place}: its table `dlock_meta` is empty; run the INSERT of docs/stores/sql.md"
+            ));
+        };
+        match row.int(0) {
+            VERSION => {}
+            found => {
+                return wrong(format!(
+                    "{place}: its table `dlock_meta` is of version {found}, and this dlock needs \
+                     {VERSION}; see docs/stores/sql.md"
+                ));
+            }
+        }
+        self.tables.store(row.int(4) == 1, Ordering::Release);
+        self.found(row.int(3) == 1);
+        Ok(())
+    }
+
+    /// A transaction has said whether what it commits is durable.
+    pub(super) fn found(&self, durable: bool) {
+        let tier = if durable && self.tables.load(Ordering::Acquire) {
+            TokenTier::Strict
+        } else {
+            TokenTier::BestEffort
+        };
+        if tier != TokenTier::Strict && self.tier.get() == TokenTier::Strict {
+            tracing::warn!(
+                target: "dlock::store",
+                "{}: a crash of its machine may take fencing tokens back from now on; set {}",
+                self.place,
+                self.remedy
+            );
+        }
+        self.tier.set(tier);
+    }
+
+    /// Whether to look again now, as somebody asks who may be refused.
+    fn is_due(&self) -> bool {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = looked.elapsed() >= AGAIN;
+        if due {
+            *looked = Instant::now();
+        }
+        due
+    }
+}
+
+impl Core {
+    /// What the tokens are worth. If they are not strict it is looked at again
+    /// behind this: who needs them so is refused, and would never learn that
+    /// they are by now.
+    pub(super) fn tokens(self: &Arc<Self>) -> TokenTier {
+        let tier = self.durability.tier.get();
+        if tier != TokenTier::Strict && !self.over.is_cancelled() && self.durability.is_due() {
+            let core = Arc::clone(self);
+            self.run_behind(|unsettled| async move {
+                // Nobody has to wait for it.
+                drop(unsettled);
+                let looked = core.durability.look(&*core.driver).await;
+                if let Err(error) = looked {
+                    tracing::debug!(
+                        target: "dlock::store",
+                        "dlock cannot look at the settings of its database: {error}"
+                    );
+                }
+            });
+        }
+        tier
+    }
+}
