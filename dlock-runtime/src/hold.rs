@@ -2,7 +2,10 @@
 //! the last body inside it has ended.
 
 use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -185,14 +188,14 @@ impl Hold {
             .loss_tokens()
             .map(|token| Box::pin(token.cancelled_owned()))
             .collect();
-        std::future::poll_fn(|cx| {
+        poll_fn(|cx| {
             if waits
                 .iter_mut()
                 .any(|wait| wait.as_mut().poll(cx).is_ready())
             {
-                std::task::Poll::Ready(())
+                Poll::Ready(())
             } else {
-                std::task::Poll::Pending
+                Poll::Pending
             }
         })
         .await;
@@ -303,28 +306,76 @@ impl Ending {
         None
     }
 
-    /// Gives the locks back, the last one taken first. Every lock is tried;
-    /// the answer is the first that is not good.
+    /// Gives the locks back, side by side: an outage is waited for once, and not
+    /// once for every key. The answer is the first that is not good, of the last
+    /// one taken first.
     pub(crate) async fn finish(mut self) -> Result<Released, BackendError> {
-        let mut answer = Ok(Released::Released);
-        while let Some(tenure) = self.tenures.pop() {
-            let one = match tenure {
-                Tenure::Own(mut turn) => {
-                    if !self.clean {
-                        turn.keep_to_oneself();
-                    }
-                    turn.end(self.not_before).await
-                }
-                Tenure::Reentered(stake) => match stake.leave() {
-                    Some(ending) => Box::pin(ending.finish()).await,
-                    None => Ok(Released::Released),
-                },
+        let (clean, not_before) = (self.clean, self.not_before);
+        let last = self.tenures.pop();
+        if self.tenures.is_empty() {
+            return match last {
+                Some(tenure) => tenure.end(clean, not_before).await,
+                None => Ok(Released::Released),
             };
-            if matches!(answer, Ok(Released::Released)) {
-                answer = one;
+        }
+        let others = self.tenures.drain(..).rev();
+        let releases = last.into_iter().chain(others).map(|tenure| Ongoing {
+            future: Some(Box::pin(tenure.end(clean, not_before))),
+            answer: Ok(Released::Released),
+        });
+        let mut releases: Vec<_> = releases.collect();
+        poll_fn(|context| {
+            // Each of them, also when one is not done: none waits for another.
+            let left = releases.iter_mut().filter_map(|one| one.poll(context));
+            if left.count() == 0 {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+        let mut answers = releases.into_iter().map(|one| one.answer);
+        let bad = answers.find(|answer| !matches!(answer, Ok(Released::Released)));
+        bad.unwrap_or(Ok(Released::Released))
+    }
+}
+
+/// One of several locks on its way back.
+struct Ongoing<F> {
+    /// None once it has been answered.
+    future: Option<Pin<Box<F>>>,
+    answer: Result<Released, BackendError>,
+}
+
+impl<F: Future<Output = Result<Released, BackendError>>> Ongoing<F> {
+    /// Says whether it goes on.
+    fn poll(&mut self, context: &mut Context<'_>) -> Option<()> {
+        let future = self.future.as_mut()?;
+        match future.as_mut().poll(context) {
+            Poll::Pending => Some(()),
+            Poll::Ready(answer) => {
+                self.answer = answer;
+                self.future = None;
+                None
             }
         }
-        answer
+    }
+}
+
+impl Tenure {
+    async fn end(self, clean: bool, not_before: Option<Instant>) -> Result<Released, BackendError> {
+        match self {
+            Self::Own(mut turn) => {
+                if !clean {
+                    turn.keep_to_oneself();
+                }
+                turn.end(not_before).await
+            }
+            Self::Reentered(stake) => match stake.leave() {
+                Some(ending) => Box::pin(ending.finish()).await,
+                None => Ok(Released::Released),
+            },
+        }
     }
 }
 

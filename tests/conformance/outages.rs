@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use dlock::{LockError, LockManager};
+use dlock::{LockError, LockKey, LockManager};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -316,4 +316,55 @@ pub(crate) async fn calls_behind_others_tell_an_outage<S: Store>(store: &mut S) 
     }
     healed(&patient).await;
     is_had(&patient, "key").await;
+}
+
+/// So many keys, of which each release would wait for the store.
+const MANY: usize = 20;
+
+/// What all of them may take together: far less than one after the other.
+fn side_by_side<S: Store>(store: &S) -> Duration {
+    store.request_timeout() * MANY as u32 / 2
+}
+
+fn many(name: &str) -> LockKey {
+    let keys = (0..MANY).map(|number| format!("{name}:{number}"));
+    keys.collect::<Vec<_>>().into()
+}
+
+pub(crate) async fn many_releases_wait_for_one_outage<S: Store>(store: &mut S) {
+    let manager = impatient(store).await;
+    let guard = manager.lock(many("guard")).acquire().await;
+    let guard = guard.expect("the locks");
+    let mut start = Instant::now();
+    let body = async {
+        store.set_outage(true).await;
+        start = Instant::now();
+    };
+    let ran = within(HANG, manager.lock(many("body")).run(body)).await;
+    ran.expect("the body ran");
+    assert!(start.elapsed() < side_by_side(store), "a body's");
+    let start = Instant::now();
+    let error = within(HANG, guard.release()).await.expect_err("an outage");
+    assert!(is_unavailable(&error), "{error:?}");
+    assert!(start.elapsed() < side_by_side(store), "a guard's");
+    store.set_outage(false).await;
+    healed(&manager).await;
+    nothing_left(&manager).await;
+}
+
+/// The leases run out meanwhile, so that none is waited for longer.
+pub(crate) async fn a_shutdown_waits_for_one_outage<S: Store>(store: &mut S) {
+    let manager = impatient(store).await;
+    let mut guards = Vec::new();
+    for number in 0..MANY {
+        let lock = manager.lock(format!("key:{number}")).ttl(store.short_ttl());
+        guards.push(lock.acquire().await.expect("the lock"));
+    }
+    store.set_outage(true).await;
+    let start = Instant::now();
+    drop(guards);
+    within(HANG, manager.shutdown()).await;
+    let limit = store.short_ttl() + side_by_side(store);
+    assert!(start.elapsed() < limit, "after {:?}", start.elapsed());
+    store.set_outage(false).await;
 }
