@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::backend::{BackendError, Capabilities, LockInfo};
+use crate::backend::{BackendError, Capabilities, LockInfo, Owner};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::error::LockError;
@@ -82,6 +82,10 @@ impl LockManager {
         crate::executor::check_runtime(|| "connecting".to_owned())?;
         let settings = config.into_settings()?;
         let backend = settings.backend;
+        Owner::draw().map_err(|error| {
+            let name = backend.capabilities().name;
+            LockError::of_store("connecting".to_owned(), name, error)
+        })?;
         observe::describe();
         // Asked before the start for where to start it; what the store can
         // promise may show only when it answers.

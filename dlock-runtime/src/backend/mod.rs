@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
+pub use self::owner::Owner;
 pub use self::progress::Progress;
 use crate::clock::Clock;
 use crate::error::Source;
@@ -41,6 +42,7 @@ pub mod memcached;
 #[cfg(feature = "memcached")]
 pub use async_memcached;
 pub mod memory;
+mod owner;
 mod progress;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -258,61 +260,6 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Who asks: unique for each request of each process, and never used again.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Owner {
-    process: u64,
-    sequence: u64,
-}
-
-impl Owner {
-    /// An owner that no other request has, here or in another process.
-    #[must_use]
-    pub fn unique() -> Self {
-        use std::sync::atomic::{AtomicU64, Ordering};
-        static SEQUENCE: AtomicU64 = AtomicU64::new(1);
-        Self {
-            process: process_id(),
-            sequence: SEQUENCE.fetch_add(1, Ordering::Relaxed),
-        }
-    }
-
-    /// The process of this owner, a random number drawn when it started.
-    #[must_use]
-    pub fn process(self) -> u64 {
-        self.process
-    }
-
-    /// The number of the request within its process.
-    #[must_use]
-    pub fn sequence(self) -> u64 {
-        self.sequence
-    }
-}
-
-/// A random number for this process. A `fork` copies it, and the id of the
-/// process tells the copies apart.
-fn process_id() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    use std::sync::OnceLock;
-    static SEED: OnceLock<RandomState> = OnceLock::new();
-    // `RandomState` is seeded from the operating system.
-    SEED.get_or_init(RandomState::new)
-        .hash_one(std::process::id())
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}.{:x}", self.process, self.sequence)
-    }
-}
-
-impl fmt::Debug for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Owner({self})")
-    }
-}
-
 /// One request for one lease.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -368,12 +315,12 @@ impl Request {
     }
 
     /// The same request once more, of an owner of its own.
-    pub(crate) fn again(&self) -> Self {
-        Self {
-            owner: Owner::unique(),
+    pub(crate) fn again(&self) -> Result<Self, BackendError> {
+        Ok(Self {
+            owner: Owner::draw()?,
             followed: false,
             ..self.clone()
-        }
+        })
     }
 
     /// The same request, with another one behind its release.

@@ -122,7 +122,7 @@ impl Leases {
         section: &Section,
     ) -> Result<Option<OwnedLease>, BackendError> {
         loop {
-            let request = late.lease().request.again();
+            let request = late.lease().request.again()?;
             late.turn_down().await?;
             let mut pulse = Pulse::new(&self.executor, request.ttl);
             let (lease, by) = match pulse.of(self.ask(asking, request, section)).await? {

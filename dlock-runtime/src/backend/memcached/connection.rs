@@ -15,6 +15,7 @@ use super::errors::Failure;
 use super::expiry::Expiry;
 use super::names;
 use super::settings::Settings;
+use crate::backend::Owner;
 use crate::backend::clock::Deadline;
 
 /// A start of the server, by the number in its memory.
@@ -94,7 +95,9 @@ impl Connection {
                 let start = number.and_then(|number| u64::from_str_radix(number, 16).ok());
                 return Ok(start.map(Start));
             }
-            let number = fastrand::u64(..);
+            // A clone of this process would draw the same from a generator of our own,
+            // for another start of the server.
+            let number = Owner::unique().random();
             let value = format!("{number:016x}");
             let stored = self.set(names::SERVER, &value, &["ME", "T0", "c"]).await?;
             if let (Status::Stored, item) = stored {

@@ -72,7 +72,7 @@ impl fmt::Display for LockValue {
 /// and given back is written twice, and for a lone caller it tells.
 impl ToRedisArgs for LockValue {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        let Owner { process, sequence } = self.owner;
+        let Owner { random, sequence } = self.owner;
         let digits = 16 - (sequence | 1).leading_zeros() as usize / 4;
         let waited = if self.waited { "+" } else { "" };
         let mut value = [0; 36];
@@ -81,7 +81,7 @@ impl ToRedisArgs for LockValue {
         for part in [
             letter(self.mode).as_bytes(),
             b":",
-            &hex(process),
+            &hex(random),
             b".",
             &hex(sequence)[16 - digits..],
             waited.as_bytes(),
@@ -148,9 +148,9 @@ fn parse_mode(mode: &str) -> Option<Mode> {
 }
 
 pub(super) fn parse_owner(owner: &str) -> Option<Owner> {
-    let (process, sequence) = owner.split_once('.')?;
+    let (random, sequence) = owner.split_once('.')?;
     Some(Owner {
-        process: u64::from_str_radix(process, 16).ok()?,
+        random: u64::from_str_radix(random, 16).ok()?,
         sequence: u64::from_str_radix(sequence, 16).ok()?,
     })
 }
@@ -177,7 +177,7 @@ mod tests {
         }
         for sequence in [0, 1, 15, 16, 255, 256, u64::MAX] {
             let value = LockValue::writer(Owner {
-                process: 0xab,
+                random: 0xab,
                 sequence,
             });
             assert_eq!(value.to_redis_args(), [value.to_string().as_bytes()]);

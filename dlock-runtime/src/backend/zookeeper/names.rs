@@ -96,13 +96,13 @@ fn is_refused(character: char) -> bool {
 /// What the nodes of a request begin with, in its folder: its owner in the form
 /// of a GUID.
 pub(super) fn own(owner: Owner) -> String {
-    let process = format!("{:016x}", owner.process());
+    let random = format!("{:016x}", owner.random());
     let sequence = format!("{:016x}", owner.sequence());
     format!(
         "{PROTECTED}{}-{}-{}-{}-{}-",
-        &process[..8],
-        &process[8..12],
-        &process[12..],
+        &random[..8],
+        &random[8..12],
+        &random[12..],
         &sequence[..4],
         &sequence[4..]
     )

@@ -44,11 +44,11 @@ impl Campaign {
     /// Older ones have been given back.
     const REMEMBERED: usize = 16;
 
-    fn stand(&mut self) -> Owner {
-        let owner = Owner::unique();
+    fn stand(&mut self) -> Result<Owner, BackendError> {
+        let owner = Owner::draw()?;
         self.0.truncate(Self::REMEMBERED - 1);
         self.0.push_front(owner);
-        owner
+        Ok(owner)
     }
 
     fn has_stood(&self, owner: Owner) -> bool {
@@ -66,7 +66,7 @@ impl Common {
     ) -> Result<Election, BackendError> {
         let sent_at = Instant::now();
         let election = Request {
-            owner: campaign.stand(),
+            owner: campaign.stand()?,
             ..request.clone()
         };
         let patience = self.patience_for(request.ttl);
@@ -341,11 +341,11 @@ mod tests {
     #[test]
     fn an_earlier_election_is_nobody_else() {
         let mut campaign = Campaign::default();
-        let first = campaign.stand();
+        let first = campaign.stand().expect("a random number");
         assert!(campaign.has_stood(first));
         assert!(!campaign.has_stood(Owner::unique()));
         for _ in 0..Campaign::REMEMBERED {
-            campaign.stand();
+            campaign.stand().expect("a random number");
         }
         assert!(!campaign.has_stood(first), "it would grow without an end");
     }

@@ -1,0 +1,198 @@
+//! Who asks for a lock.
+//!
+//! A store tells requests apart by their owners alone, so no two may have the
+//! same, whatever becomes of a process in between. Its memory may be copied: a
+//! virtual machine that is resumed from a snapshot, and from the same again, or a
+//! container from an image that CRIU has written. Then a number that was drawn when
+//! the process started is in both copies, and so is the state of a generator, a
+//! counter, the process id, and whatever else it knows itself by. Only what is
+//! drawn afterwards differs, and only where it comes from outside of its memory:
+//! from the kernel, by a system call, and not from a buffer that was filled before.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{BackendError, BackendErrorKind};
+
+/// Who asks: unique for each request of each process, and of each clone of a
+/// process or a machine, and never used again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner {
+    /// Drawn for this owner. It tells those of different processes apart.
+    pub(super) random: u64,
+    /// Counts the owners of a process, which so are told apart for certain.
+    pub(super) sequence: u64,
+}
+
+static OWNERS: Owners<fn() -> io::Result<u64>> = Owners::new(from_the_kernel);
+
+impl Owner {
+    /// An owner that no other request has, here, in another process, or in a clone
+    /// of this one.
+    ///
+    /// A manager refuses to work where the kernel gives no random numbers. Whoever
+    /// asks a backend without one gets owners there that clones may share.
+    #[must_use]
+    pub fn unique() -> Self {
+        OWNERS.next().unwrap_or_else(|_| {
+            let sequence = OWNERS.count();
+            let random = fallback(sequence);
+            Self { random, sequence }
+        })
+    }
+
+    /// The same, or why there is none.
+    pub(crate) fn draw() -> Result<Self, BackendError> {
+        OWNERS.next().map_err(refused)
+    }
+
+    /// A random number of the kernel's, drawn for this owner.
+    #[must_use]
+    pub fn random(self) -> u64 {
+        self.random
+    }
+
+    /// The number of the request within its process.
+    #[must_use]
+    pub fn sequence(self) -> u64 {
+        self.sequence
+    }
+}
+
+/// Where the owners of a process come from.
+#[derive(Debug)]
+struct Owners<K> {
+    kernel: K,
+    sequence: AtomicU64,
+}
+
+impl<K> Owners<K> {
+    const fn new(kernel: K) -> Self {
+        let sequence = AtomicU64::new(1);
+        Self { kernel, sequence }
+    }
+
+    fn count(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl<K: Fn() -> io::Result<u64>> Owners<K> {
+    fn next(&self) -> io::Result<Owner> {
+        Ok(Owner {
+            random: (self.kernel)()?,
+            sequence: self.count(),
+        })
+    }
+}
+
+/// Eight bytes by one system call: the C library's function, which the usual
+/// crates call, may take them from a buffer in the memory of the process.
+/// <https://lwn.net/Articles/983186/>
+#[cfg(target_os = "linux")]
+fn from_the_kernel() -> io::Result<u64> {
+    use rustix::rand::{GetRandomFlags, getrandom};
+    let mut bytes = [0; 8];
+    // So few bytes come whole, and no signal cuts them short.
+    // <https://man7.org/linux/man-pages/man2/getrandom.2.html>
+    match getrandom(&mut bytes[..], GetRandomFlags::empty())? {
+        8 => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn from_the_kernel() -> io::Result<u64> {
+    Ok(getrandom::u64()?)
+}
+
+fn refused(error: io::Error) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unsupported,
+        format!(
+            "the kernel gives no random numbers ({error}), by which the requests of different \
+             machines are told apart; allow the system call `getrandom`"
+        ),
+    )
+}
+
+/// A number of this process and owner: what it was seeded with when it started,
+/// and its process id, which tells forks apart.
+fn fallback(sequence: u64) -> u64 {
+    static SEED: OnceLock<RandomState> = OnceLock::new();
+    SEED.get_or_init(RandomState::new)
+        .hash_one((std::process::id(), sequence))
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}.{:x}", self.random, self.sequence)
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// The same memory, twice.
+    impl<K: Clone> Clone for Owners<K> {
+        fn clone(&self) -> Self {
+            Self {
+                kernel: self.kernel.clone(),
+                sequence: AtomicU64::new(self.sequence.load(Ordering::Relaxed)),
+            }
+        }
+    }
+
+    #[test]
+    fn clones_draw_different_owners() {
+        const DRAWN: usize = 10_000;
+        let machine = Owners::new(from_the_kernel);
+        let mut drawn = HashSet::from([machine.next().expect("a random number")]);
+        for _ in 0..3 {
+            let clones = [machine.clone(), machine.clone()];
+            for _ in 0..DRAWN {
+                let [one, other] = clones
+                    .each_ref()
+                    .map(|clone| clone.next().expect("a random number"));
+                assert_eq!(one.sequence, other.sequence, "all they know is the same");
+                assert_ne!(one.random, other.random);
+                assert!(drawn.insert(one) && drawn.insert(other));
+            }
+        }
+    }
+
+    /// What was drawn and kept would be in the next clone too.
+    #[test]
+    fn the_kernel_is_asked_for_each_owner() {
+        let asked = AtomicU64::new(0);
+        let owners = Owners::new(|| Ok(asked.fetch_add(1, Ordering::Relaxed)));
+        for before in 0..100 {
+            assert_eq!(owners.next().expect("a number").random, before);
+            assert_eq!(asked.load(Ordering::Relaxed), before + 1);
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_gives_none_is_told() {
+        let owners = Owners::new(|| Err(io::ErrorKind::PermissionDenied.into()));
+        let error = refused(owners.next().expect_err("no random number"));
+        assert_eq!(error.kind(), BackendErrorKind::Unsupported);
+        for part in ["permission denied", "`getrandom`"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        let numbers: HashSet<_> = (0..1000).map(fallback).collect();
+        assert_eq!(numbers.len(), 1000);
+    }
+}
