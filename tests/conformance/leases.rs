@@ -274,17 +274,21 @@ pub(crate) async fn a_runtime_that_stands_still_has_its_lock<S: Store>(store: &m
     let manager = connect(super::config(store).request_timeout(HANG)).await;
     let capabilities = manager.capabilities();
     let ttl = capabilities.min_ttl.max(Duration::from_millis(200));
+    // Who does not wait asks twice only: on a busy machine, the second has to be in
+    // time.
+    let long = ttl.max(store.short_ttl());
     let (config, waiting) = (super::config(store).request_timeout(HANG), manager.clone());
     let had = on_one_thread(async move {
         // A store in memory has its keeper where it is connected.
         let blocked = connect(config).await;
         is_had(&blocked, "known").await;
         for (number, manager) in [&waiting, &blocked].into_iter().enumerate() {
-            for polls in 1..=3 {
+            for polls in 1..=2 {
                 let key = format!("key:{number}:{polls}");
                 let lock = || manager.lock(&*key).ttl(ttl);
                 is_had_after_a_block(lock().acquire(), polls, 2 * ttl).await;
-                is_had_after_a_block(lock().try_acquire(), polls, 2 * ttl).await;
+                let once = lock().ttl(long).try_acquire();
+                is_had_after_a_block(once, polls, long * 3 / 2).await;
                 if capabilities.read_write {
                     is_had_after_a_block(lock().read().acquire(), polls, 2 * ttl).await;
                 }
