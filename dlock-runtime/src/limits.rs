@@ -99,6 +99,7 @@ impl<T: PartialOrd + Copy + Measure> Setting<T> {
     }
 
     /// The same for a backend that was set up in code.
+    #[allow(dead_code, reason = "`memory:` has none of these settings")]
     pub(crate) fn check_in_backend(&self, value: T) -> Result<(), BackendError> {
         self.within(value).map_err(|reason| {
             BackendError::new(

@@ -34,7 +34,7 @@ struct Slot {
 }
 
 #[derive(Debug)]
-#[expect(
+#[allow(
     clippy::large_enum_variant,
     reason = "every ticket comes to the large one, and has an allocation of its own already"
 )]

@@ -6,15 +6,6 @@ use std::time::Duration;
 use dlock_runtime::{Config, LockError, LockManager};
 
 /// Nobody listens there; it is not asked.
-#[cfg(any(
-    feature = "etcd",
-    feature = "memcached",
-    feature = "redis",
-    feature = "mysql",
-    feature = "postgres",
-    feature = "sqlite",
-    feature = "zookeeper"
-))]
 macro_rules! refused {
     ($store:ident :: $kind:ident, $url:literal, $setting:ident, [$($value:expr),*]) => {$(
         let store = dlock_runtime::backend::$store::$kind::from_url($url);
@@ -23,7 +14,6 @@ macro_rules! refused {
     )*};
 }
 
-#[allow(dead_code, reason = "without a store there is nothing to refuse")]
 async fn is_refused(config: Config, setting: &str) {
     let error = LockManager::connect(config)
         .await
@@ -36,7 +26,6 @@ async fn is_refused(config: Config, setting: &str) {
 
 #[tokio::test]
 async fn a_request_timeout_out_of_its_range_is_refused_by_each_store() {
-    #[allow(unused_variables)]
     let day = Duration::from_secs(24 * 60 * 60);
     macro_rules! timeouts {
         ($store:ident :: $kind:ident, $url:literal) => {

@@ -7,6 +7,16 @@
 mod gate;
 mod late;
 mod lease;
+// `memory:` has none of these settings.
+#[cfg(any(
+    feature = "etcd",
+    feature = "memcached",
+    feature = "redis",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 mod limits;
 mod lock_order;
 mod losses;
