@@ -62,6 +62,10 @@ pub(crate) struct Gate {
 
 type Queues = HashMap<Name, Queue, Hashed>;
 
+/// For how long a task that does not wait for the lock leaves it to another, which
+/// asks already, to hear from the store.
+const SHARED_FOR: Duration = Duration::from_millis(500);
+
 /// How a task comes to the gate.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry<'a> {
@@ -132,7 +136,7 @@ impl Gate {
             let came = match self.lead_or_queue(&name, entry) {
                 Joined::Leads(baton) => Came::For(Delivery::Lead(baton)),
                 Joined::Waits(mut waiting) => waiting.comes().await,
-                Joined::Shares(waiting) => Box::pin(self.share(waiting)).await,
+                Joined::Shares(waiting) => Box::pin(self.share(waiting, entry)).await,
                 Joined::Busy => return Err(Refusal::Busy),
             };
             let baton = match came {
@@ -147,7 +151,7 @@ impl Gate {
         }
     }
 
-    /// Readers ask the store one by one: each has a lease of its own.
+    /// Asks the store for one task only. Readers do: each has a lease of its own.
     async fn enter_alone(
         self: &Arc<Self>,
         key: Arc<str>,
@@ -197,8 +201,10 @@ impl Gate {
 
     /// Waits for what the store tells whoever speaks to it: that is the answer
     /// of a task that does not wait for the lock, too. But for what was told
-    /// before it came: then the store is asked whether it is still there.
-    async fn share(self: &Arc<Self>, mut waiting: Waiting) -> Came {
+    /// before it came: then the store is asked whether it is still there. And if
+    /// nothing is told for a while, this task asks by itself: the runtime of the
+    /// other may be blocked, and a backend need not say that the lock is held.
+    async fn share(self: &Arc<Self>, mut waiting: Waiting, entry: &Entry<'_>) -> Came {
         let since = self.leases.now();
         let busy = || Came::For(Delivery::Failed(Refusal::Busy));
         let name = waiting.name().clone();
@@ -209,6 +215,12 @@ impl Gate {
             };
             let heard_before = progress.as_ref().is_some_and(Progress::has_heard);
             let probe = heard_before.then(|| self.probe(&name)).flatten();
+            let alone = async {
+                self.leases.executor().sleep(SHARED_FOR).await;
+                let nowhere = Whereabouts::new(false);
+                let key = Arc::clone(name.key());
+                self.enter_alone(key, entry, &nowhere).await
+            };
             tokio::select! {
                 biased;
                 came = waiting.comes() => match came {
@@ -222,6 +234,10 @@ impl Gate {
                     Ok(()) => busy(),
                     Err(error) => Came::For(Delivery::Failed(Refusal::Store(error))),
                 },
+                answer = alone, if !heard_before => return Came::For(match answer {
+                    Ok(turn) => Delivery::Turn(turn),
+                    Err(refusal) => Delivery::Failed(refusal),
+                }),
             }
         }
     }

@@ -101,6 +101,40 @@ impl Backend for Mute {
     }
 }
 
+/// Waits by asking now and then, and tells nobody that the lock is held.
+#[derive(Debug)]
+struct Untold(Memory);
+
+#[async_trait::async_trait]
+impl Backend for Untold {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+    async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
+        self.0.try_acquire(r).await
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        loop {
+            if let Some(grant) = self.0.try_acquire(r).await? {
+                return Ok(grant);
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.0.renew(r).await
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        self.0.release(r).await
+    }
+    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
+        self.0.inspect(k).await
+    }
+    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.0.list(p).await
+    }
+}
+
 fn is_busy(answer: &Result<LockGuard, LockError>) -> bool {
     matches!(answer, Err(LockError::Busy { .. }))
 }
@@ -227,6 +261,25 @@ async fn a_try_behind_one_who_waits_tells_an_outage() {
         assert!(is_unavailable(&answer), "{answer:?}");
     }
     store.set_silent(false);
+    drop((waiter, guard));
+}
+
+/// The task that asks hears nothing, though the store is there: its runtime is
+/// blocked, or its backend does not say that somebody holds the lock.
+#[tokio::test(start_paused = true)]
+async fn a_try_does_not_wait_for_one_who_hears_nothing() {
+    let store = Untold(Memory::new());
+    let there = connect(&store.0).await;
+    let guard = there.lock("k").acquire().await.expect("free");
+    let here = LockManager::connect(Config::with_backend(store)).await;
+    let here = here.expect("connects");
+    let waiter = calls(1, || here.lock("k").acquire());
+    settle().await;
+    for _ in 0..2 {
+        let busy = timeout(seconds(1), here.lock("k").try_acquire()).await;
+        let busy = busy.expect("an answer");
+        assert!(is_busy(&busy), "{busy:?}");
+    }
     drop((waiter, guard));
 }
 
