@@ -1,13 +1,15 @@
 //! A lock that was given to a call which is not polled: until it is passed on,
 //! it counts as held.
 
-use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::task::Poll;
 
+use async_trait::async_trait;
+use dlock::backend::memory::Memory;
+use dlock::backend::*;
 use dlock::{Config, LockManager};
 
 use crate::collector::collector;
+use crate::support::polls::poll_once;
 use crate::support::redis::RedisServer;
 use crate::support::wait::eventually;
 use crate::{memory, ms, settle};
@@ -24,8 +26,7 @@ async fn a_hand_over_that_nobody_comes_for_counts_as_held() {
     let first = tokio::spawn(manager.lock(key).run(async {}));
     settle().await;
     let mut sleepy = pin!(manager.lock(key).template(key).acquire());
-    let polled = poll_fn(|context| Poll::Ready(sleepy.as_mut().poll(context))).await;
-    assert!(polled.is_pending());
+    poll_once(&mut sleepy).await;
     guard.release().await.expect("held");
     first.await.expect("no panic").expect("its turn comes");
     tokio::time::sleep(ms(1_500)).await;
@@ -53,8 +54,7 @@ async fn a_place_that_nobody_comes_for_counts_as_held_once_it_is_granted() {
     let key = "unclaimed/place";
     let guard = other.lock(key).acquire().await.expect("free");
     let mut sleepy = pin!(manager.lock(key).template(key).acquire());
-    let polled = poll_fn(|context| Poll::Ready(sleepy.as_mut().poll(context))).await;
-    assert!(polled.is_pending());
+    poll_once(&mut sleepy).await;
     tokio::time::sleep(ms(10_000)).await;
     assert_eq!(held(key, "memory"), None, "it is the other's");
     guard.release().await.expect("held");
@@ -65,25 +65,153 @@ async fn a_place_that_nobody_comes_for_counts_as_held_once_it_is_granted() {
     sleepy.await.expect("free").release().await.expect("held");
 }
 
-#[tokio::test]
-async fn a_grant_that_nobody_comes_for_counts_as_held() {
+/// A grant is heard when the caller is polled the next time.
+#[derive(Debug)]
+struct Heard(Memory);
+
+/// Gives back what was not heard.
+struct Unheard<'a>(&'a Memory, Option<Request>);
+
+impl Drop for Unheard<'_> {
+    fn drop(&mut self) {
+        if let Some(request) = self.1.take() {
+            let memory = self.0.clone();
+            tokio::spawn(async move { memory.release(&request).await });
+        }
+    }
+}
+
+#[async_trait]
+impl Backend for Heard {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+    async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
+        self.0.try_acquire(request).await
+    }
+    async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
+        let grant = self.0.acquire(request).await?;
+        let mut unheard = Unheard(&self.0, Some(request.clone()));
+        tokio::task::yield_now().await;
+        unheard.1 = None;
+        Ok(grant)
+    }
+    async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.0.renew(requests).await
+    }
+    async fn release(&self, request: &Request) -> Result<Released, BackendError> {
+        self.0.release(request).await
+    }
+    async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
+        self.0.inspect(key).await
+    }
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.0.list(prefix).await
+    }
+}
+
+/// The first grant is over when it is heard. The second is another owner's, and
+/// nobody hears of it.
+#[tokio::test(start_paused = true)]
+async fn a_second_grant_that_nobody_comes_for_counts_as_held() {
     collector();
-    let server = RedisServer::start().await;
-    let config = Config::from_url(&server.url()).expect("a valid URL");
+    let config = Config::with_backend(Heard(Memory::new()));
+    let manager = LockManager::connect(config).await.expect("memory connects");
+    for (key, read) in [("unclaimed/again", false), ("unclaimed/reads again", true)] {
+        let request = manager.lock(key).template(key).ttl(ms(10_000));
+        let request = if read { request.read() } else { request };
+        let mut sleepy = pin!(request.acquire());
+        let holder = async || {
+            let lock = manager.inspect(key).await.expect("answers");
+            lock.and_then(|lock| Some(lock.holders.first()?.owner.clone()))
+        };
+        poll_once(&mut sleepy).await;
+        let first = holder().await;
+        assert!(first.is_some(), "it is granted at once");
+        tokio::time::advance(ms(20_000)).await;
+        eventually("it is granted again", async || {
+            poll_once(&mut sleepy).await;
+            settle().await;
+            let holder = holder().await;
+            (holder.is_some() && holder != first).then_some(())
+        })
+        .await;
+        assert_eq!(held(key, "memory"), None);
+        tokio::time::sleep(ms(1_500)).await;
+        assert_eq!(held(key, "memory"), Some(1.0));
+        tokio::time::sleep(ms(2_500)).await;
+        assert_eq!(held(key, "memory"), Some(0.0));
+        settle().await;
+        assert!(manager.list(key).await.expect("answers").is_empty());
+        // It comes after all.
+        sleepy.await.expect("free").release().await.expect("held");
+    }
+}
+
+/// It does while it is the store's grant to a call that does not hear of it.
+async fn counts_as_held(url: &str, key: &'static str) {
+    collector();
+    let config = Config::from_url(url).expect("a valid URL");
     let manager = LockManager::connect(config).await.expect("it answers");
-    let key = "unclaimed/redis";
     // So that there is a connection.
     let first = manager.lock(key).run(async {}).await;
     first.expect("the lock is free");
     let mut sleepy = pin!(manager.lock(key).template(key).acquire());
-    let polled = poll_fn(|context| Poll::Ready(sleepy.as_mut().poll(context))).await;
-    assert!(polled.is_pending());
+    poll_once(&mut sleepy).await;
+    let store = manager.capabilities().name;
     for number in [1.0, 0.0] {
         eventually("it is shown as it is", async || {
-            (held(key, "redis") == Some(number)).then_some(())
+            (held(key, store) == Some(number)).then_some(())
         })
         .await;
     }
-    assert!(manager.list("").await.expect("answers").is_empty());
+    eventually("it is given back", async || {
+        let left = manager.list(key).await.expect("answers");
+        left.is_empty().then_some(())
+    })
+    .await;
     sleepy.await.expect("free").release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_grant_that_nobody_comes_for_counts_as_held() {
+    let server = RedisServer::start().await;
+    counts_as_held(&server.url(), "unclaimed/redis").await;
+}
+
+/// Each election has an owner of its own.
+#[tokio::test]
+async fn votes_that_nobody_counts_count_as_held() {
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(RedisServer::start().await);
+    }
+    let hosts: Vec<_> = nodes
+        .iter()
+        .map(|node| format!("127.0.0.1:{}", node.port()))
+        .collect();
+    let url = format!("redis+redlock://{}", hosts.join(","));
+    counts_as_held(&url, "unclaimed/redlock").await;
+}
+
+/// Names of places in etcd do not say whose they are, and what the server's own
+/// Lock call writes says it nowhere.
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn a_place_in_etcd_that_nobody_comes_for_counts_as_held() {
+    use crate::support::etcd::{EtcdServer, etcd_url};
+    let server = EtcdServer::start().await;
+    let url = etcd_url(&[server.port()]);
+    counts_as_held(&url, "unclaimed/etcd").await;
+    let url = format!("{url}?recipe=lock-service");
+    counts_as_held(&url, "unclaimed/etcd-lock-service").await;
+}
+
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn a_node_that_nobody_comes_for_counts_as_held() {
+    use crate::support::zookeeper::ZooKeeperServer;
+    let server = ZooKeeperServer::shared().await;
+    let url = format!("zookeeper://127.0.0.1:{}/unclaimed", server.port());
+    counts_as_held(&url, "unclaimed/zookeeper").await;
 }

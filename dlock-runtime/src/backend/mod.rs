@@ -42,7 +42,7 @@ pub mod memcached;
 #[cfg(feature = "memcached")]
 pub use async_memcached;
 pub mod memory;
-mod owner;
+pub(crate) mod owner;
 mod progress;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -136,12 +136,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The default is for a store that shows owners as they are displayed, with
     /// more around them or not.
     fn is_owner(&self, holder: &HolderInfo, owner: Owner) -> bool {
-        let owner = owner.to_string();
-        let mut found = holder.owner.match_indices(&owner);
-        found.any(|(at, _)| {
-            let rest = holder.owner.get(at + owner.len()..).unwrap_or_default();
-            !rest.starts_with(|next: char| next.is_ascii_hexdigit())
-        })
+        holder.shows(owner)
     }
 
     /// The next owners whose leases the store has ended by itself, for stores
@@ -280,7 +275,7 @@ impl Request {
     /// A request with an owner of its own.
     #[must_use]
     pub fn new(key: impl Into<Arc<str>>, mode: Mode, ttl: Duration) -> Self {
-        Self::made_by(Clock::Tokio, key, mode, ttl)
+        Self::of(Owner::unique(), Clock::Tokio, key, mode, ttl)
     }
 
     /// Whether a task of this runtime is about to ask for the same key, once it
@@ -297,8 +292,9 @@ impl Request {
         self.progress.held();
     }
 
-    /// The same as [`new`](Self::new), by the clock of its manager.
-    pub(crate) fn made_by(
+    /// The request of an owner, by the clock of its manager.
+    pub(crate) fn of(
+        owner: Owner,
         clock: Clock,
         key: impl Into<Arc<str>>,
         mode: Mode,
@@ -308,7 +304,7 @@ impl Request {
             key: key.into(),
             mode,
             ttl,
-            owner: Owner::unique(),
+            owner,
             progress: Progress::begin(clock),
             followed: false,
         }
@@ -316,11 +312,19 @@ impl Request {
 
     /// The same request once more, of an owner of its own.
     pub(crate) fn again(&self) -> Result<Self, BackendError> {
+        let owner = Owner::draw()?;
+        self.progress.asks_as(owner);
         Ok(Self {
-            owner: Owner::draw()?,
+            owner,
             followed: false,
             ..self.clone()
         })
+    }
+
+    /// As whom the store was asked last for this request, or for one that was made
+    /// of it.
+    pub(crate) fn asker(&self) -> Owner {
+        self.progress.asker().unwrap_or(self.owner)
     }
 
     /// The same request, with another one behind its release.
@@ -448,6 +452,16 @@ impl HolderInfo {
     #[must_use]
     pub fn new(owner: String, expires_in: Option<Duration>) -> Self {
         Self { owner, expires_in }
+    }
+
+    /// Whether the owner stands in what the store has, as it is displayed.
+    fn shows(&self, owner: Owner) -> bool {
+        let owner = owner.to_string();
+        let mut found = self.owner.match_indices(&owner);
+        found.any(|(at, _)| {
+            let rest = self.owner.get(at + owner.len()..).unwrap_or_default();
+            !rest.starts_with(|next: char| next.is_ascii_hexdigit())
+        })
     }
 }
 

@@ -27,14 +27,14 @@ pub struct Owner {
     pub(super) sequence: u64,
 }
 
-static OWNERS: Owners<fn() -> io::Result<u64>> = Owners::new(from_the_kernel);
+static OWNERS: Owners<fn() -> io::Result<u64>> = Owners::new(drawn);
 
 impl Owner {
     /// An owner that no other request has, here, in another process, or in a clone
     /// of this one.
     ///
-    /// A manager refuses to work where the kernel gives no random numbers. Whoever
-    /// asks a backend without one gets owners there that clones may share.
+    /// A manager fails where the kernel gives no random numbers. Whoever asks a
+    /// backend without one gets owners there that clones may share.
     #[must_use]
     pub fn unique() -> Self {
         OWNERS.next().unwrap_or_else(|_| {
@@ -86,6 +86,32 @@ impl<K: Fn() -> io::Result<u64>> Owners<K> {
             random: (self.kernel)()?,
             sequence: self.count(),
         })
+    }
+}
+
+fn drawn() -> io::Result<u64> {
+    #[cfg(test)]
+    refusal::check()?;
+    from_the_kernel()
+}
+
+/// A kernel that gives this thread no random numbers.
+#[cfg(test)]
+pub(crate) mod refusal {
+    use std::cell::Cell;
+    use std::io;
+
+    thread_local!(static REFUSES: Cell<bool> = const { Cell::new(false) });
+
+    pub(crate) fn set(refuses: bool) {
+        REFUSES.set(refuses);
+    }
+
+    pub(super) fn check() -> io::Result<()> {
+        match REFUSES.get() {
+            true => Err(io::ErrorKind::PermissionDenied.into()),
+            false => Ok(()),
+        }
     }
 }
 

@@ -1,13 +1,13 @@
 //! What a request that waits has heard from the store.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::BackendError;
+use super::{BackendError, Owner};
 use crate::clock::Clock;
 use crate::observe;
 
@@ -28,6 +28,14 @@ struct Heard {
     /// When the store is asked, in nanoseconds after the request was begun.
     asked: AtomicU64,
     news: Notify,
+    /// As whom the store is asked by now, if not as the request's own owner.
+    asker: Mutex<Option<Owner>>,
+}
+
+impl Heard {
+    fn asker(&self) -> MutexGuard<'_, Option<Owner>> {
+        self.asker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The store is not asked yet.
@@ -69,6 +77,14 @@ impl Progress {
     )]
     pub(crate) fn asks_now(&self) {
         self.heard.asked.store(self.nanos(), Ordering::Release);
+    }
+
+    pub(super) fn asks_as(&self, owner: Owner) {
+        *self.heard.asker() = Some(owner);
+    }
+
+    pub(super) fn asker(&self) -> Option<Owner> {
+        *self.heard.asker()
     }
 
     fn nanos(&self) -> u64 {

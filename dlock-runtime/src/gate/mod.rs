@@ -41,7 +41,7 @@ use sweep::{Sweep, Tick};
 use ticket::{Came, Delivery, Ticket, Waiting};
 pub(crate) use turn::Turn;
 
-use crate::backend::{BackendError, Mode, Progress, Request};
+use crate::backend::{BackendError, Mode, Owner, Progress, Request};
 use crate::lease::{Leases, OwnedLease};
 use crate::observe::{self, Section};
 
@@ -159,12 +159,16 @@ impl Gate {
         whereabouts: &Whereabouts,
     ) -> Result<Turn, Refusal> {
         loop {
-            let request = self.request(Arc::clone(&key), entry.mode, entry.ttl);
-            whereabouts.set(|| Place::InStore(request.progress().clone()));
-            let place = StorePlace::begin(&self.leases, request, entry.try_only, entry.section);
-            let Some(answer) = Alone::begin(self, place, entry.section.labels()).await else {
-                continue;
+            let answer = match self.request(Arc::clone(&key), entry.mode, entry.ttl) {
+                Ok(request) => {
+                    whereabouts.set(|| Place::InStore(request.progress().clone()));
+                    let place =
+                        StorePlace::begin(&self.leases, request, entry.try_only, entry.section);
+                    Alone::begin(self, place, entry.section.labels()).await
+                }
+                Err(error) => Some(Err(error)),
             };
+            let Some(answer) = answer else { continue };
             let lease = self.leases.answered(answer, entry.section.clone())?;
             return lease.map(Turn::alone).ok_or(Refusal::Busy);
         }
@@ -242,8 +246,10 @@ impl Gate {
         }
     }
 
-    fn request(&self, key: Arc<str>, mode: Mode, ttl: Duration) -> Request {
-        Request::made_by(self.leases.executor().clock(), key, mode, ttl)
+    /// A request to the store: all that tasks ask it for begins here.
+    fn request(&self, key: Arc<str>, mode: Mode, ttl: Duration) -> Result<Request, BackendError> {
+        let clock = self.leases.executor().clock();
+        Ok(Request::of(Owner::draw()?, clock, key, mode, ttl))
     }
 
     /// The baton of a queue that has nobody to lead it, for who has come; who
@@ -376,7 +382,7 @@ impl Gate {
                 && lock
                     .holders
                     .iter()
-                    .any(|holder| backend.is_owner(holder, request.owner))
+                    .any(|holder| backend.is_owner(holder, request.asker()))
             {
                 asking.show();
             }
@@ -438,10 +444,13 @@ impl Baton {
         clippy::manual_async_fn,
         reason = "the future of an `async fn` has room for its arguments twice: rust-lang/rust#62958"
     )]
-    fn lead(self, entry: &Entry<'_>) -> impl Future<Output = Option<Result<Turn, Refusal>>> {
+    fn lead(mut self, entry: &Entry<'_>) -> impl Future<Output = Option<Result<Turn, Refusal>>> {
         async move {
             let gate = Arc::clone(&self.gate);
-            let (baton, answer) = self.ask(entry).await?;
+            let (baton, answer) = match self.request(entry) {
+                Ok(request) => self.ask(request, entry).await?,
+                Err(error) => (Some(self), Err(error)),
+            };
             let baton = baton?;
             Some(match gate.leases.answered(answer, entry.section.clone()) {
                 Ok(Some(lease)) => Ok(baton.begin_turns(lease)),
@@ -458,18 +467,24 @@ impl Baton {
         }
     }
 
-    /// Goes on with the place in the store's queue, or asks anew.
-    fn ask(mut self, entry: &Entry<'_>) -> Polling {
+    /// The request whose place in the store's queue it has, or a new one.
+    fn request(&mut self, entry: &Entry<'_>) -> Result<Request, BackendError> {
         let try_only = entry.try_only;
         self.place.take_if(|place| try_only || !place.is_of_use());
+        if let Some(place) = &self.place {
+            return Ok(place.request.clone());
+        }
+        let key = Arc::clone(self.name.key());
+        let request = self.gate.request(key, Mode::Write, self.name.ttl())?;
+        let asked = request.clone();
+        let place = StorePlace::begin(&self.gate.leases, asked, try_only, entry.section);
+        self.place = Some(place);
+        Ok(request)
+    }
+
+    fn ask(self, request: Request, entry: &Entry<'_>) -> Polling {
         let gate = Arc::clone(&self.gate);
         let name = self.name.clone();
-        let place = self.place.get_or_insert_with(|| {
-            let key = Arc::clone(name.key());
-            let request = gate.request(key, Mode::Write, name.ttl());
-            StorePlace::begin(&gate.leases, request, try_only, entry.section)
-        });
-        let request = place.request.clone();
         let labels = entry.section.labels();
         let asking = Asking::begin(&gate.sweep, request, Asked::Leads(self), labels);
         let (before, called) = {
@@ -572,5 +587,48 @@ impl std::fmt::Debug for Baton {
             .field("name", &self.name)
             .field("in_store_queue", &self.place.is_some())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::backend::owner::refusal;
+    use crate::{Config, LockError, LockManager};
+
+    /// Says what is wrong, and what to do.
+    fn is_told<T: std::fmt::Debug>(answer: Result<T, LockError>) {
+        let error = answer.expect_err("the kernel refuses");
+        assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+        for part in ["`key`", "random numbers", "`getrandom`"] {
+            assert!(error.to_string().contains(part), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_request_is_made_of_what_a_clone_has_too() {
+        let manager = LockManager::connect(Config::default()).await;
+        let manager = manager.expect("memory connects");
+        let lock = || manager.lock("key");
+        refusal::set(true);
+        is_told(lock().acquire().await);
+        is_told(lock().read().acquire().await);
+        is_told(lock().try_acquire().await);
+        is_told(lock().read().try_acquire().await);
+        is_told(manager.lock(["key", "other"]).acquire().await);
+        refusal::set(false);
+
+        // A turn that is not handed over leaves the next to ask the store.
+        let guard = lock().acquire().await.expect("free");
+        let behind = [(); 2].map(|()| tokio::spawn(lock().acquire()));
+        tokio::task::yield_now().await;
+        refusal::set(true);
+        drop(guard);
+        for one in behind {
+            is_told(one.await.expect("no panic"));
+        }
+        refusal::set(false);
+
+        drop(lock().acquire().await.expect("free again"));
+        assert!(manager.list("").await.expect("it answers").is_empty());
     }
 }

@@ -38,8 +38,8 @@ use async_trait::async_trait;
 use self::core::Core;
 use self::settings::{Recipe, Settings};
 use super::{
-    Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Owner, Released,
-    Renewed, Request, TokenTier,
+    Backend, BackendError, BackendErrorKind, Capabilities, Grant, HolderInfo, LockInfo, Owner,
+    Released, Renewed, Request, TokenTier,
 };
 use crate::limits;
 
@@ -212,6 +212,15 @@ impl Backend for Etcd {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
         let prefix = prefix.to_owned();
         self.core()?.run(|core| inspect::list(core, prefix)).await
+    }
+
+    /// What the server's Lock call makes has no value, and is shown by its name.
+    fn is_owner(&self, holder: &HolderInfo, owner: Owner) -> bool {
+        holder.shows(owner)
+            || self.core().is_ok_and(|core| {
+                let place = core.held.get(owner);
+                place.is_some_and(|place| place.name.is_of(&holder.owner))
+            })
     }
 
     async fn next_losses(&self) -> Vec<Owner> {

@@ -131,6 +131,12 @@ impl Name {
         &self.key
     }
 
+    /// Whether the key is that of a place in a queue, as it is shown.
+    pub(super) fn is_of(&self, place: &str) -> bool {
+        let queue = self.key.strip_suffix(place);
+        queue.is_some_and(|queue| queue.ends_with('/'))
+    }
+
     pub(super) fn value(&self) -> &str {
         &self.value
     }

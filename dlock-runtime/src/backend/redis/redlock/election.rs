@@ -44,11 +44,16 @@ impl Campaign {
     /// Older ones have been given back.
     const REMEMBERED: usize = 16;
 
-    fn stand(&mut self) -> Result<Owner, BackendError> {
-        let owner = Owner::draw()?;
+    /// The request as the nodes are to know it in the next election. The first is
+    /// for the request's own owner, which no other election has.
+    fn stand(&mut self, request: &Request) -> Result<Request, BackendError> {
+        let election = match self.0.is_empty() {
+            true => request.clone(),
+            false => request.again()?,
+        };
         self.0.truncate(Self::REMEMBERED - 1);
-        self.0.push_front(owner);
-        Ok(owner)
+        self.0.push_front(election.owner);
+        Ok(election)
     }
 
     fn has_stood(&self, owner: Owner) -> bool {
@@ -65,10 +70,7 @@ impl Common {
         end: Deadline,
     ) -> Result<Election, BackendError> {
         let sent_at = Instant::now();
-        let election = Request {
-            owner: campaign.stand()?,
-            ..request.clone()
-        };
+        let election = campaign.stand(request)?;
         let patience = self.patience_for(request.ttl);
         // The last one has time to ask, too.
         let deadline = end.max(Deadline::after(patience / 4)).within(patience);
@@ -337,15 +339,23 @@ impl Drop for Trace<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Mode;
 
     #[test]
     fn an_earlier_election_is_nobody_else() {
         let mut campaign = Campaign::default();
-        let first = campaign.stand().expect("a random number");
+        let request = Request::new("key", Mode::Write, Duration::from_secs(1));
+        let stand = |campaign: &mut Campaign| {
+            let election = campaign.stand(&request).expect("a random number");
+            assert_eq!(request.asker(), election.owner);
+            election.owner
+        };
+        let first = stand(&mut campaign);
+        assert_eq!(first, request.owner, "it has been drawn already");
         assert!(campaign.has_stood(first));
         assert!(!campaign.has_stood(Owner::unique()));
         for _ in 0..Campaign::REMEMBERED {
-            campaign.stand().expect("a random number");
+            assert_ne!(stand(&mut campaign), first);
         }
         assert!(!campaign.has_stood(first), "it would grow without an end");
     }
