@@ -19,6 +19,9 @@ use tokio::task::AbortHandle;
 use crate::clock::Clock;
 use crate::error::LockError;
 
+/// Who stood still for the whole of a limit has so much longer at the most.
+const LAST_LOOK: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 pub(crate) enum Executor {
     Thread(Thread),
@@ -160,7 +163,8 @@ impl Executor {
         tokio::time::sleep(duration)
     }
 
-    /// Ends `work` after `limit`.
+    /// Ends `work` after `limit`, or if nobody has polled this for so long, soon
+    /// after somebody does.
     /// `half_way` is run after half of the time, and `why` is asked at its end,
     /// while `work` still stands where it was.
     pub(crate) async fn timeout<F: Future, E>(
@@ -178,9 +182,12 @@ impl Executor {
             () = &mut timer => half_way(),
         }
         // Of a limit that no clock can show, the half has not passed either.
-        let half_time = timer.deadline();
-        let end = half_time.checked_add(limit - limit / 2);
-        timer.as_mut().reset(end.unwrap_or(half_time));
+        let (half_time, rest) = (timer.deadline(), limit - limit / 2);
+        let end = half_time.checked_add(rest).unwrap_or(half_time);
+        // Where nobody has looked for longer, an answer may lie there unread, and
+        // `half_way` has begun what takes a while.
+        let soonest = self.clock().now() + rest.min(LAST_LOOK);
+        timer.as_mut().reset(end.max(soonest));
         tokio::select! {
             biased;
             output = &mut work => Ok(output),

@@ -10,7 +10,7 @@ use dlock_runtime::backend::*;
 use dlock_runtime::{Config, LockError, LockGuard, LockManager};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, advance, sleep, timeout};
 
 use crate::{connect, seconds, settle, waits};
 
@@ -305,6 +305,38 @@ async fn a_timeout_behind_others_tells_an_outage() {
         }
         store.set_silent(false);
         settle().await;
+    }
+    drop((waiter, guard));
+}
+
+/// Nobody here has looked for the whole time that a call had, and its timer is the
+/// first to be seen: the store is asked before it counts as silent.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_stood_still_for_all_its_time_is_told_what_the_store_says() {
+    let (store, here) = Mute::new().await;
+    let there = connect(&store.memory).await;
+    let guard = there.lock("k").acquire().await.expect("free");
+    let waiter = calls(1, || here.lock("k").acquire());
+    settle().await;
+    for limit in [Duration::from_millis(100), seconds(3)] {
+        for silent in [false, true] {
+            sleep(seconds(60)).await;
+            store.set_silent(silent);
+            let mut call = Box::pin(here.lock("k").acquire_within(limit));
+            assert!(waits(&mut call).await);
+            advance(2 * limit).await;
+            let start = Instant::now();
+            let answer = call.await;
+            match silent {
+                true => assert!(is_unavailable(&answer), "{answer:?}"),
+                false => assert!(
+                    matches!(answer, Err(LockError::Timeout { .. })),
+                    "held by somebody: {answer:?}"
+                ),
+            }
+            assert!(start.elapsed() <= seconds(1), "{:?}", start.elapsed());
+        }
+        store.set_silent(false);
     }
     drop((waiter, guard));
 }
