@@ -432,13 +432,22 @@ fn check_longest(
     capabilities: &Capabilities,
 ) -> Result<(), LockError> {
     let (store, most) = (capabilities.name, capabilities.max_ttl);
-    if time > most {
-        return Err(LockError::config(
-            setting,
-            format!("{time:?} is too long; the {store} store keeps a lock for at most {most:?}"),
-        ));
+    if time <= most {
+        return Ok(());
     }
-    Ok(())
+    const DAY: u64 = 24 * 60 * 60;
+    let days = most.as_secs().div_ceil(DAY);
+    let limit = match Duration::from_secs(days * DAY) == most {
+        true => "at most",
+        false => "less than",
+    };
+    Err(LockError::config(
+        setting,
+        format!(
+            "{time:?} is too long; the {store} store keeps a lock for {limit} {days} days; give a \
+             shorter time"
+        ),
+    ))
 }
 
 #[cfg(test)]
