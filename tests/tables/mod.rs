@@ -63,6 +63,7 @@ macro_rules! tables {
             }
             places {
                 a_place_without_a_waiter_is_given_up_and_hides_no_other
+                a_place_that_is_given_up_ends_no_lock_of_its_owner
             }
         }
     };

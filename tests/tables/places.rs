@@ -1,5 +1,7 @@
 //! Places in the queue that are not what their process takes them for.
 
+use dlock::LockError;
+
 use super::Tables;
 use crate::conformance::process;
 use crate::support::wait::{HANG, until, within};
@@ -39,5 +41,37 @@ pub(crate) async fn a_place_without_a_waiter_is_given_up_and_hides_no_other<S: T
     let stays = within(HANG, waits_on).await.expect("no panic");
     for guard in [next, stays.expect("the lock")] {
         guard.release().await.expect("the release");
+    }
+}
+
+/// A clone of a machine takes the waiters of its twin for such as have left. One
+/// that has waited at two of its beats is granted the lock before it is taken
+/// out of the queue.
+pub(crate) async fn a_place_that_is_given_up_ends_no_lock_of_its_owner<S: Tables>(store: &mut S) {
+    let (twin, clone) = (process(store).await, process(store).await);
+    let stays = twin.lock("stays").acquire().await.expect("the lock");
+    let waits_on = tokio::spawn(clone.lock("stays").acquire());
+    let places = "SELECT COUNT(*) FROM dlock_queue";
+    let beats = async || store.number(places).await;
+    until("it waits", beats, |&places| places == 1).await;
+    let writer = twin.lock("written").acquire().await.expect("the lock");
+    let reader = twin.lock("read").read().acquire().await.expect("the lock");
+    // The clone is shown the places that they had, as it was before the grants.
+    let shown = "INSERT INTO dlock_queue (name, ticket, owner, mode, process)
+         SELECT l.name, 1, l.owner, l.mode, q.process FROM dlock_lock l, dlock_queue q
+         WHERE q.name = 'stays' AND l.name <> 'stays'";
+    assert_eq!(store.execute(shown).await, 2);
+    let shown = "SELECT COUNT(*) FROM dlock_queue WHERE name <> 'stays'";
+    let left = async || store.number(shown).await;
+    until("the places are given up", left, |&places| places == 0).await;
+    for key in ["written", "read"] {
+        let tried = within(HANG, clone.lock(key).try_acquire()).await;
+        let error = tried.map(drop).expect_err("its body runs");
+        assert!(matches!(error, LockError::Busy { .. }), "{error:?}");
+    }
+    stays.release().await.expect("the release");
+    let stays = within(HANG, waits_on).await.expect("no panic");
+    for guard in [writer, reader, stays.expect("the lock")] {
+        guard.release().await.expect("it is still held");
     }
 }

@@ -75,6 +75,7 @@ pub(super) struct Scripts {
     commit: Script,
     release: Script,
     leave: Script,
+    give_up: Script,
     look: Script,
     beat: Script,
     farewell: Script,
@@ -134,13 +135,14 @@ macro_rules! statements {
 }
 
 /// What may stand in braces, besides the words of the dialect.
-const PARTS: [(&str, &str); 11] = statements![
+const PARTS: [(&str, &str); 12] = statements![
     "first",
     "grant_read",
     "grant_write",
     "held",
     "is_read",
     "keep_place",
+    "leave_queue",
     "mark_waited",
     "number",
     "pass",
@@ -208,6 +210,7 @@ impl Scripts {
             commit: compile(dialect.commit),
             release: compile(include_str!("statements/release.sql")),
             leave: compile(include_str!("statements/leave.sql")),
+            give_up: compile(include_str!("statements/give_up.sql")),
             look: compile(include_str!("statements/look.sql")),
             beat: compile(include_str!("statements/beat.sql")),
             farewell: compile(include_str!("statements/farewell.sql")),
@@ -243,6 +246,10 @@ impl Scripts {
 
     pub(super) fn leave(&self, args: &Args<'_>) -> String {
         self.fill([&self.leave], args)
+    }
+
+    pub(super) fn give_up(&self, args: &Args<'_>) -> String {
+        self.fill([&self.give_up], args)
     }
 
     pub(super) fn look(&self, args: &Args<'_>) -> String {

@@ -147,9 +147,10 @@ async fn beat(core: &Arc<Core>, strangers: &mut HashSet<String>) {
 /// Leaves the queues for those who have left: they could not do it themselves,
 /// in an outage, and as long as this process lives nobody else does.
 ///
-/// Nobody who has just come, or has just been granted a lock, is among them.
-/// Whoever was not known at a beat had come before it, as it had a place; so it
-/// had ended too. If it had ended with a grant, it had no place at the next one.
+/// Nobody of this process who has just come is among them: whoever was not known
+/// at a beat had come before it, as it had a place; so it had ended too. Those of
+/// a clone of this process may be, and may have been granted the lock since: they
+/// lose their place at most, and ask for another one.
 fn give_up_places(core: &Arc<Core>, places: Vec<Row>) {
     if places.is_empty() {
         return;
@@ -158,12 +159,12 @@ fn give_up_places(core: &Arc<Core>, places: Vec<Row>) {
     core.run_behind(|unsettled| async move {
         let _unsettled = unsettled;
         for place in places {
-            let script = this.scripts.leave(&Args {
+            let script = this.scripts.give_up(&Args {
                 owner: place.text(0),
                 key: place.text(1),
                 ..this.args()
             });
-            if this.run(&script, &[Column::Int]).await.is_err() {
+            if this.run(&script, &[]).await.is_err() {
                 // They show at the next beat.
                 return;
             }
@@ -248,11 +249,11 @@ async fn tables_hold_something(core: &Core) -> bool {
             Ok(answer) => {
                 for row in &answer.rows {
                     // Perhaps the dead alone wait for it.
-                    let script = core.scripts.leave(&Args {
+                    let script = core.scripts.give_up(&Args {
                         key: row.text(0),
                         ..core.args()
                     });
-                    let _ = core.run(&script, &[Column::Int]).await;
+                    let _ = core.run(&script, &[]).await;
                 }
             }
             Err(error) => {
