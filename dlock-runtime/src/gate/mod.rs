@@ -42,7 +42,7 @@ use ticket::{Came, Delivery, Ticket, Waiting};
 pub(crate) use turn::Turn;
 
 use crate::backend::{BackendError, Mode, Owner, Progress, Request};
-use crate::lease::{Leases, OwnedLease};
+use crate::lease::{Leases, NotHad, OwnedLease};
 use crate::observe::{self, Section};
 
 /// The gate of one manager.
@@ -90,6 +90,12 @@ pub(crate) enum Refusal {
 impl From<BackendError> for Refusal {
     fn from(error: BackendError) -> Self {
         Self::Store(error)
+    }
+}
+
+impl From<NotHad> for Refusal {
+    fn from(not_had: NotHad) -> Self {
+        Self::Store(not_had.into_error())
     }
 }
 
@@ -166,7 +172,7 @@ impl Gate {
                         StorePlace::begin(&self.leases, request, entry.try_only, entry.section);
                     Alone::begin(self, place, entry.section.labels()).await
                 }
-                Err(error) => Some(Err(error)),
+                Err(error) => Some(Err(error.into())),
             };
             let Some(answer) = answer else { continue };
             let lease = self.leases.answered(answer, entry.section.clone())?;
@@ -449,7 +455,7 @@ impl Baton {
             let gate = Arc::clone(&self.gate);
             let (baton, answer) = match self.request(entry) {
                 Ok(request) => self.ask(request, entry).await?,
-                Err(error) => (Some(self), Err(error)),
+                Err(error) => (Some(self), Err(error.into())),
             };
             let baton = baton?;
             Some(match gate.leases.answered(answer, entry.section.clone()) {
@@ -458,11 +464,13 @@ impl Baton {
                     baton.tell_tries(&Refusal::Busy);
                     Err(Refusal::Busy)
                 }
-                Err(error) => {
+                Err(NotHad::Store(error)) => {
                     let refusal = Refusal::from(error);
                     baton.fail_all(&refusal);
                     Err(refusal)
                 }
+                // The next one asks by itself.
+                Err(too_late @ NotHad::TooLate(_)) => Err(too_late.into()),
             })
         }
     }

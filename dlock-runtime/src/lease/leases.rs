@@ -16,7 +16,37 @@ use crate::observe::{Operation, Section};
 use crate::under_way::UnderWay;
 
 /// What became of a request to the store. `None`: somebody holds the lock.
-pub(crate) type Answer = Result<Option<OwnedLease>, BackendError>;
+pub(crate) type Answer = Result<Option<OwnedLease>, NotHad>;
+
+/// Why there is no lease, though nobody holds the lock as far as is known.
+#[derive(Debug)]
+pub(crate) enum NotHad {
+    /// Others would be told the same: as a rule, it is what the store says.
+    Store(BackendError),
+    /// The store has granted the lock, and whoever asked came too late for it.
+    /// Others may be in time.
+    TooLate(BackendError),
+}
+
+impl NotHad {
+    fn error(&self) -> &BackendError {
+        match self {
+            Self::Store(error) | Self::TooLate(error) => error,
+        }
+    }
+
+    pub(crate) fn into_error(self) -> BackendError {
+        match self {
+            Self::Store(error) | Self::TooLate(error) => error,
+        }
+    }
+}
+
+impl From<BackendError> for NotHad {
+    fn from(error: BackendError) -> Self {
+        Self::Store(error)
+    }
+}
 
 /// All leases of one manager.
 #[derive(Debug)]
@@ -91,18 +121,17 @@ impl Leases {
     pub(crate) fn answered(&self, answer: Answer, section: Section) -> Answer {
         match answer {
             Ok(lease) => Ok(lease.map(|lease| lease.of(section))),
-            Err(error) => Err(not_had(error, &section)),
+            Err(not_had) => {
+                let labels = section.labels();
+                labels.store_error(Operation::Acquire, not_had.error().kind());
+                Err(not_had)
+            }
         }
     }
 
     /// Asks for a lease, and again if it was over before anybody here could take
     /// it.
-    async fn take(
-        self: &Arc<Self>,
-        asking: Asking,
-        request: Request,
-        section: &Section,
-    ) -> Result<Option<OwnedLease>, BackendError> {
+    async fn take(self: &Arc<Self>, asking: Asking, request: Request, section: &Section) -> Answer {
         match self.ask(asking, request, section).await? {
             Taken::Had(lease) => Ok(Some(lease)),
             Taken::Busy => Ok(None),
@@ -120,7 +149,7 @@ impl Leases {
         asking: Asking,
         mut late: OwnedLease,
         section: &Section,
-    ) -> Result<Option<OwnedLease>, BackendError> {
+    ) -> Answer {
         loop {
             let request = late.lease().request.again()?;
             late.turn_down().await?;
@@ -280,25 +309,21 @@ enum Taken {
 }
 
 /// Says what to do about a lease that was over before it was had.
-fn too_late(ttl: Duration, late_by: Option<Duration>, stood_still: Duration) -> BackendError {
-    BackendError::unavailable(match late_by {
-        None => "the store granted the lock, and ended its lease before the caller could take it; \
-                 ask again"
-            .to_owned(),
-        Some(by) if by > stood_still => format!(
+fn too_late(ttl: Duration, late_by: Option<Duration>, stood_still: Duration) -> NotHad {
+    match late_by {
+        None => NotHad::TooLate(BackendError::unavailable(
+            "the store granted the lock, and ended its lease before the caller could take it; ask \
+             again",
+        )),
+        // For as long a ttl, it would grant it too late to anybody.
+        Some(by) if by > stood_still => NotHad::Store(BackendError::unavailable(format!(
             "the store took longer to grant the lock than its ttl of {ttl:?}; raise the ttl"
-        ),
-        Some(_) => format!(
+        ))),
+        Some(_) => NotHad::TooLate(BackendError::unavailable(format!(
             "the store granted the lock, and the caller's runtime stood still for longer than the \
              ttl of {ttl:?} before it saw that; raise the ttl, or block the runtime for less time"
-        ),
-    })
-}
-
-fn not_had(error: BackendError, section: &Section) -> BackendError {
-    let labels = section.labels();
-    labels.store_error(Operation::Acquire, error.kind());
-    error
+        ))),
+    }
 }
 
 /// A keeper's task. When it ends, with its runtime or by a panic, the next

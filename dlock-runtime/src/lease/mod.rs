@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use keeper::Keeper;
-pub(crate) use leases::{Answer, Leases};
+pub(crate) use leases::{Answer, Leases, NotHad};
 pub(crate) use plan::Renewals;
 pub(crate) use release::OwnedLease;
 

@@ -23,16 +23,22 @@ struct Slow {
     slow: AtomicU32,
     /// So long, or until the caller is polled again.
     answer: Option<Duration>,
+    /// So many of its leases end before anybody has them.
+    ended: AtomicU32,
+}
+
+/// Whether there was one left.
+fn take_one(of: &AtomicU32) -> bool {
+    let left = |left: u32| left.checked_sub(1);
+    of.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left)
+        .is_ok()
 }
 
 impl Slow {
     async fn answer(&self) {
-        let left = |left: u32| left.checked_sub(1);
-        let slow = self
-            .slow
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, left);
+        let slow = take_one(&self.slow);
         match self.answer {
-            Some(time) if slow.is_ok() => tokio::time::sleep(time).await,
+            Some(time) if slow => tokio::time::sleep(time).await,
             _ => tokio::task::yield_now().await,
         }
     }
@@ -59,6 +65,9 @@ impl Backend for Slow {
     async fn release(&self, r: &Request) -> Result<Released, BackendError> {
         self.memory.release(r).await
     }
+    fn has_ended(&self, _: Owner) -> bool {
+        take_one(&self.ended)
+    }
     async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
         self.memory.inspect(k).await
     }
@@ -68,10 +77,20 @@ impl Backend for Slow {
 }
 
 async fn slow(slow: u32, answer: Option<Duration>) -> LockManager {
+    connect(slow, answer, 0).await
+}
+
+/// A store that ends so many of its leases before anybody has them.
+async fn ends(ended: u32) -> LockManager {
+    connect(0, None, ended).await
+}
+
+async fn connect(slow: u32, answer: Option<Duration>, ended: u32) -> LockManager {
     let backend = Slow {
         memory: Memory::new(),
         slow: slow.into(),
         answer,
+        ended: ended.into(),
     };
     LockManager::connect(Config::with_backend(backend))
         .await
@@ -189,6 +208,82 @@ async fn those_who_wait_behind_it_are_served_too() {
     for waiter in behind {
         waiter.await.unwrap().expect("the lock");
     }
+}
+
+/// What it is told is its own: the store has answered, and the lock is free.
+#[tokio::test(start_paused = true)]
+async fn a_try_that_stands_still_fails_nobody_behind_it() {
+    let here = slow(0, None).await;
+    let mut first = pin!(ask(How::Try, here.lock("k")));
+    poll_once(first.as_mut()).await;
+    let behind = behind(&here, &HOW_BEHIND).await;
+    tokio::time::advance(2 * TTL).await;
+    let error = stand_still(first, 1).await.expect_err("stood still twice");
+    assert!(error.to_string().contains("stood still"), "{error}");
+    all_are_served(&here, behind).await;
+}
+
+/// The same, where the store has ended what it granted.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_ended_twice_fails_nobody_behind_it() {
+    for how in [How::Wait, How::Try] {
+        let here = ends(2).await;
+        let mut first = pin!(ask(how, here.lock("k")));
+        poll_once(first.as_mut()).await;
+        let behind = behind(&here, &HOW_BEHIND).await;
+        let error = first.await.expect_err("ended twice");
+        assert!(error.to_string().contains("ended its lease"), "{error}");
+        all_are_served(&here, behind).await;
+    }
+}
+
+/// A ttl that the store does not keep is everybody's: they would only find out
+/// one after the other.
+#[tokio::test(start_paused = true)]
+async fn a_store_slower_than_the_ttl_is_told_to_all() {
+    let here = slow(2, Some(TTL + TTL / 4)).await;
+    let mut first = pin!(ask(How::Try, here.lock("k")));
+    poll_once(first.as_mut()).await;
+    let behind = behind(&here, &[How::Wait, How::Wait]).await;
+    first.await.expect_err("always late");
+    for waiter in behind {
+        let error = waiter.await.unwrap().expect_err("told of it");
+        assert!(error.to_string().contains("raise the ttl"), "{error}");
+    }
+}
+
+/// Who is behind, in this order: a try asks for itself when nobody waits.
+const HOW_BEHIND: [How; 3] = [How::Wait, How::Wait, How::Try];
+
+async fn poll_once<F: Future<Output: std::fmt::Debug>>(mut asked: Pin<&mut F>) {
+    let polled = poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await;
+    assert!(polled.is_pending(), "{polled:?}");
+}
+
+type Behind = Vec<tokio::task::JoinHandle<Result<bool, LockError>>>;
+
+async fn behind(here: &LockManager, how: &[How]) -> Behind {
+    let behind = how.iter().map(|&how| {
+        let asked = ask(how, here.lock("k"));
+        tokio::spawn(async move { Ok(asked.await?.is_held()) })
+    });
+    let behind = behind.collect();
+    settle().await;
+    behind
+}
+
+/// Who waits has the lock; a try has it, or was told that another has.
+async fn all_are_served(here: &LockManager, behind: Behind) {
+    for (waiter, how) in behind.into_iter().zip(HOW_BEHIND) {
+        match waiter.await.unwrap() {
+            Ok(held) => assert!(held),
+            Err(LockError::Busy { .. }) if how == How::Try => {}
+            Err(error) => panic!("{how:?}: {error}"),
+        }
+    }
+    here.shutdown().await;
+    let left = here.list("").await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// Dropped on the way, it leaves nothing either.
