@@ -222,7 +222,8 @@ pub(crate) fn nobody_came(key: &str) {
     tracing::warn!(
         target: "dlock::handover", key = %Shown(key),
         "a call that waits for the lock was woken and not polled for three seconds; others go \
-         before it. Await it or spawn it, and do not leave it in an arm of a `select!`"
+         before it. Await it or spawn it, and do not leave it in an arm of a `select!`; or its \
+         runtime was blocked for as long: block it for less time"
     );
 }
 
