@@ -103,6 +103,7 @@ pub(super) fn refused(place: &str, folder: &str, error: Error) -> BackendError {
 /// The folder has come to the end of its numbers. A folder that is made anew
 /// begins again, so the lock can be had later as it was asked for.
 pub(super) fn used_up(place: &str, folder: &str) -> BackendError {
+    let folder = Shown(folder);
     BackendError::unavailable(format!(
         "{place} is about to use up the numbers of the nodes in {folder}, and would give the same \
          ones again; delete {folder} once it is empty, unless the server does that by itself \
