@@ -38,6 +38,10 @@ async fn a_hand_over_that_nobody_comes_for_counts_as_held() {
     let told = collector().of_target(key, "dlock::handover");
     let warnings: Vec<_> = told.iter().filter(|line| line.level() == "WARN").collect();
     assert_eq!(warnings.len(), 1, "{told:#?}");
+    // It looks the same from here whichever of the two it was.
+    for cause in ["`select!`", "its runtime was blocked"] {
+        assert!(warnings[0].message().contains(cause), "{told:#?}");
+    }
     // It comes after all.
     let guard = sleepy.await.expect("free");
     assert_eq!(held(key, "memory"), Some(1.0));
