@@ -140,14 +140,15 @@ async fn waiters_outlive_their_queue() {
         Released::NotHeld
     );
     // Their order is lost, so each gives back as soon as it has the lock.
-    for (waiter, request) in waiters.into_iter().zip(&requests[2..]) {
+    let served = waiters.into_iter().zip(requests[2..].to_vec());
+    let served = served.map(|(waiter, request)| {
         let redis = Arc::clone(&redis);
-        let request = request.clone();
-        let served = tokio::spawn(async move {
+        tokio::spawn(async move {
             waiter.await.unwrap();
             release(&redis, &request).await;
-        });
-        tokio::task::yield_now().await;
+        })
+    });
+    for served in served.collect::<Vec<_>>() {
         soon("a waiter of a flushed server", served).await.unwrap();
     }
 }
