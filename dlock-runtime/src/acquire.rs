@@ -163,9 +163,17 @@ async fn take(
     match limit {
         None => locks.await,
         Some(limit) => {
-            let gate = manager.gate();
-            let half_way = || gate.make_sure_of_the_store(&taking.whereabouts);
-            let outage = || gate.outage(&taking.whereabouts, limit);
+            let (gate, reach) = (manager.gate(), manager.leases().reach());
+            let half_way = || {
+                gate.make_sure_of_the_store(&taking.whereabouts);
+                if gate.outage(&taking.whereabouts, limit / 2).is_some() {
+                    reach.look();
+                }
+            };
+            let outage = || {
+                let silent = gate.outage(&taking.whereabouts, limit)?;
+                Some(reach.refused_within(limit).unwrap_or(silent))
+            };
             let executor = manager.leases().executor();
             // Boxed, here and in the gate: not every call has room for it.
             let within = executor.timeout(limit, locks.as_mut(), half_way, outage);
@@ -258,7 +266,9 @@ impl Taking<'_> {
             let Some(renewed) = collecting.wait_for(renewing).await else {
                 return Ok(None);
             };
-            renewed.map_err(|error| manager.store_error(format!("lock `{key}`"), error))?;
+            if let Err(error) = renewed {
+                return Err(manager.store_failed(format!("lock `{key}`"), error).await);
+            }
         }
         let Some(turns) = collecting.finish() else {
             return Ok(None);
@@ -284,16 +294,15 @@ impl Taking<'_> {
             ..
         } = self;
         let full = namespaced(manager.namespace(), name);
-        let turn = manager
-            .gate()
-            .enter(full, &self.entry, &self.whereabouts)
-            .await
-            .map_err(|refusal| match refusal {
-                Refusal::Busy => LockError::Busy { key: key.clone() },
-                Refusal::Store(error) => {
-                    manager.store_error(format!("lock `{}`", Shown(name)), error)
-                }
-            })?;
+        let entered = manager.gate().enter(full, &self.entry, &self.whereabouts);
+        let turn = match entered.await {
+            Ok(turn) => turn,
+            Err(Refusal::Busy) => return Err(LockError::Busy { key: key.clone() }),
+            Err(Refusal::Store(error)) => {
+                let subject = format!("lock `{}`", Shown(name));
+                return Err(manager.store_failed(subject, error).await);
+            }
+        };
         let lock = HeldLock {
             origin: options.origin(key, name),
             name: Arc::clone(name),

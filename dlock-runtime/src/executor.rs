@@ -86,6 +86,14 @@ impl Executor {
         }))
     }
 
+    /// The runtime of the manager's own work.
+    pub(crate) fn runtime(&self) -> &Handle {
+        match self {
+            Self::Thread(thread) => &thread.handle,
+            Self::Ambient(ambient) => &ambient.handle,
+        }
+    }
+
     pub(crate) fn clock(&self) -> Clock {
         match self {
             Self::Thread(_) => Clock::Real,

@@ -29,6 +29,7 @@ pub mod macro_support;
 mod manager;
 mod observe;
 mod options;
+mod reach;
 mod request;
 mod run;
 mod scope;

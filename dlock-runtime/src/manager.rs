@@ -19,6 +19,7 @@ use crate::lease::Leases;
 use crate::lock_order::LockOrder;
 use crate::observe::{self, Labels};
 use crate::options::{Options, Patience};
+use crate::reach::Reach;
 use crate::request::LockRequest;
 use crate::scope::ManagerScope;
 
@@ -73,9 +74,9 @@ impl LockManager {
     ///
     /// [`LockError::Config`] names the setting that is wrong;
     /// [`LockError::Unavailable`] if the store did not answer within the
-    /// request timeout; [`LockError::Unsupported`] outside a tokio runtime or in
-    /// one without timers, or if `config` asks for strict tokens and the store's
-    /// are not.
+    /// request timeout, or at once if its servers refuse connections;
+    /// [`LockError::Unsupported`] outside a tokio runtime or in one without timers,
+    /// or if `config` asks for strict tokens and the store's are not.
     pub async fn connect(config: Config) -> Result<Self, LockError> {
         static IDS: AtomicU64 = AtomicU64::new(0);
 
@@ -96,16 +97,19 @@ impl LockManager {
         } else {
             Executor::thread(name)?
         };
+        let reach = Reach::new(&backend, executor.runtime());
         let started = {
-            let backend = Arc::clone(&backend);
-            executor.run(async move { backend.start().await }).await
+            let (backend, reach) = (Arc::clone(&backend), reach.clone());
+            executor
+                .run(async move { reach.while_starting(backend.start()).await })
+                .await
         };
         started
             .unwrap_or_else(|| Err(BackendError::unavailable("its thread has ended")))
             .map_err(|error| LockError::of_store("connecting".to_owned(), name, error))?;
         let capabilities = backend.capabilities();
         // From here on, dropping it stops the backend.
-        let leases = Arc::new(Leases::new(backend, executor, capabilities.in_order));
+        let leases = Arc::new(Leases::new(backend, executor, reach, capabilities.in_order));
         crate::acquire::check_ttl(settings.ttl, &capabilities)?;
         if settings.fenced {
             crate::acquire::check_fenced(&capabilities).map_err(|reason| {
@@ -159,9 +163,13 @@ impl LockManager {
             });
         };
         let full = namespaced(self.namespace(), name);
-        let info = self.inner.leases.backend().inspect(&full).await;
-        info.map(|info| info.map(|info| self.without_namespace(info)))
-            .map_err(|error| self.store_error(format!("lock `{}`", Shown(name)), error))
+        match self.inner.leases.backend().inspect(&full).await {
+            Ok(info) => Ok(info.map(|info| self.without_namespace(info))),
+            Err(error) => {
+                let subject = format!("lock `{}`", Shown(name));
+                Err(self.store_failed(subject, error).await)
+            }
+        }
     }
 
     /// The held locks of this manager's namespace whose key begins with
@@ -179,17 +187,16 @@ impl LockManager {
             self.inner.capabilities.max_key_bytes,
         )?;
         let full = namespaced(self.namespace(), &Arc::from(prefix));
-        let infos = self.inner.leases.backend().list(&full).await;
-        infos
-            .map(|infos| {
-                infos
-                    .into_iter()
-                    .map(|info| self.without_namespace(info))
-                    .collect()
-            })
-            .map_err(|error| {
-                self.store_error(format!("listing the locks `{}…`", Shown(prefix)), error)
-            })
+        match self.inner.leases.backend().list(&full).await {
+            Ok(infos) => Ok(infos
+                .into_iter()
+                .map(|info| self.without_namespace(info))
+                .collect()),
+            Err(error) => {
+                let subject = format!("listing the locks `{}…`", Shown(prefix));
+                Err(self.store_failed(subject, error).await)
+            }
+        }
     }
 
     /// What the store can promise. What its tokens are worth may change while it
@@ -267,6 +274,13 @@ impl LockManager {
 
     pub(crate) fn leases(&self) -> &Arc<Leases> {
         &self.inner.leases
+    }
+
+    /// The same, behind a look whether the store is there if it has not answered.
+    /// Boxed: not every call has room for it.
+    pub(crate) async fn store_failed(&self, subject: String, error: BackendError) -> LockError {
+        let error = Box::pin(self.inner.leases.reach().explained(error)).await;
+        self.store_error(subject, error)
     }
 
     /// What the store answered, as this manager's callers are told.

@@ -65,6 +65,12 @@ impl ClusterStore {
         }
     }
 
+    async fn set_refused(&self, refused: bool) {
+        for proxy in &self.cluster().proxies {
+            proxy.shut(refused);
+        }
+    }
+
     /// But for the token counters, of which each slot has one at most.
     async fn records(&self) -> usize {
         self.cluster().keys().await.len()
@@ -78,6 +84,11 @@ impl Store for ClusterStore {
 
     fn config(&self) -> Config {
         Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    fn url_at(&self, [a, b, c]: [u16; 3]) -> Option<String> {
+        let hosts = format!("127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}");
+        Some(format!("redis+cluster://{hosts}"))
     }
 
     /// It is six servers.
@@ -98,6 +109,11 @@ impl Store for ClusterStore {
 
     async fn set_silence(&self, silence: bool) {
         self.set_silence(silence).await;
+    }
+
+    async fn set_refused(&self, refused: bool) -> bool {
+        self.set_refused(refused).await;
+        true
     }
 
     async fn restart(&mut self) -> bool {
@@ -128,6 +144,11 @@ impl Store for QuorumStore {
         Config::from_url(&self.url()).expect("a valid URL")
     }
 
+    fn url_at(&self, [a, b, c]: [u16; 3]) -> Option<String> {
+        let hosts = format!("127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}");
+        Some(format!("redis+cluster://{hosts}?quorum=masters"))
+    }
+
     /// It is six servers.
     fn request_timeout(&self) -> Duration {
         Duration::from_millis(1_000)
@@ -156,6 +177,11 @@ impl Store for QuorumStore {
 
     async fn set_silence(&self, silence: bool) {
         self.0.set_silence(silence).await;
+    }
+
+    async fn set_refused(&self, refused: bool) -> bool {
+        self.0.set_refused(refused).await;
+        true
     }
 
     async fn restart(&mut self) -> bool {

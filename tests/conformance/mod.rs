@@ -14,6 +14,7 @@ pub(crate) mod outages;
 pub(crate) mod policies;
 pub(crate) mod queues;
 pub(crate) mod reentry;
+pub(crate) mod refused;
 pub(crate) mod release;
 pub(crate) mod settings;
 pub(crate) mod several;
@@ -73,6 +74,20 @@ pub(crate) trait Store: Sized {
     /// `false` ends that.
     async fn set_silence(&self, silence: bool) {
         self.set_outage(silence).await;
+    }
+
+    /// A URL of this store with its servers at these ports of loopback: the first,
+    /// if one is enough. `None` if it has no servers.
+    fn url_at(&self, ports: [u16; 3]) -> Option<String> {
+        let _ = ports;
+        None
+    }
+
+    /// From now on the store's servers refuse connections; `false` ends that.
+    /// Gives `false` if that cannot be done to all of them.
+    async fn set_refused(&self, refused: bool) -> bool {
+        let _ = refused;
+        false
     }
 
     /// Whether what the store holds can still be seen in such an outage.
@@ -252,6 +267,11 @@ macro_rules! conformance {
                 calls_behind_others_tell_an_outage
                 many_releases_wait_for_one_outage
                 a_shutdown_waits_for_one_outage
+            }
+            refused {
+                a_refused_connection_is_told_at_once
+                a_refused_connection_is_the_cause_that_is_told
+                another_kind_of_server_is_named
             }
             reentry {
                 a_nested_call_returns_at_once_with_the_same_token

@@ -100,7 +100,7 @@ pub(crate) async fn a_try_takes_one_request_timeout_of_silence<S: Store>(store: 
 }
 
 /// Asks until the store serves the manager again.
-async fn healed(manager: &LockManager) {
+pub(super) async fn healed(manager: &LockManager) {
     eventually("the manager serves again", async || {
         match manager.lock("healed").run(async {}).await {
             Ok(()) => Some(()),

@@ -29,12 +29,33 @@ async fn what_is_not_trusted_is_refused() {
         format!("etcds://127.0.0.1:{port}"),
         // The certificate is not for this.
         format!("etcds://127.0.0.2:{port}?ca={authority}"),
-        // Nor for plain text.
-        format!("etcd://127.0.0.1:{port}"),
     ] {
         let error = within(HANG, LockManager::connect(config(&url))).await;
         let error = error.expect_err("an unknown server");
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    }
+}
+
+/// One side speaks TLS and the other does not: an error that says which.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mix_up_of_ports_is_named() {
+    let encrypted = Setup::default().tls().start().await;
+    let plain = Setup::default().start().await;
+    let authority = encrypted.certificates().authority.display();
+    for (url, says) in [
+        (
+            format!("etcd://127.0.0.1:{}", encrypted.port()),
+            "wants encrypted connections (TLS); write etcds for etcd",
+        ),
+        (
+            format!("etcds://127.0.0.1:{}?ca={authority}", plain.port()),
+            "takes connections without encryption; write etcd for etcds",
+        ),
+    ] {
+        let error = within(HANG, LockManager::connect(config(&url))).await;
+        let error = error.expect_err("a mix-up");
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        assert!(error.to_string().contains(says), "{error}");
     }
 }
 

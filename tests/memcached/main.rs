@@ -49,6 +49,15 @@ impl Store for MemcachedStore {
         Config::from_url(&self.url()).expect("a valid URL")
     }
 
+    fn url_at(&self, [port, ..]: [u16; 3]) -> Option<String> {
+        Some(format!("memcached://127.0.0.1:{port}"))
+    }
+
+    async fn set_refused(&self, refused: bool) -> bool {
+        self.proxy.shut(refused);
+        true
+    }
+
     fn short_ttl(&self) -> Duration {
         TTL
     }

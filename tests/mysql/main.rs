@@ -63,6 +63,15 @@ impl Store for MySqlStore {
         Config::from_url(&self.url()).expect("a valid URL")
     }
 
+    fn url_at(&self, [port, ..]: [u16; 3]) -> Option<String> {
+        Some(format!("mysql://user:password@127.0.0.1:{port}/db"))
+    }
+
+    async fn set_refused(&self, refused: bool) -> bool {
+        self.proxy.shut(refused);
+        true
+    }
+
     async fn take_away(&self, key: &str) {
         let mut connection = self.server.connection(&self.database).await;
         let taken = sqlx::query("UPDATE dlock_lock SET owner = '', expires_at = 0 WHERE name = ?")

@@ -193,3 +193,22 @@ async fn a_lease_speaks_of_whom_it_serves() {
     assert_eq!(renewed("losses/first"), None);
     assert!(renewed("losses/second") > Some(3.0));
 }
+
+/// A store is asked again and again before it counts as failed. The log does not
+/// wait for that.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_late_is_told_while_it_is() {
+    let (memory, manager) = memory().await;
+    let lock = manager.lock("losses/late").ttl(Duration::from_secs(40));
+    let guard = lock.acquire().await.expect("it is free");
+    memory.faults().set_delay(Some(Duration::from_secs(3600)));
+    // The first renewal is due before a third of the ttl has passed.
+    tokio::time::sleep(Duration::from_secs(16)).await;
+    let said = collector().of_no_section("dlock::renewal");
+    let late = |line: &&crate::collector::Line| {
+        line.level() == "WARN" && line.field("error").contains("not answered for 1s")
+    };
+    assert!(said.iter().any(|line| late(&line)), "{said:#?}");
+    assert!(guard.is_held());
+    memory.faults().set_delay(None);
+}

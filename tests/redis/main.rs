@@ -46,6 +46,15 @@ impl Store for RedisStore {
         Config::from_url(&self.url()).expect("a valid URL")
     }
 
+    fn url_at(&self, [port, ..]: [u16; 3]) -> Option<String> {
+        Some(format!("redis://127.0.0.1:{port}"))
+    }
+
+    async fn set_refused(&self, refused: bool) -> bool {
+        self.proxy.shut(refused);
+        true
+    }
+
     async fn take_away(&self, key: &str) {
         let deleted: u32 = self.server.command(&["DEL", &lock_name(key)]).await;
         assert_eq!(deleted, 1, "nobody held `{key}`");

@@ -66,21 +66,27 @@ async fn what_is_not_trusted_is_refused() {
     }
 }
 
-/// One side speaks TLS and the other does not: an error, and no hang.
+/// One side speaks TLS and the other does not: an error that says which, and no
+/// hang.
 #[tokio::test]
-async fn a_mix_up_of_ports_is_an_error() {
+async fn a_mix_up_of_ports_is_named() {
     let server = Setup::default().tls().start().await;
     let (port, certificates) = server.tls();
     let authority = certificates.authority.display();
     let plain = server.port();
-    for (url, address) in [
+    for (url, says) in [
         (
             format!("redis://127.0.0.1:{port}"),
-            format!("127.0.0.1:{port}"),
+            format!(
+                "127.0.0.1:{port} wants encrypted connections (TLS); write rediss for redis at \
+                 the beginning of the store URL"
+            ),
         ),
         (
             format!("rediss://127.0.0.1:{plain}?ca={authority}"),
-            format!("127.0.0.1:{plain}"),
+            format!(
+                "127.0.0.1:{plain} takes connections without encryption; write redis for rediss"
+            ),
         ),
     ] {
         let error = connect(&url).await.expect_err("a mix-up");
@@ -91,7 +97,7 @@ async fn a_mix_up_of_ports_is_an_error() {
             ),
             "{error:?}"
         );
-        assert!(error.to_string().contains(&address), "{error}");
+        assert!(error.to_string().contains(&says), "{error}");
     }
 }
 

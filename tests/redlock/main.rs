@@ -48,6 +48,18 @@ impl Store for RedlockStore {
         Config::from_url(&self.url()).expect("a valid URL")
     }
 
+    fn url_at(&self, [a, b, c]: [u16; 3]) -> Option<String> {
+        let hosts = format!("127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}");
+        Some(format!("redis+redlock://{hosts}"))
+    }
+
+    async fn set_refused(&self, refused: bool) -> bool {
+        for proxy in &self.proxies {
+            proxy.shut(refused);
+        }
+        true
+    }
+
     fn short_ttl(&self) -> Duration {
         Duration::from_millis(1_500)
     }

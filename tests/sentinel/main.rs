@@ -56,6 +56,11 @@ impl Store for SentinelStore {
         Config::from_url(&self.url()).expect("a valid URL")
     }
 
+    fn url_at(&self, [a, b, c]: [u16; 3]) -> Option<String> {
+        let hosts = format!("127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}");
+        Some(format!("redis+sentinel://{hosts}/mymaster"))
+    }
+
     async fn take_away(&self, key: &str) {
         let lock = format!("dlock:{{{key}}}");
         let deleted: u32 = self.master().command(&["DEL", &lock]).await;
@@ -68,6 +73,11 @@ impl Store for SentinelStore {
 
     async fn set_silence(&self, silence: bool) {
         self.proxy.stall(silence);
+    }
+
+    async fn set_refused(&self, refused: bool) -> bool {
+        self.proxy.shut(refused);
+        true
     }
 
     async fn restart(&mut self) -> bool {

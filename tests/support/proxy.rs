@@ -22,6 +22,7 @@ struct Faults {
     /// Connections from before this freeze carry again.
     thawed: u64,
     refuse: bool,
+    shut: bool,
     stall: bool,
     swallow: bool,
     delay: Option<Duration>,
@@ -58,13 +59,16 @@ pub(crate) struct Proxy {
     port: u16,
     accepted: Arc<AtomicUsize>,
     faults: watch::Sender<Faults>,
+    /// Whether it does.
+    listening: watch::Receiver<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
     pub(crate) fn to(target: u16) -> Self {
         let (faults, state) = watch::channel(Faults::default());
-        let (listening, port) = mpsc::channel();
+        let (listens_on, port) = mpsc::channel();
+        let (listens, listening) = watch::channel(true);
         let accepted = Arc::<AtomicUsize>::default();
         let count = Arc::clone(&accepted);
         let thread = std::thread::spawn(move || {
@@ -76,10 +80,10 @@ impl Proxy {
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
                     .await
                     .expect("a free port");
-                listening
+                listens_on
                     .send(listener.local_addr().expect("the port").port())
                     .expect("the thread that makes the proxy");
-                accept_all(listener, target, state, &count).await;
+                accept_all(listener, target, state, &listens, &count).await;
             });
         });
         let port = port.recv().expect("the proxy listens");
@@ -87,6 +91,7 @@ impl Proxy {
             port,
             accepted,
             faults,
+            listening,
             thread: Some(thread),
         }
     }
@@ -135,6 +140,19 @@ impl Proxy {
         });
     }
 
+    /// Closes every connection and listens no more, until this is called with
+    /// `false`: the system refuses new ones.
+    pub(crate) fn shut(&self, shut: bool) {
+        self.faults.send_modify(|faults| {
+            faults.shut = shut;
+            faults.cuts += u64::from(shut);
+        });
+        let mut listening = self.listening.clone();
+        while *listening.borrow_and_update() == shut {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Leaves every connection open and carries nothing: to the client, the
     /// server is there and silent. What was sent meanwhile arrives afterwards.
     pub(crate) fn stall(&self, stall: bool) {
@@ -181,24 +199,48 @@ async fn accept_all(
     listener: TcpListener,
     target: u16,
     mut state: watch::Receiver<Faults>,
+    listens: &watch::Sender<bool>,
     accepted: &AtomicUsize,
 ) {
+    let address = listener.local_addr().expect("its address");
     let for_connections = state.clone();
-    let accept = async {
-        loop {
-            match listener.accept().await {
-                Ok((client, _)) => {
-                    accepted.fetch_add(1, Ordering::SeqCst);
-                    tokio::spawn(carry(client, target, for_connections.clone()));
+    let mut listener = Some(listener);
+    loop {
+        if let Some(listener) = &listener {
+            let accept = async {
+                loop {
+                    match listener.accept().await {
+                        Ok((client, _)) => {
+                            accepted.fetch_add(1, Ordering::SeqCst);
+                            tokio::spawn(carry(client, target, for_connections.clone()));
+                        }
+                        // One connection lost, as on any network.
+                        Err(_) => sleep(Duration::from_millis(10)).await,
+                    }
                 }
-                // One connection lost, as on any network.
-                Err(_) => sleep(Duration::from_millis(10)).await,
+            };
+            tokio::select! {
+                () = accept => {}
+                _ = state.wait_for(|faults| faults.closed || faults.shut) => {}
             }
         }
-    };
-    tokio::select! {
-        () = accept => {}
-        _ = state.wait_for(|faults| faults.closed) => {}
+        if state.borrow().closed {
+            return;
+        }
+        listener = None;
+        let _ = listens.send(false);
+        if state
+            .wait_for(|faults| faults.closed || !faults.shut)
+            .await
+            .is_err()
+        {
+            return;
+        }
+        // What was closed a moment ago does not keep the port.
+        while listener.is_none() {
+            listener = TcpListener::bind(address).await.ok();
+        }
+        let _ = listens.send(true);
     }
 }
 
@@ -208,7 +250,7 @@ async fn carry(client: TcpStream, target: u16, mut state: watch::Receiver<Faults
         let now = state.borrow();
         (now.cuts, now.freezes)
     };
-    if state.borrow().refuse {
+    if state.borrow().refuse || state.borrow().shut {
         return;
     }
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, target)).await else {

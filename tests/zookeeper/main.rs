@@ -68,6 +68,15 @@ impl Store for ZooKeeperStore {
         Duration::from_secs(1)
     }
 
+    fn url_at(&self, [port, ..]: [u16; 3]) -> Option<String> {
+        Some(format!("zookeeper://127.0.0.1:{port}"))
+    }
+
+    async fn set_refused(&self, refused: bool) -> bool {
+        self.proxy.shut(refused);
+        true
+    }
+
     async fn take_away(&self, key: &str) {
         let client = self.server.client().await;
         let folder = format!("{}/{key}", self.root);

@@ -52,7 +52,7 @@ async fn nobody_is_there() {
     let port = free_port();
     let error = refusal(&format!("zookeeper://127.0.0.1:{port}")).await;
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    says(&error, &[&port.to_string(), "no server answers"]);
+    says(&error, &[&port.to_string(), "refuses connections"]);
 }
 
 #[tokio::test]
@@ -183,9 +183,21 @@ async fn an_encrypted_connection() {
     let ca = stranger.authority.display();
     let error = refusal(&format!("zookeeper+tls://127.0.0.1:{port}/locks?ca={ca}")).await;
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    // Neither is there a way without encryption.
+    // One side speaks TLS and the other does not.
     let error = refusal(&format!("zookeeper://127.0.0.1:{port}/locks")).await;
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    says(
+        &error,
+        &["wants encrypted connections (TLS); write zookeeper+tls for zookeeper"],
+    );
+    let plain = Setup::default().start().await;
+    let (port, ca) = (plain.port(), certificates.authority.display());
+    let error = refusal(&format!("zookeeper+tls://127.0.0.1:{port}/locks?ca={ca}")).await;
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    says(
+        &error,
+        &["takes connections without encryption; write zookeeper for zookeeper+tls"],
+    );
 }
 
 #[test]

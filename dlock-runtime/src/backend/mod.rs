@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 pub use self::owner::Owner;
 pub use self::progress::Progress;
+pub use self::servers::{Protocol, Servers};
 use crate::clock::Clock;
 use crate::error::Source;
 use crate::key::{MAX_KEY_BYTES, Shown};
@@ -46,6 +47,7 @@ pub(crate) mod owner;
 mod progress;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod servers;
 #[cfg(feature = "sqlx")]
 mod sql;
 #[cfg(feature = "mysql")]
@@ -93,6 +95,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`tokens`](Capabilities::tokens) may change later: it is read again before
     /// and after each grant to a caller for whom they must be strict.
     fn capabilities(&self) -> Capabilities;
+
+    /// Where the servers are, as far as it is known now. With it,
+    /// [`start`](Self::start) is not waited for once all of them have refused a
+    /// connection, and errors say so. The default is for a store without any.
+    fn servers(&self) -> Option<Servers> {
+        None
+    }
 
     /// Connects and checks. Runs once, before any other operation, on the
     /// runtime of the manager's own thread (on the caller's runtime for a

@@ -18,12 +18,17 @@ use crate::backend::{Backend, BackendError, Owner};
 use crate::clock::Clock;
 use crate::error::LossReason;
 use crate::observe::{self, Operation, Renewal};
+use crate::reach::Reach;
 
 /// How often a failed renewal is tried again, as a part of the ttl.
 const RETRIES_PER_TTL: u32 = 20;
 
 /// When a store is asked for losses again that had none to tell of.
 const NO_LOSSES_PAUSE: Duration = Duration::from_secs(1);
+
+/// When a renewal counts as late, as a part of the ttl and within these bounds.
+const LATE_PER_TTL: u32 = 6;
+const LATE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
 
 #[derive(Debug)]
 pub(crate) struct Keeper {
@@ -167,6 +172,9 @@ impl Keeper {
     /// strong reference to it.
     pub(super) async fn work(self: Arc<Self>, backend: Arc<dyn Backend>, leases: Weak<Leases>) {
         let mut renewals = JoinSet::new();
+        let Some(reach) = leases.upgrade().map(|leases| leases.reach().clone()) else {
+            return;
+        };
         loop {
             let Due {
                 renewals: due,
@@ -191,7 +199,8 @@ impl Keeper {
                     keeper: Arc::clone(&self),
                     leases: due,
                 };
-                renewals.spawn(renew(Arc::clone(&self), Arc::clone(&backend), batch));
+                let (keeper, backend) = (Arc::clone(&self), Arc::clone(&backend));
+                renewals.spawn(renew(keeper, backend, reach.clone(), batch));
             }
             tokio::select! {
                 () = sleep_until(next) => {}
@@ -281,13 +290,24 @@ async fn sleep_until(instant: Option<Instant>) {
 
 /// Renews one batch. What got no answer goes back into the schedule, to be
 /// tried again together.
-async fn renew(keeper: Arc<Keeper>, backend: Arc<dyn Backend>, batch: InFlight) {
+async fn renew(keeper: Arc<Keeper>, backend: Arc<dyn Backend>, reach: Reach, batch: InFlight) {
     let requests: Vec<_> = batch
         .leases
         .iter()
         .map(|lease| lease.request.clone())
         .collect();
-    let mut answers = backend.renew(&requests).await.into_iter();
+    let mut renewed = backend.renew(&requests);
+    let answers = tokio::select! {
+        biased;
+        answers = &mut renewed => answers,
+        // The store asks its server again and again before it gives up. Whoever
+        // reads the log has less time than that.
+        error = late(&reach, &batch.leases) => {
+            keeper.say_whether_failing(Some(&error));
+            renewed.await
+        }
+    };
+    let mut answers = answers.into_iter();
     let mut failed: Option<BackendError> = None;
     for lease in &batch.leases {
         match answers.next() {
@@ -308,6 +328,18 @@ async fn renew(keeper: Arc<Keeper>, backend: Arc<dyn Backend>, batch: InFlight) 
         let labels = lease.section().labels();
         labels.store_error(Operation::Renew, error.kind());
     }
+}
+
+/// Resolves when a renewal is late, with the reason.
+async fn late(reach: &Reach, batch: &[Arc<Lease>]) -> BackendError {
+    let [least, most] = LATE;
+    let shortest = batch.iter().map(|lease| lease.request.ttl).min();
+    let late = shortest.map_or(most, |ttl| (ttl / LATE_PER_TTL).clamp(least, most));
+    tokio::time::sleep(late).await;
+    let refused = reach.refused().await;
+    refused.unwrap_or_else(|| {
+        BackendError::unavailable(format!("the store has not answered for {late:?}"))
+    })
 }
 
 fn retry_pause(lease: &Lease) -> Duration {

@@ -13,6 +13,7 @@ use super::{Keeper, Lease, OwnedLease};
 use crate::backend::{Backend, BackendError, Grant, Owner, Renewed, Request};
 use crate::executor::Executor;
 use crate::observe::{Operation, Section};
+use crate::reach::Reach;
 use crate::under_way::UnderWay;
 
 /// What became of a request to the store. `None`: somebody holds the lock.
@@ -53,6 +54,7 @@ impl From<BackendError> for NotHad {
 pub(crate) struct Leases {
     backend: Arc<dyn Backend>,
     executor: Executor,
+    reach: Reach,
     /// Whether the store gets requests in the order in which they are made.
     in_order: bool,
     /// One keeper; for the `memory:` store, one for each runtime that takes
@@ -64,10 +66,16 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    pub(crate) fn new(backend: Arc<dyn Backend>, executor: Executor, in_order: bool) -> Self {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        executor: Executor,
+        reach: Reach,
+        in_order: bool,
+    ) -> Self {
         Self {
             backend,
             executor,
+            reach,
             in_order,
             keepers: Mutex::default(),
             returns: UnderWay::default(),
@@ -81,6 +89,11 @@ impl Leases {
 
     pub(crate) fn executor(&self) -> &Executor {
         &self.executor
+    }
+
+    /// Why the store cannot be reached, when it cannot.
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     pub(super) fn in_order(&self) -> bool {

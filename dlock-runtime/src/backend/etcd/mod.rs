@@ -39,7 +39,7 @@ use self::core::Core;
 use self::settings::{Recipe, Settings};
 use super::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, HolderInfo, LockInfo, Owner,
-    Released, Renewed, Request, TokenTier,
+    Protocol, Released, Renewed, Request, Servers, TokenTier,
 };
 use crate::limits;
 
@@ -130,6 +130,12 @@ impl Backend for Etcd {
             read_write: self.settings.recipe == Recipe::Queue,
             ..Capabilities::new("etcd")
         }
+    }
+
+    fn servers(&self) -> Option<Servers> {
+        let Settings { hosts, .. } = &self.settings;
+        let servers = Servers::new(Protocol::Etcd, hosts.iter().cloned());
+        Some(servers.encrypted(self.settings.encrypted()))
     }
 
     async fn start(&self) -> Result<(), BackendError> {

@@ -157,7 +157,7 @@ impl Settings {
         self.user.is_some()
     }
 
-    fn encrypted(&self) -> bool {
+    pub(super) fn encrypted(&self) -> bool {
         #[cfg(feature = "tls")]
         return self.tls.is_some();
         #[cfg(not(feature = "tls"))]

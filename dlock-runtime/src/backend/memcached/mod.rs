@@ -38,8 +38,8 @@ use async_trait::async_trait;
 use self::core::Core;
 use self::settings::Settings;
 use super::{
-    Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released, Renewed,
-    Request,
+    Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Protocol, Released,
+    Renewed, Request, Servers,
 };
 use crate::limits;
 
@@ -132,6 +132,11 @@ impl Backend for Memcached {
             max_key_bytes: names::MAX_KEY_BYTES,
             ..Capabilities::new("memcached")
         }
+    }
+
+    fn servers(&self) -> Option<Servers> {
+        let host = self.settings.address();
+        Some(Servers::new(Protocol::Memcached, [host]))
     }
 
     async fn start(&self) -> Result<(), BackendError> {

@@ -63,7 +63,7 @@ use self::settings::Settings;
 use super::clock;
 use super::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released, Renewed,
-    Request, TokenTier,
+    Request, Servers, TokenTier,
 };
 use crate::limits;
 
@@ -169,6 +169,10 @@ impl Backend for Redis {
             in_order: true,
             ..Capabilities::new("redis")
         }
+    }
+
+    fn servers(&self) -> Option<Servers> {
+        Some(settings::servers([&self.settings]))
     }
 
     async fn start(&self) -> Result<(), BackendError> {

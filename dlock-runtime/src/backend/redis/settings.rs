@@ -14,7 +14,7 @@ use super::sentinel::{self, Sentinels};
 use super::socket::Address;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{BackendError, BackendErrorKind, Protocol, Servers};
 
 pub(super) const DEFAULT_PORT: u16 = 6379;
 pub(super) const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -225,6 +225,23 @@ impl fmt::Debug for Settings {
             .field("replicas", &self.replicas)
             .finish_non_exhaustive()
     }
+}
+
+/// The servers to connect to first, of these settings: the sentinels, where a
+/// master has some.
+pub(super) fn servers<'s>(all: impl IntoIterator<Item = &'s Settings>) -> Servers {
+    let mut encrypted = false;
+    let mut hosts = Vec::new();
+    for settings in all {
+        encrypted |= settings.encrypted();
+        match &settings.server {
+            Server::At(address) => hosts.push(address.to_string()),
+            Server::Master(sentinels) => hosts.extend(sentinels.addresses()),
+            // The nodes that the URL names are asked first.
+            Server::OfSlot(..) => {}
+        }
+    }
+    Servers::new(Protocol::Redis, hosts).encrypted(encrypted)
 }
 
 /// The URL itself is not shown: it may hold a password.

@@ -46,7 +46,7 @@ use self::script::Dialect;
 use self::watch::Pace;
 use super::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Owner, Released,
-    Renewed, Request, TokenTier,
+    Renewed, Request, Servers, TokenTier,
 };
 use crate::limits;
 
@@ -62,6 +62,12 @@ pub trait Database: Clone + fmt::Debug + Send + Sync + 'static {
     /// What to set in it to make the tokens strict, for messages.
     #[doc(hidden)]
     const STRICT_WITH: &'static str;
+
+    /// Where it is, if it is not a file.
+    #[doc(hidden)]
+    fn servers(&self) -> Option<Servers> {
+        None
+    }
 
     /// Connects and checks that the tables are there.
     #[doc(hidden)]
@@ -156,6 +162,10 @@ impl<D: Database> Backend for Sql<D> {
             read_write: true,
             ..Capabilities::new(D::NAME)
         }
+    }
+
+    fn servers(&self) -> Option<Servers> {
+        self.database.servers()
     }
 
     async fn start(&self) -> Result<(), BackendError> {

@@ -41,7 +41,7 @@ use self::core::Core;
 use self::settings::Settings;
 use super::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, HolderInfo, LockInfo, Owner,
-    Released, Renewed, Request, TokenTier,
+    Protocol, Released, Renewed, Request, Servers, TokenTier,
 };
 use crate::limits;
 
@@ -138,6 +138,12 @@ impl Backend for ZooKeeper {
             min_ttl: Duration::from_millis(100),
             ..Capabilities::new("zookeeper")
         }
+    }
+
+    fn servers(&self) -> Option<Servers> {
+        let hosts = self.settings.hosts.iter().cloned();
+        let servers = Servers::new(Protocol::ZooKeeper, hosts);
+        Some(servers.encrypted(self.settings.encrypted))
     }
 
     async fn start(&self) -> Result<(), BackendError> {

@@ -27,7 +27,7 @@ const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub(super) struct Settings {
     /// Each with its port.
-    hosts: Vec<String>,
+    pub(super) hosts: Vec<String>,
     /// The folder of all locks, `/` or without a slash at its end.
     pub(super) root: String,
     pub(super) login: Option<Login>,

@@ -43,13 +43,13 @@ use super::errors;
 use super::hosts::{Hosts, decoded};
 use super::hub::Hub;
 use super::names::{Keyspace, Process};
-use super::settings::{DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, Settings, invalid};
+use super::settings::{self, DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, Settings, invalid};
 use super::waiters::Waiters;
 use crate::backend::suspects::Suspects;
 use crate::backend::tier::FoundTier;
 use crate::backend::{
-    Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released, Renewed,
-    Request, TokenTier,
+    self, Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released,
+    Renewed, Request, TokenTier,
 };
 use crate::limits;
 
@@ -201,6 +201,10 @@ impl Backend for Cluster {
                 ..capabilities
             }
         }
+    }
+
+    fn servers(&self) -> Option<backend::Servers> {
+        Some(settings::servers(&self.seeds))
     }
 
     async fn start(&self) -> Result<(), BackendError> {

@@ -37,10 +37,10 @@ use async_trait::async_trait;
 pub(super) use self::nodes::MOST_NODES;
 pub(super) use self::quorum::{Common, Quorum};
 use super::hosts::Hosts;
-use super::settings::{DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, Settings, invalid};
+use super::settings::{self, DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, Settings, invalid};
 use crate::backend::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released, Renewed,
-    Request, TokenTier,
+    Request, Servers, TokenTier,
 };
 use crate::limits;
 
@@ -172,6 +172,10 @@ impl Backend for Redlock {
             strict_with: STRICT_WITH,
             ..Capabilities::new("redlock")
         }
+    }
+
+    fn servers(&self) -> Option<Servers> {
+        Some(settings::servers(&self.nodes))
     }
 
     async fn start(&self) -> Result<(), BackendError> {

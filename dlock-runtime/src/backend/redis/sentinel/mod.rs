@@ -12,7 +12,7 @@ mod follow;
 mod votes;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::Value;
 use tokio::task::JoinSet;
@@ -36,6 +36,8 @@ const EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster";
 pub(super) struct Sentinels {
     master: String,
     nodes: Vec<Sentinel>,
+    /// Where the master was when they were last asked, if they agreed.
+    located: Mutex<Option<Address>>,
 }
 
 struct Sentinel {
@@ -96,7 +98,12 @@ pub(super) fn read(url: &str) -> Result<Settings, BackendError> {
             nodes.push(Sentinel { address, settings });
         }
     }
-    Settings::of_master(&hosts, &database, Sentinels { master, nodes }, replicas)
+    let sentinels = Sentinels {
+        master,
+        nodes,
+        located: Mutex::default(),
+    };
+    Settings::of_master(&hosts, &database, sentinels, replicas)
 }
 
 impl Sentinels {
@@ -105,9 +112,35 @@ impl Sentinels {
         &self.master
     }
 
+    /// Where the master is if that is known, or else the sentinels.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        match &*self.located() {
+            Some(address) => vec![address.to_string()],
+            None => {
+                let addresses = self.nodes.iter().map(|node| node.address.to_string());
+                addresses.collect()
+            }
+        }
+    }
+
+    fn located(&self) -> MutexGuard<'_, Option<Address>> {
+        self.located.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Asks all sentinels where the master is, and is done as soon as enough of
     /// them agree.
     pub(super) async fn locate(
+        self: &Arc<Self>,
+        place: &Place,
+        clock: &Clock,
+        deadline: Deadline,
+    ) -> Result<Address, BackendError> {
+        let located = self.elect(place, clock, deadline).await;
+        *self.located() = located.as_ref().ok().cloned();
+        located
+    }
+
+    async fn elect(
         self: &Arc<Self>,
         place: &Place,
         clock: &Clock,

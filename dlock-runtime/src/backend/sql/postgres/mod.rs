@@ -23,10 +23,10 @@ use super::driver::Driver;
 use super::durability::Durability;
 use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell, own_pool};
 use super::script::Dialect;
-use super::url::take_parameter;
+use super::url::{self, take_parameter};
 use super::watch::Pace;
 use super::{Database, Opened, Sql};
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{BackendError, BackendErrorKind, Protocol, Servers};
 use crate::limits;
 
 /// Locks in a PostgreSQL database, 12 or later.
@@ -231,6 +231,14 @@ impl Flavour for sqlx::Postgres {
 impl Database for PostgresDatabase {
     const NAME: &'static str = "postgres";
     const STRICT_WITH: &'static str = DIALECT.durable_with;
+
+    fn servers(&self) -> Option<Servers> {
+        let (host, options) = (self.options.get_host(), &self.options);
+        // A socket in the file system refuses nothing.
+        let is_path = options.get_socket().is_some() || host.starts_with('/');
+        let host = url::host_and_port(host, options.get_port());
+        (!is_path).then(|| Servers::new(Protocol::Postgres, [host]))
+    }
 
     async fn open(&self, process: &str, request_timeout: Duration) -> Result<Opened, BackendError> {
         limits::MAX_CONNECTIONS.check_in_backend(self.max_connections)?;

@@ -1,0 +1,314 @@
+//! What it is that answers where a store should be. Each server shows itself by
+//! its first bytes, if it is asked in words that it knows or that it refuses in
+//! its own way.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::backend::{Protocol, Servers};
+
+/// A server that speaks first has done so by then.
+const GREETING: Duration = Duration::from_millis(150);
+/// Others have answered by then.
+const ANSWER: Duration = Duration::from_millis(400);
+/// What follows the first bytes comes close behind.
+const REST: Duration = Duration::from_millis(50);
+
+/// For all hosts together: where one is wrong, the first is as a rule.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// What a store's URL is like.
+struct Scheme {
+    protocol: Protocol,
+    /// Of whom this is the protocol.
+    server: &'static str,
+    plain: &'static str,
+    /// Where encryption is a matter of the URL's scheme.
+    encrypted: Option<&'static str>,
+}
+
+const SCHEMES: [Scheme; 6] = [
+    Scheme {
+        protocol: Protocol::Redis,
+        server: "a Redis server",
+        plain: "redis",
+        encrypted: Some("rediss"),
+    },
+    Scheme {
+        protocol: Protocol::Etcd,
+        server: "etcd",
+        plain: "etcd",
+        encrypted: Some("etcds"),
+    },
+    Scheme {
+        protocol: Protocol::ZooKeeper,
+        server: "ZooKeeper",
+        plain: "zookeeper",
+        encrypted: Some("zookeeper+tls"),
+    },
+    Scheme {
+        protocol: Protocol::Postgres,
+        server: "PostgreSQL",
+        plain: "postgres",
+        encrypted: None,
+    },
+    Scheme {
+        protocol: Protocol::MySql,
+        server: "MySQL or MariaDB",
+        plain: "mysql",
+        encrypted: None,
+    },
+    Scheme {
+        protocol: Protocol::Memcached,
+        server: "memcached",
+        plain: "memcached",
+        encrypted: None,
+    },
+];
+
+/// What was found at a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Store(Protocol),
+    /// Something that wants encrypted connections.
+    Tls,
+    Http,
+}
+
+/// Whether client and server agree on encryption by themselves.
+pub(super) fn negotiates_encryption(protocol: Protocol) -> bool {
+    matches!(protocol, Protocol::Postgres | Protocol::MySql)
+}
+
+/// What is wrong with the servers, and what to do, if they are not what they
+/// should be.
+pub(super) async fn mismatch(servers: &Servers) -> Option<String> {
+    let looking = async {
+        for host in &servers.hosts {
+            let found = look_at(host).await;
+            if let Some(wrong) = found.and_then(|found| told(host, found, servers)) {
+                return Some(wrong);
+            }
+        }
+        None
+    };
+    timeout(LIMIT, looking).await.ok().flatten()
+}
+
+fn told(host: &str, found: Found, wanted: &Servers) -> Option<String> {
+    let scheme = |protocol| SCHEMES.iter().find(|known| known.protocol == protocol);
+    let own = scheme(wanted.protocol);
+    let elsewhere = "check the host and the port in the store URL";
+    Some(match found {
+        Found::Store(found) if found == wanted.protocol => {
+            let own = own?;
+            let encrypted = own.encrypted.filter(|_| wanted.encrypted)?;
+            format!(
+                "{host} takes connections without encryption; write {} for {encrypted} at the \
+                 beginning of the store URL, or let it speak TLS",
+                own.plain
+            )
+        }
+        Found::Store(found) => {
+            let found = scheme(found)?;
+            format!(
+                "what answers at {host} is {}; {elsewhere}, or if it is to keep the locks, begin \
+                 that with {}://",
+                found.server, found.plain
+            )
+        }
+        Found::Tls if wanted.encrypted => return None,
+        Found::Tls => match own.and_then(|own| Some((own.plain, own.encrypted?))) {
+            Some((plain, encrypted)) => format!(
+                "what answers at {host} wants encrypted connections (TLS); write {encrypted} for \
+                 {plain} at the beginning of the store URL"
+            ),
+            None => format!(
+                "what answers at {host} wants encrypted connections (TLS), which this client does \
+                 not begin with; {elsewhere}"
+            ),
+        },
+        Found::Http => format!("what answers at {host} is an HTTP server; {elsewhere}"),
+    })
+}
+
+async fn look_at(host: &str) -> Option<Found> {
+    // By itself first: MySQL counts connections that say something else, and in
+    // the end locks their host out.
+    let greeting = ask(host, b"", GREETING).await?;
+    if !greeting.is_empty() {
+        return greeted(&greeting);
+    }
+    let mut asking = JoinSet::new();
+    for (words, understand) in QUESTIONS {
+        let host = host.to_owned();
+        asking.spawn(async move { understand(&ask(&host, words, ANSWER).await?) });
+    }
+    while let Some(asked) = asking.join_next().await {
+        if let Some(found) = asked.ok().flatten() {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// What is said to a server that is silent at first, and what its answer shows.
+type Question = (&'static [u8], fn(&[u8]) -> Option<Found>);
+
+const QUESTIONS: [Question; 4] = [
+    (b"GET /version HTTP/1.0\r\n\r\n", answered),
+    (CLIENT_HELLO, |answer| is_tls(answer).then_some(Found::Tls)),
+    // SSLRequest: it is answered by one letter.
+    // https://www.postgresql.org/docs/current/protocol-message-formats.html
+    (b"\x00\x00\x00\x08\x04\xd2\x16\x2f", |answer| {
+        let is_letter = matches!(answer, b"S" | b"N");
+        is_letter.then_some(Found::Store(Protocol::Postgres))
+    }),
+    // One of the commands of four letters, as a rule the only one allowed.
+    (b"srvr", |answer| {
+        let words = [
+            "Zookeeper version",
+            "ZooKeeper instance",
+            "in the whitelist",
+        ];
+        let is_zookeeper = words.iter().any(|words| contains(answer, words));
+        is_zookeeper.then_some(Found::Store(Protocol::ZooKeeper))
+    }),
+];
+
+/// The first message of TLS 1.2, as far as a server needs it to answer with a
+/// handshake or an alert (RFC 5246, 7.4.1.2).
+const CLIENT_HELLO: &[u8] = b"\x16\x03\x01\x00\x4d\
+    \x01\x00\x00\x49\
+    \x03\x03\
+    dlockdlockdlockdlockdlockdlockdl\
+    \x00\
+    \x00\x08\xc0\x2f\xc0\x2b\xc0\x30\x00\x2f\
+    \x01\x00\
+    \x00\x18\
+    \x00\x0a\x00\x06\x00\x04\x00\x1d\x00\x17\
+    \x00\x0d\x00\x0a\x00\x08\x04\x03\x08\x04\x04\x01\x02\x01";
+
+/// A server that spoke first.
+fn greeted(greeting: &[u8]) -> Option<Found> {
+    match greeting {
+        // The first packet, and in it version 10 of the protocol, or an error.
+        // https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_connection_phase.html
+        [_, _, 0, 0, 10 | 0xff, ..] => Some(Found::Store(Protocol::MySql)),
+        // The settings of HTTP/2.
+        [0, _, _, 4, 0, ..] => Some(Found::Http),
+        // Redis in protected mode says so and closes.
+        [b'-', b'D', b'E', b'N', ..] => Some(Found::Store(Protocol::Redis)),
+        _ => None,
+    }
+}
+
+/// What was asked in HTTP.
+fn answered(answer: &[u8]) -> Option<Found> {
+    match answer {
+        [b'H', b'T', b'T', b'P', b'/', ..] => Some(if contains(answer, "etcdserver") {
+            Found::Store(Protocol::Etcd)
+        } else if contains(answer, "HTTPS") {
+            Found::Tls
+        } else {
+            Found::Http
+        }),
+        // It says what is wrong with `GET`, or wants a password first.
+        [b'-', b'A'..=b'Z', ..] => Some(Found::Store(Protocol::Redis)),
+        // It knows `get` only.
+        [b'E', b'R', b'R', b'O', b'R', b'\r' | b'\n', ..] => {
+            Some(Found::Store(Protocol::Memcached))
+        }
+        _ => greeted(answer),
+    }
+}
+
+/// A record of TLS: a handshake, or an alert that refuses one.
+fn is_tls(answer: &[u8]) -> bool {
+    matches!(answer, [0x15 | 0x16, 3, ..])
+}
+
+fn contains(text: &[u8], words: &str) -> bool {
+    text.windows(words.len())
+        .any(|part| part == words.as_bytes())
+}
+
+/// Says something over a connection of its own, and gives what comes back: as
+/// much of it as shows what it is. `None` if there is no connection.
+async fn ask(host: &str, words: &[u8], wait: Duration) -> Option<Vec<u8>> {
+    let mut stream = timeout(ANSWER, TcpStream::connect(host)).await.ok()?.ok()?;
+    let mut answer = Vec::new();
+    let mut until = Instant::now() + wait;
+    if !words.is_empty() && stream.write_all(words).await.is_err() {
+        return Some(answer);
+    }
+    let mut piece = [0; 512];
+    while answer.len() < piece.len() {
+        match timeout_at(until, stream.read(&mut piece)).await {
+            Ok(Ok(length @ 1..)) => answer.extend_from_slice(&piece[..length]),
+            _ => break,
+        }
+        until = until.min(Instant::now() + REST);
+    }
+    Some(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_is_known_by_its_words() {
+        use Protocol::{Etcd, Memcached, MySql, Redis};
+        for (answer, found) in [
+            (
+                &b"-ERR wrong number of arguments for 'get' command\r\n"[..],
+                Found::Store(Redis),
+            ),
+            (b"-NOAUTH Authentication required.\r\n", Found::Store(Redis)),
+            (b"ERROR\r\n", Found::Store(Memcached)),
+            (
+                b"HTTP/1.0 200 OK\r\n\r\n{\"etcdserver\":\"3.5.16\"}",
+                Found::Store(Etcd),
+            ),
+            (b"HTTP/1.1 404 Not Found\r\n", Found::Http),
+            (
+                b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.",
+                Found::Tls,
+            ),
+            (b"\x00\x00\x06\x04\x00\x00\x00\x00\x00", Found::Http),
+            (b"J\x00\x00\x00\x0a8.0.36\x00", Found::Store(MySql)),
+        ] {
+            assert_eq!(answered(answer), Some(found), "{}", answer.escape_ascii());
+        }
+        for answer in [&b""[..], b"hello\r\n", b"-", b"ERRORS"] {
+            assert_eq!(answered(answer), None, "{}", answer.escape_ascii());
+        }
+        assert!(is_tls(b"\x15\x03\x03\x00\x02\x02\x28") && !is_tls(b"\x15"));
+    }
+
+    #[test]
+    fn what_is_as_it_should_be_is_not_told() {
+        let redis = Servers::new(Protocol::Redis, ["h:1".to_owned()]);
+        let encrypted = redis.clone().encrypted(true);
+        assert_eq!(told("h:1", Found::Store(Protocol::Redis), &redis), None);
+        assert_eq!(told("h:1", Found::Tls, &encrypted), None);
+        for (found, servers, says) in [
+            (Found::Tls, &redis, "write rediss for redis"),
+            (
+                Found::Store(Protocol::Redis),
+                &encrypted,
+                "write redis for rediss",
+            ),
+            (Found::Store(Protocol::Memcached), &redis, "memcached://"),
+            (Found::Http, &encrypted, "an HTTP server"),
+        ] {
+            let told = told("h:1", found, servers).expect("a mismatch");
+            assert!(told.contains(says) && told.contains("h:1"), "{told}");
+        }
+    }
+}
