@@ -69,6 +69,10 @@ pub(crate) async fn a_refused_connection_is_the_cause_that_is_told<S: Store>(sto
     ] {
         is_refusal(&answer.expect_err("nobody is there"));
     }
+    if short.capabilities().read_write {
+        let answer = within(HANG, lock(&short).read().try_acquire()).await;
+        is_refusal(&answer.expect_err("nobody is there"));
+    }
     assert!(store.set_refused(false).await);
     for manager in [&short, &patient] {
         healed(manager).await;

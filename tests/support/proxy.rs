@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 /// What happens to the connections at the moment.
@@ -205,17 +206,21 @@ async fn accept_all(
     let address = listener.local_addr().expect("its address");
     let for_connections = state.clone();
     let mut listener = Some(listener);
+    let mut connections = JoinSet::new();
     loop {
         if let Some(listener) = &listener {
             let accept = async {
                 loop {
-                    match listener.accept().await {
-                        Ok((client, _)) => {
-                            accepted.fetch_add(1, Ordering::SeqCst);
-                            tokio::spawn(carry(client, target, for_connections.clone()));
-                        }
-                        // One connection lost, as on any network.
-                        Err(_) => sleep(Duration::from_millis(10)).await,
+                    tokio::select! {
+                        accepting = listener.accept() => match accepting {
+                            Ok((client, _)) => {
+                                accepted.fetch_add(1, Ordering::SeqCst);
+                                connections.spawn(carry(client, target, for_connections.clone()));
+                            }
+                            // One connection lost, as on any network.
+                            Err(_) => sleep(Duration::from_millis(10)).await,
+                        },
+                        Some(_) = connections.join_next() => {}
                     }
                 }
             };
@@ -228,6 +233,8 @@ async fn accept_all(
             return;
         }
         listener = None;
+        // Each ends by the cut. What one has read before may still be answered.
+        while connections.join_next().await.is_some() {}
         let _ = listens.send(false);
         if state
             .wait_for(|faults| faults.closed || !faults.shut)
