@@ -62,7 +62,7 @@ async fn nobody_is_there() {
     let ports: Vec<_> = (0..3).map(|_| free_port()).collect();
     let error = refusal(&redlock_url(&ports)).await;
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    says(&error, &["0 of 3", "2 must", &ports[0].to_string()]);
+    says(&error, &["refuse", &ports[0].to_string()]);
 }
 
 #[tokio::test]
