@@ -1,10 +1,8 @@
-//! What a lock is named: keys, their validation, and the escaping that keeps
+//! What a lock is named: keys, how they are shown, and the escaping that keeps
 //! different arguments of a template from making the same key.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
-
-use crate::error::LockError;
 
 /// The longest key, in bytes, its namespace included.
 pub const MAX_KEY_BYTES: usize = 512;
@@ -13,7 +11,7 @@ pub const MAX_KEY_BYTES: usize = 512;
 ///
 /// Made from a string or from a list of strings. Nothing is checked until the
 /// key is used: an empty key, one over [`MAX_KEY_BYTES`] or one with a control
-/// character then ends in [`LockError::InvalidKey`].
+/// character then ends in [`LockError::InvalidKey`](crate::LockError::InvalidKey).
 ///
 /// `Display` and `Debug` are for people and logs: what does not print is
 /// escaped, and so is a backslash; of a long name the beginning and the end are
@@ -46,8 +44,8 @@ impl LockKey {
         &self.first
     }
 
-    /// A key of several names. An empty list gives a key that
-    /// [`validate`](Self::validate) refuses.
+    /// A key of several names. An empty list gives the empty key, which is
+    /// refused when it is used.
     fn from_names(names: impl IntoIterator<Item = Arc<str>>) -> Self {
         let mut names = names.into_iter();
         Self {
@@ -72,45 +70,6 @@ impl LockKey {
     pub(crate) fn single(&self) -> Option<&Arc<str>> {
         self.rest.is_empty().then_some(&self.first)
     }
-
-    /// Refuses names that no store could keep apart or show.
-    pub(crate) fn validate(&self, namespace: &str, max_bytes: usize) -> Result<(), LockError> {
-        for name in self.names() {
-            if name.is_empty() {
-                return Err(LockError::InvalidKey {
-                    key: String::new(),
-                    reason: "it is empty; give the lock a name".to_owned(),
-                });
-            }
-            validate_text(name, namespace, max_bytes)?;
-        }
-        Ok(())
-    }
-}
-
-/// Refuses what no name begins with.
-pub(crate) fn validate_text(
-    text: &str,
-    namespace: &str,
-    max_bytes: usize,
-) -> Result<(), LockError> {
-    let length = namespaced_length(namespace, text);
-    let most = max_bytes.min(MAX_KEY_BYTES);
-    // A long one need not be looked through.
-    let reason = if length > most {
-        format!(
-            "it is {length} bytes long with its namespace, and at most {most} are allowed; use a \
-             shorter name or a hash of the long part"
-        )
-    } else if let Some(control) = text.chars().find(|c| c.is_control()) {
-        format!("it holds the control character {control:?}; leave it out or encode it")
-    } else {
-        return Ok(());
-    };
-    Err(LockError::InvalidKey {
-        key: Shown(text).to_string(),
-        reason,
-    })
 }
 
 /// The name that the store sees: the namespace, a colon, and the name.
@@ -119,13 +78,6 @@ pub(crate) fn namespaced(namespace: &str, name: &Arc<str>) -> Arc<str> {
         Arc::clone(name)
     } else {
         Arc::from(format!("{namespace}:{name}"))
-    }
-}
-
-fn namespaced_length(namespace: &str, name: &str) -> usize {
-    match namespace.len() {
-        0 => name.len(),
-        length => length + 1 + name.len(),
     }
 }
 
@@ -382,29 +334,6 @@ mod tests {
             .value("c", "", true)
             .finish();
         assert_eq!(key, "a%3Ab:c");
-    }
-
-    #[test]
-    fn bad_keys_say_what_to_do() {
-        let reason = |key: LockKey| match key.validate("", MAX_KEY_BYTES) {
-            Err(LockError::InvalidKey { reason, .. }) => reason,
-            other => panic!("expected InvalidKey, got {other:?}"),
-        };
-        assert!(reason("".into()).contains("empty"));
-        assert!(reason(Vec::<String>::new().into()).contains("empty"));
-        assert!(reason("a\nb".into()).contains("control"));
-        assert!(reason("\n".repeat(1 << 20).into()).contains("bytes"));
-        assert!(reason("x".repeat(513).into()).contains("513 bytes"));
-        assert!(
-            LockKey::from("x".repeat(512))
-                .validate("", MAX_KEY_BYTES)
-                .is_ok()
-        );
-        assert!(
-            LockKey::from("x".repeat(512))
-                .validate("ns", MAX_KEY_BYTES)
-                .is_err()
-        );
     }
 
     #[test]

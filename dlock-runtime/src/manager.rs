@@ -14,8 +14,9 @@ use crate::config::Config;
 use crate::error::LockError;
 use crate::executor::Executor;
 use crate::gate::Gate;
-use crate::key::{LockKey, Shown, namespaced, validate_text};
+use crate::key::{LockKey, Shown, namespaced};
 use crate::lease::Leases;
+use crate::limits;
 use crate::lock_order::LockOrder;
 use crate::observe::{self, Labels};
 use crate::options::{Options, Patience};
@@ -181,7 +182,7 @@ impl LockManager {
     /// [`LockError::Unavailable`] if the store does not answer;
     /// [`LockError::InvalidKey`] if no key can begin so.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, LockError> {
-        validate_text(
+        limits::check_prefix(
             prefix,
             self.namespace(),
             self.inner.capabilities.max_key_bytes,
@@ -224,7 +225,7 @@ impl LockManager {
 
     /// Refuses a key that the store could not keep.
     pub(crate) fn check_key(&self, key: &LockKey) -> Result<(), LockError> {
-        key.validate(self.namespace(), self.inner.capabilities.max_key_bytes)
+        limits::check_key(key, self.namespace(), self.inner.capabilities.max_key_bytes)
     }
 
     pub(crate) fn labels(&self, options: &Options) -> Labels {

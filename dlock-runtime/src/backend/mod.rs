@@ -15,9 +15,10 @@ pub use self::owner::Owner;
 pub use self::progress::Progress;
 pub use self::servers::{Protocol, Servers};
 use crate::clock::Clock;
-use crate::error::Source;
+pub use crate::error::{BackendError, BackendErrorKind};
 use crate::key::{MAX_KEY_BYTES, Shown};
 use crate::limits::LONGEST;
+pub use crate::limits::MIN_TTL;
 use crate::token::FencingToken;
 
 #[cfg(any(feature = "memcached", feature = "redis", feature = "zookeeper"))]
@@ -166,10 +167,6 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         false
     }
 }
-
-/// The shortest lease, whatever the store: less could not be renewed in time.
-/// The attribute refuses a shorter `ttl` when compiling.
-pub const MIN_TTL: Duration = Duration::from_millis(10);
 
 /// What a store can promise; the layers above and the conformance suite go by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -471,63 +468,5 @@ impl HolderInfo {
             let rest = self.owner.get(at + owner.len()..).unwrap_or_default();
             !rest.starts_with(|next: char| next.is_ascii_hexdigit())
         })
-    }
-}
-
-/// Why a store did not do what it was asked.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct BackendError {
-    kind: BackendErrorKind,
-    message: String,
-    source: Option<Source>,
-}
-
-/// What a caller can do about a [`BackendError`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BackendErrorKind {
-    /// The store was not reached, did not answer in time, or refused for now.
-    Unavailable,
-    /// The store was told something it will always refuse: a wrong password, a
-    /// setting that is out of its range.
-    Config,
-    /// The store cannot do this.
-    Unsupported,
-}
-
-impl BackendError {
-    /// The store was not reached or did not answer.
-    #[must_use]
-    pub fn unavailable(message: impl Into<String>) -> Self {
-        Self::new(BackendErrorKind::Unavailable, message)
-    }
-
-    /// An error of this kind. The message says the setting or key, what
-    /// happened and what to do, and never a password.
-    #[must_use]
-    pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            source: None,
-        }
-    }
-
-    /// Keeps the cause.
-    #[must_use]
-    pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        self.source = Some(Arc::new(source));
-        self
-    }
-
-    pub(crate) fn into_cause(self) -> Option<Source> {
-        self.source
-    }
-
-    /// What can be done about it.
-    #[must_use]
-    pub fn kind(&self) -> BackendErrorKind {
-        self.kind
     }
 }

@@ -1,16 +1,12 @@
-//! The one error of the public surface.
+//! The one error of the public surface, and what a store says of itself below it.
 
-use std::error::Error as StdError;
-use std::sync::Arc;
+mod backend;
+
 use std::time::Duration;
 
-use crate::backend::{BackendError, BackendErrorKind};
+pub use self::backend::{BackendError, BackendErrorKind, Source};
 use crate::key::LockKey;
 use crate::token::FencingToken;
-
-/// The cause behind an error, shared so that every waiter of one failed
-/// request can be told of it.
-pub type Source = Arc<dyn StdError + Send + Sync + 'static>;
 
 /// Why a lock was not had, or is no longer held.
 ///

@@ -1,13 +1,19 @@
 //! What each setting may be. Every duration and number that a user gives is
 //! checked here, before it meets a clock or a store that it would overflow.
 
+mod key;
+
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::backend::{BackendError, BackendErrorKind, MIN_TTL};
-use crate::error::LockError;
+pub(crate) use self::key::{check_key, check_prefix};
+use crate::error::{BackendError, BackendErrorKind, LockError};
 use crate::token::TOKENS_PER_GRANT;
+
+/// The shortest lease, whatever the store: less could not be renewed in time.
+/// The attribute refuses a shorter `ttl` when compiling.
+pub const MIN_TTL: Duration = Duration::from_millis(10);
 
 /// Longer than any lease or wait should be, and far from where clocks overflow.
 /// The attribute refuses more when compiling.

@@ -1,0 +1,66 @@
+//! What a store or its client could not do, as the layers above hear of it.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+/// The cause behind an error, shared so that every waiter of one failed
+/// request can be told of it.
+pub type Source = Arc<dyn StdError + Send + Sync + 'static>;
+
+/// Why a store did not do what it was asked.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct BackendError {
+    kind: BackendErrorKind,
+    message: String,
+    source: Option<Source>,
+}
+
+/// What a caller can do about a [`BackendError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BackendErrorKind {
+    /// The store was not reached, did not answer in time, or refused for now.
+    Unavailable,
+    /// The store was told something it will always refuse: a wrong password, a
+    /// setting that is out of its range.
+    Config,
+    /// The store cannot do this.
+    Unsupported,
+}
+
+impl BackendError {
+    /// The store was not reached or did not answer.
+    #[must_use]
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(BackendErrorKind::Unavailable, message)
+    }
+
+    /// An error of this kind. The message says the setting or key, what
+    /// happened and what to do, and never a password.
+    #[must_use]
+    pub fn new(kind: BackendErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            source: None,
+        }
+    }
+
+    /// Keeps the cause.
+    #[must_use]
+    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    pub(super) fn into_cause(self) -> Option<Source> {
+        self.source
+    }
+
+    /// What can be done about it.
+    #[must_use]
+    pub fn kind(&self) -> BackendErrorKind {
+        self.kind
+    }
+}
