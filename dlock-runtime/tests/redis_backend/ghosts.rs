@@ -31,6 +31,15 @@ impl Replica {
             server.run::<u64>(&["LPUSH", &queue, entry]);
         }
     }
+
+    /// It has heard of their processes a moment ago.
+    fn has_alive(&self, server: &Server) {
+        for entry in &self.0 {
+            let process = entry.rsplit(':').next().expect("a process");
+            let alive = format!("dlock:alive:{process}");
+            server.run::<()>(&["SET", &alive, "1", "PX", "60000"]);
+        }
+    }
 }
 
 /// Lets them all wait in the queue, in turn, notes the queue, and lets them all
@@ -144,12 +153,7 @@ async fn a_lock_is_free_behind_a_ghost() {
     let [redis, _] = two(&server).await;
     let replica = served_long_ago(&server, &[Arc::clone(&redis)], |_| write("a")).await;
     replica.is_promoted(&server, "a");
-    // As the promoted one has it.
-    for entry in &replica.0 {
-        let process = entry.rsplit(':').next().expect("a process");
-        let alive = format!("dlock:alive:{process}");
-        server.run::<()>(&["SET", &alive, "1", "PX", "60000"]);
-    }
+    replica.has_alive(&server);
     let holder = write("a");
     take(&redis, &holder).await;
     server.run::<()>(&[
@@ -165,6 +169,58 @@ async fn a_lock_is_free_behind_a_ghost() {
     .await;
 }
 
+/// Its place is still in the queue of the new master, which knows nothing of its
+/// lease: it is given the lock there, while it holds it by the old one's word.
+async fn keeps_what_it_holds(ask: fn() -> Request) {
+    let server = Server::start();
+    let [ours, theirs] = two(&server).await;
+    let ghosts = served_long_ago(&server, &[Arc::clone(&ours)], |_| write("a")).await;
+    let before = write("a");
+    take(&ours, &before).await;
+    let holder = ask();
+    let held = wait(&ours, &holder);
+    queued(&server, "a", 1).await;
+    let request = write("a");
+    let waiter = wait(&theirs, &request);
+    queued(&server, "a", 2).await;
+    let replica = Replica::of(&server, "a");
+    release(&ours, &before).await;
+    soon("the holder", held).await.unwrap();
+
+    replica.has_alive(&server);
+    server.run::<u64>(&["DEL", "dlock:{a}", "dlock:{a}:readers", "dlock:{a}:queue"]);
+    replica.is_promoted(&server, "a");
+    ghosts.is_promoted(&server, "a");
+    until("a grant to be answered", || async {
+        let readers: Vec<String> = server.run(&["ZRANGE", "dlock:{a}:readers", "0", "-1"]);
+        match server.run::<Option<String>>(&["GET", "dlock:{a}"]) {
+            None => false,
+            Some(value) if value.starts_with('r') => readers == [holder.owner.to_string()],
+            Some(value) => value.ends_with('+'),
+        }
+    })
+    .await;
+    let renewed = ours.renew(std::slice::from_ref(&holder)).await;
+    assert!(
+        matches!(renewed[..], [Ok(Renewed::Extended { .. })]),
+        "{renewed:?}"
+    );
+    assert!(!waiter.is_finished());
+    release(&ours, &holder).await;
+    soon("the waiter", waiter).await.unwrap();
+    release(&theirs, &request).await;
+}
+
+#[tokio::test]
+async fn a_holder_who_is_granted_its_own_lock_keeps_it() {
+    keeps_what_it_holds(|| write("a")).await;
+}
+
+#[tokio::test]
+async fn a_reader_who_is_let_in_again_stays() {
+    keeps_what_it_holds(|| read("a")).await;
+}
+
 /// Says to a process that this entry was granted the lock.
 fn says_it_is_granted(server: &Server, entry: &str) {
     let process = entry.rsplit(':').next().expect("a process");
@@ -174,21 +230,17 @@ fn says_it_is_granted(server: &Server, entry: &str) {
 }
 
 /// Waits until a process has done what such a message made it do: it asks for
-/// its places first.
-async fn is_heard(server: &Server, entry: &str) {
-    let before = server.calls("lrange");
-    says_it_is_granted(server, entry);
-    until("the process to look", || async {
-        server.calls("lrange") > before
-    })
-    .await;
-    // It has the answer to that, and so to all before it, when it asks again.
-    let before = server.calls("lrange");
-    says_it_is_granted(server, entry);
-    until("the process to look", || async {
-        server.calls("lrange") > before
-    })
-    .await;
+/// its places, or extends the lease of one who holds the lock.
+async fn is_heard(server: &Server, entry: &str, does: &str) {
+    // When it asks again, it has the answer to the first, and so to all before it.
+    for _ in 0..2 {
+        let before = server.calls(does);
+        says_it_is_granted(server, entry);
+        until("the process to ask", || async {
+            server.calls(does) > before
+        })
+        .await;
+    }
 }
 
 /// A message may come late, twice, or from somebody else.
@@ -208,11 +260,11 @@ async fn a_message_changes_nothing_for_those_who_hold_or_wait() {
     release(&redis, &first).await;
     soon("the first", waiters.remove(0)).await.unwrap();
     // Late and twice: it holds the lock by now.
-    is_heard(&server, &entries[0]).await;
+    is_heard(&server, &entries[0], "pexpire").await;
     // To those who wait, and for an owner of another process.
     says_it_is_granted(&server, &entries[1]);
     let process = entries[0].rsplit(':').next().expect("a process");
-    is_heard(&server, &format!("w:abc.1:60000:{process}")).await;
+    is_heard(&server, &format!("w:abc.1:60000:{process}"), "lrange").await;
     assert_eq!(
         server.run::<String>(&["GET", "dlock:{a}"]),
         format!("w:{}+", requests[0].owner)
@@ -221,7 +273,7 @@ async fn a_message_changes_nothing_for_those_who_hold_or_wait() {
     // Nor when it has given the lock back.
     release(&redis, &requests[0]).await;
     soon("the second", waiters.remove(0)).await.unwrap();
-    is_heard(&server, &entries[0]).await;
+    is_heard(&server, &entries[0], "lrange").await;
     assert_eq!(
         lock_value(&server, "a"),
         format!("w:{}+", requests[1].owner)
@@ -235,7 +287,12 @@ async fn a_message_changes_nothing_for_those_who_hold_or_wait() {
     let readers = [read("a"), read("a")];
     for reader in &readers {
         take(&redis, reader).await;
-        is_heard(&server, &format!("r:{}:60000:{process}", reader.owner)).await;
+        is_heard(
+            &server,
+            &format!("r:{}:60000:{process}", reader.owner),
+            "lrange",
+        )
+        .await;
     }
     for reader in &readers {
         release(&redis, reader).await;

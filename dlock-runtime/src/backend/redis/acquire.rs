@@ -67,6 +67,7 @@ impl Core {
         }
         loop {
             if let Some(grant) = acquisition.ask(Patience::Queue).await? {
+                self.shared.waiters.holders.enter(request);
                 return Ok(grant);
             }
             waiting.woken().await;

@@ -1,4 +1,4 @@
-//! Undoing grants to waiters whom this process does not know.
+//! Grants to owners of this process who do not wait: undone, or answered.
 //!
 //! A master that was cut off may serve for a moment after its replica has heard
 //! the last of it. When that replica is promoted, its queues hold waiters who
@@ -9,6 +9,10 @@
 //!
 //! So who was served long ago costs those who wait two round trips for each
 //! process, and it costs nothing to look for them.
+//!
+//! Or the owner holds the lock, by the word of the master before. Then the grant
+//! is what keeps it: a renewal answers it at once, as the holder's next one may
+//! come too late for that.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,7 +27,8 @@ use super::commands;
 use super::core::Shared;
 use super::scripts::CLAIM;
 use super::values::owner_of;
-use crate::backend::BackendError;
+use super::waiters::Unexpected;
+use crate::backend::{BackendError, Request};
 use crate::key::Shown;
 
 /// So many places are asked for, and so many are undone, in one command: the
@@ -31,17 +36,21 @@ use crate::key::Shown;
 /// granted the lock, and it goes on from there.
 const AT_ONCE: usize = 500;
 
-/// Undoes what strangers are granted, until the backend stops.
-pub(super) async fn disown_strangers(shared: Arc<Shared>, stopping: CancellationToken) {
+/// Sees to what owners are granted who do not wait, until the backend stops.
+pub(super) async fn see_to_unexpected(shared: Arc<Shared>, stopping: CancellationToken) {
     let work = async {
-        let mut under_way = FuturesUnordered::new();
+        let (mut undone, mut answered) = (FuturesUnordered::new(), FuturesUnordered::new());
         loop {
             tokio::select! {
-                strangers = shared.waiters.strangers() => {
+                unexpected = shared.waiters.unexpected() => {
+                    let Unexpected { strangers, holders } = unexpected;
                     let of_keys = strangers.into_iter();
-                    under_way.extend(of_keys.map(|(key, granted)| disown(&shared, key, granted)));
+                    undone.extend(of_keys.map(|(key, granted)| disown(&shared, key, granted)));
+                    let of_holders = holders.into_iter();
+                    answered.extend(of_holders.map(|holder| answer(&shared, holder)));
                 }
-                Some(()) = under_way.next() => {}
+                Some(()) = undone.next() => {}
+                Some(()) = answered.next() => {}
             }
         }
     };
@@ -87,6 +96,26 @@ async fn disown(shared: &Shared, key: Arc<str>, granted: Vec<String>) {
              {error}",
             Shown(&key)
         ),
+    }
+}
+
+/// Extends the lease of a holder where it is granted its own lock. It changes
+/// nothing if the lock has gone back meanwhile.
+async fn answer(shared: &Shared, holder: Request) {
+    let key = &holder.key;
+    let renewed = async {
+        let mut call = shared.call(Side::Manager, key)?;
+        call.restart(Instant::now(), Deadline::after(CLAIM));
+        call.ask(key, |form| commands::renew(shared.space(), form, &holder))
+            .await
+    };
+    // Who loses the lock by that is told by its own renewals.
+    if let Err(error) = renewed.await {
+        tracing::debug!(
+            target: "dlock::store",
+            "lock `{}` was granted to its holder once more, which was not answered: {error}",
+            Shown(key)
+        );
     }
 }
 

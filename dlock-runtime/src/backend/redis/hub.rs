@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::clock::Deadline;
 use super::core::Shared;
-use super::disown::disown_strangers;
+use super::disown::see_to_unexpected;
 use super::give_back::GiveBack;
 use crate::under_way::{Counted, UnderWay};
 
@@ -37,8 +37,8 @@ impl Hub {
         let mut tasks = others;
         let give_back = give_back_all(Arc::clone(shared), inbox, stopping.clone());
         tasks.push(tokio::spawn(give_back));
-        let disown = disown_strangers(Arc::clone(shared), stopping.clone());
-        tasks.push(tokio::spawn(disown));
+        let unexpected = see_to_unexpected(Arc::clone(shared), stopping.clone());
+        tasks.push(tokio::spawn(unexpected));
         Self {
             left_behind,
             unsettled: UnderWay::default(),

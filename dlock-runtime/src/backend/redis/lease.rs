@@ -101,6 +101,8 @@ impl Core {
     }
 
     pub(super) async fn release(&self, request: &Request) -> Result<Released, BackendError> {
+        // Before it is sent: what is granted to this owner from now on is not its own.
+        self.shared.waiters.holders.leave(request.owner);
         let mut call = self.call(&request.key)?;
         if request.is_followed() {
             call.is_followed();

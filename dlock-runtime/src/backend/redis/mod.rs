@@ -31,6 +31,7 @@ mod disown;
 mod durability;
 mod errors;
 mod give_back;
+mod holders;
 mod hosts;
 mod hub;
 mod inspect;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use super::connector::Listener;
+use super::holders::Holders;
 use super::names::{Keyspace, Process};
 use super::values::LockValue;
 use crate::backend::{Mode, Owner, Request};
@@ -22,10 +23,12 @@ const VERIFY: Duration = Duration::from_secs(10);
 /// The waiters of a backend.
 pub(super) struct Waiters {
     state: Mutex<State>,
+    /// Those who wait no more because they have what they waited for.
+    pub(super) holders: Holders,
     /// Somebody waits where nobody did.
     arrival: Notify,
-    /// A stranger was granted a lock.
-    stranger: Notify,
+    /// Somebody who does not wait was granted a lock.
+    unexpected: Notify,
 }
 
 struct State {
@@ -33,11 +36,19 @@ struct State {
     /// Owners whose caller has gone and whose lock or place is being given
     /// back: a grant that crosses with that is given back at once.
     leaving: HashMap<Owner, Arc<Notify>>,
-    /// The entries of others who were granted a lock, by key, until they are
-    /// taken by [`Waiters::strangers`].
-    strangers: HashMap<Arc<str>, Vec<String>>,
+    unexpected: Unexpected,
     /// When the server was last heard of by this module's users.
     heard: Instant,
+}
+
+/// Grants to owners who do not wait, until they are taken by
+/// [`Waiters::unexpected`].
+#[derive(Default)]
+pub(super) struct Unexpected {
+    /// The entries in the queue of owners who are unknown here, by key.
+    pub(super) strangers: HashMap<Arc<str>, Vec<String>>,
+    /// Those who hold the lock that they were granted.
+    pub(super) holders: Vec<Request>,
 }
 
 /// A key that somebody waits for.
@@ -93,11 +104,12 @@ impl Waiters {
             state: Mutex::new(State {
                 keys: HashMap::new(),
                 leaving: HashMap::new(),
-                strangers: HashMap::new(),
+                unexpected: Unexpected::default(),
                 heard: Instant::now(),
             }),
+            holders: Holders::default(),
             arrival: Notify::new(),
-            stranger: Notify::new(),
+            unexpected: Notify::new(),
         })
     }
 
@@ -134,34 +146,39 @@ impl Waiters {
         } else if let Some(leaving) = state.leaving.get(&owner) {
             leaving.notify_one();
         } else {
-            // It has gone, or has asked by itself meanwhile and holds the lock:
-            // the server can tell.
-            let strangers = state.strangers.entry(key.into()).or_default();
-            strangers.push(entry.to_owned());
-            drop(state);
-            self.stranger.notify_one();
-        }
-    }
-
-    /// Waits until locks were granted to owners who are unknown here: by key,
-    /// their entries in the queue.
-    pub(super) async fn strangers(&self) -> HashMap<Arc<str>, Vec<String>> {
-        loop {
-            let strangers = std::mem::take(&mut self.state().strangers);
-            if !strangers.is_empty() {
-                return strangers;
+            // A holder is entered before it leaves the waiters: it is not missed.
+            if let Some(request) = self.holders.get(owner) {
+                state.unexpected.holders.push(request);
+            } else {
+                let strangers = &mut state.unexpected.strangers;
+                let strangers = strangers.entry(key.into()).or_default();
+                strangers.push(entry.to_owned());
             }
-            self.stranger.notified().await;
+            drop(state);
+            self.unexpected.notify_one();
         }
     }
 
-    /// Whether this owner waits, or is about to be given back. It is entered
-    /// before its place in the queue is asked for: who has a place and is unknown
-    /// has gone for good.
+    /// Waits until locks were granted to owners who do not wait for them.
+    pub(super) async fn unexpected(&self) -> Unexpected {
+        loop {
+            let unexpected = std::mem::take(&mut self.state().unexpected);
+            if !unexpected.is_empty() {
+                return unexpected;
+            }
+            self.unexpected.notified().await;
+        }
+    }
+
+    /// Whether this owner waits, has what it waited for, or is about to be given
+    /// back. It is entered before its place in the queue is asked for: who has a
+    /// place and is unknown has gone for good.
     pub(super) fn knows(&self, key: &str, owner: Owner) -> bool {
         let state = self.state();
         let waits = |key: &Watched| key.waiters.contains_key(&owner);
-        state.keys.get(key).is_some_and(waits) || state.leaving.contains_key(&owner)
+        state.keys.get(key).is_some_and(waits)
+            || state.leaving.contains_key(&owner)
+            || self.holders.get(owner).is_some()
     }
 
     /// Messages may have been missed, or places lost: everybody asks again.
@@ -275,6 +292,12 @@ impl Waiters {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Unexpected {
+    fn is_empty(&self) -> bool {
+        self.strangers.is_empty() && self.holders.is_empty()
     }
 }
 
