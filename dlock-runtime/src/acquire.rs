@@ -172,7 +172,7 @@ async fn take(
             };
             let outage = || {
                 let silent = gate.outage(&taking.whereabouts, limit)?;
-                Some(reach.refused_within(limit).unwrap_or(silent))
+                Some(reach.explained_within(limit, silent))
             };
             let executor = manager.leases().executor();
             // Boxed, here and in the gate: not every call has room for it.

@@ -6,7 +6,7 @@ use dlock::{Config, LockError, LockManager};
 
 use crate::conformance::Store;
 use crate::contenders::{ENDLESS, Scene, Shared, all_end_well};
-use crate::harness::{healed, is_busy, key_on, lock_name, waited_for};
+use crate::harness::{connect, had, healed, is_busy, key_on, lock_name, says, waited_for};
 use crate::support::cluster::{Cluster, MASTERS, SHORT, follows};
 use crate::support::ghosts::Processes;
 use crate::support::redis::RedisServer;
@@ -436,4 +436,26 @@ async fn who_was_served_long_ago_is_not_waited_for() {
     let cluster = &mut store.cluster;
     let ended = processes.outlive_their_ghosts(&key, cluster, cut_off, fail_over);
     ended.await;
+}
+
+/// The others answer; who has no time to wait for a failover is told which does not.
+#[tokio::test]
+async fn a_master_that_refuses_is_named() {
+    let cluster = Cluster::behind_proxies().await;
+    let manager = connect(&cluster.url("")).await;
+    let key = key_on(&cluster, 1).await;
+    had(&manager, &key).await;
+    let (proxy, others) = (&cluster.proxies[1], key_on(&cluster, 0).await);
+    proxy.shut(true);
+    let short = Duration::from_millis(400);
+    let held = within(HANG, manager.lock(&key).acquire_within(short)).await;
+    let error = held.map(drop).expect_err("nobody has this slot");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    says(
+        &error,
+        &[&format!("127.0.0.1:{} refuses connections", proxy.port())],
+    );
+    had(&manager, &others).await;
+    proxy.shut(false);
+    healed(&manager, &key).await;
 }

@@ -49,8 +49,13 @@ impl BackendError {
 
     /// Keeps the cause.
     #[must_use]
-    pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
-        self.source = Some(Arc::new(source));
+    pub fn with_source(self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.caused_by(Arc::new(source))
+    }
+
+    /// Keeps a cause that several errors have.
+    pub(crate) fn caused_by(mut self, source: Source) -> Self {
+        self.source = Some(source);
         self
     }
 

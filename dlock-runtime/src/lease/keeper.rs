@@ -336,10 +336,8 @@ async fn late(reach: &Reach, batch: &[Arc<Lease>]) -> BackendError {
     let shortest = batch.iter().map(|lease| lease.request.ttl).min();
     let late = shortest.map_or(most, |ttl| (ttl / LATE_PER_TTL).clamp(least, most));
     tokio::time::sleep(late).await;
-    let refused = reach.refused().await;
-    refused.unwrap_or_else(|| {
-        BackendError::unavailable(format!("the store has not answered for {late:?}"))
-    })
+    let silent = format!("the store has not answered for {late:?}");
+    reach.explained(BackendError::unavailable(silent)).await
 }
 
 fn retry_pause(lease: &Lease) -> Duration {

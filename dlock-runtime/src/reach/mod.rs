@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 use crate::backend::{Backend, BackendError, BackendErrorKind, Servers};
+use crate::error::Source;
 
 /// A store that is there has answered by then, as a rule.
 const GRACE: Duration = Duration::from_millis(50);
@@ -47,7 +48,17 @@ struct Inner {
 #[derive(Clone)]
 struct Look {
     at: Instant,
-    refused: Option<BackendError>,
+    refused: Option<Refused>,
+}
+
+/// Servers that refuse connections.
+#[derive(Clone)]
+pub(crate) struct Refused {
+    by: Vec<String>,
+    /// Whether there is none that does not.
+    all: bool,
+    cause: Source,
+    store: &'static str,
 }
 
 impl Reach {
@@ -79,8 +90,8 @@ impl Reach {
         let refused = async {
             tokio::time::sleep(GRACE).await;
             match inner.refused().await {
-                Some(error) => error,
-                None => std::future::pending().await,
+                Some(refused) if refused.all => refused.error(),
+                _ => std::future::pending().await,
             }
         };
         tokio::select! {
@@ -108,26 +119,65 @@ impl Reach {
         }
     }
 
-    /// The refusal that the last look has found, if that is no longer ago.
-    pub(crate) fn refused_within(&self, past: Duration) -> Option<BackendError> {
-        self.0.as_ref()?.found_within(past)?.refused
+    /// The same error, or the refusal behind it that the last look has found, if
+    /// that is no longer ago than this.
+    pub(crate) fn explained_within(&self, past: Duration, error: BackendError) -> BackendError {
+        let found = self.0.as_ref().and_then(|inner| inner.found_within(past));
+        match found.and_then(|look| look.refused) {
+            Some(refused) => refused.behind(error),
+            None => error,
+        }
     }
 
     /// The same error, or the refusal behind it if it does not say so itself.
+    /// Looks, which takes no more than a moment.
     pub(crate) async fn explained(&self, error: BackendError) -> BackendError {
         if error.kind() != BackendErrorKind::Unavailable || says_refused(&error) {
             return error;
         }
-        self.refused().await.unwrap_or(error)
+        match self.refused().await {
+            Some(refused) => refused.behind(error),
+            None => error,
+        }
     }
 
-    /// Whether connections are refused now. Waits for no more than a moment.
-    pub(crate) async fn refused(&self) -> Option<BackendError> {
+    async fn refused(&self) -> Option<Refused> {
         let inner = self.0.as_ref()?;
         let looking = Arc::clone(inner);
         let look = inner.runtime.spawn(async move { looking.look().await });
         // An error means that the manager has ended.
         look.await.ok().flatten()
+    }
+}
+
+impl Refused {
+    /// What is told in place of an error, or together with it: where others of
+    /// the servers are there, they may have their own part in it.
+    fn behind(&self, error: BackendError) -> BackendError {
+        if self.all {
+            return self.error();
+        }
+        let by = self.by.join(", ");
+        let refuses = if self.by.len() == 1 {
+            "refuses"
+        } else {
+            "refuse"
+        };
+        BackendError::new(error.kind(), format!("{error}; {by} {refuses} connections"))
+            .caused_by(Arc::clone(&self.cause))
+    }
+
+    /// No server is there.
+    fn error(&self) -> BackendError {
+        let Self {
+            store, by, cause, ..
+        } = self;
+        BackendError::unavailable(format!(
+            "{store} at {} refuses connections: {cause}; check that it runs and that the store \
+             URL leads there",
+            by.join(", ")
+        ))
+        .caused_by(Arc::clone(cause))
     }
 }
 
@@ -144,14 +194,13 @@ fn says_refused(error: &BackendError) -> bool {
 }
 
 impl Inner {
-    async fn look(&self) -> Option<BackendError> {
+    async fn look(&self) -> Option<Refused> {
         let _one_at_a_time = self.looking.lock().await;
         if let Some(look) = self.found_within(FRESH) {
             return look.refused;
         }
         let at = Instant::now();
-        let refused = tokio::time::timeout(LOOK, self.refused()).await;
-        let refused = refused.ok().flatten();
+        let refused = self.refused().await;
         *self.last() = Some(Look {
             at,
             refused: refused.clone(),
@@ -170,17 +219,16 @@ impl Inner {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why, if each of the hosts refuses connections.
-    async fn refused(&self) -> Option<BackendError> {
+    /// Which of the servers refuse connections.
+    async fn refused(&self) -> Option<Refused> {
         let Servers { hosts, .. } = self.backend.servers()?;
-        let error = all_refuse(&hosts).await?;
-        let store = self.backend.capabilities().name;
-        let told = BackendError::unavailable(format!(
-            "{store} at {} refuses connections: {error}; check that it runs and that the store \
-             URL leads there",
-            hosts.join(", ")
-        ));
-        Some(told.with_source(error))
+        let (by, cause) = refusals(&hosts).await?;
+        Some(Refused {
+            all: by.len() == hosts.len(),
+            by,
+            cause: Arc::new(cause),
+            store: self.backend.capabilities().name,
+        })
     }
 
     /// The error of a start that failed, and before it what answers in place of
@@ -212,19 +260,27 @@ impl Inner {
     }
 }
 
-/// A refusal, if each of the hosts refuses connections at each of its addresses.
+/// The hosts that refuse connections at each of their addresses, in their order,
+/// and what one of them said.
 #[cfg(feature = "servers")]
-async fn all_refuse(hosts: &[String]) -> Option<io::Error> {
+async fn refusals(hosts: &[String]) -> Option<(Vec<String>, io::Error)> {
     let mut asking = tokio::task::JoinSet::new();
-    for host in hosts {
+    for (number, host) in hosts.iter().enumerate() {
         let host = host.clone();
-        asking.spawn(async move { refuses(&host).await });
+        asking.spawn(async move {
+            let refused = tokio::time::timeout(LOOK, refuses(&host)).await;
+            Some((number, host, refused.ok().flatten()?))
+        });
     }
-    let mut refusal = None;
-    while let Some(asked) = asking.join_next().await {
-        refusal = Some(asked.ok().flatten()?);
-    }
-    refusal
+    let mut refused: Vec<_> = asking.join_all().await.into_iter().flatten().collect();
+    refused.sort_by_key(|(number, ..)| *number);
+    let mut cause = None;
+    let hosts = refused.into_iter().map(|(_, host, error)| {
+        cause = Some(error);
+        host
+    });
+    let hosts = hosts.collect();
+    Some((hosts, cause?))
 }
 
 #[cfg(feature = "servers")]
@@ -243,7 +299,7 @@ async fn refuses(host: &str) -> Option<io::Error> {
 
 /// Without a store that is reached over a network there is none to refuse.
 #[cfg(not(feature = "servers"))]
-async fn all_refuse(_: &[String]) -> Option<io::Error> {
+async fn refusals(_: &[String]) -> Option<(Vec<String>, io::Error)> {
     None
 }
 

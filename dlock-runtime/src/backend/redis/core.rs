@@ -53,6 +53,19 @@ pub(super) enum Servers {
     },
 }
 
+impl Servers {
+    /// The masters of a cluster, as far as they are known.
+    pub(super) fn masters(&self) -> Vec<String> {
+        match self {
+            Self::One(_) => Vec::new(),
+            Self::Cluster { topology, .. } => {
+                let masters = topology.masters().into_iter();
+                masters.map(|node| node.address.to_string()).collect()
+            }
+        }
+    }
+}
+
 /// The ways to one server.
 #[derive(Clone)]
 pub(super) struct One {

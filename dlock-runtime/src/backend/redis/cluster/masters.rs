@@ -101,6 +101,10 @@ impl Masters {
         })
     }
 
+    pub(super) fn core(&self) -> &Core {
+        &self.core
+    }
+
     /// Those who may grant a lock.
     ///
     /// # Errors

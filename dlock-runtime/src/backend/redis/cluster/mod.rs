@@ -204,7 +204,18 @@ impl Backend for Cluster {
     }
 
     fn servers(&self) -> Option<backend::Servers> {
-        Some(settings::servers(&self.seeds))
+        let mut servers = settings::servers(&self.seeds);
+        let core = match self.running() {
+            Ok(Running::Owner(core)) => Some(&**core),
+            Ok(Running::Masters(masters)) => Some(masters.core()),
+            Err(_) => None,
+        };
+        // Each master has locks of its own.
+        let masters: Vec<_> = core.map_or_else(Vec::new, |core| core.shared.servers.masters());
+        if !masters.is_empty() {
+            servers.hosts = masters;
+        }
+        Some(servers)
     }
 
     async fn start(&self) -> Result<(), BackendError> {

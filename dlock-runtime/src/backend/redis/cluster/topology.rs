@@ -57,7 +57,7 @@ struct Map {
 
 /// A master.
 pub(in super::super) struct Node {
-    pub(super) address: Address,
+    pub(in super::super) address: Address,
     pub(super) connector: Arc<Connector>,
     pub(super) one: One,
 }
