@@ -265,6 +265,7 @@ macro_rules! conformance {
                 a_release_is_made_up_for_after_an_outage
                 a_try_shares_the_outage_of_the_task_that_asks
                 calls_behind_others_tell_an_outage
+                calls_behind_a_release_tell_an_outage
                 many_releases_wait_for_one_outage
                 a_shutdown_waits_for_one_outage
             }

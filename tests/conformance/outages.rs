@@ -318,6 +318,30 @@ pub(crate) async fn calls_behind_others_tell_an_outage<S: Store>(store: &mut S) 
     is_had(&patient, "key").await;
 }
 
+/// Another task of the process has had the lock, and the store does not answer its
+/// release.
+pub(crate) async fn calls_behind_a_release_tell_an_outage<S: Store>(store: &mut S) {
+    let config = super::config(store).request_timeout(10 * HANG);
+    let patient = connect(config).await;
+    let guard = patient.lock("key").acquire().await.expect("the lock");
+    store.set_silence(true).await;
+    let released = tokio::spawn(guard.release());
+    let mut calls = JoinSet::new();
+    for _ in 0..4 {
+        let lock = patient.lock("key");
+        calls.spawn(async move { lock.acquire_within(TIMEOUT).await });
+    }
+    for answer in within(HANG, calls.join_all()).await {
+        let error = answer.map(drop).expect_err("silence");
+        if !store.can_be_read_in_an_outage() {
+            assert!(is_unavailable(&error), "{error:?}");
+        }
+    }
+    store.set_silence(false).await;
+    released.abort();
+    healed(&patient).await;
+}
+
 /// So many keys, of which each release would wait for the store.
 const MANY: usize = 20;
 

@@ -137,7 +137,15 @@ impl Progress {
             NOT_YET => return None,
             nanos => (self.begun + Duration::from_nanos(nanos)).max(since),
         };
-        if self.heard_since(since) || now.saturating_duration_since(asked) < waited / 2 {
+        if self.heard_since(since) {
+            return None;
+        }
+        Self::silence(asked, waited, now)
+    }
+
+    /// The same for what was asked then and is not answered yet.
+    pub(crate) fn silence(asked: Instant, waited: Duration, now: Instant) -> Option<BackendError> {
+        if now.saturating_duration_since(asked) < waited / 2 {
             return None;
         }
         Some(BackendError::unavailable(format!(

@@ -42,7 +42,7 @@ use ticket::{Came, Delivery, Ticket, Waiting};
 pub(crate) use turn::Turn;
 
 use crate::backend::{BackendError, Mode, Owner, Progress, Request};
-use crate::lease::{Leases, NotHad, OwnedLease};
+use crate::lease::{Follower, Leases, NotHad, OwnedLease};
 use crate::observe::{self, Section};
 
 /// The gate of one manager.
@@ -556,6 +556,15 @@ impl Baton {
         self.passed = true;
         let place = self.place.take().filter(StorePlace::can_be_kept);
         self.gate.let_loose(&self.name, place);
+    }
+}
+
+impl Follower for Baton {
+    fn lease_returns(&self) {
+        let now = self.gate.leases.now();
+        if let Some(queue) = self.gate.queues().get_mut(&self.name) {
+            queue.returns(now);
+        }
     }
 }
 

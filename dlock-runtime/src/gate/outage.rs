@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::queue::Holding;
 use super::{Gate, Name};
 use crate::backend::{BackendError, Progress};
 
@@ -146,8 +147,12 @@ impl Gate {
             Place::InProcess { name, since } => {
                 let mut queues = self.queues();
                 let queue = queues.get_mut(&name)?;
-                if queue.is_held() {
-                    return None;
+                match queue.holding() {
+                    Holding::Held => return None,
+                    Holding::Returning(asked) => {
+                        return Progress::silence(asked.max(since), waited, now);
+                    }
+                    Holding::Nobody => {}
                 }
                 let probe = queue.probe().clone();
                 let progress = queue.progress()?.clone();

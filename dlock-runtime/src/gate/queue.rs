@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
+use tokio::time::Instant;
+
 use super::asking::Asking;
 use super::outage::Probe;
 use super::place::StorePlace;
@@ -24,8 +26,7 @@ pub(super) struct Queue {
     tries: Vec<Arc<Ticket>>,
     /// The request of whoever leads.
     asked: Option<Arc<Asking>>,
-    /// The lock is held in this process.
-    held: bool,
+    holding: Holding,
     /// Who was given something last, and may not have come for it yet.
     given: Option<Arc<Ticket>>,
     /// Somebody did not come for what it was given. Those behind may be the
@@ -36,6 +37,17 @@ pub(super) struct Queue {
     loose: Option<Option<StorePlace>>,
     /// A question whether the store is there.
     probe: Option<Arc<Probe>>,
+}
+
+/// Whether the lock is held in this process, as far as its queue knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Holding {
+    #[default]
+    Nobody,
+    Held,
+    /// Nobody works under it any more. Since then the store is asked to take it
+    /// back, and has not answered.
+    Returning(Instant),
 }
 
 /// What the sweep has found in a queue.
@@ -78,12 +90,22 @@ impl Queue {
 
     /// The lock is held from now on; returns those who only asked for an answer.
     pub(super) fn holds(&mut self) -> (Option<Arc<Asking>>, Vec<Arc<Ticket>>) {
-        self.held = true;
+        self.holding = Holding::Held;
         (self.asked.take(), std::mem::take(&mut self.tries))
     }
 
+    pub(super) fn holding(&self) -> Holding {
+        self.holding
+    }
+
     pub(super) fn is_held(&self) -> bool {
-        self.held
+        self.holding == Holding::Held
+    }
+
+    pub(super) fn returns(&mut self, now: Instant) {
+        if self.is_held() {
+            self.holding = Holding::Returning(now);
+        }
     }
 
     /// What the request of whoever leads has heard; none if nobody has asked.
@@ -104,7 +126,7 @@ impl Queue {
     /// only tries.
     /// Whether it waits is said beside it.
     pub(super) fn next_leader(&mut self, keeps_place: bool) -> Option<(Arc<Ticket>, bool)> {
-        self.held = false;
+        self.holding = Holding::Nobody;
         self.skip_gone();
         let next = self.waiters.pop_front();
         let waits = next.is_some();
@@ -151,7 +173,7 @@ impl Queue {
     /// Leaves the baton to the first who comes, and calls all: to be woken.
     #[must_use]
     pub(super) fn let_loose(&mut self, place: Option<StorePlace>) -> Vec<Waker> {
-        self.held = false;
+        self.holding = Holding::Nobody;
         if place.is_none() {
             self.asked = None;
         }

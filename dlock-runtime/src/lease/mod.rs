@@ -10,7 +10,6 @@ mod plan;
 mod pulse;
 mod release;
 
-use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -67,11 +66,15 @@ struct State {
     loss: Option<CancellationToken>,
     /// What comes after the lease in this process. Dropped when the lease is
     /// lost, or when the store has been asked to take it back.
-    follower: Option<Follower>,
+    follower: Option<Box<dyn Follower>>,
 }
 
-/// Something whose drop lets others go on.
-pub(crate) type Follower = Box<dyn Any + Send>;
+/// What comes after a lease. Its drop lets others go on.
+pub(crate) trait Follower: std::fmt::Debug + Send {
+    /// The lease is on its way back, and the store has not answered yet. May be
+    /// said more than once.
+    fn lease_returns(&self);
+}
 
 /// What the clocks of this machine and of the store may drift apart during a
 /// ttl, and what their resolution hides: 1% and 2 ms.
@@ -178,7 +181,7 @@ impl Lease {
     }
 
     /// Sets what comes after this lease: dropped at once if it is lost already.
-    pub(crate) fn follow_with(&self, follower: Follower) {
+    pub(crate) fn follow_with(&self, follower: Box<dyn Follower>) {
         let too_late = {
             let mut state = self.state();
             match state.phase {
@@ -190,6 +193,13 @@ impl Lease {
             }
         };
         drop(too_late);
+    }
+
+    /// The store is asked to take the lease back, or is about to be.
+    fn returns(&self) {
+        if let Some(follower) = &self.state().follower {
+            follower.lease_returns();
+        }
     }
 
     fn let_follow(&self) {
@@ -317,6 +327,9 @@ impl Lease {
     /// after this comes after every renewal.
     async fn stop_renewal(self: &Arc<Self>) {
         self.set_released();
+        if self.state().plan.is_renewal_in_flight() {
+            self.returns();
+        }
         self.renewal_answered().await;
     }
 

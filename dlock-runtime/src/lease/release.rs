@@ -280,6 +280,8 @@ impl Return {
                 // It is on its way, and what follows may be sent behind it.
                 if in_order || answer.is_ready() {
                     lease.let_follow();
+                } else {
+                    lease.returns();
                 }
                 answer
             })

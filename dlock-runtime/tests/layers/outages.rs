@@ -354,3 +354,56 @@ async fn a_lock_held_in_this_process_is_busy_in_an_outage() {
     store.set_silent(false);
     guard.release().await.expect("held");
 }
+
+/// Nobody works under it any more, and the store does not take it back: that it is
+/// held is no answer.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_cannot_be_given_back_is_an_outage() {
+    // Longer than it takes until a renewal is on its way, too.
+    for silent_for in [Duration::ZERO, seconds(11)] {
+        let (store, here) = Mute::new().await;
+        let guard = here.lock("k").acquire().await.expect("free");
+        store.set_silent(true);
+        sleep(silent_for).await;
+        let early = calls(8, || here.lock("k").acquire_within(seconds(3)));
+        settle().await;
+        let released = tokio::spawn(guard.release());
+        settle().await;
+        let late = calls(8, || here.lock("k").acquire_within(seconds(2)));
+        let tries = calls(8, || here.lock("k").try_acquire());
+        for calls in [early, late, tries] {
+            for answer in calls.join_all().await {
+                assert!(is_unavailable(&answer), "{answer:?}");
+            }
+        }
+        store.set_silent(false);
+        let guard = here.lock("k").acquire().await.expect("free at last");
+        guard.release().await.expect("held");
+        drop(released);
+    }
+}
+
+/// The store takes it back in time, and somebody else has it then.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_given_back_late_is_no_outage() {
+    let (store, here) = Mute::new().await;
+    let there = connect(&store.memory).await;
+    let guard = here.lock("k").acquire().await.expect("free");
+    let elsewhere = calls(1, || there.lock("k").acquire());
+    settle().await;
+    store.set_silent(true);
+    let released = tokio::spawn(guard.release());
+    let waiter = calls(1, || here.lock("k").acquire_within(seconds(3)));
+    let one = calls(1, || here.lock("k").try_acquire());
+    sleep(Duration::from_millis(400)).await;
+    store.set_silent(false);
+    for answer in one.join_all().await {
+        assert!(is_busy(&answer), "{answer:?}");
+    }
+    for answer in waiter.join_all().await {
+        let timed_out = matches!(answer, Err(LockError::Timeout { .. }));
+        assert!(timed_out, "{answer:?}");
+    }
+    released.await.expect("no panic").expect("held");
+    drop(elsewhere);
+}
