@@ -26,6 +26,8 @@ mod turn;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -142,7 +144,10 @@ impl Gate {
             let came = match self.lead_or_queue(&name, entry) {
                 Joined::Leads(baton) => Came::For(Delivery::Lead(baton)),
                 Joined::Waits(mut waiting) => waiting.comes().await,
-                Joined::Shares(waiting) => Box::pin(self.share(waiting, entry)).await,
+                Joined::Shares(waiting) => match Box::pin(self.share(waiting, entry)).await {
+                    Some(answer) => return answer,
+                    None => continue,
+                },
                 Joined::Busy => return Err(Refusal::Busy),
             };
             let baton = match came {
@@ -214,40 +219,55 @@ impl Gate {
     /// before it came: then the store is asked whether it is still there. And if
     /// nothing is told for a while, this task asks by itself: the runtime of the
     /// other may be blocked, and a backend need not say that the lock is held.
-    async fn share(self: &Arc<Self>, mut waiting: Waiting, entry: &Entry<'_>) -> Came {
+    ///
+    /// Whoever else comes and goes meanwhile, a silent store is waited for only
+    /// once. `None`: it was given something and did not come in time.
+    async fn share(
+        self: &Arc<Self>,
+        mut waiting: Waiting,
+        entry: &Entry<'_>,
+    ) -> Option<Result<Turn, Refusal>> {
         let since = self.leases.now();
-        let busy = || Came::For(Delivery::Failed(Refusal::Busy));
         let name = waiting.name().clone();
+        let progress = || self.queues().get(&name).and_then(Queue::progress).cloned();
+        let mut asked = progress();
+        let heard_before = asked.as_ref().is_some_and(Progress::has_heard);
+        let probe = heard_before.then(|| self.probe(&name)).flatten();
+        let asks = AtomicBool::new(false);
+        let mut alone = pin!(async {
+            self.leases.executor().sleep(SHARED_FOR).await;
+            asks.store(true, Relaxed);
+            let nowhere = Whereabouts::new(false);
+            let key = Arc::clone(name.key());
+            self.enter_alone(key, entry, &nowhere).await
+        });
         loop {
-            let progress = {
-                let queues = self.queues();
-                queues.get(&name).and_then(Queue::progress).cloned()
-            };
-            let heard_before = progress.as_ref().is_some_and(Progress::has_heard);
-            let probe = heard_before.then(|| self.probe(&name)).flatten();
-            let alone = async {
-                self.leases.executor().sleep(SHARED_FOR).await;
-                let nowhere = Whereabouts::new(false);
-                let key = Arc::clone(name.key());
-                self.enter_alone(key, entry, &nowhere).await
-            };
             tokio::select! {
                 biased;
                 came = waiting.comes() => match came {
                     // Somebody else asks now.
-                    Came::Called => {}
-                    came => return came,
+                    Came::Called => asked = progress(),
+                    Came::TooLate => return None,
+                    Came::For(Delivery::Turn(turn)) => return Some(Ok(turn)),
+                    Came::For(Delivery::Failed(refusal)) => return Some(Err(refusal)),
+                    // It has asked already.
+                    Came::For(Delivery::Lead(baton)) if asks.load(Relaxed) => {
+                        drop(baton);
+                        return Some(alone.await);
+                    }
+                    Came::For(Delivery::Lead(baton)) => return tokio::select! {
+                        biased;
+                        answer = baton.lead(entry) => answer,
+                        Err(error) = answer_of(probe.as_deref()) => Some(Err(error.into())),
+                    },
                 },
-                () = hears(progress.as_ref(), since) => return busy(),
-                answer = answer_of(probe.as_deref()) => return match answer {
+                () = hears(asked.as_ref(), since) => return Some(Err(Refusal::Busy)),
+                answer = answer_of(probe.as_deref()) => return Some(Err(match answer {
                     // Whoever leads is before this one.
-                    Ok(()) => busy(),
-                    Err(error) => Came::For(Delivery::Failed(Refusal::Store(error))),
-                },
-                answer = alone, if !heard_before => return Came::For(match answer {
-                    Ok(turn) => Delivery::Turn(turn),
-                    Err(refusal) => Delivery::Failed(refusal),
-                }),
+                    Ok(()) => Refusal::Busy,
+                    Err(error) => error.into(),
+                })),
+                answer = &mut alone, if probe.is_none() => return Some(answer),
             }
         }
     }

@@ -221,6 +221,47 @@ async fn a_try_asks_by_itself_when_the_one_before_it_leaves() {
     assert!(here.list("").await.expect("answers").is_empty());
 }
 
+/// What is asked of a silent store is not asked for the whole time again, whoever
+/// goes before and leaves late.
+#[tokio::test(start_paused = true)]
+async fn a_try_takes_one_request_timeout_whoever_leaves_before_it() {
+    let margin = seconds(1);
+    for waited_before in [false, true] {
+        for [stays, leaders] in [[4900, 1], [400, 12]] {
+            let (store, here) = Mute::new().await;
+            let there = connect(&store.memory).await;
+            let elsewhere = there.lock("k").acquire().await.expect("free");
+            let acquire = || Box::pin(here.lock("k").acquire());
+            let mut leader = acquire();
+            if waited_before {
+                assert!(waits(&mut leader).await, "it is told that it is held");
+                sleep(seconds(1)).await;
+            }
+            store.set_silent(true);
+            assert!(waits(&mut leader).await);
+            let start = Instant::now();
+            let mut one = calls(1, || here.lock("k").try_acquire());
+            settle().await;
+            for _ in 0..leaders {
+                let mut next = acquire();
+                assert!(waits(&mut next).await);
+                let _ = timeout(Duration::from_millis(stays), &mut leader).await;
+                leader = next;
+                assert!(waits(&mut leader).await);
+            }
+            drop(leader);
+            let answer = one.join_next().await.expect("one").expect("no panic");
+            assert!(is_unavailable(&answer), "{answer:?}");
+            let took = start.elapsed();
+            assert!(
+                took <= REQUEST_TIMEOUT + margin,
+                "{took:?} behind {leaders} who leave, who have waited: {waited_before}"
+            );
+            drop(elsewhere);
+        }
+    }
+}
+
 /// A request that does not wait is of no use to who does.
 #[tokio::test(start_paused = true)]
 async fn who_waits_behind_a_try_that_leaves_asks_anew() {
