@@ -29,6 +29,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Wake;
 use std::time::Duration;
 
 use asking::{Alone, Asked, Asking, Polling};
@@ -199,7 +200,7 @@ impl Gate {
             return Joined::Busy;
         }
         let labels = entry.section.labels();
-        let ahead = queue.len();
+        let (ahead, is_asked) = (queue.len(), queue.progress().is_some());
         let ticket = if entry.try_only {
             queue.join_tries(labels)
         } else {
@@ -209,6 +210,9 @@ impl Gate {
         let waiting = Waiting::new(Arc::clone(self), name.clone(), ticket, entry.try_only);
         if entry.try_only {
             return Joined::Shares(waiting);
+        }
+        if is_asked {
+            self.sweep.arm();
         }
         observe::waits_in_process(name.key(), ahead);
         Joined::Waits(waiting)
@@ -366,6 +370,9 @@ impl Gate {
         match neglected {
             Neglected::Unseen(ticket) => ticket.show(),
             Neglected::Unheard(asking) => self.show_if_granted(asking),
+            // It may have an answer that its runtime, which is blocked, would have
+            // to hear.
+            Neglected::Ahead(asking) => asking.wake(),
             Neglected::Given(ticket) => match ticket.take_back() {
                 Some(Delivery::Turn(turn)) => {
                     if let Some(name) = turn.queue() {

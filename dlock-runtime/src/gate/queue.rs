@@ -59,6 +59,9 @@ pub(super) enum Neglected {
     /// The store has answered, as it seems, and for a while nobody has heard.
     Unheard(Arc<Asking>),
     Asking(Arc<Asking>),
+    /// Others wait behind it. Whether it comes if it is woken shows at the next
+    /// look.
+    Ahead(Arc<Asking>),
     /// Nobody has come to go on with it. To be dropped.
     Place {
         _place: StorePlace,
@@ -240,7 +243,12 @@ impl Queue {
             }
         }
         if let Some(asking) = &self.asked {
-            outstanding |= look_at(asking, tick, neglected);
+            if look_at(asking, tick, neglected) {
+                outstanding = true;
+            } else if self.len() > 0 {
+                outstanding = true;
+                neglected.push(Neglected::Ahead(Arc::clone(asking)));
+            }
         }
         if let Some(place) = self.loose.as_mut().and_then(Option::take) {
             self.asked = None;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::backend::*;
 use dlock_runtime::{Config, LockError, LockManager, current};
 use tokio::time::{sleep, timeout};
 
@@ -133,6 +134,73 @@ fn a_waiter_outlives_the_runtime_of_the_one_before_it() {
         timeout(s(60), second).await
     });
     assert!(matches!(r, Ok(Ok(_))), "{r:?}");
+}
+
+/// A store whose answers are heard by the runtime of the caller, after a while.
+#[derive(Debug)]
+struct Elsewhere(Memory);
+
+#[async_trait::async_trait]
+impl Backend for Elsewhere {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.0.capabilities();
+        capabilities.local = false;
+        capabilities
+    }
+    async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
+        sleep(s(1)).await;
+        self.0.try_acquire(r).await
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        sleep(s(1)).await;
+        self.0.acquire(r).await
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.0.renew(r).await
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        self.0.release(r).await
+    }
+    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
+        self.0.inspect(k).await
+    }
+    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.0.list(p).await
+    }
+}
+
+/// It has asked the store, and cannot hear the answer.
+#[test]
+fn a_leader_whose_runtime_is_blocked_holds_up_no_other_runtime() {
+    let current_thread = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    let here = current_thread();
+    let manager = here.block_on(async {
+        let config = Config::with_backend(Elsewhere(Memory::new()));
+        LockManager::connect(config).await.unwrap()
+    });
+    let (begun, begins) = std::sync::mpsc::channel();
+    let (go_on, blocks) = std::sync::mpsc::channel::<()>();
+    let leader = manager.lock("k").acquire();
+    let blocked = std::thread::spawn(move || {
+        current_thread().block_on(async {
+            let mut leader = Box::pin(leader);
+            assert!(waits(&mut leader).await);
+            begun.send(()).unwrap();
+            blocks.recv().unwrap();
+            leader.await.unwrap().release().await.unwrap();
+        });
+    });
+    begins.recv().unwrap();
+    here.block_on(async {
+        let had = timeout(s(30), manager.lock("k").acquire()).await;
+        let guard = had.expect("not held up").expect("the lock");
+        guard.release().await.expect("held");
+    });
+    go_on.send(()).unwrap();
+    blocked.join().unwrap();
 }
 
 #[test]
