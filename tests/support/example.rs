@@ -4,7 +4,15 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+/// The features of this package, and whether this test was built with them.
+macro_rules! features {
+    ($($name:literal)*) => { [$(($name, cfg!(feature = $name))),*] };
+}
+
 /// An example's program, built from the sources as they are.
+///
+/// Built with what this test was built with: then little but the example is left
+/// to build, and nothing at all where `cargo test` has built the examples too.
 #[allow(
     unexpected_cfgs,
     reason = "other packages use this folder, and have no such feature"
@@ -28,20 +36,23 @@ pub(crate) fn example(name: &str) -> PathBuf {
             build.env_remove(&name);
         }
     }
-    // The stores that this test knows.
-    let stores = [
-        ("etcd", cfg!(feature = "etcd")),
-        ("memcached", cfg!(feature = "memcached")),
-        ("mysql", cfg!(feature = "mysql")),
-        ("postgres", cfg!(feature = "postgres")),
-        ("redis", cfg!(feature = "redis")),
-        ("sqlite", cfg!(feature = "sqlite")),
-        ("tls", cfg!(feature = "tls")),
-        ("zookeeper", cfg!(feature = "zookeeper")),
-    ];
-    let stores = stores.iter().filter(|(_, known)| *known);
-    let stores: Vec<_> = stores.map(|(name, _)| *name).collect();
-    build.args(["--no-default-features", "--features", &stores.join(",")]);
+    let features = features! {
+        "axum" "etcd" "memcached" "metrics" "mysql" "postgres" "redis" "sqlite" "tls" "zookeeper"
+    };
+    if features.iter().all(|(_, known)| *known) {
+        build.args(["--workspace", "--all-features"]);
+    } else {
+        let known = features.iter().filter(|(_, known)| *known);
+        let known: Vec<_> = known.map(|(name, _)| *name).collect();
+        build.args([
+            "-p",
+            "dlock",
+            "-p",
+            "dlock-runtime",
+            "--no-default-features",
+        ]);
+        build.args(["--features", &known.join(",")]);
+    }
     let built = build.output().expect("cargo");
     assert!(
         built.status.success(),
