@@ -1,20 +1,20 @@
 //! The `memory:` store: the conformance suite, and what only it can do.
 
-mod conformance;
 mod support;
 
 use dlock::{Config, LockError, LockManager};
 use std::time::Duration;
 
 use dlock::backend::memory::Memory;
+use dlock_conformance::{Store, async_trait, conformance};
 
 use tokio::time::Instant;
 
-use conformance::{Store, conformance};
 use support::wait::HANG;
 
 struct MemoryStore(Memory);
 
+#[async_trait(?Send)]
 impl Store for MemoryStore {
     async fn start() -> Self {
         Self(Memory::new())
@@ -30,14 +30,6 @@ impl Store for MemoryStore {
 
     async fn set_outage(&self, outage: bool) {
         self.0.faults().set_unavailable(outage);
-    }
-
-    async fn restart(&mut self) -> bool {
-        false
-    }
-
-    async fn records(&self) -> Option<usize> {
-        None
     }
 }
 

@@ -1,7 +1,11 @@
 //! What a client is answered for each lock error, and what it is not told.
 
-#[allow(dead_code, reason = "each test binary uses its own part of it")]
-#[path = "../../tests/support/log.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "it is the file of another package"
+)]
+#[path = "../../tests/conformance/support/log.rs"]
 mod log;
 
 use std::future::pending;

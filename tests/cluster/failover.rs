@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use dlock::{Config, LockError, LockManager};
+use dlock_conformance::processes::{ENDLESS, Scene, Shared, all_end_well};
+use dlock_conformance::{Store, async_trait};
 
-use crate::conformance::Store;
-use crate::contenders::{ENDLESS, Scene, Shared, all_end_well};
 use crate::harness::{connect, had, healed, is_busy, key_on, lock_name, says, waited_for};
 use crate::support::cluster::{Cluster, MASTERS, SHORT, follows};
 use crate::support::ghosts::Processes;
@@ -35,6 +35,7 @@ impl Watchful {
     }
 }
 
+#[async_trait(?Send)]
 impl Store for Watchful {
     async fn start() -> Self {
         Self::start("").await
@@ -51,16 +52,9 @@ impl Store for Watchful {
     async fn set_outage(&self, _: bool) {
         unreachable!("for the conformance suite only");
     }
-
-    async fn restart(&mut self) -> bool {
-        false
-    }
-
-    async fn records(&self) -> Option<usize> {
-        None
-    }
 }
 
+#[async_trait(?Send)]
 impl Shared for Watchful {
     fn url(&self) -> String {
         self.cluster.url(self.more)
@@ -72,7 +66,7 @@ impl Shared for Watchful {
 /// holder whose lock did not reach the replica is told apart by its token.
 async fn processes_go_on_when_a_master_dies(more: &'static str) {
     const WORKERS: [&str; 3] = ["a", "b", "c"];
-    let mut scene = Scene::around(Watchful::start(more).await);
+    let mut scene = Scene::around(Box::new(Watchful::start(more).await));
     let slot = scene.store.cluster.slot(&lock_name("counter")).await;
     let number = slot * MASTERS / 16384;
     let mut workers: Vec<_> = WORKERS

@@ -3,10 +3,6 @@
 
 #![cfg(feature = "redis")]
 
-#[path = "../conformance/mod.rs"]
-mod conformance;
-#[path = "../contenders/mod.rs"]
-mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -23,9 +19,9 @@ mod tls;
 use std::time::Duration;
 
 use dlock::Config;
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait, conformance, contenders};
 
-use conformance::{Store, conformance};
-use contenders::{Shared, contenders};
 use support::cluster::{Cluster, Lent, MASTERS};
 use support::polls::join_all;
 
@@ -77,6 +73,7 @@ impl ClusterStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Store for ClusterStore {
     async fn start() -> Self {
         Self(Lent::empty().await)
@@ -126,6 +123,7 @@ impl Store for ClusterStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Shared for ClusterStore {
     fn url(&self) -> String {
         self.cluster().url("")
@@ -135,6 +133,7 @@ impl Shared for ClusterStore {
 /// The same with locks that more than half of the masters must have.
 struct QuorumStore(ClusterStore);
 
+#[async_trait(?Send)]
 impl Store for QuorumStore {
     async fn start() -> Self {
         Self(<ClusterStore as Store>::start().await)
@@ -194,6 +193,7 @@ impl Store for QuorumStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Shared for QuorumStore {
     fn url(&self) -> String {
         self.0.cluster().url("?quorum=masters")
@@ -201,8 +201,8 @@ impl Shared for QuorumStore {
 }
 
 mod quorum {
-    crate::conformance::conformance!(crate::QuorumStore);
-    crate::contenders::contenders!(@cases crate::QuorumStore;
+    dlock_conformance::conformance!(crate::QuorumStore);
+    dlock_conformance::contenders!(crate::QuorumStore:
         processes_add_up
         a_killed_holder_frees_its_lock
         a_paused_holder_that_writes_late_is_refused

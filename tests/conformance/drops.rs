@@ -25,14 +25,14 @@ async fn lock_and_yield(manager: &LockManager, key: impl Into<LockKey>) -> Resul
 
 /// A manager that has just connected, whose first request connects its
 /// runtime too, and one that has done so before.
-async fn new_or_kept<S: Store>(store: &S, kept: Option<&LockManager>) -> LockManager {
+async fn new_or_kept(store: &dyn Store, kept: Option<&LockManager>) -> LockManager {
     match kept {
         Some(kept) => kept.clone(),
         None => process(store).await,
     }
 }
 
-pub(crate) async fn dropped_at_every_poll_of_a_free_lock<S: Store>(store: &mut S) {
+pub(crate) async fn dropped_at_every_poll_of_a_free_lock(store: &mut dyn Store) {
     let other = process(store).await;
     for kept in [None, Some(&other)] {
         let mut polls = 0;
@@ -54,7 +54,7 @@ pub(crate) async fn dropped_at_every_poll_of_a_free_lock<S: Store>(store: &mut S
     }
 }
 
-pub(crate) async fn dropped_at_every_poll_of_a_held_lock<S: Store>(store: &mut S) {
+pub(crate) async fn dropped_at_every_poll_of_a_held_lock(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
     let guard = holder.lock("key").acquire().await.expect("the lock");
     for kept in [None, Some(&other)] {
@@ -82,7 +82,7 @@ pub(crate) async fn dropped_at_every_poll_of_a_held_lock<S: Store>(store: &mut S
 }
 
 /// The grant crosses with the drop.
-pub(crate) async fn dropped_at_every_poll_as_the_lock_comes_free<S: Store>(store: &mut S) {
+pub(crate) async fn dropped_at_every_poll_as_the_lock_comes_free(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
     for kept in [None, Some(&other), Some(&holder)] {
         let mut polls = 0;
@@ -120,7 +120,7 @@ pub(crate) async fn dropped_at_every_poll_as_the_lock_comes_free<S: Store>(store
     }
 }
 
-pub(crate) async fn a_dropped_waiter_does_not_hold_up_the_next<S: Store>(store: &mut S) {
+pub(crate) async fn a_dropped_waiter_does_not_hold_up_the_next(store: &mut dyn Store) {
     let holder = process(store).await;
     let guard = holder.lock("key").acquire().await.expect("the lock");
     let mut waiting = Vec::new();
@@ -146,7 +146,7 @@ pub(crate) async fn a_dropped_waiter_does_not_hold_up_the_next<S: Store>(store: 
     nothing_left(&holder).await;
 }
 
-pub(crate) async fn dropped_at_every_poll_of_several_keys<S: Store>(store: &mut S) {
+pub(crate) async fn dropped_at_every_poll_of_several_keys(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
     let guard = holder.lock("b").acquire().await.expect("the lock");
     let mut polls = 0;
@@ -174,7 +174,7 @@ pub(crate) async fn dropped_at_every_poll_of_several_keys<S: Store>(store: &mut 
 
 /// What the caller began, the background ends. The store may have done it when it
 /// is asked again, and says that nobody holds the lock: that is no loss.
-pub(crate) async fn dropped_at_every_poll_of_a_release<S: Store>(store: &mut S) {
+pub(crate) async fn dropped_at_every_poll_of_a_release(store: &mut dyn Store) {
     let warnings = Log::warnings();
     let (manager, other) = (process(store).await, process(store).await);
     // At once, and when the store has done what the caller has not heard of.

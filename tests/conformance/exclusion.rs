@@ -12,7 +12,7 @@ use super::critical::Section;
 use super::{Store, free, process, queued};
 use crate::support::wait::{HANG, within};
 
-pub(crate) async fn bodies_of_one_key_do_not_overlap<S: Store>(store: &mut S) {
+pub(crate) async fn bodies_of_one_key_do_not_overlap(store: &mut dyn Store) {
     let section = Arc::new(Section::default());
     let mut contenders = JoinSet::new();
     for _ in 0..3 {
@@ -34,7 +34,7 @@ pub(crate) async fn bodies_of_one_key_do_not_overlap<S: Store>(store: &mut S) {
     assert_eq!(section.most(), 1);
 }
 
-pub(crate) async fn readers_share_and_a_writer_is_alone<S: Store>(store: &mut S) {
+pub(crate) async fn readers_share_and_a_writer_is_alone(store: &mut dyn Store) {
     let managers = [process(store).await, process(store).await];
     if !managers[0].capabilities().read_write {
         return;
@@ -93,7 +93,7 @@ pub(crate) async fn readers_share_and_a_writer_is_alone<S: Store>(store: &mut S)
     assert_eq!(section.entries(), 4 * 5);
 }
 
-pub(crate) async fn a_reader_waits_for_the_writer_that_holds<S: Store>(store: &mut S) {
+pub(crate) async fn a_reader_waits_for_the_writer_that_holds(store: &mut dyn Store) {
     let (writer, reader) = (process(store).await, process(store).await);
     if !writer.capabilities().read_write {
         return;
@@ -112,7 +112,7 @@ pub(crate) async fn a_reader_waits_for_the_writer_that_holds<S: Store>(store: &m
     drop(answer.expect("the read lock"));
 }
 
-pub(crate) async fn a_writer_waits_for_every_reader<S: Store>(store: &mut S) {
+pub(crate) async fn a_writer_waits_for_every_reader(store: &mut dyn Store) {
     let managers = [
         process(store).await,
         process(store).await,
@@ -159,7 +159,7 @@ pub(crate) async fn a_writer_waits_for_every_reader<S: Store>(store: &mut S) {
 }
 
 /// A writer that waits is let in although readers keep coming.
-pub(crate) async fn readers_do_not_starve_a_writer<S: Store>(store: &mut S) {
+pub(crate) async fn readers_do_not_starve_a_writer(store: &mut dyn Store) {
     let (readers, writer) = (process(store).await, process(store).await);
     let capabilities = readers.capabilities();
     if !capabilities.read_write || !capabilities.fair {

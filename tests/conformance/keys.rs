@@ -8,7 +8,7 @@ use dlock::{LockError, LockManager};
 use super::{Store, connect, process};
 use crate::support::wait::{HANG, eventually, until, within};
 
-pub(crate) async fn keys_do_not_wait_for_each_other<S: Store>(store: &mut S) {
+pub(crate) async fn keys_do_not_wait_for_each_other(store: &mut dyn Store) {
     let manager = process(store).await;
     let mut guards = Vec::new();
     for number in 0..20 {
@@ -21,7 +21,7 @@ pub(crate) async fn keys_do_not_wait_for_each_other<S: Store>(store: &mut S) {
     until("all are free", list, |&left| left == 0).await;
 }
 
-pub(crate) async fn namespaces_keep_the_same_key_apart<S: Store>(store: &mut S) {
+pub(crate) async fn namespaces_keep_the_same_key_apart(store: &mut dyn Store) {
     let red = connect(super::config(store).namespace("red")).await;
     let blue = connect(super::config(store).namespace("blue")).await;
     let guard = red.lock("key").try_acquire().await.expect("a free lock");
@@ -45,7 +45,7 @@ pub(crate) async fn namespaces_keep_the_same_key_apart<S: Store>(store: &mut S) 
     assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
 }
 
-pub(crate) async fn any_text_can_be_a_key<S: Store>(store: &mut S) {
+pub(crate) async fn any_text_can_be_a_key(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
     let longest = "k".repeat(holder.capabilities().max_key_bytes);
     for key in [
@@ -92,7 +92,7 @@ pub(crate) async fn any_text_can_be_a_key<S: Store>(store: &mut S) {
     }
 }
 
-pub(crate) async fn what_cannot_be_a_key_is_refused<S: Store>(store: &mut S) {
+pub(crate) async fn what_cannot_be_a_key_is_refused(store: &mut dyn Store) {
     let manager = process(store).await;
     let too_long = "k".repeat(manager.capabilities().max_key_bytes + 1);
     for key in [
@@ -144,7 +144,7 @@ pub(crate) async fn what_cannot_be_a_key_is_refused<S: Store>(store: &mut S) {
     assert!(manager.list("").await.expect("list").is_empty());
 }
 
-pub(crate) async fn a_ttl_that_the_store_cannot_keep_is_refused<S: Store>(store: &mut S) {
+pub(crate) async fn a_ttl_that_the_store_cannot_keep_is_refused(store: &mut dyn Store) {
     let manager = process(store).await;
     let below = manager
         .capabilities()
@@ -182,7 +182,7 @@ pub(crate) async fn a_ttl_that_the_store_cannot_keep_is_refused<S: Store>(store:
     .await;
 }
 
-pub(crate) async fn inspect_and_list_show_what_is_held<S: Store>(store: &mut S) {
+pub(crate) async fn inspect_and_list_show_what_is_held(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     assert!(manager.inspect("job:1").await.expect("inspect").is_none());
     let ttl = Duration::from_secs(20);
@@ -227,7 +227,7 @@ pub(crate) async fn inspect_and_list_show_what_is_held<S: Store>(store: &mut S) 
 }
 
 /// In errors and in the guard, in an outage too.
-pub(crate) async fn a_key_is_shown_on_one_short_line<S: Store>(store: &mut S) {
+pub(crate) async fn a_key_is_shown_on_one_short_line(store: &mut dyn Store) {
     let manager = connect(super::config(store).request_timeout(store.request_timeout())).await;
     let unprintable = "line\u{2028}right\u{202e}";
     let length = manager.capabilities().max_key_bytes - unprintable.len();

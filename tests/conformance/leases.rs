@@ -15,7 +15,7 @@ use super::{Store, connect, free, is_had, nothing_left, process};
 use crate::support::polls::{Polled, drop_at_poll};
 use crate::support::wait::{HANG, within};
 
-pub(crate) async fn a_lease_is_renewed<S: Store>(store: &mut S) {
+pub(crate) async fn a_lease_is_renewed(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
     let guard = manager
@@ -48,7 +48,7 @@ pub(crate) async fn a_lease_is_renewed<S: Store>(store: &mut S) {
     guard.release().await.expect("a lease that was renewed");
 }
 
-pub(crate) async fn a_fixed_lease_ends<S: Store>(store: &mut S) {
+pub(crate) async fn a_fixed_lease_ends(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
     let fixed = || manager.lock("key").ttl(ttl).renew(false);
@@ -71,7 +71,7 @@ pub(crate) async fn a_fixed_lease_ends<S: Store>(store: &mut S) {
     is_had(&other, "key").await;
 }
 
-pub(crate) async fn max_hold_ends_a_hung_body<S: Store>(store: &mut S) {
+pub(crate) async fn max_hold_ends_a_hung_body(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
     let limit = 2 * ttl;
@@ -99,7 +99,7 @@ pub(crate) async fn max_hold_ends_a_hung_body<S: Store>(store: &mut S) {
     assert_eq!(within(HANG, short).await.expect("the lock"), 7);
 }
 
-pub(crate) async fn a_lease_taken_away_ends_the_body<S: Store>(store: &mut S) {
+pub(crate) async fn a_lease_taken_away_ends_the_body(store: &mut dyn Store) {
     let manager = process(store).await;
     let ttl = store.short_ttl();
     let dropped = AtomicBool::new(false);
@@ -120,7 +120,7 @@ pub(crate) async fn a_lease_taken_away_ends_the_body<S: Store>(store: &mut S) {
     assert!(dropped.load(Relaxed) && !went_on.load(Relaxed));
 }
 
-pub(crate) async fn a_lease_taken_away_shows_in_the_guard<S: Store>(store: &mut S) {
+pub(crate) async fn a_lease_taken_away_shows_in_the_guard(store: &mut dyn Store) {
     let manager = process(store).await;
     let guard = manager
         .lock("key")
@@ -154,7 +154,7 @@ async fn carry_on(
     Ok(held.is_held() || current().is_some_and(|held| held.is_held()))
 }
 
-pub(crate) async fn on_lost_continue_lets_the_body_go_on<S: Store>(store: &mut S) {
+pub(crate) async fn on_lost_continue_lets_the_body_go_on(store: &mut dyn Store) {
     let manager = connect(store.config().ttl(store.short_ttl())).await;
     let (runs, running) = oneshot::channel();
     let (tell, told) = oneshot::channel();
@@ -183,7 +183,7 @@ async fn on_one_thread<T: Send + 'static>(body: impl Future<Output = T> + Send +
 
 /// The manager was connected elsewhere: its keeper, or for a store in memory
 /// the runtime that connected it, is not blocked.
-pub(crate) async fn a_body_that_blocks_its_runtime_keeps_its_lease<S: Store>(store: &mut S) {
+pub(crate) async fn a_body_that_blocks_its_runtime_keeps_its_lease(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
     let (inside, is_inside) = oneshot::channel();
@@ -217,13 +217,13 @@ pub(crate) async fn a_body_that_blocks_its_runtime_keeps_its_lease<S: Store>(sto
     assert!(held);
 }
 
-pub(crate) async fn a_fixed_lease_is_lost_after_a_block<S: Store>(store: &mut S) {
+pub(crate) async fn a_fixed_lease_is_lost_after_a_block(store: &mut dyn Store) {
     let manager = process(store).await;
     let request = manager.lock("key").ttl(store.short_ttl()).renew(false);
     is_lost_after_a_block(request, store.short_ttl() * 3 / 2).await;
 }
 
-pub(crate) async fn a_lease_past_its_max_hold_is_lost_after_a_block<S: Store>(store: &mut S) {
+pub(crate) async fn a_lease_past_its_max_hold_is_lost_after_a_block(store: &mut dyn Store) {
     let manager = process(store).await;
     let ttl = store.short_ttl();
     // Renewed once, and not a second time.
@@ -234,7 +234,7 @@ pub(crate) async fn a_lease_past_its_max_hold_is_lost_after_a_block<S: Store>(st
 /// The renewal falls due before `max_hold` ends, and whoever renews stands still
 /// until after it, if that is the runtime of the body, as for a store in memory.
 /// What is then due has no time any more; the other locks go on.
-pub(crate) async fn a_block_past_max_hold_holds_up_no_other_lock<S: Store>(store: &mut S) {
+pub(crate) async fn a_block_past_max_hold_holds_up_no_other_lock(store: &mut dyn Store) {
     let (config, ttl) = (super::config(store), store.short_ttl());
     let (done, is_done) = oneshot::channel();
     // A thread that no runtime waits for: it may hang.
@@ -269,7 +269,7 @@ pub(crate) async fn a_block_past_max_hold_holds_up_no_other_lock<S: Store>(store
 
 /// The runtime of the caller, after so many polls of his, stands still for longer
 /// than the ttl: what the store granted meanwhile is over. It is asked again.
-pub(crate) async fn a_runtime_that_stands_still_has_its_lock<S: Store>(store: &mut S) {
+pub(crate) async fn a_runtime_that_stands_still_has_its_lock(store: &mut dyn Store) {
     // The manager is connected elsewhere, and may stand still for a while.
     let manager = connect(super::config(store).request_timeout(HANG)).await;
     let capabilities = manager.capabilities();

@@ -19,7 +19,7 @@ async fn all_done(contenders: JoinSet<Result<(), LockError>>) {
 
 /// So many managers, each of which stands for a process: among the tasks of
 /// one, its own gate does most of the work, among several the store does.
-async fn managers<S: Store>(store: &S, count: usize) -> Vec<LockManager> {
+async fn managers(store: &dyn Store, count: usize) -> Vec<LockManager> {
     let mut managers = Vec::new();
     for _ in 0..count {
         managers.push(process(store).await);
@@ -27,7 +27,7 @@ async fn managers<S: Store>(store: &S, count: usize) -> Vec<LockManager> {
     managers
 }
 
-async fn contenders_add_up<S: Store>(store: &S, contenders: usize, processes: usize) {
+async fn contenders_add_up(store: &dyn Store, contenders: usize, processes: usize) {
     let managers = managers(store, processes).await;
     let counter = Arc::new(PlainCounter::default());
     let mut adding = JoinSet::new();
@@ -40,19 +40,19 @@ async fn contenders_add_up<S: Store>(store: &S, contenders: usize, processes: us
     nothing_left(&managers[0]).await;
 }
 
-pub(crate) async fn ten_contenders_add_up<S: Store>(store: &mut S) {
+pub(crate) async fn ten_contenders_add_up(store: &mut dyn Store) {
     for processes in [1, 10] {
         contenders_add_up(store, 10, processes).await;
     }
 }
 
-pub(crate) async fn two_hundred_contenders_add_up<S: Store>(store: &mut S) {
+pub(crate) async fn two_hundred_contenders_add_up(store: &mut dyn Store) {
     for processes in [1, 5] {
         contenders_add_up(store, 200, processes).await;
     }
 }
 
-pub(crate) async fn tasks_over_keys_drawn_at_random_add_up<S: Store>(store: &mut S) {
+pub(crate) async fn tasks_over_keys_drawn_at_random_add_up(store: &mut dyn Store) {
     const TASKS: usize = 50;
     const ROUNDS: usize = 10;
     let managers = managers(store, 5).await;
@@ -79,7 +79,7 @@ pub(crate) async fn tasks_over_keys_drawn_at_random_add_up<S: Store>(store: &mut
 }
 
 /// A hundred contenders, fifty leases at a time, each renewed several times.
-pub(crate) async fn contenders_that_renew_add_up<S: Store>(store: &mut S) {
+pub(crate) async fn contenders_that_renew_add_up(store: &mut dyn Store) {
     const CONTENDERS: usize = 100;
     const KEYS: usize = 50;
     let managers = managers(store, 2).await;

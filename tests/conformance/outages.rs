@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A process that soon takes silence for an outage. What the first one makes in
 /// a store, such as tables, may take longer.
-async fn impatient<S: Store>(store: &S) -> LockManager {
+async fn impatient(store: &dyn Store) -> LockManager {
     process(store).await.shutdown().await;
     connect(super::config(store).request_timeout(store.request_timeout())).await
 }
@@ -28,7 +28,7 @@ fn is_unavailable(error: &LockError) -> bool {
     matches!(error, LockError::Unavailable { .. })
 }
 
-pub(crate) async fn an_outage_is_its_own_error<S: Store>(store: &mut S) {
+pub(crate) async fn an_outage_is_its_own_error(store: &mut dyn Store) {
     let manager = impatient(store).await;
     // With a connection that was used, and with none.
     for key in ["used", "new"] {
@@ -59,7 +59,7 @@ pub(crate) async fn an_outage_is_its_own_error<S: Store>(store: &mut S) {
     }
 }
 
-pub(crate) async fn a_timeout_bounds_an_outage<S: Store>(store: &mut S) {
+pub(crate) async fn a_timeout_bounds_an_outage(store: &mut dyn Store) {
     // The request timeout alone would let it wait for longer than any test.
     let patient = connect(super::config(store).request_timeout(10 * HANG)).await;
     store.set_outage(true).await;
@@ -75,7 +75,7 @@ pub(crate) async fn a_timeout_bounds_an_outage<S: Store>(store: &mut S) {
 }
 
 /// Whatever it has to ask, and whether there is a connection.
-pub(crate) async fn a_try_takes_one_request_timeout_of_silence<S: Store>(store: &mut S) {
+pub(crate) async fn a_try_takes_one_request_timeout_of_silence(store: &mut dyn Store) {
     const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
     // Less than two of them.
     const LIMIT: Duration = Duration::from_secs(7);
@@ -111,7 +111,7 @@ pub(super) async fn healed(manager: &LockManager) {
     .await;
 }
 
-pub(crate) async fn a_store_that_comes_back_serves_again<S: Store>(store: &mut S) {
+pub(crate) async fn a_store_that_comes_back_serves_again(store: &mut dyn Store) {
     let (manager, other) = (impatient(store).await, impatient(store).await);
     for _ in 0..3 {
         manager.lock("key").run(async {}).await.expect("the lock");
@@ -139,7 +139,7 @@ pub(crate) async fn a_store_that_comes_back_serves_again<S: Store>(store: &mut S
     nothing_left(&manager).await;
 }
 
-pub(crate) async fn a_lease_outlives_a_short_outage<S: Store>(store: &mut S) {
+pub(crate) async fn a_lease_outlives_a_short_outage(store: &mut dyn Store) {
     let (manager, other) = (impatient(store).await, process(store).await);
     // Long enough for renewals to fail and to be tried again.
     let ttl = 5 * store.short_ttl();
@@ -163,7 +163,7 @@ pub(crate) async fn a_lease_outlives_a_short_outage<S: Store>(store: &mut S) {
     guard.release().await.expect("the release");
 }
 
-pub(crate) async fn a_lease_does_not_outlive_a_long_outage<S: Store>(store: &mut S) {
+pub(crate) async fn a_lease_does_not_outlive_a_long_outage(store: &mut dyn Store) {
     let (manager, other) = (impatient(store).await, process(store).await);
     let ttl = store.short_ttl();
     let guard = manager
@@ -191,7 +191,7 @@ pub(crate) async fn a_lease_does_not_outlive_a_long_outage<S: Store>(store: &mut
 }
 
 /// It hears of the outage, or waits on and is let in afterwards.
-pub(crate) async fn a_waiter_does_not_hang_in_an_outage<S: Store>(store: &mut S) {
+pub(crate) async fn a_waiter_does_not_hang_in_an_outage(store: &mut dyn Store) {
     let (holder, other) = (impatient(store).await, impatient(store).await);
     let guard = holder.lock("key").acquire().await.expect("the lock");
     let waiting = tokio::spawn({
@@ -215,7 +215,7 @@ pub(crate) async fn a_waiter_does_not_hang_in_an_outage<S: Store>(store: &mut S)
 
 /// What was released while the store was away is free once it is back, long
 /// before the lease would have run out.
-pub(crate) async fn a_release_is_made_up_for_after_an_outage<S: Store>(store: &mut S) {
+pub(crate) async fn a_release_is_made_up_for_after_an_outage(store: &mut dyn Store) {
     let (manager, other) = (impatient(store).await, process(store).await);
     let dropped = manager.lock("dropped").acquire().await.expect("the lock");
     let released = manager.lock("released").acquire().await.expect("the lock");
@@ -241,7 +241,7 @@ pub(crate) async fn a_release_is_made_up_for_after_an_outage<S: Store>(store: &m
 }
 
 /// Another task of the process asks the store, which does not answer.
-pub(crate) async fn a_try_shares_the_outage_of_the_task_that_asks<S: Store>(store: &mut S) {
+pub(crate) async fn a_try_shares_the_outage_of_the_task_that_asks(store: &mut dyn Store) {
     let manager = impatient(store).await;
     is_had(&manager, "key").await;
     store.set_outage(true).await;
@@ -277,7 +277,7 @@ pub(crate) async fn a_try_shares_the_outage_of_the_task_that_asks<S: Store>(stor
 
 /// Calls that begin in an outage while another process holds the lock, behind
 /// one of their own process that has heard so: what it heard was before.
-pub(crate) async fn calls_behind_others_tell_an_outage<S: Store>(store: &mut S) {
+pub(crate) async fn calls_behind_others_tell_an_outage(store: &mut dyn Store) {
     let holder = process(store).await;
     // Who waits is patient, and so does not tell those behind.
     let patient = connect(super::config(store).request_timeout(10 * HANG)).await;
@@ -320,7 +320,7 @@ pub(crate) async fn calls_behind_others_tell_an_outage<S: Store>(store: &mut S) 
 
 /// Another task of the process has had the lock, and the store does not answer its
 /// release.
-pub(crate) async fn calls_behind_a_release_tell_an_outage<S: Store>(store: &mut S) {
+pub(crate) async fn calls_behind_a_release_tell_an_outage(store: &mut dyn Store) {
     let config = super::config(store).request_timeout(10 * HANG);
     let patient = connect(config).await;
     let guard = patient.lock("key").acquire().await.expect("the lock");
@@ -346,7 +346,7 @@ pub(crate) async fn calls_behind_a_release_tell_an_outage<S: Store>(store: &mut 
 const MANY: usize = 20;
 
 /// What all of them may take together: far less than one after the other.
-fn side_by_side<S: Store>(store: &S) -> Duration {
+fn side_by_side(store: &dyn Store) -> Duration {
     store.request_timeout() * MANY as u32 / 2
 }
 
@@ -355,7 +355,7 @@ fn many(name: &str) -> LockKey {
     keys.collect::<Vec<_>>().into()
 }
 
-pub(crate) async fn many_releases_wait_for_one_outage<S: Store>(store: &mut S) {
+pub(crate) async fn many_releases_wait_for_one_outage(store: &mut dyn Store) {
     let manager = impatient(store).await;
     let guard = manager.lock(many("guard")).acquire().await;
     let guard = guard.expect("the locks");
@@ -377,7 +377,7 @@ pub(crate) async fn many_releases_wait_for_one_outage<S: Store>(store: &mut S) {
 }
 
 /// The leases run out meanwhile, so that none is waited for longer.
-pub(crate) async fn a_shutdown_waits_for_one_outage<S: Store>(store: &mut S) {
+pub(crate) async fn a_shutdown_waits_for_one_outage(store: &mut dyn Store) {
     let manager = impatient(store).await;
     let mut guards = Vec::new();
     for number in 0..MANY {

@@ -12,7 +12,7 @@ use crate::support::wait::{HANG, within};
 /// outage that ends the wait.
 const PATIENCE: Duration = Duration::from_millis(600);
 
-pub(crate) async fn a_free_lock_is_had_at_once<S: Store>(store: &mut S) {
+pub(crate) async fn a_free_lock_is_had_at_once(store: &mut dyn Store) {
     let manager = process(store).await;
     let guard = manager
         .lock("key")
@@ -38,7 +38,7 @@ pub(crate) async fn a_free_lock_is_had_at_once<S: Store>(store: &mut S) {
     free(&manager, "key").await;
 }
 
-pub(crate) async fn a_held_lock_is_busy_for_who_does_not_wait<S: Store>(store: &mut S) {
+pub(crate) async fn a_held_lock_is_busy_for_who_does_not_wait(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
     let guard = holder.lock("key").acquire().await.expect("the lock");
     for manager in [&holder, &other] {
@@ -54,7 +54,7 @@ pub(crate) async fn a_held_lock_is_busy_for_who_does_not_wait<S: Store>(store: &
     drop(other.lock("key").try_acquire().await.expect("a free lock"));
 }
 
-pub(crate) async fn a_wait_ends_at_its_timeout<S: Store>(store: &mut S) {
+pub(crate) async fn a_wait_ends_at_its_timeout(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
     let guard = holder.lock("key").acquire().await.expect("the lock");
     for manager in [&holder, &other] {
@@ -73,7 +73,7 @@ pub(crate) async fn a_wait_ends_at_its_timeout<S: Store>(store: &mut S) {
     assert!(guard.is_held());
 }
 
-pub(crate) async fn the_configured_timeout_applies<S: Store>(store: &mut S) {
+pub(crate) async fn the_configured_timeout_applies(store: &mut dyn Store) {
     let holder = process(store).await;
     let other = connect(super::config(store).timeout(PATIENCE)).await;
     let _guard = holder.lock("key").acquire().await.expect("the lock");
@@ -98,7 +98,7 @@ async fn holders_of(manager: &LockManager, sku: &str) -> Result<usize, LockError
         .map_or(0, |lock| lock.holders.len()))
 }
 
-pub(crate) async fn the_attribute_runs_its_body_under_the_lock<S: Store>(store: &mut S) {
+pub(crate) async fn the_attribute_runs_its_body_under_the_lock(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let holders = manager
         .scope(holders_of(&other, "42"))
@@ -120,7 +120,7 @@ async fn wait_for_job(ran: &AtomicBool) -> Result<(), LockError> {
     Ok(())
 }
 
-pub(crate) async fn the_attribute_gives_up_as_it_is_told<S: Store>(store: &mut S) {
+pub(crate) async fn the_attribute_gives_up_as_it_is_told(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
     let guard = holder.lock("job").acquire().await.expect("the lock");
     let ran = AtomicBool::new(false);
@@ -148,7 +148,7 @@ async fn report() -> String {
     "ran".to_owned()
 }
 
-pub(crate) async fn on_error_makes_the_value<S: Store>(store: &mut S) {
+pub(crate) async fn on_error_makes_the_value(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
     let guard = holder.lock("job").acquire().await.expect("the lock");
     let message = other.scope(report()).await;

@@ -14,7 +14,7 @@ use crate::support::wait::{HANG, within};
 
 /// Two processes hand the lock to each other, over and over. A store that
 /// missed wake-ups, or looked only now and then, would not be done in time.
-pub(crate) async fn a_released_lock_wakes_its_waiter<S: Store>(store: &mut S) {
+pub(crate) async fn a_released_lock_wakes_its_waiter(store: &mut dyn Store) {
     const ROUNDS: usize = 300;
     let section = Arc::new(Section::default());
     let mut players = JoinSet::new();
@@ -35,7 +35,7 @@ pub(crate) async fn a_released_lock_wakes_its_waiter<S: Store>(store: &mut S) {
     assert_eq!((section.entries(), section.most()), (2 * ROUNDS, 1));
 }
 
-pub(crate) async fn processes_are_served_in_order<S: Store>(store: &mut S) {
+pub(crate) async fn processes_are_served_in_order(store: &mut dyn Store) {
     let holder = process(store).await;
     if !holder.capabilities().fair {
         return;
@@ -61,7 +61,7 @@ pub(crate) async fn processes_are_served_in_order<S: Store>(store: &mut S) {
     assert_eq!(*served.lock().expect("the order"), [0, 1, 2, 3, 4, 5]);
 }
 
-pub(crate) async fn tasks_of_one_process_are_served_in_order<S: Store>(store: &mut S) {
+pub(crate) async fn tasks_of_one_process_are_served_in_order(store: &mut dyn Store) {
     let (manager, holder) = (process(store).await, process(store).await);
     let served = Mutex::new(Vec::new());
     let mut waiting = Vec::new();
@@ -94,7 +94,7 @@ pub(crate) async fn tasks_of_one_process_are_served_in_order<S: Store>(store: &m
 }
 
 /// A process whose tasks never stop wanting the lock lets another one in.
-pub(crate) async fn a_handing_over_process_lets_others_in<S: Store>(store: &mut S) {
+pub(crate) async fn a_handing_over_process_lets_others_in(store: &mut dyn Store) {
     let (greedy, other) = (process(store).await, process(store).await);
     if !greedy.capabilities().fair {
         return;
@@ -118,7 +118,7 @@ pub(crate) async fn a_handing_over_process_lets_others_in<S: Store>(store: &mut 
 
 /// With `handoff(0)` the store alone decides: a process that waits in its
 /// queue comes before the second task of the process in front of it.
-pub(crate) async fn strict_order_hands_nothing_over<S: Store>(store: &mut S) {
+pub(crate) async fn strict_order_hands_nothing_over(store: &mut dyn Store) {
     let holder = process(store).await;
     if !holder.capabilities().fair {
         return;

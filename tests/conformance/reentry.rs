@@ -15,7 +15,7 @@ fn token() -> FencingToken {
     current().expect("inside the lock").token()
 }
 
-pub(crate) async fn a_nested_call_returns_at_once_with_the_same_token<S: Store>(store: &mut S) {
+pub(crate) async fn a_nested_call_returns_at_once_with_the_same_token(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let body = async {
         let outer = token();
@@ -53,14 +53,14 @@ async fn inner(id: u32) -> Result<FencingToken, LockError> {
     Ok(token())
 }
 
-pub(crate) async fn a_nested_attribute_reenters<S: Store>(store: &mut S) {
+pub(crate) async fn a_nested_attribute_reenters(store: &mut dyn Store) {
     let manager = process(store).await;
     let nested = within(HANG, manager.scope(outer(7))).await;
     let (outside, inside) = nested.expect("the lock");
     assert_eq!(outside, inside);
 }
 
-pub(crate) async fn re_entry_asks_nothing_of_the_store<S: Store>(store: &mut S) {
+pub(crate) async fn re_entry_asks_nothing_of_the_store(store: &mut dyn Store) {
     let manager = process(store).await;
     let body = async {
         store.set_outage(true).await;
@@ -78,7 +78,7 @@ pub(crate) async fn re_entry_asks_nothing_of_the_store<S: Store>(store: &mut S) 
 }
 
 /// Both halves share a task, and neither is inside the other's body.
-pub(crate) async fn halves_of_a_join_exclude_each_other<S: Store>(store: &mut S) {
+pub(crate) async fn halves_of_a_join_exclude_each_other(store: &mut dyn Store) {
     let manager = process(store).await;
     let section = Section::default();
     let halves = async {
@@ -105,7 +105,7 @@ pub(crate) async fn halves_of_a_join_exclude_each_other<S: Store>(store: &mut S)
     assert_eq!(one.expect("re-entry"), two.expect("re-entry"));
 }
 
-pub(crate) async fn a_spawned_task_waits<S: Store>(store: &mut S) {
+pub(crate) async fn a_spawned_task_waits(store: &mut dyn Store) {
     let manager = process(store).await;
     let spawned = {
         let manager = manager.clone();
@@ -136,7 +136,7 @@ pub(crate) async fn a_spawned_task_waits<S: Store>(store: &mut S) {
     );
 }
 
-pub(crate) async fn a_spawned_task_in_the_lock_scope_reenters<S: Store>(store: &mut S) {
+pub(crate) async fn a_spawned_task_in_the_lock_scope_reenters(store: &mut dyn Store) {
     let manager = process(store).await;
     let body = async {
         let spawned = async { dlock::lock("key").run(async { token() }).await };
@@ -152,7 +152,7 @@ pub(crate) async fn a_spawned_task_in_the_lock_scope_reenters<S: Store>(store: &
 }
 
 #[expect(clippy::async_yields_async, reason = "the task outlives the body")]
-pub(crate) async fn the_lock_scope_ends_with_the_lock<S: Store>(store: &mut S) {
+pub(crate) async fn the_lock_scope_ends_with_the_lock(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let (tell, told) = oneshot::channel::<()>();
     let body = async {
@@ -176,7 +176,7 @@ pub(crate) async fn the_lock_scope_ends_with_the_lock<S: Store>(store: &mut S) {
 /// A task that re-entered keeps the lock until it has ended, so that no body
 /// runs unlocked.
 #[expect(clippy::async_yields_async, reason = "the task outlives the body")]
-pub(crate) async fn a_task_inside_keeps_the_lock<S: Store>(store: &mut S) {
+pub(crate) async fn a_task_inside_keeps_the_lock(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let section = Arc::new(Section::default());
     let (enter, entered) = oneshot::channel();
@@ -212,7 +212,7 @@ pub(crate) async fn a_task_inside_keeps_the_lock<S: Store>(store: &mut S) {
     assert_eq!((section.entries(), section.most()), (2, 1));
 }
 
-pub(crate) async fn writing_inside_ones_own_read_is_refused<S: Store>(store: &mut S) {
+pub(crate) async fn writing_inside_ones_own_read_is_refused(store: &mut dyn Store) {
     let manager = process(store).await;
     if !manager.capabilities().read_write {
         return;
@@ -236,7 +236,7 @@ pub(crate) async fn writing_inside_ones_own_read_is_refused<S: Store>(store: &mu
     assert!(error.to_string().contains("`key`"), "{error}");
 }
 
-pub(crate) async fn reading_inside_ones_own_write_is_re_entry<S: Store>(store: &mut S) {
+pub(crate) async fn reading_inside_ones_own_write_is_re_entry(store: &mut dyn Store) {
     let manager = process(store).await;
     if !manager.capabilities().read_write {
         return;
@@ -249,7 +249,7 @@ pub(crate) async fn reading_inside_ones_own_write_is_re_entry<S: Store>(store: &
     assert_eq!(inside.expect("re-entry"), outside);
 }
 
-pub(crate) async fn current_shows_the_innermost_lock<S: Store>(store: &mut S) {
+pub(crate) async fn current_shows_the_innermost_lock(store: &mut dyn Store) {
     let manager = process(store).await;
     let shown = || current().map(|held| (held.key().to_string(), held.is_held()));
     assert_eq!(shown(), None);

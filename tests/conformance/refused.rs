@@ -33,7 +33,7 @@ fn is_refusal(error: &LockError) {
     }
 }
 
-pub(crate) async fn a_refused_connection_is_told_at_once<S: Store>(store: &mut S) {
+pub(crate) async fn a_refused_connection_is_told_at_once(store: &mut dyn Store) {
     let ports = [free_port(), free_port(), free_port()];
     let Some(url) = store.url_at(ports) else {
         return;
@@ -51,7 +51,7 @@ pub(crate) async fn a_refused_connection_is_told_at_once<S: Store>(store: &mut S
 
 /// A service that runs outlives a restart of its store, and a call that has no
 /// time for that says what it waited for.
-pub(crate) async fn a_refused_connection_is_the_cause_that_is_told<S: Store>(store: &mut S) {
+pub(crate) async fn a_refused_connection_is_the_cause_that_is_told(store: &mut dyn Store) {
     let timeout = store.request_timeout();
     let short = connect(super::config(store).request_timeout(timeout)).await;
     let patient = connect(super::config(store).request_timeout(DAY)).await;
@@ -91,7 +91,7 @@ const OTHERS: [(&str, &[u8], &str); 4] = [
     ("redis", b"-ERR unknown command\r\n", "redis://"),
 ];
 
-pub(crate) async fn another_kind_of_server_is_named<S: Store>(store: &mut S) {
+pub(crate) async fn another_kind_of_server_is_named(store: &mut dyn Store) {
     let own = store.url_at([1, 2, 3]).unwrap_or_default();
     let mut asking = JoinSet::new();
     let mut servers = Vec::new();

@@ -15,7 +15,7 @@ async fn fail(why: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
     unreachable!()
 }
 
-pub(crate) async fn a_value_releases<S: Store>(store: &mut S) {
+pub(crate) async fn a_value_releases(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let value = manager
         .lock("key")
@@ -27,7 +27,7 @@ pub(crate) async fn a_value_releases<S: Store>(store: &mut S) {
     assert!(other.inspect("key").await.expect("inspect").is_none());
 }
 
-pub(crate) async fn an_error_releases<S: Store>(store: &mut S) {
+pub(crate) async fn an_error_releases(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let error = manager
         .scope(fail("the body's own"))
@@ -37,7 +37,7 @@ pub(crate) async fn an_error_releases<S: Store>(store: &mut S) {
     assert!(other.inspect("key").await.expect("inspect").is_none());
 }
 
-pub(crate) async fn a_panic_releases<S: Store>(store: &mut S) {
+pub(crate) async fn a_panic_releases(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let panicked = tokio::spawn({
         let manager = manager.clone();
@@ -55,7 +55,7 @@ pub(crate) async fn a_panic_releases<S: Store>(store: &mut S) {
     is_had(&manager, "key").await;
 }
 
-pub(crate) async fn a_dropped_body_releases<S: Store>(store: &mut S) {
+pub(crate) async fn a_dropped_body_releases(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let (inside, is_inside) = oneshot::channel();
     let body = tokio::spawn(async move {
@@ -72,14 +72,14 @@ pub(crate) async fn a_dropped_body_releases<S: Store>(store: &mut S) {
     is_had(&other, "key").await;
 }
 
-pub(crate) async fn a_dropped_guard_releases<S: Store>(store: &mut S) {
+pub(crate) async fn a_dropped_guard_releases(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     drop(manager.lock("key").acquire().await.expect("the lock"));
     is_had(&other, "key").await;
 }
 
 /// Not before its ttl, and not much later.
-pub(crate) async fn a_holder_that_died_frees_it_within_its_ttl<S: Store>(store: &mut S) {
+pub(crate) async fn a_holder_that_died_frees_it_within_its_ttl(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
     let start = Instant::now();
@@ -104,7 +104,7 @@ pub(crate) async fn a_holder_that_died_frees_it_within_its_ttl<S: Store>(store: 
     assert!(guard.is_held());
 }
 
-pub(crate) async fn a_late_release_changes_nothing<S: Store>(store: &mut S) {
+pub(crate) async fn a_late_release_changes_nothing(store: &mut dyn Store) {
     let (late, other) = (process(store).await, process(store).await);
     let guard = late
         .lock("key")
@@ -159,7 +159,7 @@ async fn owner(manager: &LockManager) -> String {
 
 /// A renewal does not bring back what was taken away, nor touch the lease of
 /// who has it now.
-pub(crate) async fn a_foreign_lease_is_not_touched<S: Store>(store: &mut S) {
+pub(crate) async fn a_foreign_lease_is_not_touched(store: &mut dyn Store) {
     let (loser, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
     let guard = loser
@@ -182,7 +182,7 @@ pub(crate) async fn a_foreign_lease_is_not_touched<S: Store>(store: &mut S) {
     nothing_left(&other).await;
 }
 
-pub(crate) async fn min_hold_keeps_it<S: Store>(store: &mut S) {
+pub(crate) async fn min_hold_keeps_it(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let least = Duration::from_millis(700);
     let start = Instant::now();
@@ -206,7 +206,7 @@ pub(crate) async fn min_hold_keeps_it<S: Store>(store: &mut S) {
 }
 
 /// Whoever ran the body may end the process right behind it.
-pub(crate) async fn the_store_knows_of_min_hold_when_the_body_has_ended<S: Store>(store: &mut S) {
+pub(crate) async fn the_store_knows_of_min_hold_when_the_body_has_ended(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
     for number in 0..20 {
@@ -222,7 +222,7 @@ pub(crate) async fn the_store_knows_of_min_hold_when_the_body_has_ended<S: Store
     }
 }
 
-pub(crate) async fn shutdown_finishes_what_is_under_way<S: Store>(store: &mut S) {
+pub(crate) async fn shutdown_finishes_what_is_under_way(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     for number in 0..20 {
         drop(
@@ -245,7 +245,7 @@ pub(crate) async fn shutdown_finishes_what_is_under_way<S: Store>(store: &mut S)
 }
 
 /// Guarantee 11: the store keeps nothing of a lock for longer than its ttl.
-pub(crate) async fn nothing_is_left_behind<S: Store>(store: &mut S) {
+pub(crate) async fn nothing_is_left_behind(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
     // What the store keeps once for all locks is there from the first.

@@ -20,7 +20,7 @@ fn names(error: &LockError, expected: &str) {
     assert_eq!(setting, expected, "{error}");
 }
 
-pub(crate) async fn a_configuration_out_of_its_range_is_refused<S: Store>(store: &mut S) {
+pub(crate) async fn a_configuration_out_of_its_range_is_refused(store: &mut dyn Store) {
     let config = || super::config(store);
     let cases: Vec<(&str, Config)> = vec![
         ("request_timeout", config().request_timeout(Duration::MAX)),
@@ -41,7 +41,7 @@ pub(crate) async fn a_configuration_out_of_its_range_is_refused<S: Store>(store:
     }
 }
 
-pub(crate) async fn a_request_out_of_its_range_is_refused<S: Store>(store: &mut S) {
+pub(crate) async fn a_request_out_of_its_range_is_refused(store: &mut dyn Store) {
     let manager = process(store).await;
     let longest = manager.capabilities().max_ttl.min(TEN_YEARS);
     let s = Duration::from_secs;
@@ -75,7 +75,7 @@ pub(crate) async fn a_request_out_of_its_range_is_refused<S: Store>(store: &mut 
 
 /// As long as may be, and nothing overflows: the lock is had, renewed where it
 /// must be, and goes back.
-pub(crate) async fn the_ends_of_the_ranges_work<S: Store>(store: &mut S) {
+pub(crate) async fn the_ends_of_the_ranges_work(store: &mut dyn Store) {
     let longest = process(store).await.capabilities().max_ttl.min(TEN_YEARS);
     let config = super::config(store)
         .request_timeout(DAY)

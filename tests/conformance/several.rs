@@ -9,7 +9,7 @@ use super::critical::PlainCounter;
 use super::{Store, free, nothing_left, process, queued};
 use crate::support::wait::{HANG, within};
 
-pub(crate) async fn several_keys_are_had_together<S: Store>(store: &mut S) {
+pub(crate) async fn several_keys_are_had_together(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     // `b` twice: it must not wait for itself.
     let request = manager.lock(["b", "a", "b"]);
@@ -27,7 +27,7 @@ pub(crate) async fn several_keys_are_had_together<S: Store>(store: &mut S) {
     }
 }
 
-pub(crate) async fn all_or_none<S: Store>(store: &mut S) {
+pub(crate) async fn all_or_none(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     for held in ["a", "b", "c"] {
         let guard = other.lock(held).acquire().await.expect("the lock");
@@ -67,7 +67,7 @@ async fn transfer(from: usize, to: usize, moves: &[PlainCounter; 3]) -> Result<(
 
 /// Transfers in every direction at once neither block each other for ever nor
 /// lose anything.
-pub(crate) async fn order_does_not_matter<S: Store>(store: &mut S) {
+pub(crate) async fn order_does_not_matter(store: &mut dyn Store) {
     let managers = [process(store).await, process(store).await];
     let moves: Arc<[PlainCounter; 3]> = Arc::default();
     let mut transfers = JoinSet::new();
@@ -89,7 +89,7 @@ pub(crate) async fn order_does_not_matter<S: Store>(store: &mut S) {
     nothing_left(&managers[0]).await;
 }
 
-pub(crate) async fn tokens_come_in_the_order_written<S: Store>(store: &mut S) {
+pub(crate) async fn tokens_come_in_the_order_written(store: &mut dyn Store) {
     let manager = process(store).await;
     // Makes the tokens of the keys differ.
     for _ in 0..3 {

@@ -25,7 +25,7 @@ fn gives_none(manager: &LockManager) -> bool {
     manager.capabilities().tokens == TokenTier::None
 }
 
-pub(crate) async fn tokens_rise_from_grant_to_grant<S: Store>(store: &mut S) {
+pub(crate) async fn tokens_rise_from_grant_to_grant(store: &mut dyn Store) {
     let managers = [process(store).await, process(store).await];
     if gives_none(&managers[0]) {
         assert_eq!(next(&managers[0], "key").await, FencingToken::NONE);
@@ -41,7 +41,7 @@ pub(crate) async fn tokens_rise_from_grant_to_grant<S: Store>(store: &mut S) {
 
 /// Bodies of two processes, most of them let in by a hand-over, and more of
 /// them than a grant has token numbers.
-pub(crate) async fn tokens_rise_through_hand_overs<S: Store>(store: &mut S) {
+pub(crate) async fn tokens_rise_through_hand_overs(store: &mut dyn Store) {
     for handoff in [0, 32, 63] {
         let managers = [
             connect(super::config(store).handoff(handoff)).await,
@@ -70,7 +70,7 @@ pub(crate) async fn tokens_rise_through_hand_overs<S: Store>(store: &mut S) {
     }
 }
 
-pub(crate) async fn tokens_rise_after_a_lease_ran_out<S: Store>(store: &mut S) {
+pub(crate) async fn tokens_rise_after_a_lease_ran_out(store: &mut dyn Store) {
     let manager = process(store).await;
     if gives_none(&manager) {
         return;
@@ -87,7 +87,7 @@ pub(crate) async fn tokens_rise_after_a_lease_ran_out<S: Store>(store: &mut S) {
 }
 
 /// A key of which the store keeps nothing any more still gets greater tokens.
-pub(crate) async fn tokens_rise_over_keys_that_were_idle<S: Store>(store: &mut S) {
+pub(crate) async fn tokens_rise_over_keys_that_were_idle(store: &mut dyn Store) {
     let manager = process(store).await;
     if gives_none(&manager) {
         return;
@@ -110,7 +110,7 @@ pub(crate) async fn tokens_rise_over_keys_that_were_idle<S: Store>(store: &mut S
     assert!(next(&other, "key").await > before);
 }
 
-pub(crate) async fn tokens_rise_across_a_restart<S: Store>(store: &mut S) {
+pub(crate) async fn tokens_rise_across_a_restart(store: &mut dyn Store) {
     let before = {
         let manager = process(store).await;
         if gives_none(&manager) {
@@ -130,7 +130,7 @@ async fn guarded() -> Result<u64, LockError> {
     Ok(dlock::current().map_or(0, |held| held.token().into()))
 }
 
-pub(crate) async fn fenced_is_refused_where_tokens_may_go_back<S: Store>(store: &mut S) {
+pub(crate) async fn fenced_is_refused_where_tokens_may_go_back(store: &mut dyn Store) {
     let manager = process(store).await;
     let answer = manager.scope(guarded()).await;
     if manager.capabilities().tokens == TokenTier::Strict {

@@ -36,7 +36,7 @@ async fn has_an_answer(call: Call) {
 }
 
 /// The store answers a call that is not there to hear it.
-pub(crate) async fn a_lock_that_nobody_comes_for_is_passed_on<S: Store>(store: &mut S) {
+pub(crate) async fn a_lock_that_nobody_comes_for_is_passed_on(store: &mut dyn Store) {
     let (here, there) = (process(store).await, process(store).await);
     let readers = here.capabilities().read_write;
     for (key, read, tries) in [
@@ -78,7 +78,7 @@ pub(crate) async fn a_lock_that_nobody_comes_for_is_passed_on<S: Store>(store: &
     nothing_left(&here).await;
 }
 
-pub(crate) async fn a_place_that_nobody_comes_for_is_passed_on<S: Store>(store: &mut S) {
+pub(crate) async fn a_place_that_nobody_comes_for_is_passed_on(store: &mut dyn Store) {
     let (here, there) = (process(store).await, process(store).await);
     for read in [false, true] {
         if read && !here.capabilities().read_write {
@@ -109,7 +109,7 @@ pub(crate) async fn a_place_that_nobody_comes_for_is_passed_on<S: Store>(store: 
     nothing_left(&here).await;
 }
 
-pub(crate) async fn a_hand_over_that_nobody_comes_for_is_passed_on<S: Store>(store: &mut S) {
+pub(crate) async fn a_hand_over_that_nobody_comes_for_is_passed_on(store: &mut dyn Store) {
     let (here, there) = (process(store).await, process(store).await);
     let guard = there.lock("key").acquire().await.expect("the lock");
     let first = tokio::spawn({
@@ -136,7 +136,7 @@ pub(crate) async fn a_hand_over_that_nobody_comes_for_is_passed_on<S: Store>(sto
     nothing_left(&here).await;
 }
 
-pub(crate) async fn what_a_sleeper_has_of_several_keys_is_passed_on<S: Store>(store: &mut S) {
+pub(crate) async fn what_a_sleeper_has_of_several_keys_is_passed_on(store: &mut dyn Store) {
     let (here, there) = (process(store).await, process(store).await);
     let guard = there.lock("b").acquire().await.expect("the lock");
     let mut call: Call = Box::pin(here.lock(["a", "b"]).acquire());

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use dlock::{Config, LockManager};
+use dlock_conformance::processes::{ENDLESS, Scene, Shared, all_end_well};
+use dlock_conformance::{Store, async_trait};
 use tokio::time::sleep;
 
-use crate::conformance::Store;
-use crate::contenders::{ENDLESS, Scene, Shared, all_end_well};
 use crate::harness::{config, connect, had, healed, queued, served, unavailable, waiting};
 use crate::support::etcd::{Cluster, etcd_url};
 use crate::support::wait::{HANG, until, within};
@@ -168,6 +168,7 @@ async fn a_majority_that_is_gone() {
     assert_eq!(cluster.ports(), ports);
 }
 
+#[async_trait(?Send)]
 impl Store for Cluster {
     async fn start() -> Self {
         Self::start().await
@@ -184,16 +185,9 @@ impl Store for Cluster {
     async fn set_outage(&self, _: bool) {
         unreachable!("for the conformance suite only");
     }
-
-    async fn restart(&mut self) -> bool {
-        false
-    }
-
-    async fn records(&self) -> Option<usize> {
-        None
-    }
 }
 
+#[async_trait(?Send)]
 impl Shared for Cluster {
     fn url(&self) -> String {
         etcd_url(&self.ports())
@@ -201,7 +195,7 @@ impl Shared for Cluster {
 
     /// Longer than any election: nobody loses a lock here, so nobody may come in
     /// beside another.
-    fn ttl() -> Duration {
+    fn ttl(&self) -> Duration {
         Duration::from_secs(20)
     }
 }
@@ -211,7 +205,7 @@ impl Shared for Cluster {
 #[tokio::test]
 async fn processes_go_on_without_their_leader() {
     const WORKERS: [&str; 3] = ["a", "b", "c"];
-    let mut scene = Scene::around(Cluster::start().await);
+    let mut scene = Scene::around(Box::new(Cluster::start().await));
     let worker = |name| scene.worker("contend", name, 3, ENDLESS, false);
     let mut workers = WORKERS.map(worker);
     scene.others_add("nobody", 30).await;

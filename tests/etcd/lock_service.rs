@@ -2,15 +2,16 @@
 //! call, and what is special to it.
 
 use dlock::{Config, LockError};
+use dlock_conformance::{Store, async_trait, conformance};
 
 use crate::EtcdStore;
-use crate::conformance::{Store, conformance};
 use crate::harness::{connect, is_busy, queued, served, waiting};
 use crate::support::etcd::{EtcdServer, etcd_url};
 use crate::support::wait::{HANG, until, within};
 
 struct LockService(EtcdStore);
 
+#[async_trait(?Send)]
 impl Store for LockService {
     async fn start() -> Self {
         Self(EtcdStore::start().await)
@@ -31,10 +32,6 @@ impl Store for LockService {
 
     async fn set_outage(&self, outage: bool) {
         self.0.proxy.refuse(outage);
-    }
-
-    async fn restart(&mut self) -> bool {
-        false
     }
 
     async fn records(&self) -> Option<usize> {

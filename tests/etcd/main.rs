@@ -3,10 +3,6 @@
 
 #![cfg(feature = "etcd")]
 
-#[path = "../conformance/mod.rs"]
-mod conformance;
-#[path = "../contenders/mod.rs"]
-mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -29,9 +25,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::Config;
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait, conformance, contenders};
 
-use conformance::{Store, conformance};
-use contenders::{Shared, contenders};
 use support::etcd::EtcdServer;
 use support::proxy::Proxy;
 
@@ -72,6 +68,7 @@ impl EtcdStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Store for EtcdStore {
     async fn start() -> Self {
         Self::start().await
@@ -106,16 +103,12 @@ impl Store for EtcdStore {
         self.proxy.stall(silence);
     }
 
-    /// Others use it too; `restarts` has one that is started again.
-    async fn restart(&mut self) -> bool {
-        false
-    }
-
     async fn records(&self) -> Option<usize> {
         Some(Self::records(self).await)
     }
 }
 
+#[async_trait(?Send)]
 impl Shared for EtcdStore {
     fn url(&self) -> String {
         Self::url(self)

@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use dlock::Config;
+use dlock_conformance::cases::tokens;
+use dlock_conformance::{Store, async_trait};
 
-use crate::conformance::{self, Store};
 use crate::harness::{connect, healed, queued, served, waiting};
 use crate::support::etcd::{EtcdServer, etcd_url};
 
 struct OwnServer(EtcdServer);
 
+#[async_trait(?Send)]
 impl Store for OwnServer {
     async fn start() -> Self {
         Self(EtcdServer::start().await)
@@ -31,18 +33,11 @@ impl Store for OwnServer {
         self.0.restart().await;
         true
     }
-
-    async fn records(&self) -> Option<usize> {
-        None
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_rise_across_a_restart() {
-    conformance::run(OwnServer::start().await, async |store: &mut OwnServer| {
-        conformance::tokens::tokens_rise_across_a_restart(store).await;
-    })
-    .await;
+    tokens::tokens_rise_across_a_restart(&mut OwnServer::start().await).await;
 }
 
 /// Held locks, places in queues and their order outlive the server.

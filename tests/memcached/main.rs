@@ -1,10 +1,6 @@
 //! The memcached store: the conformance suite on a real server, and what only a
 //! cache can do wrong.
 
-#[path = "../conformance/mod.rs"]
-mod conformance;
-#[path = "../contenders/mod.rs"]
-mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -19,9 +15,9 @@ mod losses;
 use std::time::Duration;
 
 use dlock::{Config, LockManager};
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait, conformance, contenders};
 
-use conformance::{Store, conformance};
-use contenders::{Shared, contenders};
 use support::memcached::{Log, MemcachedServer, memcached_url};
 use support::proxy::Proxy;
 
@@ -35,6 +31,7 @@ struct MemcachedStore {
 /// What memcached keeps is whole seconds, and the shortest lease three.
 const TTL: Duration = Duration::from_secs(3);
 
+#[async_trait(?Send)]
 impl Store for MemcachedStore {
     async fn start() -> Self {
         let server = MemcachedServer::start().await;
@@ -78,24 +75,22 @@ impl Store for MemcachedStore {
         self.proxy.stall(silence);
     }
 
-    /// It keeps nothing.
-    async fn restart(&mut self) -> bool {
-        false
-    }
-
     async fn records(&self) -> Option<usize> {
         Some(self.server.items().len())
     }
 }
 
+#[async_trait(?Send)]
 impl Shared for MemcachedStore {
-    const TOKENS: bool = false;
+    fn tokens(&self) -> bool {
+        false
+    }
 
     fn url(&self) -> String {
         memcached_url(self.proxy.port())
     }
 
-    fn ttl() -> Duration {
+    fn ttl(&self) -> Duration {
         TTL
     }
 }

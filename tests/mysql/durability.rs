@@ -3,9 +3,9 @@
 
 use dlock::backend::TokenTier;
 use dlock::{Config, LockError, LockManager};
+use dlock_conformance::{Store as _, connect, process};
 
 use crate::MySqlStore;
-use crate::conformance::{Store as _, connect, process};
 use crate::server::Server;
 use crate::support::wait::{eventually, until};
 use crate::tables::Tables as _;

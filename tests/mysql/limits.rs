@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use dlock::backend::sqlx;
 use dlock::{LockError, LockManager};
+use dlock_conformance::Store as _;
 
 use crate::MySqlStore;
-use crate::conformance::Store as _;
 use crate::support::wait::{HANG, until, within};
 use crate::tables::Tables as _;
 

@@ -3,10 +3,6 @@
 
 #![cfg(feature = "mysql")]
 
-#[path = "../conformance/mod.rs"]
-mod conformance;
-#[path = "../contenders/mod.rs"]
-mod contenders;
 #[path = "../support/example.rs"]
 mod example;
 #[path = "../support/mod.rs"]
@@ -26,9 +22,9 @@ use std::time::Duration;
 use dlock::Config;
 use dlock::backend::mysql::MySql;
 use dlock::backend::sqlx;
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait, conformance, contenders};
 
-use conformance::{Store, conformance};
-use contenders::{Shared, contenders};
 use server::Server;
 use support::proxy::Proxy;
 use tables::{FarTables, Tables, far_tables, tables};
@@ -50,6 +46,7 @@ impl MySqlStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Store for MySqlStore {
     async fn start() -> Self {
         Self::on(Server::shared().await).await
@@ -90,11 +87,6 @@ impl Store for MySqlStore {
         self.proxy.stall(silence);
     }
 
-    /// The server is shared; see `restarts.rs`.
-    async fn restart(&mut self) -> bool {
-        false
-    }
-
     async fn records(&self) -> Option<usize> {
         let records: i64 = sqlx::query_scalar(
             "SELECT (SELECT COUNT(*) FROM dlock_lock) + (SELECT COUNT(*) FROM dlock_reader)
@@ -107,6 +99,7 @@ impl Store for MySqlStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Shared for MySqlStore {
     fn url(&self) -> String {
         let url = self.server.url(&self.database, self.proxy.port());

@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use dlock::backend::sqlx;
+use dlock_conformance::{Store as _, process};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::PostgresStore;
-use crate::conformance::{Store as _, process};
 use crate::support::wait::{HANG, until, within};
 
 const WAITERS: i64 = 100;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use dlock::backend::TokenTier;
 use dlock::backend::sqlx;
 use dlock::{Config, FencingToken, LockError, LockManager};
+use dlock_conformance::{Store as _, connect, process};
 
 use crate::PostgresStore;
-use crate::conformance::{Store as _, connect, process};
 use crate::server::{DURABLE, Server};
 use crate::support::wait::{HANG, eventually, until, within};
 use crate::tables::Tables as _;

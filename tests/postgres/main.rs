@@ -3,10 +3,6 @@
 
 #![cfg(feature = "postgres")]
 
-#[path = "../conformance/mod.rs"]
-mod conformance;
-#[path = "../contenders/mod.rs"]
-mod contenders;
 #[path = "../support/example.rs"]
 mod example;
 #[path = "../support/mod.rs"]
@@ -29,9 +25,9 @@ use std::time::Duration;
 use dlock::Config;
 use dlock::backend::postgres::Postgres;
 use dlock::backend::sqlx;
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait, conformance, contenders};
 
-use conformance::{Store, conformance};
-use contenders::{Shared, contenders};
 use server::Server;
 use support::proxy::Proxy;
 use tables::{FarTables, Tables, far_tables, tables};
@@ -53,6 +49,7 @@ impl PostgresStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Store for PostgresStore {
     async fn start() -> Self {
         Self::on(Server::shared().await).await
@@ -93,11 +90,6 @@ impl Store for PostgresStore {
         self.proxy.stall(silence);
     }
 
-    /// The server is shared; see `restarts.rs`.
-    async fn restart(&mut self) -> bool {
-        false
-    }
-
     async fn records(&self) -> Option<usize> {
         let records: i64 = sqlx::query_scalar(
             "SELECT (SELECT COUNT(*) FROM dlock_lock) + (SELECT COUNT(*) FROM dlock_reader)
@@ -110,6 +102,7 @@ impl Store for PostgresStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Shared for PostgresStore {
     fn url(&self) -> String {
         let url = self.server.url(&self.database, self.proxy.port());

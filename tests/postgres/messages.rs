@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use dlock::backend::sqlx;
 use dlock::{Config, LockManager};
+use dlock_conformance::Store as _;
 
 use crate::PostgresStore;
-use crate::conformance::Store as _;
 use crate::support::wait::{HANG, eventually, until, within};
 
 async fn connect(store: &PostgresStore) -> LockManager {

@@ -3,10 +3,6 @@
 
 #![cfg(feature = "redis")]
 
-#[path = "../conformance/mod.rs"]
-mod conformance;
-#[path = "../contenders/mod.rs"]
-mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -23,9 +19,9 @@ mod server;
 mod tls;
 
 use dlock::Config;
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait, conformance, contenders};
 
-use conformance::{Store, conformance};
-use contenders::{Shared, contenders};
 use support::proxy::Proxy;
 use support::redis::RedisServer;
 
@@ -35,6 +31,7 @@ struct RedisStore {
     proxy: Proxy,
 }
 
+#[async_trait(?Send)]
 impl Store for RedisStore {
     async fn start() -> Self {
         let server = RedisServer::start().await;
@@ -79,6 +76,7 @@ impl Store for RedisStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Shared for RedisStore {
     fn url(&self) -> String {
         self.server.url_through(self.proxy.port())

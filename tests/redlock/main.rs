@@ -3,10 +3,6 @@
 
 #![cfg(feature = "redis")]
 
-#[path = "../conformance/mod.rs"]
-mod conformance;
-#[path = "../contenders/mod.rs"]
-mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -20,9 +16,9 @@ mod quorum;
 use std::time::Duration;
 
 use dlock::Config;
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait, conformance, contenders};
 
-use conformance::{Store, conformance};
-use contenders::{Shared, contenders};
 use support::nodes::{Nodes, redlock_url};
 use support::polls::join_all;
 use support::proxy::Proxy;
@@ -37,6 +33,7 @@ struct RedlockStore {
     proxies: Vec<Proxy>,
 }
 
+#[async_trait(?Send)]
 impl Store for RedlockStore {
     async fn start() -> Self {
         let nodes = Nodes::start(NODES).await;
@@ -104,6 +101,7 @@ impl Store for RedlockStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Shared for RedlockStore {
     fn url(&self) -> String {
         let ports: Vec<_> = self.proxies.iter().map(Proxy::port).collect();

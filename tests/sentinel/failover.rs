@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use dlock::backend::TokenTier;
 use dlock::{Config, LockError, LockManager};
+use dlock_conformance::processes::{ENDLESS, Scene, Shared, all_end_well};
+use dlock_conformance::{Store, async_trait};
 
-use crate::conformance::Store;
-use crate::contenders::{ENDLESS, Scene, Shared, all_end_well};
 use crate::support::ghosts::Processes;
 use crate::support::redis::RedisServer;
 use crate::support::sentinel::{Deployment, MASTER, Passwords, replicated};
@@ -40,6 +40,7 @@ impl Watchful {
     }
 }
 
+#[async_trait(?Send)]
 impl Store for Watchful {
     async fn start() -> Self {
         Self::start("").await
@@ -56,16 +57,9 @@ impl Store for Watchful {
     async fn set_outage(&self, _: bool) {
         unreachable!("for the conformance suite only");
     }
-
-    async fn restart(&mut self) -> bool {
-        false
-    }
-
-    async fn records(&self) -> Option<usize> {
-        None
-    }
 }
 
+#[async_trait(?Send)]
 impl Shared for Watchful {
     fn url(&self) -> String {
         self.url.clone()
@@ -85,7 +79,7 @@ async fn has(server: &RedisServer, key: &str) -> bool {
 /// master is told apart by its token.
 async fn processes_go_on_when_their_master_dies(more: &str) {
     const WORKERS: [&str; 3] = ["a", "b", "c"];
-    let mut scene = Scene::around(Watchful::start(more).await);
+    let mut scene = Scene::around(Box::new(Watchful::start(more).await));
     let mut workers: Vec<_> = WORKERS
         .map(|name| scene.worker("contend", name, 3, ENDLESS, true))
         .into();

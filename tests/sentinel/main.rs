@@ -3,10 +3,6 @@
 
 #![cfg(feature = "redis")]
 
-#[path = "../conformance/mod.rs"]
-mod conformance;
-#[path = "../contenders/mod.rs"]
-mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -20,9 +16,9 @@ mod tls;
 use std::time::Duration;
 
 use dlock::Config;
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait, conformance, contenders};
 
-use conformance::{Store, conformance};
-use contenders::{Shared, contenders};
 use support::proxy::Proxy;
 use support::redis::RedisServer;
 use support::sentinel::{Deployment, Passwords, replicated};
@@ -41,6 +37,7 @@ impl SentinelStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Store for SentinelStore {
     async fn start() -> Self {
         let mut proxy = None;
@@ -96,6 +93,7 @@ impl Store for SentinelStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Shared for SentinelStore {
     fn url(&self) -> String {
         self.deployment.url("")
@@ -105,6 +103,7 @@ impl Shared for SentinelStore {
 /// The same, with locks that count only when a replica has them.
 struct ReplicatedStore(SentinelStore);
 
+#[async_trait(?Send)]
 impl Store for ReplicatedStore {
     async fn start() -> Self {
         let store = SentinelStore::start().await;
@@ -144,7 +143,7 @@ impl Store for ReplicatedStore {
 }
 
 mod on_a_replica_too {
-    crate::conformance::conformance!(crate::ReplicatedStore);
+    dlock_conformance::conformance!(crate::ReplicatedStore);
 }
 
 conformance!(crate::SentinelStore);

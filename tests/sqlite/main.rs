@@ -3,10 +3,6 @@
 
 #![cfg(feature = "sqlite")]
 
-#[path = "../conformance/mod.rs"]
-mod conformance;
-#[path = "../contenders/mod.rs"]
-mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../tables/mod.rs"]
@@ -22,9 +18,9 @@ use std::time::Duration;
 use dlock::Config;
 use dlock::backend::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use dlock::backend::sqlx::{self, ConnectOptions};
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait, conformance, contenders};
 
-use conformance::{Store, conformance};
-use contenders::{Shared, contenders};
 use support::dir::TempDir;
 use support::wait::HANG;
 use tables::{Tables, tables};
@@ -64,6 +60,7 @@ impl SqliteStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Store for SqliteStore {
     async fn start() -> Self {
         Self {
@@ -123,10 +120,6 @@ impl Store for SqliteStore {
         true
     }
 
-    async fn restart(&mut self) -> bool {
-        false
-    }
-
     async fn records(&self) -> Option<usize> {
         let mut connection = self.connection().await;
         let mut records = 0;
@@ -141,6 +134,7 @@ impl Store for SqliteStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Shared for SqliteStore {
     fn url(&self) -> String {
         format!("sqlite:{}", self.path().display())

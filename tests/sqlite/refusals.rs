@@ -6,9 +6,9 @@ use dlock::backend::sqlite::Sqlite;
 use dlock::backend::sqlx::SqlitePool;
 use dlock::backend::sqlx::sqlite::SqliteConnectOptions;
 use dlock::{Config, LockError, LockManager};
+use dlock_conformance::Store as _;
 
 use crate::SqliteStore;
-use crate::conformance::Store as _;
 use crate::support::dir::TempDir;
 use crate::support::wait::{HANG, eventually, within};
 

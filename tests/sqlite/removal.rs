@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use dlock::LockManager;
+use dlock_conformance::Store as _;
 
 use crate::SqliteStore;
-use crate::conformance::Store as _;
 use crate::support::wait::{HANG, until, within};
 
 /// A row that is removed takes its counter along, and a new one does not begin

@@ -2,8 +2,8 @@
 //! them, or the database's clock was set.
 
 use super::Tables;
-use crate::conformance::process;
 use crate::support::wait::{HANG, eventually, until, within};
+use dlock_conformance::process;
 
 /// By a statement that leaves the readers' own rows as they are.
 pub(crate) async fn a_reader_learns_that_the_lock_was_taken_away<S: Tables>(store: &mut S) {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use dlock::LockError;
+use dlock_conformance::connect;
 
 use super::FarTables;
 use super::late::calm;
-use crate::conformance::connect;
 use crate::support::wait::{HANG, until, within};
 
 /// An operator has not ended a transaction. The lease of that lock cannot be

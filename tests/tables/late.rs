@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use dlock::{LockGuard, LockManager};
+use dlock_conformance::connect;
 
 use super::FarTables;
-use crate::conformance::connect;
 use crate::support::wait::{HANG, until, within};
 
 /// Connects it, and lets it do what it does by itself: nothing else goes over

@@ -1,9 +1,9 @@
 //! Places in the queue that are not what their process takes them for.
 
 use dlock::LockError;
+use dlock_conformance::process;
 
 use super::Tables;
-use crate::conformance::process;
 use crate::support::wait::{HANG, until, within};
 
 /// A process has a place that none of its waiters knows of, from a waiter that

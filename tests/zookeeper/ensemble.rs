@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use dlock::{Config, LockManager};
+use dlock_conformance::processes::{ENDLESS, Scene, Shared, all_end_well};
+use dlock_conformance::{Store, async_trait};
 
-use crate::conformance::Store;
-use crate::contenders::{ENDLESS, Scene, Shared, all_end_well};
 use crate::harness::{config, connect, had, healed, is_busy, waited_for};
 use crate::support::wait::{HANG, eventually, until, within};
 use crate::support::zookeeper::Ensemble;
@@ -130,6 +130,7 @@ async fn a_minority_grants_nothing() {
     healed(&manager).await;
 }
 
+#[async_trait(?Send)]
 impl Store for Ensemble {
     async fn start() -> Self {
         Self::start().await
@@ -146,16 +147,9 @@ impl Store for Ensemble {
     async fn set_outage(&self, _: bool) {
         unreachable!("for the conformance suite only");
     }
-
-    async fn restart(&mut self) -> bool {
-        false
-    }
-
-    async fn records(&self) -> Option<usize> {
-        None
-    }
 }
 
+#[async_trait(?Send)]
 impl Shared for Ensemble {
     fn url(&self) -> String {
         url(self, "40s")
@@ -163,7 +157,7 @@ impl Shared for Ensemble {
 
     /// Longer than any election: nobody loses a lock here, so nobody may come in
     /// beside another.
-    fn ttl() -> Duration {
+    fn ttl(&self) -> Duration {
         Duration::from_secs(20)
     }
 }
@@ -173,7 +167,7 @@ impl Shared for Ensemble {
 #[tokio::test]
 async fn processes_go_on_without_their_leader() {
     const WORKERS: [&str; 3] = ["a", "b", "c"];
-    let mut scene = Scene::around(Ensemble::start().await);
+    let mut scene = Scene::around(Box::new(Ensemble::start().await));
     let worker = |name| scene.worker("contend", name, 3, ENDLESS, false);
     let mut workers = WORKERS.map(worker);
     scene.others_add("nobody", 30).await;

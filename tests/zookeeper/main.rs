@@ -3,10 +3,6 @@
 
 #![cfg(feature = "zookeeper")]
 
-#[path = "../conformance/mod.rs"]
-mod conformance;
-#[path = "../contenders/mod.rs"]
-mod contenders;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -24,9 +20,9 @@ use std::time::Duration;
 
 use dlock::Config;
 use dlock::backend::zookeeper_client::Error;
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait, conformance, contenders};
 
-use conformance::{Store, conformance};
-use contenders::{Shared, contenders};
 use support::proxy::Proxy;
 use support::zookeeper::{ZooKeeperServer, nodes};
 
@@ -45,6 +41,7 @@ impl ZooKeeperStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Store for ZooKeeperStore {
     async fn start() -> Self {
         let server = ZooKeeperServer::shared().await;
@@ -94,11 +91,6 @@ impl Store for ZooKeeperStore {
         self.proxy.stall(silence);
     }
 
-    /// Others use it too; `restarts` has one that is started again.
-    async fn restart(&mut self) -> bool {
-        false
-    }
-
     async fn records(&self) -> Option<usize> {
         let client = self.server.client().await;
         match client.count_descendants_number(&self.root).await {
@@ -109,6 +101,7 @@ impl Store for ZooKeeperStore {
     }
 }
 
+#[async_trait(?Send)]
 impl Shared for ZooKeeperStore {
     /// What a dead holder had comes free within the test.
     fn url(&self) -> String {

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use dlock::Config;
+use dlock_conformance::cases::tokens;
+use dlock_conformance::{Store, async_trait};
 
-use crate::conformance::{Store, tokens};
 use crate::harness::{connect, had, healed, is_busy, waited_for};
 use crate::support::wait::{HANG, until, within};
 use crate::support::zookeeper::{Setup, ZooKeeperServer};
@@ -21,6 +22,7 @@ impl Alone {
     }
 }
 
+#[async_trait(?Send)]
 impl Store for Alone {
     async fn start() -> Self {
         Self(Setup::default().start().await)
@@ -37,10 +39,6 @@ impl Store for Alone {
     async fn restart(&mut self) -> bool {
         self.0.restart().await;
         true
-    }
-
-    async fn records(&self) -> Option<usize> {
-        None
     }
 }
 

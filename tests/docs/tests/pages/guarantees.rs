@@ -59,16 +59,18 @@ fn is_run(path: &Path, name: &str) -> Result<(), String> {
     let mut attributes = attributes.filter(|line| line.starts_with("#["));
     let is_test =
         attributes.any(|line| line.starts_with("#[test]") || line.contains("tokio::test"));
-    if is_test || is_listed(path, name) {
+    if is_test || is_listed(path, &file, name) {
         Ok(())
     } else {
         Err("it is no test".to_owned())
     }
 }
 
-/// Whether it is in the list of cases that each store is put through, in the
-/// `mod.rs` beside it.
-fn is_listed(path: &Path, name: &str) -> bool {
-    let list = fs::read_to_string(root().join(path).with_file_name("mod.rs"));
-    list.is_ok_and(|list| list.lines().any(|line| line.trim() == name))
+/// Whether it is in a list of cases: in the file itself, or in the `mod.rs` or
+/// `lib.rs` beside it.
+fn is_listed(path: &Path, file: &str, name: &str) -> bool {
+    let beside = ["mod.rs", "lib.rs"].map(|list| root().join(path).with_file_name(list));
+    let lists = beside.map(|list| fs::read_to_string(list).unwrap_or_default());
+    let mut lists = lists.iter().map(String::as_str).chain([file]);
+    lists.any(|list| list.lines().any(|line| line.trim() == name))
 }

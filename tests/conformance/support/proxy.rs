@@ -56,7 +56,7 @@ impl HeldBack {
 /// Forwards a port of its own to a server, on a thread of its own, so that a
 /// test that blocks its runtime does not block the network.
 #[derive(Debug)]
-pub(crate) struct Proxy {
+pub struct Proxy {
     port: u16,
     accepted: Arc<AtomicUsize>,
     faults: watch::Sender<Faults>,
@@ -66,7 +66,8 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    pub(crate) fn to(target: u16) -> Self {
+    /// In front of the server on this port of loopback.
+    pub fn to(target: u16) -> Self {
         let (faults, state) = watch::channel(Faults::default());
         let (listens_on, port) = mpsc::channel();
         let (listens, listening) = watch::channel(true);
@@ -97,19 +98,20 @@ impl Proxy {
         }
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// How many connections were made so far.
-    pub(crate) fn accepted(&self) -> usize {
+    pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 
     /// Holds back the next request that contains this, and what follows it over
     /// the same connection. With `None` it arrives, though its client may have
     /// gone.
-    pub(crate) fn hold_back(&self, contains: Option<&str>) {
+    pub fn hold_back(&self, contains: Option<&str>) {
         let held_back = contains.map(|contains| {
             Arc::new(HeldBack {
                 contains: contains.into(),
@@ -121,20 +123,20 @@ impl Proxy {
     }
 
     /// Whether there was such a request, which is on its way now.
-    pub(crate) fn holds_back(&self) -> bool {
+    pub fn holds_back(&self) -> bool {
         let faults = self.faults.borrow();
         let held_back = faults.held_back.as_ref();
         held_back.is_some_and(|held_back| held_back.found.load(Ordering::SeqCst))
     }
 
     /// Closes every connection there is.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         self.faults.send_modify(|faults| faults.cuts += 1);
     }
 
     /// Closes every connection, and each new one as soon as it is made, until
     /// this is called with `false`.
-    pub(crate) fn refuse(&self, refuse: bool) {
+    pub fn refuse(&self, refuse: bool) {
         self.faults.send_modify(|faults| {
             faults.refuse = refuse;
             faults.cuts += u64::from(refuse);
@@ -143,7 +145,7 @@ impl Proxy {
 
     /// Closes every connection and listens no more, until this is called with
     /// `false`: the system refuses new ones.
-    pub(crate) fn shut(&self, shut: bool) {
+    pub fn shut(&self, shut: bool) {
         self.faults.send_modify(|faults| {
             faults.shut = shut;
             faults.cuts += u64::from(shut);
@@ -156,25 +158,25 @@ impl Proxy {
 
     /// Leaves every connection open and carries nothing: to the client, the
     /// server is there and silent. What was sent meanwhile arrives afterwards.
-    pub(crate) fn stall(&self, stall: bool) {
+    pub fn stall(&self, stall: bool) {
         self.faults.send_modify(|faults| faults.stall = stall);
     }
 
     /// The connections that there are carry nothing any more, for good; new ones
     /// do. A firewall that has forgotten them is like that.
-    pub(crate) fn freeze(&self) {
+    pub fn freeze(&self) {
         self.faults.send_modify(|faults| faults.freezes += 1);
     }
 
     /// What the frozen connections had taken up arrives after all.
-    pub(crate) fn thaw(&self) {
+    pub fn thaw(&self) {
         self.faults
             .send_modify(|faults| faults.thawed = faults.freezes);
     }
 
     /// Carries requests and drops the replies. Ending it closes every
     /// connection, as no stream goes on after a gap.
-    pub(crate) fn swallow_replies(&self, swallow: bool) {
+    pub fn swallow_replies(&self, swallow: bool) {
         self.faults.send_modify(|faults| {
             faults.swallow = swallow;
             faults.cuts += u64::from(!swallow);
@@ -182,7 +184,7 @@ impl Proxy {
     }
 
     /// Holds each piece of each direction back for so long.
-    pub(crate) fn delay(&self, delay: Option<Duration>) {
+    pub fn delay(&self, delay: Option<Duration>) {
         self.faults.send_modify(|faults| faults.delay = delay);
     }
 }

@@ -10,7 +10,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 /// Collects the events and spans of the process.
 #[derive(Clone, Debug)]
-pub(crate) struct Log {
+pub struct Log {
     text: Arc<Mutex<String>>,
     level: LevelFilter,
 }
@@ -18,12 +18,12 @@ pub(crate) struct Log {
 impl Log {
     /// Collects all of them from now on, at every level. Works once in a
     /// process.
-    pub(crate) fn capture() -> Self {
+    pub fn capture() -> Self {
         Self::of(LevelFilter::TRACE)
     }
 
     /// The warnings and errors of all tests of this process that ask for them.
-    pub(crate) fn warnings() -> &'static Self {
+    pub fn warnings() -> &'static Self {
         static WARNINGS: OnceLock<Log> = OnceLock::new();
         WARNINGS.get_or_init(|| Self::of(LevelFilter::WARN))
     }
@@ -35,12 +35,13 @@ impl Log {
         log
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// All of it so far.
+    pub fn text(&self) -> String {
         self.text.lock().expect("the log").clone()
     }
 
     /// The lines that speak of `what`.
-    pub(crate) fn lines_with(&self, what: &str) -> Vec<String> {
+    pub fn lines_with(&self, what: &str) -> Vec<String> {
         let text = self.text();
         let lines = text.lines().filter(|line| line.contains(what));
         lines.map(str::to_owned).collect()

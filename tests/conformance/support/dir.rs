@@ -5,17 +5,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A new, empty directory, removed with all it holds on drop.
 #[derive(Debug)]
-pub(crate) struct TempDir(PathBuf);
+pub struct TempDir(PathBuf);
 
 impl TempDir {
-    pub(crate) fn new() -> Self {
+    /// In the system's place for such.
+    pub fn new() -> Self {
         Self::within(&std::env::temp_dir())
     }
 
     /// In memory, where the system has a place for that: a disk that others are
     /// busy with may take longer for one write than a test's lease lasts.
     #[allow(dead_code, reason = "not every test has a file that is written to")]
-    pub(crate) fn in_memory() -> Self {
+    pub fn in_memory() -> Self {
         let memory = Path::new("/dev/shm");
         if memory.is_dir() {
             Self::within(memory)
@@ -38,7 +39,8 @@ impl TempDir {
         Self(path)
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }

@@ -1,40 +1,88 @@
-//! What every store promises, as tests over the public surface. Each store
-//! runs all of it, unchanged, on the real server: `conformance!(ItsStore)`.
+//! What every store of [`dlock`] promises, as tests over its public surface. Each
+//! store runs all of it, unchanged, on the real thing.
 //!
-//! [`Store`] says how a test gets at a store and breaks it; what the store
-//! does not claim in its `Capabilities` is not asked of it.
+//! [`Store`] says how a test gets at a store and breaks it. What a store does not
+//! claim in its [`Capabilities`](dlock::backend::Capabilities) is not asked of it.
+//! A test program of a store is this:
+//!
+//! ```standalone_crate
+//! use dlock::Config;
+//! use dlock::backend::memory::Memory;
+//! use dlock_conformance::{Store, async_trait, conformance};
+//!
+//! struct MemoryStore(Memory);
+//!
+//! #[async_trait(?Send)]
+//! impl Store for MemoryStore {
+//!     async fn start() -> Self {
+//!         Self(Memory::new())
+//!     }
+//!
+//!     fn config(&self) -> Config {
+//!         Config::with_backend(self.0.clone())
+//!     }
+//!
+//!     async fn take_away(&self, key: &str) {
+//!         assert!(self.0.faults().take_away(key), "nobody held `{key}`");
+//!     }
+//!
+//!     async fn set_outage(&self, outage: bool) {
+//!         self.0.faults().set_unavailable(outage);
+//!     }
+//! }
+//!
+//! conformance!(crate::MemoryStore);
+//! # fn main() {}
+//! ```
+//!
+//! A store that processes share runs [`contenders!`] as well: what it grants to
+//! processes of their own, some of which are killed or paused, is held against the
+//! history of a resource that trusts nobody.
+//!
+//! [`support`] has what the tests of one store need besides: a proxy that fails,
+//! futures that are dropped at a chosen poll, waiting for a condition.
 
 mod critical;
-pub(crate) mod drops;
-pub(crate) mod exclusion;
-pub(crate) mod keys;
-pub(crate) mod leases;
-pub(crate) mod load;
-pub(crate) mod outages;
-pub(crate) mod policies;
-pub(crate) mod queues;
-pub(crate) mod reentry;
-pub(crate) mod refused;
-pub(crate) mod release;
-pub(crate) mod settings;
-pub(crate) mod several;
-pub(crate) mod tokens;
-pub(crate) mod unpolled;
+mod drops;
+mod exclusion;
+mod keys;
+mod leases;
+mod load;
+mod outages;
+mod policies;
+pub mod processes;
+mod queues;
+mod reentry;
+mod refused;
+mod release;
+mod settings;
+mod several;
+pub mod support;
+mod tokens;
+mod unpolled;
 
+use std::pin::Pin;
 use std::time::Duration;
 
+pub use async_trait::async_trait;
 use dlock::{Config, LockManager};
 
-use crate::support::wait::{HANG, until, within};
+use support::wait::{HANG, until, within};
 
 /// A store of one test's own.
-pub(crate) trait Store: Sized {
+#[async_trait(?Send)]
+pub trait Store {
     /// Starts it, empty.
-    async fn start() -> Self;
+    async fn start() -> Self
+    where
+        Self: Sized;
 
     /// The same for tests that ask for strict tokens: where the store can make
     /// them so, it does.
-    async fn start_durable() -> Self {
+    async fn start_durable() -> Self
+    where
+        Self: Sized,
+    {
         Self::start().await
     }
 
@@ -97,36 +145,73 @@ pub(crate) trait Store: Sized {
 
     /// Stops and starts the store, which keeps what it has confirmed. `false`
     /// if this store has no such thing.
-    async fn restart(&mut self) -> bool;
+    async fn restart(&mut self) -> bool {
+        false
+    }
 
     /// How many records the store keeps, for stores that can count them.
-    async fn records(&self) -> Option<usize>;
+    async fn records(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// What a test does, on its way.
+#[doc(hidden)]
+pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Which store a test asks for.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+#[expect(
+    non_camel_case_types,
+    reason = "named as the methods that they stand for"
+)]
+pub enum Start {
+    start,
+    start_durable,
 }
 
 /// Runs one case against a store of its own, with a limit against hanging.
-pub(crate) async fn run<S: Store>(mut store: S, case: impl AsyncFnOnce(&mut S)) {
-    within(2 * HANG, case(&mut store)).await;
+#[doc(hidden)]
+pub fn run<S: Store>(as_asked: Start, case: fn(&mut dyn Store) -> Running<'_>) {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    block_on(
+        runtime.worker_threads(2),
+        Box::pin(async move {
+            let mut store = match as_asked {
+                Start::start => S::start().await,
+                Start::start_durable => S::start_durable().await,
+            };
+            within(2 * HANG, case(&mut store)).await;
+        }),
+    );
+}
+
+fn block_on(runtime: &mut tokio::runtime::Builder, test: Running<'_>) {
+    let runtime = runtime.enable_all().build().expect("a runtime");
+    runtime.block_on(test);
 }
 
 /// With leases that outlast every test: a lock that comes free in time was
 /// given back, and did not just run out.
-pub(crate) fn config<S: Store>(store: &S) -> Config {
+pub fn config(store: &dyn Store) -> Config {
     store.config().ttl(20 * HANG)
 }
 
 /// One more process, as far as the store can tell.
-pub(crate) async fn process<S: Store>(store: &S) -> LockManager {
+pub async fn process(store: &dyn Store) -> LockManager {
     connect(config(store)).await
 }
 
-pub(crate) async fn connect(config: Config) -> LockManager {
+/// A manager of the test's own store.
+pub async fn connect(config: Config) -> LockManager {
     LockManager::connect(config)
         .await
         .expect("a connection to the test's own store")
 }
 
 /// Waits until `count` requests wait for `key`.
-async fn queued<S: Store>(store: &S, manager: &LockManager, key: &str, count: usize) {
+async fn queued(store: &dyn Store, manager: &LockManager, key: &str, count: usize) {
     let what = format!("{count} requests wait for `{key}`");
     until(
         &what,
@@ -156,11 +241,14 @@ async fn nothing_left(manager: &LockManager) {
     until("no lock is left", list, Vec::is_empty).await;
 }
 
-/// Makes a test of each case, for one store: a type that implements [`Store`].
-macro_rules! conformance {
-    ($store:ty) => {
-        $crate::conformance::conformance! { @cases $store; start_durable;
-            tokens {
+/// All cases, for a macro that makes something of them: the theme, and how its
+/// cases start the store.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __themes {
+    ([$($then:tt)*] $($with:tt)*) => {
+        $($then)*! { $($with)*
+            start_durable tokens {
                 tokens_rise_from_grant_to_grant
                 tokens_rise_through_hand_overs
                 tokens_rise_after_a_lease_ran_out
@@ -168,9 +256,7 @@ macro_rules! conformance {
                 tokens_rise_across_a_restart
                 fenced_is_refused_where_tokens_may_go_back
             }
-        }
-        $crate::conformance::conformance! { @cases $store; start;
-            policies {
+            start policies {
                 a_free_lock_is_had_at_once
                 a_held_lock_is_busy_for_who_does_not_wait
                 a_wait_ends_at_its_timeout
@@ -179,7 +265,7 @@ macro_rules! conformance {
                 the_attribute_gives_up_as_it_is_told
                 on_error_makes_the_value
             }
-            keys {
+            start keys {
                 keys_do_not_wait_for_each_other
                 namespaces_keep_the_same_key_apart
                 any_text_can_be_a_key
@@ -188,25 +274,25 @@ macro_rules! conformance {
                 a_ttl_that_the_store_cannot_keep_is_refused
                 inspect_and_list_show_what_is_held
             }
-            settings {
+            start settings {
                 a_configuration_out_of_its_range_is_refused
                 a_request_out_of_its_range_is_refused
                 the_ends_of_the_ranges_work
             }
-            exclusion {
+            start exclusion {
                 bodies_of_one_key_do_not_overlap
                 readers_share_and_a_writer_is_alone
                 a_reader_waits_for_the_writer_that_holds
                 a_writer_waits_for_every_reader
                 readers_do_not_starve_a_writer
             }
-            several {
+            start several {
                 several_keys_are_had_together
                 all_or_none
                 order_does_not_matter
                 tokens_come_in_the_order_written
             }
-            release {
+            start release {
                 a_value_releases
                 an_error_releases
                 a_panic_releases
@@ -220,7 +306,7 @@ macro_rules! conformance {
                 shutdown_finishes_what_is_under_way
                 nothing_is_left_behind
             }
-            leases {
+            start leases {
                 a_lease_is_renewed
                 a_fixed_lease_ends
                 max_hold_ends_a_hung_body
@@ -233,14 +319,14 @@ macro_rules! conformance {
                 a_block_past_max_hold_holds_up_no_other_lock
                 a_runtime_that_stands_still_has_its_lock
             }
-            queues {
+            start queues {
                 a_released_lock_wakes_its_waiter
                 processes_are_served_in_order
                 tasks_of_one_process_are_served_in_order
                 a_handing_over_process_lets_others_in
                 strict_order_hands_nothing_over
             }
-            drops {
+            start drops {
                 dropped_at_every_poll_of_a_free_lock
                 dropped_at_every_poll_of_a_held_lock
                 dropped_at_every_poll_as_the_lock_comes_free
@@ -248,13 +334,13 @@ macro_rules! conformance {
                 dropped_at_every_poll_of_several_keys
                 dropped_at_every_poll_of_a_release
             }
-            unpolled {
+            start unpolled {
                 a_lock_that_nobody_comes_for_is_passed_on
                 a_place_that_nobody_comes_for_is_passed_on
                 a_hand_over_that_nobody_comes_for_is_passed_on
                 what_a_sleeper_has_of_several_keys_is_passed_on
             }
-            outages {
+            start outages {
                 an_outage_is_its_own_error
                 a_timeout_bounds_an_outage
                 a_try_takes_one_request_timeout_of_silence
@@ -269,12 +355,12 @@ macro_rules! conformance {
                 many_releases_wait_for_one_outage
                 a_shutdown_waits_for_one_outage
             }
-            refused {
+            start refused {
                 a_refused_connection_is_told_at_once
                 a_refused_connection_is_the_cause_that_is_told
                 another_kind_of_server_is_named
             }
-            reentry {
+            start reentry {
                 a_nested_call_returns_at_once_with_the_same_token
                 a_nested_attribute_reenters
                 re_entry_asks_nothing_of_the_store
@@ -287,7 +373,7 @@ macro_rules! conformance {
                 reading_inside_ones_own_write_is_re_entry
                 current_shows_the_innermost_lock
             }
-            load {
+            start load {
                 ten_contenders_add_up
                 two_hundred_contenders_add_up
                 tasks_over_keys_drawn_at_random_add_up
@@ -295,19 +381,42 @@ macro_rules! conformance {
             }
         }
     };
-    (@cases $store:ty; $start:ident; $($theme:ident { $($case:ident)* })*) => {$(
-        mod $theme {
-            $(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $case() {
-                    let store = <$store as $crate::conformance::Store>::$start().await;
-                    $crate::conformance::run(store, async |store: &mut $store| {
-                        $crate::conformance::$theme::$case(store).await;
-                    })
-                    .await;
+}
+
+/// Each case by its name, boxed here: so it is compiled once, and not again by the
+/// tests of each store.
+macro_rules! cases {
+    ($($start:ident $theme:ident { $($case:ident)* })*) => {
+        #[doc(hidden)]
+        pub mod cases {$(
+            pub mod $theme {$(
+                pub fn $case(store: &mut dyn $crate::Store) -> $crate::Running<'_> {
+                    Box::pin($crate::$theme::$case(store))
                 }
-            )*
-        }
+            )*}
+        )*}
+    };
+}
+__themes! { [cases] }
+
+/// Makes a test of each case, for one store: the path, from the crate's root, of a
+/// type that implements [`Store`].
+#[macro_export]
+macro_rules! conformance {
+    ($store:ty) => {
+        $crate::__themes! { [$crate::__tests] $store; }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __tests {
+    ($store:ty; $($start:ident $theme:ident { $($case:ident)* })*) => {$(
+        mod $theme {$(
+            #[test]
+            fn $case() {
+                $crate::run::<$store>($crate::Start::$start, $crate::cases::$theme::$case);
+            }
+        )*}
     )*};
 }
-pub(crate) use conformance;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 /// One thing that happened, with the worker and its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+enum Event {
     Entered {
         worker: String,
         token: u64,
@@ -43,7 +43,7 @@ struct Open {
 
 /// The events, and what is needed to judge the next one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct History {
+pub struct History {
     events: Vec<Event>,
     value: u64,
     newest: u64,
@@ -182,19 +182,15 @@ impl History {
         self.events.push(Event::Violation(what));
     }
 
-    pub(crate) fn events(&self) -> &[Event] {
-        &self.events
-    }
-
     /// The counter's value.
-    pub(crate) fn value(&self) -> u64 {
+    pub fn value(&self) -> u64 {
         self.value
     }
 
     /// Fails, with all that happened, unless a lock that works explains it: no
     /// overlap, tokens that rise, no lost update, and nobody refused but those
     /// that were stopped.
-    pub(crate) fn check(&self) {
+    pub fn check(&self) {
         let violations: Vec<_> = self.violations().collect();
         assert!(
             violations.is_empty(),
@@ -221,7 +217,7 @@ impl History {
     }
 
     /// How many writes of `worker` were accepted.
-    pub(crate) fn writes_of(&self, worker: &str) -> usize {
+    pub fn writes_of(&self, worker: &str) -> usize {
         self.events
             .iter()
             .filter(
@@ -231,12 +227,12 @@ impl History {
     }
 
     /// Whether `worker` is inside its critical section.
-    pub(crate) fn is_inside(&self, worker: &str) -> bool {
+    pub fn is_inside(&self, worker: &str) -> bool {
         self.open.iter().any(|open| open.worker == worker)
     }
 
     /// What `worker` has reported.
-    pub(crate) fn reports_of(&self, worker: &str) -> Vec<&str> {
+    pub fn reports_of(&self, worker: &str) -> Vec<&str> {
         self.events
             .iter()
             .filter_map(|event| match event {
@@ -258,6 +254,7 @@ impl History {
 }
 
 /// The judge is judged: it sees each thing that a broken lock would do.
+#[cfg(test)]
 mod tests {
     use super::History;
 

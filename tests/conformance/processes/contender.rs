@@ -69,7 +69,7 @@ async fn add_one_stubbornly(contender: &Contender) -> Result<(), Failure> {
 }
 
 /// The life of a worker.
-pub(crate) fn play(role: &str) {
+pub fn play(role: &str) {
     let contender = Contender {
         name: setting("NAME"),
         resource: setting("RESOURCE").parse().expect("an address"),

@@ -3,30 +3,35 @@
 //! its history must be one that a lock explains.
 //!
 //! Each store that processes can share runs all of it:
-//! `contenders!(ItsStore)`.
+//! [`contenders!(crate::ItsStore)`](crate::contenders!).
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use dlock::backend::TokenTier;
 use dlock::{Config, LockError, LockManager};
 
-use crate::conformance::Store;
 use crate::support::dir::TempDir;
 use crate::support::resource::Resource;
 use crate::support::wait::{HANG, until, within};
 use crate::support::worker::Worker;
+use crate::{Running, Store, block_on};
 
-pub(crate) mod contender;
+#[doc(hidden)]
+pub mod contender;
 
 /// Rounds of a worker that ends when it is told to, or dies.
-pub(crate) const ENDLESS: usize = usize::MAX;
+pub const ENDLESS: usize = usize::MAX;
 
 /// A store that several processes can share.
-pub(crate) trait Shared: Store {
+#[async_trait(?Send)]
+pub trait Shared: Store {
     /// Whether its grants have fencing tokens. The resource counts the grants of
     /// those that have none.
-    const TOKENS: bool = true;
+    fn tokens(&self) -> bool {
+        true
+    }
 
     /// Leads the other processes to it.
     fn url(&self) -> String;
@@ -38,24 +43,24 @@ pub(crate) trait Shared: Store {
     }
 
     /// Short enough that a dead holder's lock comes free within the test.
-    fn ttl() -> Duration {
+    fn ttl(&self) -> Duration {
         Duration::from_millis(1_500)
     }
 }
 
 /// A test's view: a store, the resource, and the workers around them.
-pub(crate) struct Scene<S> {
-    pub(crate) store: S,
-    pub(crate) resource: Resource,
+#[derive(Debug)]
+pub struct Scene<S: ?Sized> {
+    /// What the workers contend on.
+    pub store: Box<S>,
+    /// What the workers take the lock for.
+    pub resource: Resource,
     dir: TempDir,
 }
 
-impl<S: Shared> Scene<S> {
-    async fn set() -> Self {
-        Self::around(S::start().await)
-    }
-
-    pub(crate) fn around(store: S) -> Self {
+impl<S: Shared + ?Sized> Scene<S> {
+    /// Around a store, with nobody there yet.
+    pub fn around(store: Box<S>) -> Self {
         Self {
             store,
             resource: Resource::start(),
@@ -63,7 +68,9 @@ impl<S: Shared> Scene<S> {
         }
     }
 
-    pub(crate) fn worker(
+    /// Starts one more process, which plays `role` as `name`: so many tasks take the
+    /// lock so many times. A stubborn one goes on when it has lost it.
+    pub fn worker(
         &self,
         role: &str,
         name: &str,
@@ -81,14 +88,14 @@ impl<S: Shared> Scene<S> {
                 ("ROUNDS", &rounds.to_string()),
                 ("STOP", self.stop_sign().to_str().expect("a path of text")),
                 ("STUBBORN", if stubborn { "yes" } else { "no" }),
-                ("TTL", &S::ttl().as_millis().to_string()),
-                ("TOKENS", if S::TOKENS { "yes" } else { "no" }),
+                ("TTL", &self.store.ttl().as_millis().to_string()),
+                ("TOKENS", if self.store.tokens() { "yes" } else { "no" }),
             ],
         )
     }
 
     /// Pauses a worker, at a moment when that is no matter to the store.
-    pub(crate) async fn pause(&self, worker: &Worker) {
+    pub async fn pause(&self, worker: &Worker) {
         worker.pause();
         while self.store.is_stuck().await {
             worker.resume();
@@ -98,14 +105,18 @@ impl<S: Shared> Scene<S> {
     }
 
     /// Where the workers look whether to stop.
-    pub(crate) fn stop_sign(&self) -> PathBuf {
+    pub fn stop_sign(&self) -> PathBuf {
         self.dir.path().join("stop")
     }
 
-    pub(crate) async fn judge(&self) -> LockManager {
+    /// One more process, as far as the store can tell: this one.
+    pub async fn judge(&self) -> LockManager {
         let config = Config::from_url(&self.store.url()).expect("a valid URL");
         let judge = LockManager::connect(config).await.expect("a connection");
-        assert_eq!(judge.capabilities().tokens > TokenTier::None, S::TOKENS);
+        assert_eq!(
+            judge.capabilities().tokens > TokenTier::None,
+            self.store.tokens()
+        );
         judge
     }
 
@@ -117,20 +128,20 @@ impl<S: Shared> Scene<S> {
 
     /// Waits until `worker` is in its critical section, where its read is not
     /// answered.
-    pub(crate) async fn inside(&self, worker: &str) {
+    pub async fn inside(&self, worker: &str) {
         let inside = async || self.resource.history().is_inside(worker);
         until(&format!("{worker} is inside"), inside, |&inside| inside).await;
     }
 
     /// Waits until `worker` has got in `count` more times.
-    pub(crate) async fn adds(&self, worker: &str, count: usize) {
+    pub async fn adds(&self, worker: &str, count: usize) {
         let writes = async || self.resource.history().writes_of(worker);
         let before = writes().await;
         until("it goes on", writes, |&now| now >= before + count).await;
     }
 
     /// Waits until others have got in `count` more times.
-    pub(crate) async fn others_add(&self, worker: &str, count: usize) {
+    pub async fn others_add(&self, worker: &str, count: usize) {
         let others = async || {
             let history = self.resource.history();
             usize::try_from(history.value()).expect("a small number") - history.writes_of(worker)
@@ -140,15 +151,15 @@ impl<S: Shared> Scene<S> {
     }
 }
 
-pub(crate) async fn all_end_well(workers: &mut [Worker]) {
+/// Waits until all of them have done what they were started for.
+pub async fn all_end_well(workers: &mut [Worker]) {
     for worker in workers {
         let status = worker.end().await;
         assert!(status.success(), "a worker failed: {status}");
     }
 }
 
-pub(crate) async fn processes_add_up<S: Shared>() {
-    let scene = Scene::<S>::set().await;
+async fn processes_add_up(scene: Scene<dyn Shared>) {
     let mut workers: Vec<_> = ["a", "b", "c"]
         .map(|name| scene.worker("contend", name, 3, 20, false))
         .into();
@@ -160,8 +171,7 @@ pub(crate) async fn processes_add_up<S: Shared>() {
 
 /// Killed inside its critical section: the lock comes free within the ttl, and
 /// nobody notices more than that.
-pub(crate) async fn a_killed_holder_frees_its_lock<S: Shared>() {
-    let scene = Scene::<S>::set().await;
+async fn a_killed_holder_frees_its_lock(scene: Scene<dyn Shared>) {
     scene.resource.hold_back("victim");
     let mut victim = scene.worker("contend", "victim", 1, ENDLESS, false);
     scene.inside("victim").await;
@@ -186,8 +196,7 @@ pub(crate) async fn a_killed_holder_frees_its_lock<S: Shared>() {
 }
 
 /// Killed while it waits, in front of the others.
-pub(crate) async fn a_killed_waiter_delays_the_rest_for_a_bounded_time<S: Shared>() {
-    let scene = Scene::<S>::set().await;
+async fn a_killed_waiter_delays_the_rest_for_a_bounded_time(scene: Scene<dyn Shared>) {
     let judge = scene.judge().await;
     let guard = judge.lock("counter").acquire().await.expect("the lock");
     let mut victim = scene.worker("contend", "victim", 2, 5, false);
@@ -211,8 +220,7 @@ pub(crate) async fn a_killed_waiter_delays_the_rest_for_a_bounded_time<S: Shared
 
 /// Paused inside for longer than its ttl: others go on, and when it comes back
 /// its body is dropped before it writes.
-pub(crate) async fn a_paused_holder_stops_when_it_comes_back<S: Shared>() {
-    let scene = Scene::<S>::set().await;
+async fn a_paused_holder_stops_when_it_comes_back(scene: Scene<dyn Shared>) {
     scene.resource.hold_back("victim");
     let victim = scene.worker("contend", "victim", 1, 3, false);
     scene.inside("victim").await;
@@ -235,11 +243,10 @@ pub(crate) async fn a_paused_holder_stops_when_it_comes_back<S: Shared>() {
 }
 
 /// The same with a body that goes on regardless: its late write is refused.
-pub(crate) async fn a_paused_holder_that_writes_late_is_refused<S: Shared>() {
-    if !S::TOKENS {
+async fn a_paused_holder_that_writes_late_is_refused(scene: Scene<dyn Shared>) {
+    if !scene.store.tokens() {
         return;
     }
-    let scene = Scene::<S>::set().await;
     scene.resource.hold_back("victim");
     let victim = scene.worker("contend", "victim", 1, 3, true);
     scene.inside("victim").await;
@@ -261,10 +268,9 @@ pub(crate) async fn a_paused_holder_that_writes_late_is_refused<S: Shared>() {
 }
 
 /// Many processes; some are paused at random moments, some are killed.
-pub(crate) async fn kills_and_pauses_at_random_moments_add_up<S: Shared>() {
+async fn kills_and_pauses_at_random_moments_add_up(scene: Scene<dyn Shared>) {
     const SURVIVORS: [&str; 3] = ["a", "b", "c"];
     const VICTIMS: [&str; 6] = ["u", "v", "w", "x", "y", "z"];
-    let scene = Scene::<S>::set().await;
     let mut survivors: Vec<_> = SURVIVORS
         .map(|name| scene.worker("contend", name, 3, ENDLESS, false))
         .into();
@@ -305,14 +311,13 @@ pub(crate) async fn kills_and_pauses_at_random_moments_add_up<S: Shared>() {
 }
 
 /// A holder in another process, seen from this one.
-pub(crate) async fn another_processs_lock_is_busy_until_it_dies<S: Shared>() {
-    let scene = Scene::<S>::set().await;
+async fn another_processs_lock_is_busy_until_it_dies(scene: Scene<dyn Shared>) {
     let judge = scene.judge().await;
     let mut holder = scene.worker("hold", "holder", 0, 0, false);
     let reports = async || scene.resource.history().reports_of("holder").len();
     until("it holds", reports, |&reports| reports == 1).await;
     // Renewed from over there.
-    tokio::time::sleep(2 * S::ttl()).await;
+    tokio::time::sleep(2 * scene.store.ttl()).await;
     let busy = judge.lock("counter").try_acquire().await;
     assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
     holder.kill();
@@ -321,10 +326,22 @@ pub(crate) async fn another_processs_lock_is_busy_until_it_dies<S: Shared>() {
         .expect("the lock");
 }
 
-/// Makes a test of each, for one store: a type that implements [`Shared`].
-macro_rules! contenders {
-    ($store:ty) => {
-        $crate::contenders::contenders! { @cases $store;
+/// Runs one case around a store of its own.
+#[doc(hidden)]
+pub fn run<S: Shared + 'static>(case: fn(Scene<dyn Shared>) -> Running<'static>) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    block_on(
+        &mut runtime,
+        Box::pin(async move { case(Scene::around(Box::new(S::start().await))).await }),
+    );
+}
+
+/// All cases, for a macro that makes something of them.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __contenders {
+    ([$($then:tt)*] $($with:tt)*) => {
+        $($then)*! { $($with)*
             processes_add_up
             a_killed_holder_frees_its_lock
             a_killed_waiter_delays_the_rest_for_a_bounded_time
@@ -333,24 +350,45 @@ macro_rules! contenders {
             kills_and_pauses_at_random_moments_add_up
             another_processs_lock_is_busy_until_it_dies
         }
+    };
+}
 
-        /// In a normal run this does nothing; see [`support::worker`].
+macro_rules! cases {
+    ($($case:ident)*) => {
+        #[doc(hidden)]
+        pub mod cases {$(
+            pub fn $case(scene: super::Scene<dyn super::Shared>) -> super::Running<'static> {
+                Box::pin(super::$case(scene))
+            }
+        )*}
+    };
+}
+__contenders! { [cases] }
+
+/// Makes a test of each, for one store: the path, from the crate's root, of a type
+/// that implements [`Shared`]. With names of cases behind it, of those only, in a
+/// test program that has the rest for another store.
+///
+/// The workers are the test program itself, as its test `plays_a_role`.
+#[macro_export]
+macro_rules! contenders {
+    ($store:ty) => {
+        $crate::__contenders! { [$crate::contenders] $store: }
+
+        /// In a normal run this does nothing.
         #[test]
         fn plays_a_role() {
             if let Some(role) = $crate::support::worker::role() {
-                $crate::contenders::contender::play(&role);
+                $crate::processes::contender::play(&role);
             }
         }
     };
-    (@cases $store:ty; $($case:ident)*) => {
-        mod processes {
-            $(
-                #[tokio::test]
-                async fn $case() {
-                    $crate::contenders::$case::<$store>().await;
-                }
-            )*
-        }
+    ($store:ty: $($case:ident)*) => {
+        mod processes {$(
+            #[test]
+            fn $case() {
+                $crate::processes::run::<$store>($crate::processes::cases::$case);
+            }
+        )*}
     };
 }
-pub(crate) use contenders;

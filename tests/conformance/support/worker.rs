@@ -15,13 +15,13 @@ const STAGE: &str = "plays_a_role";
 
 /// A child process, killed on drop.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub struct Worker {
     process: Process,
 }
 
 impl Worker {
     /// Starts a process that plays `role` with these settings.
-    pub(crate) fn start(role: &str, settings: &[(&str, &str)]) -> Self {
+    pub fn start(role: &str, settings: &[(&str, &str)]) -> Self {
         let mut command = command(std::env::current_exe().expect("the path of this test binary"));
         command
             .args([
@@ -44,31 +44,34 @@ impl Worker {
         }
     }
 
-    pub(crate) fn kill(&mut self) {
+    /// `SIGKILL`.
+    pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    pub(crate) fn pause(&self) {
+    /// `SIGSTOP`.
+    pub fn pause(&self) {
         self.process.pause();
     }
 
-    pub(crate) fn resume(&self) {
+    /// `SIGCONT`.
+    pub fn resume(&self) {
         self.process.resume();
     }
 
     /// Waits until it ends by itself.
-    pub(crate) async fn end(&mut self) -> ExitStatus {
+    pub async fn end(&mut self) -> ExitStatus {
         eventually("the worker has ended", async || self.process.ended()).await
     }
 }
 
 /// The role that this process plays, if it is a worker.
-pub(crate) fn role() -> Option<String> {
+pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
 /// A setting that the test gave to this worker.
-pub(crate) fn setting(name: &str) -> String {
+pub fn setting(name: &str) -> String {
     std::env::var(format!("{SETTING}{name}"))
         .unwrap_or_else(|_| panic!("the worker needs the setting {name}"))
 }

@@ -14,14 +14,14 @@ use super::wait::eventually_blocking;
 
 /// A child process: killed and reaped on drop.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     child: Child,
     ended: Option<ExitStatus>,
 }
 
 impl Process {
     /// Starts what [`command`] made.
-    pub(crate) fn spawn(command: Command) -> io::Result<Self> {
+    pub fn spawn(command: Command) -> io::Result<Self> {
         Ok(Self {
             child: spawn_from_lasting_thread(command)?,
             ended: None,
@@ -29,16 +29,17 @@ impl Process {
     }
 
     /// Its standard output and error, if the command made pipes of them.
-    pub(crate) fn pipes(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
+    pub fn pipes(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
         (self.child.stdout.take(), self.child.stderr.take())
     }
 
     /// Its standard input, if the command made a pipe of it.
-    pub(crate) fn input(&mut self) -> Option<ChildStdin> {
+    pub fn input(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    /// As the system counts it.
+    pub fn id(&self) -> u32 {
         self.child.id()
     }
 
@@ -47,7 +48,7 @@ impl Process {
     }
 
     /// How it ended, or `None` while it runs.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().expect("the state of a child process");
         }
@@ -55,7 +56,7 @@ impl Process {
     }
 
     /// `SIGKILL`, and returns once it is dead.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if self.ended().is_none() {
             self.signal(Signal::SIGKILL);
             self.ended = Some(self.child.wait().expect("the end of a child process"));
@@ -63,13 +64,13 @@ impl Process {
     }
 
     /// `SIGTERM`: asks it to end.
-    pub(crate) fn terminate(&self) {
+    pub fn terminate(&self) {
         self.signal(Signal::SIGTERM);
     }
 
     /// `SIGSTOP`, and returns once it has stopped: it does nothing from then on
     /// until [`resume`](Self::resume).
-    pub(crate) fn pause(&self) {
+    pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
         eventually_blocking("the process has stopped", || {
             let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
@@ -81,7 +82,7 @@ impl Process {
     }
 
     /// `SIGCONT`.
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }
 
@@ -102,7 +103,7 @@ impl Drop for Process {
 /// A command whose process the kernel kills when we die, as no `Drop` runs when
 /// a test run itself is killed. Where the tool for it is missing, `Drop` alone
 /// must do.
-pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+pub fn command(program: impl AsRef<OsStr>) -> Command {
     static SETPRIV: LazyLock<bool> = LazyLock::new(|| {
         Command::new("setpriv")
             .arg("--version")

@@ -8,14 +8,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// What no test takes unless it hangs: generous, as the machine may be slow and
 /// shared.
-pub(crate) const HANG: Duration = Duration::from_secs(60);
+pub const HANG: Duration = Duration::from_secs(60);
 
 /// How often a condition is looked at.
-pub(crate) const STEP: Duration = Duration::from_millis(5);
+pub const STEP: Duration = Duration::from_millis(5);
 
 /// Awaits `future`, and fails rather than hang.
 #[track_caller]
-pub(crate) fn within<F: Future>(limit: Duration, future: F) -> impl Future<Output = F::Output> {
+pub fn within<F: Future>(limit: Duration, future: F) -> impl Future<Output = F::Output> {
     let caller = std::panic::Location::caller();
     async move {
         timeout(limit, future)
@@ -25,7 +25,7 @@ pub(crate) fn within<F: Future>(limit: Duration, future: F) -> impl Future<Outpu
 }
 
 /// Waits until `check` gives a value, and fails with `what` after [`HANG`].
-pub(crate) async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(value) = check().await {
@@ -38,7 +38,7 @@ pub(crate) async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Op
 
 /// Waits until `read` gives what `wanted` accepts, and shows the last value on
 /// failure.
-pub(crate) async fn until<T: Debug>(
+pub async fn until<T: Debug>(
     what: &str,
     mut read: impl AsyncFnMut() -> T,
     wanted: impl Fn(&T) -> bool,
@@ -58,7 +58,7 @@ pub(crate) async fn until<T: Debug>(
 }
 
 /// The same for code that is not async.
-pub(crate) fn eventually_blocking<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+pub fn eventually_blocking<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     let start = std::time::Instant::now();
     loop {
         if let Some(value) = check() {

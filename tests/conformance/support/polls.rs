@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 /// How a future that was polled a limited number of times has ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Polled<T> {
+pub enum Polled<T> {
     /// It was done before the limit.
     Done(T),
     /// It was dropped right after the last poll it was allowed.
@@ -20,7 +20,7 @@ pub(crate) enum Polled<T> {
 
 /// Polls `future` whenever it is woken, at most `polls` times, and drops it in
 /// the same breath as the last poll, or after `patience`.
-pub(crate) async fn drop_at_poll<F: Future>(
+pub async fn drop_at_poll<F: Future>(
     future: F,
     polls: usize,
     patience: Duration,
@@ -54,7 +54,7 @@ async fn leave_at_poll<F: Future>(
 
 /// Polls `future` as [`drop_at_poll`] does, on a runtime that has ended when this
 /// returns. The caller drops it.
-pub(crate) async fn outlive_runtime<F>(
+pub async fn outlive_runtime<F>(
     mut future: Pin<Box<F>>,
     polls: usize,
     patience: Duration,
@@ -76,22 +76,19 @@ where
 }
 
 /// Drops what belongs to no runtime any more, where there is none.
-pub(crate) fn drop_outside<T: Send + 'static>(value: T) {
+pub fn drop_outside<T: Send + 'static>(value: T) {
     let dropped = std::thread::spawn(move || drop(value));
     dropped.join().expect("no panic");
 }
 
 /// Polls `future` a single time, before it is done.
-pub(crate) async fn poll_once<F: Future + Unpin>(future: &mut F) {
+pub async fn poll_once<F: Future + Unpin>(future: &mut F) {
     let polled = poll_fn(|context| Poll::Ready(Pin::new(&mut *future).poll(context))).await;
     assert!(polled.is_pending(), "done at its first poll");
 }
 
 /// Runs `future` until `condition` holds, before it is done.
-pub(crate) async fn drive_until<F: Future + Unpin>(
-    future: &mut F,
-    condition: impl Future<Output = ()>,
-) {
+pub async fn drive_until<F: Future + Unpin>(future: &mut F, condition: impl Future<Output = ()>) {
     tokio::select! {
         biased;
         () = condition => {}
@@ -100,9 +97,7 @@ pub(crate) async fn drive_until<F: Future + Unpin>(
 }
 
 /// Awaits all of them on the calling task, in no special order.
-pub(crate) async fn join_all<F: Future + Unpin>(
-    futures: impl IntoIterator<Item = F>,
-) -> Vec<F::Output> {
+pub async fn join_all<F: Future + Unpin>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut running: Vec<F> = futures.into_iter().collect();
     let mut done = Vec::new();
     poll_fn(|context| {

@@ -12,20 +12,21 @@ use super::wait::{HANG, STEP, within};
 
 /// A running program, killed on drop.
 #[derive(Debug)]
-pub(crate) struct Program {
-    pub(crate) process: Process,
+pub struct Program {
+    /// To be paused or killed.
+    pub process: Process,
     printed: Stream,
     errors: Stream,
 }
 
 impl Program {
     /// Starts it with nothing to read.
-    pub(crate) fn start(command: Command) -> Self {
+    pub fn start(command: Command) -> Self {
         Self::start_with(command, Stdio::null())
     }
 
     /// Starts it with this to read.
-    pub(crate) fn start_with(mut command: Command, input: Stdio) -> Self {
+    pub fn start_with(mut command: Command, input: Stdio) -> Self {
         command
             .stdin(input)
             .stdout(Stdio::piped())
@@ -40,23 +41,23 @@ impl Program {
     }
 
     /// What it has printed so far, in whole lines.
-    pub(crate) fn printed(&self) -> String {
+    pub fn printed(&self) -> String {
         self.printed.text()
     }
 
     /// The same of its errors.
-    pub(crate) fn errors(&self) -> String {
+    pub fn errors(&self) -> String {
         self.errors.text()
     }
 
     /// Whether nobody is left who could print: neither the program nor a
     /// process that it has started.
-    pub(crate) fn is_silent(&self) -> bool {
+    pub fn is_silent(&self) -> bool {
         self.printed.reader.is_finished() && self.errors.reader.is_finished()
     }
 
     /// Waits until it ends by itself, together with all that it has started.
-    pub(crate) async fn end(&mut self) -> Output {
+    pub async fn end(&mut self) -> Output {
         let ended = async {
             loop {
                 match self.process.ended() {

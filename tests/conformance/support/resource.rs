@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
-pub(crate) use client::{Section, report};
-pub(crate) use history::{Event, History};
+pub use client::{Answer, Outdated, Section, report};
+pub use history::History;
 
 /// The server, in the process of the test that checks.
 #[derive(Debug)]
-pub(crate) struct Resource {
+pub struct Resource {
     address: SocketAddr,
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
@@ -38,7 +38,8 @@ struct State {
 }
 
 impl Resource {
-    pub(crate) fn start() -> Self {
+    /// With a value of 0.
+    pub fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("the port");
         let shared = Arc::<Shared>::default();
@@ -59,33 +60,36 @@ impl Resource {
         }
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// Where the workers find it.
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Lets `worker` wait for the answer to its next read, inside its critical
     /// section, until [`answer`](Self::answer).
-    pub(crate) fn hold_back(&self, worker: &str) {
+    pub fn hold_back(&self, worker: &str) {
         self.shared.lock().held_back.insert(worker.to_owned());
     }
 
-    pub(crate) fn answer(&self, worker: &str) {
+    /// Ends [`hold_back`](Self::hold_back).
+    pub fn answer(&self, worker: &str) {
         self.shared.lock().held_back.remove(worker);
         self.shared.changed.notify_all();
     }
 
     /// From now on, until [`resumed`](Self::resumed), `worker` does nothing: it
     /// is stopped or dead, and others may come in although it never left.
-    pub(crate) fn suspended(&self, worker: &str) {
+    pub fn suspended(&self, worker: &str) {
         self.shared.lock().history.suspended(worker);
     }
 
-    pub(crate) fn resumed(&self, worker: &str) {
+    /// Ends [`suspended`](Self::suspended).
+    pub fn resumed(&self, worker: &str) {
         self.shared.lock().history.resumed(worker);
     }
 
     /// A look at the history so far.
-    pub(crate) fn history(&self) -> History {
+    pub fn history(&self) -> History {
         self.shared.lock().history.clone()
     }
 }

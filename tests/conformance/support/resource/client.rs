@@ -8,22 +8,22 @@ use tokio::net::TcpStream;
 
 /// One critical section at the resource, over a connection of its own.
 #[derive(Debug)]
-pub(crate) struct Section {
+pub struct Section {
     stream: BufStream<TcpStream>,
     worker: String,
     token: u64,
 }
 
 /// What the resource says: a value, or that the token is too old.
-pub(crate) type Answer = Result<u64, Outdated>;
+pub type Answer = Result<u64, Outdated>;
 
 /// The resource has seen this newer token.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outdated(pub(crate) u64);
+pub struct Outdated(pub u64);
 
 impl Section {
     /// Says that `worker` is inside now, with what its lock gave it.
-    pub(crate) async fn enter(
+    pub async fn enter(
         resource: SocketAddr,
         worker: &str,
         token: u64,
@@ -38,15 +38,18 @@ impl Section {
         Ok(entered.map(|token| Self { token, ..section }))
     }
 
-    pub(crate) async fn read(&mut self) -> io::Result<Answer> {
+    /// The counter's value.
+    pub async fn read(&mut self) -> io::Result<Answer> {
         self.ask("read").await
     }
 
-    pub(crate) async fn write(&mut self, value: u64) -> io::Result<Answer> {
+    /// Sets it, which only one more than before is a sound thing to do.
+    pub async fn write(&mut self, value: u64) -> io::Result<Answer> {
         self.ask(&format!("write {value}")).await
     }
 
-    pub(crate) async fn leave(mut self) -> io::Result<Answer> {
+    /// Says that `worker` comes out.
+    pub async fn leave(mut self) -> io::Result<Answer> {
         self.ask("leave").await
     }
 
@@ -70,7 +73,7 @@ impl Section {
 }
 
 /// Tells the test something, outside any critical section.
-pub(crate) async fn report(resource: SocketAddr, worker: &str, text: &str) -> io::Result<()> {
+pub async fn report(resource: SocketAddr, worker: &str, text: &str) -> io::Result<()> {
     let stream = BufStream::new(TcpStream::connect(resource).await?);
     let mut section = Section {
         stream,

@@ -11,7 +11,7 @@ const ALONE: &str = "DLOCK_TEST_ALONE";
 /// called `name` (with its modules) runs, and fails as it fails.
 ///
 /// `environment` is set for that process.
-pub(crate) fn alone(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
+pub fn alone(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
     if std::env::var(ALONE).is_ok_and(|running| running == name) {
         return body();
     }

@@ -1,0 +1,17 @@
+//! What tests of locks need besides a store: faults, a resource that notices when
+//! a lock fails, contenders in processes of their own, waiting for a condition.
+//!
+//! Nothing here assumes a port, a path or a running service, and everything
+//! that is started is stopped again when its value is dropped, in a panic too.
+
+pub mod alone;
+pub mod dir;
+pub mod log;
+pub mod polls;
+pub mod port;
+pub mod process;
+pub mod program;
+pub mod proxy;
+pub mod resource;
+pub mod wait;
+pub mod worker;
