@@ -7,45 +7,33 @@
 //! - lease: renewal, local deadline, loss, and a release that always happens.
 //! - [`backend`]: the store's protocol and nothing else.
 
-mod acquire;
-#[cfg(feature = "axum")]
-mod axum;
+mod api;
 pub mod backend;
 mod clock;
-mod config;
+mod core;
 mod duration;
 mod error;
 mod executor;
 mod gate;
-mod global;
-mod guard;
-mod hold;
+mod in_flight;
 mod key;
 mod lease;
 mod limits;
 mod lock_order;
 #[doc(hidden)]
 pub mod macro_support;
-mod manager;
 mod observe;
 mod options;
 mod reach;
-mod request;
-mod run;
-mod scope;
 mod token;
-mod under_way;
 
-pub use config::Config;
+pub use api::{
+    Config, Held, InLockScope, LockGuard, LockManager, LockRequest, LockScopeExt, ManagerScope,
+    Run, current, init, lock, shutdown,
+};
 pub use error::{LockError, LossReason, Source};
-pub use global::{init, shutdown};
-pub use guard::LockGuard;
 pub use key::{LockKey, MAX_KEY_BYTES};
-pub use manager::LockManager;
 pub use options::{OnLost, Patience};
-pub use request::{LockRequest, lock};
-pub use run::Run;
-pub use scope::{Held, InLockScope, LockScopeExt, ManagerScope, current};
 pub use token::{FencingToken, TOKENS_PER_GRANT};
 
 /// What the attribute's expansion names.

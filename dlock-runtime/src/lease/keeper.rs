@@ -195,7 +195,7 @@ impl Keeper {
             if !due.is_empty() {
                 // In a task of its own: a store that does not answer must not
                 // keep the others from being renewed, or from being seen lost.
-                let batch = InFlight {
+                let batch = RenewalBatch {
                     keeper: Arc::clone(&self),
                     leases: due,
                 };
@@ -290,7 +290,7 @@ async fn sleep_until(instant: Option<Instant>) {
 
 /// Renews one batch. What got no answer goes back into the schedule, to be
 /// tried again together.
-async fn renew(keeper: Arc<Keeper>, backend: Arc<dyn Backend>, reach: Reach, batch: InFlight) {
+async fn renew(keeper: Arc<Keeper>, backend: Arc<dyn Backend>, reach: Reach, batch: RenewalBatch) {
     let requests: Vec<_> = batch
         .leases
         .iter()
@@ -348,12 +348,12 @@ fn retry_pause(lease: &Lease) -> Duration {
 /// Leases whose renewal is in flight. Whatever becomes of the task that waits
 /// for the answer, a release that waits for the renewal to end is let go, and
 /// what was not renewed is tried again.
-struct InFlight {
+struct RenewalBatch {
     keeper: Arc<Keeper>,
     leases: Vec<Arc<Lease>>,
 }
 
-impl Drop for InFlight {
+impl Drop for RenewalBatch {
     fn drop(&mut self) {
         let now = self.keeper.clock.now();
         for lease in &self.leases {

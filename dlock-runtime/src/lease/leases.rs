@@ -12,9 +12,9 @@ use super::pulse::Pulse;
 use super::{Keeper, Lease, OwnedLease};
 use crate::backend::{Backend, BackendError, Grant, Owner, Renewed, Request};
 use crate::executor::Executor;
+use crate::in_flight::InFlight;
 use crate::observe::{Operation, Section};
 use crate::reach::Reach;
-use crate::under_way::UnderWay;
 
 /// What became of a request to the store. `None`: somebody holds the lock.
 pub(crate) type Answer = Result<Option<OwnedLease>, NotHad>;
@@ -61,7 +61,7 @@ pub(crate) struct Leases {
     /// leases, since there every runtime has a clock of its own.
     keepers: Mutex<HashMap<runtime::Id, Arc<Keeper>>>,
     /// Leases on their way back.
-    returns: UnderWay,
+    returns: InFlight,
     shutdown: CancellationToken,
 }
 
@@ -78,7 +78,7 @@ impl Leases {
             reach,
             in_order,
             keepers: Mutex::default(),
-            returns: UnderWay::default(),
+            returns: InFlight::default(),
             shutdown: CancellationToken::new(),
         }
     }
@@ -100,7 +100,7 @@ impl Leases {
         self.in_order
     }
 
-    pub(super) fn returns(&self) -> &UnderWay {
+    pub(super) fn returns(&self) -> &InFlight {
         &self.returns
     }
 
@@ -281,7 +281,7 @@ impl Leases {
     /// likewise whatever dropped requests left in the store. Leases held back by `min_hold` are left to the store to expire.
     pub(crate) async fn shutdown(&self) {
         self.shutdown.cancel();
-        self.returns.none_left().await;
+        self.returns.wait_idle().await;
         self.backend.settle().await;
     }
 

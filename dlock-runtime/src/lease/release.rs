@@ -11,8 +11,8 @@ use super::leases::Leases;
 use super::{Lease, Phase, Renewals};
 use crate::backend::{BackendError, Released, Renewed};
 use crate::error::LossReason;
+use crate::in_flight::Counted;
 use crate::observe::{Operation, Section};
-use crate::under_way::Counted;
 
 /// The first pause before a failed release is tried again; doubled up to
 /// [`LAST_PAUSE`].

@@ -10,7 +10,7 @@ mod warning;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::hold::HeldLock;
+use crate::core::section::HeldLock;
 use crate::key::LockKey;
 use crate::options::Options;
 use edge::{Asked, Edge};

@@ -22,7 +22,7 @@ use super::places::Places;
 use super::settings::Settings;
 use super::watches::Watches;
 use crate::backend::{BackendError, Grant, Owner};
-use crate::under_way::{Counted, UnderWay};
+use crate::in_flight::{Counted, InFlight};
 
 /// A backend between its start and its stop.
 pub(super) struct Core {
@@ -32,10 +32,10 @@ pub(super) struct Core {
     pub(super) places: Arc<Places>,
     pub(super) watches: Arc<Watches>,
     /// What callers who left have left behind.
-    pub(super) returns: UnderWay,
+    pub(super) returns: InFlight,
     runtime: Handle,
     stopping: CancellationToken,
-    tasks: UnderWay,
+    tasks: InFlight,
 }
 
 impl Core {
@@ -52,7 +52,7 @@ impl Core {
                 async move { client.get(prefix, Some(options)).await }
             })
             .await?;
-        let (returns, tasks) = (UnderWay::default(), UnderWay::default());
+        let (returns, tasks) = (InFlight::default(), InFlight::default());
         let held = Arc::new(Held::new(returns.clone()));
         let places = Places::new();
         let stopping = CancellationToken::new();
@@ -98,7 +98,7 @@ impl Core {
     pub(super) async fn stop(&self) {
         self.stopping.cancel();
         let limit = self.members.settings.request_timeout;
-        let _ = timeout(limit, self.tasks.none_left()).await;
+        let _ = timeout(limit, self.tasks.wait_idle()).await;
     }
 
     /// Does the work on the manager's runtime, to its end.
@@ -173,7 +173,7 @@ impl Caller {
 /// What a caller leaves behind counts from the moment it leaves.
 struct Leaving {
     left: Arc<OnceLock<Counted>>,
-    returns: UnderWay,
+    returns: InFlight,
 }
 
 impl Drop for Leaving {

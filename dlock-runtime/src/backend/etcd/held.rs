@@ -11,7 +11,7 @@ use super::leases::Tenancy;
 use super::places::Name;
 use crate::backend::Owner;
 use crate::backend::losses::Losses;
-use crate::under_way::UnderWay;
+use crate::in_flight::InFlight;
 
 /// A lock that is held.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub(super) struct Held {
     /// Told when a place may end sooner than all before.
     sooner: Notify,
     losses: Losses,
-    returns: UnderWay,
+    returns: InFlight,
 }
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ struct Table {
 
 impl Held {
     /// What goes back is counted by `returns`.
-    pub(super) fn new(returns: UnderWay) -> Self {
+    pub(super) fn new(returns: InFlight) -> Self {
         Self {
             table: Mutex::default(),
             sooner: Notify::new(),

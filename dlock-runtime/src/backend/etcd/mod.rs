@@ -162,7 +162,7 @@ impl Backend for Etcd {
 
     async fn settle(&self) {
         if let Ok(core) = self.core() {
-            core.returns.none_left().await;
+            core.returns.wait_idle().await;
         }
     }
 

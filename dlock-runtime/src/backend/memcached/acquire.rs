@@ -53,7 +53,7 @@ struct Acquisition<'a> {
     expiry: Expiry,
     call: Call<'a>,
     /// An `add` that has no answer yet.
-    under_way: Option<Sent<Added>>,
+    in_flight: Option<Sent<Added>>,
     /// When the last was sent that was never answered: it may be run yet.
     unanswered: Option<Instant>,
 }
@@ -72,7 +72,7 @@ impl<'a> Acquisition<'a> {
             lock: owned(request),
             expiry: Expiry::of(request.ttl)?,
             call: core.call()?,
-            under_way: None,
+            in_flight: None,
             unanswered: None,
         })
     }
@@ -83,14 +83,14 @@ impl<'a> Acquisition<'a> {
             let ticket = self.call.ticket().await?;
             let sent_at = Instant::now();
             let (lock, expiry) = (self.lock.clone(), self.expiry);
-            let under_way = self
-                .under_way
+            let in_flight = self
+                .in_flight
                 .insert(ticket.send(|mut connection| async move {
                     let added = connection.add(&lock, expiry).await;
                     (connection, added)
                 }));
-            let added = under_way.answer(self.call.answer_by()).await;
-            self.under_way = None;
+            let added = in_flight.answer(self.call.answer_by()).await;
+            self.in_flight = None;
             match added {
                 Ok(Added::Taken(version)) => return Ok(Some(self.granted(version, sent_at))),
                 Ok(Added::Held) => {
@@ -153,7 +153,7 @@ impl<'a> Acquisition<'a> {
 
 impl Drop for Acquisition<'_> {
     fn drop(&mut self) {
-        let behind = self.under_way.take();
+        let behind = self.in_flight.take();
         if behind.is_some() || self.unanswered.is_some() {
             self.core.hub.give_back(GiveBack {
                 lock: self.lock.clone(),

@@ -19,7 +19,7 @@ use super::expiry::Expiry;
 use crate::backend::BackendErrorKind;
 use crate::backend::clock::{Backoff, Deadline};
 use crate::backend::ghost::Ghost;
-use crate::under_way::Counted;
+use crate::in_flight::Counted;
 
 /// How long the caller's own connection has to answer before another is used as
 /// well. Its runtime may be blocked, or not running at all.

@@ -13,15 +13,15 @@ use super::give_back::GiveBack;
 use super::watch::keep_watch;
 use crate::backend::BackendError;
 use crate::backend::clock::{Clock, Deadline};
-use crate::under_way::UnderWay;
+use crate::in_flight::InFlight;
 
 /// The tasks of a backend. They end with this.
 pub(super) struct Hub {
     manager: Handle,
     shared: Arc<Shared>,
     /// Counts what the server has not been told yet.
-    unsettled: UnderWay,
-    tasks: UnderWay,
+    unsettled: InFlight,
+    tasks: InFlight,
     /// Told to finish what they have begun, and to leave it.
     stopping: CancellationToken,
     stopped: CancellationToken,
@@ -33,8 +33,8 @@ impl Hub {
         let hub = Self {
             manager: Handle::try_current().map_err(|_| errors::outside_runtime())?,
             shared: Arc::clone(shared),
-            unsettled: UnderWay::default(),
-            tasks: UnderWay::default(),
+            unsettled: InFlight::default(),
+            tasks: InFlight::default(),
             stopping: CancellationToken::new(),
             stopped: CancellationToken::new(),
         };
@@ -52,14 +52,14 @@ impl Hub {
     /// Waits until the server has been told of all that was left behind, or
     /// that has run out.
     pub(super) async fn settle(&self) {
-        self.unsettled.none_left().await;
+        self.unsettled.wait_idle().await;
     }
 
     /// Lets the tasks finish what they have begun, but no longer than `limit`.
     pub(super) async fn stop(&self, clock: &Clock, limit: Duration) {
         self.stopping.cancel();
         let _ = clock
-            .bound(Deadline::after(limit), self.tasks.none_left())
+            .bound(Deadline::after(limit), self.tasks.wait_idle())
             .await;
         self.stopped.cancel();
     }

@@ -7,7 +7,7 @@
 //! the server at the end of this connection has the lock, whichever server that
 //! is by now, and the other that N replicas have all that it had written by
 //! then. A grant counts when it was renewed in this way, and every later
-//! renewal goes the same way. What comes while one `WAIT` is under way goes out
+//! renewal goes the same way. What comes while one `WAIT` is in flight goes out
 //! together behind it.
 
 use std::sync::Arc;

@@ -267,7 +267,7 @@ impl Connection {
         heard(answer, deadline, patience)
     }
 
-    /// With nothing else under way there is nothing to send together. The
+    /// With nothing else in flight there is nothing to send together. The
     /// detour by way of the outbox would then cost a wake-up of the connection's
     /// task by itself, which on a runtime of many threads wakes another one.
     fn alone(&self) -> Option<Alone<'_>> {

@@ -25,7 +25,7 @@ use super::scripts::Form;
 use super::waiters::Waiters;
 use crate::backend::ghost::Ghost;
 use crate::backend::{BackendError, BackendErrorKind, Owner, Request};
-use crate::under_way::Counted;
+use crate::in_flight::Counted;
 
 /// How long the caller's own connection has to answer before another is used as
 /// well. Its runtime may be blocked, or not running at all.
@@ -37,7 +37,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(5);
 /// What is to be given back.
 pub(super) struct GiveBack {
     pub(super) request: Request,
-    /// The connection over which commands are under way.
+    /// The connection over which commands are in flight.
     pub(super) behind: Option<Connection>,
     /// When commands were last sent that were never answered.
     pub(super) unanswered: Option<Instant>,
@@ -109,7 +109,7 @@ impl GiveBack {
 
     /// Sends releases over the manager's connection: one, or if there may be a
     /// ghost, as many as it takes until that has ended. However long an outage
-    /// lasts, it is for those only that were under way when it began.
+    /// lasts, it is for those only that were in flight when it began.
     async fn repeat(
         &self,
         shared: &Shared,

@@ -12,13 +12,13 @@ use super::clock::Deadline;
 use super::core::Shared;
 use super::disown::see_to_unexpected;
 use super::give_back::GiveBack;
-use crate::under_way::{Counted, UnderWay};
+use crate::in_flight::{Counted, InFlight};
 
 /// The tasks of a backend. They end with this.
 pub(super) struct Hub {
     left_behind: mpsc::UnboundedSender<(GiveBack, Counted)>,
     /// Counts what the server has not been told yet.
-    unsettled: UnderWay,
+    unsettled: InFlight,
     stopping: CancellationToken,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -41,7 +41,7 @@ impl Hub {
         tasks.push(tokio::spawn(unexpected));
         Self {
             left_behind,
-            unsettled: UnderWay::default(),
+            unsettled: InFlight::default(),
             stopping,
             tasks: Mutex::new(tasks),
         }
@@ -56,7 +56,7 @@ impl Hub {
     /// Waits until the server has been told of all that was left behind, or
     /// that has run out.
     pub(super) async fn settle(&self) {
-        self.unsettled.none_left().await;
+        self.unsettled.wait_idle().await;
     }
 
     /// Lets the tasks finish what they have begun, but no longer than `limit`.
@@ -97,19 +97,19 @@ async fn give_back_all(
     mut inbox: mpsc::UnboundedReceiver<(GiveBack, Counted)>,
     stopping: CancellationToken,
 ) {
-    let mut under_way = JoinSet::new();
+    let mut in_flight = JoinSet::new();
     loop {
         tokio::select! {
-            Some(_) = under_way.join_next() => {}
+            Some(_) = in_flight.join_next() => {}
             left = inbox.recv() => match left {
                 Some((left, unsettled)) => {
                     let work = left.run(Arc::clone(&shared), stopping.clone(), unsettled);
-                    under_way.spawn(work);
+                    in_flight.spawn(work);
                 }
                 None => break,
             },
             () = stopping.cancelled(), if !inbox.is_closed() => inbox.close(),
         }
     }
-    while under_way.join_next().await.is_some() {}
+    while in_flight.join_next().await.is_some() {}
 }

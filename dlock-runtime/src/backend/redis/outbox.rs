@@ -71,7 +71,7 @@ enum Collected {
 /// Sends what is in an outbox.
 pub(super) struct Postman<B> {
     /// In the order in which they were sent, which is that of their answers.
-    under_way: VecDeque<Pin<Box<B>>>,
+    in_flight: VecDeque<Pin<Box<B>>>,
 }
 
 impl Outbox {
@@ -270,7 +270,7 @@ fn share(last: i64, index: usize, count: usize) -> i64 {
 impl<B: Future<Output = ()>> Postman<B> {
     pub(super) fn new() -> Self {
         Self {
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
         }
     }
 
@@ -287,7 +287,7 @@ impl<B: Future<Output = ()>> Postman<B> {
                 Collected::Batch(batch) => {
                     let mut batch = Box::pin(send(batch));
                     if batch.as_mut().poll(context).is_pending() {
-                        self.under_way.push_back(batch);
+                        self.in_flight.push_back(batch);
                     }
                 }
                 Collected::Nothing => return Poll::Pending,
@@ -299,10 +299,10 @@ impl<B: Future<Output = ()>> Postman<B> {
     /// Delivers the answers that have come. To be polled behind that which
     /// does the reading.
     pub(super) fn deliver(&mut self, context: &mut Context<'_>) {
-        while let Some(first) = self.under_way.front_mut()
+        while let Some(first) = self.in_flight.front_mut()
             && first.as_mut().poll(context).is_ready()
         {
-            self.under_way.pop_front();
+            self.in_flight.pop_front();
         }
     }
 }

@@ -19,7 +19,7 @@ use super::waiters::Waiters;
 use super::watch::{self, BEAT, CLEAN, Pace};
 use crate::backend::suspects::Suspects;
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::under_way::{Counted, UnderWay};
+use crate::in_flight::{Counted, InFlight};
 
 /// A backend between its start and its stop.
 pub(super) struct Core {
@@ -40,9 +40,9 @@ pub(super) struct Core {
     pub(super) suspects: Suspects,
     pub(super) durability: Durability,
     /// Counts what the database has not been told yet.
-    pub(super) unsettled: UnderWay,
+    pub(super) unsettled: InFlight,
     /// Counts what goes on behind requests, also after the database was told.
-    behind: UnderWay,
+    behind: InFlight,
     /// No lock is asked for any more.
     pub(super) over: CancellationToken,
     pub(super) stopping: CancellationToken,
@@ -80,8 +80,8 @@ impl Core {
             use_: Notify::new(),
             suspects: Suspects::default(),
             durability: opened.durability,
-            unsettled: UnderWay::default(),
-            behind: UnderWay::default(),
+            unsettled: InFlight::default(),
+            behind: InFlight::default(),
             over: CancellationToken::new(),
             stopping: CancellationToken::new(),
             tasks: Mutex::default(),
@@ -239,21 +239,21 @@ impl Core {
         *self.beat() = Beat::default();
     }
 
-    /// Finishes what is under way. Nobody asks for a lock from here on.
+    /// Finishes what is in flight. Nobody asks for a lock from here on.
     pub(super) async fn settle(&self) {
         self.over.cancel();
-        self.unsettled.none_left().await;
+        self.unsettled.wait_idle().await;
         let _ = tokio::time::timeout(self.request_timeout, self.driver.rest()).await;
     }
 
-    /// Ends the tasks, and what is under way within a request timeout.
+    /// Ends the tasks, and what is in flight within a request timeout.
     pub(super) async fn stop(&self) {
         let limit = self.request_timeout;
         let deadline = self.deadline().into();
-        let _ = tokio::time::timeout_at(deadline, self.unsettled.none_left()).await;
+        let _ = tokio::time::timeout_at(deadline, self.unsettled.wait_idle()).await;
         self.stopping.cancel();
         // Once more, for what may have come since.
-        let _ = tokio::time::timeout_at(deadline, self.behind.none_left()).await;
+        let _ = tokio::time::timeout_at(deadline, self.behind.wait_idle()).await;
         let tasks = std::mem::take(&mut *self.tasks());
         for mut task in tasks {
             if tokio::time::timeout(limit, &mut task).await.is_err() {

@@ -237,7 +237,7 @@ pub(super) async fn keep_clean(core: Arc<Core>, stopping: CancellationToken) {
 }
 
 async fn tables_hold_something(core: &Core) -> bool {
-    let _under_way = core.unsettled.count();
+    let _in_flight = core.unsettled.count();
     let columns = &[Column::Int, Column::Int];
     let state = core.run(&core.scripts.is_clean(), columns).await;
     let Ok(state) = state else { return true };

@@ -28,11 +28,11 @@ pub(super) struct Found {
 
 /// The task that deletes nodes at their time.
 pub(super) async fn work(core: Arc<Core>) {
-    let mut under_way = JoinSet::new();
+    let mut in_flight = JoinSet::new();
     loop {
         let (doomed, next) = core.nodes.take_due();
         for doomed in doomed {
-            under_way.spawn(delete(Arc::clone(&core), doomed));
+            in_flight.spawn(delete(Arc::clone(&core), doomed));
         }
         let next = async {
             match next {
@@ -43,7 +43,7 @@ pub(super) async fn work(core: Arc<Core>) {
         tokio::select! {
             () = next => {}
             () = core.nodes.earlier() => {}
-            Some(_) = under_way.join_next() => {}
+            Some(_) = in_flight.join_next() => {}
         }
     }
 }

@@ -15,14 +15,14 @@ use tokio::sync::Notify;
 use super::names;
 use super::session::{Session, Term};
 use crate::backend::{Owner, Request};
-use crate::under_way::{Counted, UnderWay};
+use crate::in_flight::{Counted, InFlight};
 
 #[derive(Default)]
 pub(super) struct Nodes {
     table: Mutex<Table>,
     /// Told when something is due before the time that the table is armed for.
     earlier: Notify,
-    left_behind: UnderWay,
+    left_behind: InFlight,
 }
 
 #[derive(Default)]
@@ -230,7 +230,7 @@ impl Nodes {
 
     /// Waits until nothing is left behind, or it would have run out.
     pub(super) async fn settle(&self) {
-        self.left_behind.none_left().await;
+        self.left_behind.wait_idle().await;
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {

@@ -9,7 +9,7 @@ use super::lease::Lease;
 use super::{BEATS, FIRST_PAUSE, LAST_PAUSE, Leases, Slot};
 use crate::backend::etcd::errors::{Verdict, verdict};
 use crate::backend::etcd::members::Asked;
-use crate::under_way::Counted;
+use crate::in_flight::Counted;
 
 impl Leases {
     /// The life of a lease.

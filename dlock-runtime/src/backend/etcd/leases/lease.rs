@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::{BEATS, FIRST_PAUSE, LAST_PAUSE};
 use crate::backend::etcd::members::Members;
 use crate::backend::etcd::places::Name;
-use crate::under_way::Counted;
+use crate::in_flight::Counted;
 
 /// Servers take 128 operations in a transaction (`--max-txn-ops`).
 const DELETES_AT_ONCE: usize = 100;

@@ -23,7 +23,7 @@ use super::held::Held;
 use super::members::Members;
 use super::places::Places;
 use crate::backend::BackendError;
-use crate::under_way::UnderWay;
+use crate::in_flight::InFlight;
 
 /// How often a lease is kept alive while it lasts once.
 const BEATS: u32 = 3;
@@ -39,7 +39,7 @@ pub(super) struct Leases {
     /// By their length in seconds, which is how etcd counts.
     shared: Mutex<HashMap<i64, Slot>>,
     stopping: CancellationToken,
-    tasks: UnderWay,
+    tasks: InFlight,
 }
 
 type Slot = Arc<OnceCell<Arc<Lease>>>;
@@ -50,7 +50,7 @@ impl Leases {
         held: Arc<Held>,
         places: Arc<Places>,
         stopping: CancellationToken,
-        tasks: UnderWay,
+        tasks: InFlight,
     ) -> Arc<Self> {
         Arc::new(Self {
             members,

@@ -238,7 +238,7 @@ impl Trace<'_> {
     }
 
     /// Nodes that have not answered, but may yet.
-    fn under_way(&self) -> NodeSet {
+    fn in_flight(&self) -> NodeSet {
         self.left_at().without(self.lost).without(self.answered)
     }
 
@@ -262,13 +262,13 @@ impl Trace<'_> {
 
     /// The lock is had; from here on the votes are the lease's.
     fn grant(mut self, request: &Request, last_token: u64, sure: NodeSet) {
-        let under_way = self.under_way();
+        let in_flight = self.in_flight();
         let lease = HeldLease {
             owner: self.election.owner,
             last_token,
             sure,
-            unsure: self.left_at().without(sure).without(under_way),
-            under_way: under_way
+            unsure: self.left_at().without(sure).without(in_flight),
+            in_flight: in_flight
                 .iter()
                 .filter_map(|node| Some((node, self.sent[node].get()?.0.clone())))
                 .collect(),
@@ -313,7 +313,7 @@ impl Drop for Trace<'_> {
         if self.granted {
             return;
         }
-        let under_way = self.under_way();
+        let in_flight = self.in_flight();
         // Nobody waits for an election that could not be won: to tell of its
         // votes would only be the cause of the next.
         let could_be_won = self.may_have_voted().len() >= self.common.majority();
@@ -324,7 +324,7 @@ impl Drop for Trace<'_> {
             let core = &self.common.nodes[node].core;
             core.hub.give_back(GiveBack {
                 request: self.election.clone(),
-                behind: under_way.contains(node).then(|| connection.clone()),
+                behind: in_flight.contains(node).then(|| connection.clone()),
                 unanswered: self.lost.contains(node).then_some(*sent_at),
                 release: if could_be_won {
                     core.shared.release

@@ -46,14 +46,14 @@ pub(super) struct HeldLease {
     pub(super) unsure: NodeSet,
     /// Where the vote was still on its way when the lock was granted, and over
     /// which connection.
-    pub(super) under_way: Vec<(usize, Connection)>,
+    pub(super) in_flight: Vec<(usize, Connection)>,
 }
 
 impl HeldLease {
     /// All nodes that may have the vote.
     pub(super) fn voters(&self) -> NodeSet {
-        let under_way = self.under_way.iter().map(|(node, _)| *node).collect();
-        self.sure.with(self.unsure).with(under_way)
+        let in_flight = self.in_flight.iter().map(|(node, _)| *node).collect();
+        self.sure.with(self.unsure).with(in_flight)
     }
 }
 
@@ -90,13 +90,13 @@ impl Held {
 
     /// What was still on its way when the lease was granted. Asked once, by
     /// whoever gives it back.
-    pub(super) fn take_under_way(&self, owner: Owner) -> Vec<(usize, Connection)> {
+    pub(super) fn take_in_flight(&self, owner: Owner) -> Vec<(usize, Connection)> {
         let mut table = self.table();
         let Some(Entry { lease, .. }) = table.leases.get_mut(&owner) else {
             return Vec::new();
         };
         lease.unsure = lease.voters().without(lease.sure);
-        std::mem::take(&mut lease.under_way)
+        std::mem::take(&mut lease.in_flight)
     }
 
     pub(super) fn remove(&self, owner: Owner) {

@@ -172,7 +172,7 @@ impl Common {
             owner,
             ..request.clone()
         };
-        for (node, connection) in self.held.take_under_way(request.owner) {
+        for (node, connection) in self.held.take_in_flight(request.owner) {
             let core = &self.nodes[node].core;
             core.hub.give_back(GiveBack {
                 request: vote.clone(),

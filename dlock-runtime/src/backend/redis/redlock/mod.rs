@@ -8,7 +8,7 @@
 //!   work.
 //! - Whatever an election that was lost has left is given back, on the nodes
 //!   that did not answer too. Each election has an owner of its own, so that what
-//!   is still under way of one cannot touch the next.
+//!   is still in flight of one cannot touch the next.
 //! - There is no queue: no node alone could hand a lock on. Who waits listens for
 //!   the release on every node, and then asks again ([`waiters`], [`watch`]).
 //! - Fencing tokens come from the nodes' counters; [`ballot`] says how, and why

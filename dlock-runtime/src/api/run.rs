@@ -8,14 +8,14 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tracing::Span;
 
-use crate::acquire::{Asked, acquire_anew, reenter};
+use crate::api::global;
+use crate::api::manager::LockManager;
+use crate::api::scope::Scope;
+use crate::core::acquire::{Asked, acquire_anew, reenter};
+use crate::core::section::{Ending, Hold, Stake};
 use crate::error::LockError;
-use crate::global;
-use crate::hold::{Ending, Hold, Stake};
 use crate::key::LockKey;
-use crate::manager::LockManager;
 use crate::options::{OnLost, Options};
-use crate::scope::Scope;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use crate::api::manager::ManagerId;
 use crate::backend::{BackendError, Mode, Released};
 use crate::error::{LockError, LossReason};
 use crate::gate::Turn;
 use crate::key::LockKey;
 use crate::lease::Lease;
-use crate::manager::ManagerId;
 use crate::observe::Holding;
 use crate::options::Origin;
 use crate::token::FencingToken;

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::sync::OnceCell;
 
-use crate::config::Config;
+use crate::api::config::Config;
+use crate::api::manager::LockManager;
+use crate::api::scope::Scope;
 use crate::error::LockError;
 use crate::key::LockKey;
-use crate::manager::LockManager;
-use crate::scope::Scope;
 
 static MANAGER: OnceCell<LockManager> = OnceCell::new();
 static INITIALIZING: AtomicBool = AtomicBool::new(false);

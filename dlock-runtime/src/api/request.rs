@@ -3,16 +3,16 @@
 use std::future::Future;
 use std::time::Duration;
 
-use crate::acquire::{Asked, acquire};
+use crate::api::global;
+use crate::api::guard::LockGuard;
+use crate::api::manager::LockManager;
+use crate::api::run::Run;
+use crate::api::scope::Scope;
 use crate::backend::Mode;
+use crate::core::acquire::{Asked, acquire};
 use crate::error::LockError;
-use crate::global;
-use crate::guard::LockGuard;
 use crate::key::LockKey;
-use crate::manager::LockManager;
 use crate::options::{OnLost, Options, Patience, Shapes};
-use crate::run::Run;
-use crate::scope::Scope;
 
 /// Asks for a lock on a key, with the manager that surrounds the call: the one
 /// of [`LockManager::scope`], else the global one of `dlock::init`.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::backend::Released;
+use crate::core::section::{Hold, Stake};
 use crate::error::{LockError, LossReason};
-use crate::hold::{Hold, Stake};
 use crate::key::LockKey;
 use crate::token::FencingToken;
 

@@ -1,39 +1,40 @@
-//! Counting what is under way, to wait until nothing is.
+//! Counts what is in flight, so that a shutdown can wait until nothing is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// Counts what is under way. A copy counts the same.
+/// Counts what is in flight. A clone counts into the same number.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct UnderWay(Arc<Count>);
+pub(crate) struct InFlight(Arc<Count>);
 
 #[derive(Debug, Default)]
 struct Count {
     number: AtomicUsize,
-    none_left: Notify,
+    idle: Notify,
 }
 
-/// One that is under way until this is dropped.
+/// One that is in flight until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted(Arc<Count>);
 
-impl UnderWay {
+impl InFlight {
     pub(crate) fn count(&self) -> Counted {
         self.0.number.fetch_add(1, Ordering::AcqRel);
         Counted(Arc::clone(&self.0))
     }
 
-    pub(crate) async fn none_left(&self) {
+    /// Waits until nothing is in flight.
+    pub(crate) async fn wait_idle(&self) {
         loop {
-            let none_left = self.0.none_left.notified();
-            tokio::pin!(none_left);
-            none_left.as_mut().enable();
+            let idle = self.0.idle.notified();
+            tokio::pin!(idle);
+            idle.as_mut().enable();
             if self.0.number.load(Ordering::Acquire) == 0 {
                 return;
             }
-            none_left.await;
+            idle.await;
         }
     }
 }
@@ -41,7 +42,7 @@ impl UnderWay {
 impl Drop for Counted {
     fn drop(&mut self) {
         if self.0.number.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.none_left.notify_waiters();
+            self.0.idle.notify_waiters();
         }
     }
 }

@@ -6,18 +6,18 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::manager::LockManager;
+use crate::api::scope::Scope;
 use crate::backend::{Capabilities, MIN_TTL, Mode, TokenTier};
+use crate::core::section::{HeldLock, Hold, Stake, Tenure};
 use crate::error::LockError;
 use crate::executor::check_runtime;
 use crate::gate::{Collecting, Entry, Refusal, Turn, Whereabouts};
-use crate::hold::{HeldLock, Hold, Stake, Tenure};
 use crate::key::{LockKey, Shown, namespaced};
 use crate::lease::{Lease, Renewals};
 use crate::limits;
-use crate::manager::LockManager;
 use crate::observe::{Asking, Operation, Section};
 use crate::options::{Options, Patience};
-use crate::scope::Scope;
 use crate::token::FencingToken;
 
 /// A key, and how it is asked for.

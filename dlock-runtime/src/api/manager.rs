@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::api::config::Config;
+use crate::api::request::LockRequest;
+use crate::api::scope::ManagerScope;
 use crate::backend::{BackendError, Capabilities, LockInfo, Owner};
 use crate::clock::Clock;
-use crate::config::Config;
 use crate::error::LockError;
 use crate::executor::Executor;
 use crate::gate::Gate;
@@ -21,8 +23,6 @@ use crate::lock_order::LockOrder;
 use crate::observe::{self, Labels};
 use crate::options::{Options, Patience};
 use crate::reach::Reach;
-use crate::request::LockRequest;
-use crate::scope::ManagerScope;
 
 /// Tells managers apart: what one holds is not re-entered through another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,9 +111,9 @@ impl LockManager {
         let capabilities = backend.capabilities();
         // From here on, dropping it stops the backend.
         let leases = Arc::new(Leases::new(backend, executor, reach, capabilities.in_order));
-        crate::acquire::check_ttl(settings.ttl, &capabilities)?;
+        crate::core::acquire::check_ttl(settings.ttl, &capabilities)?;
         if settings.fenced {
-            crate::acquire::check_fenced(&capabilities).map_err(|reason| {
+            crate::core::acquire::check_fenced(&capabilities).map_err(|reason| {
                 LockError::Unsupported {
                     subject: "connecting".to_owned(),
                     reason,

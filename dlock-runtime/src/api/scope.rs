@@ -12,9 +12,9 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
+use crate::api::manager::{LockManager, ManagerId};
 use crate::backend::Mode;
-use crate::hold::{HeldLock, Hold, Stake};
-use crate::manager::{LockManager, ManagerId};
+use crate::core::section::{HeldLock, Hold, Stake};
 use crate::token::FencingToken;
 use crate::{LockError, LockKey};
 

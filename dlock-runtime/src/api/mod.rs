@@ -1,0 +1,20 @@
+//! What a user touches: requests, guards, bodies under a lock, the manager and
+//! how it is set up. It stands above all other layers, and none of them knows it.
+
+#[cfg(feature = "axum")]
+mod axum;
+mod config;
+mod global;
+mod guard;
+pub(crate) mod manager;
+mod request;
+mod run;
+pub(crate) mod scope;
+
+pub use config::Config;
+pub use global::{init, shutdown};
+pub use guard::LockGuard;
+pub use manager::LockManager;
+pub use request::{LockRequest, lock};
+pub use run::Run;
+pub use scope::{Held, InLockScope, LockScopeExt, ManagerScope, current};
