@@ -1,16 +1,13 @@
 //! The manager that `dlock::init` installs for the whole process.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use once_cell::sync::OnceCell;
-
-use crate::api::config::Config;
-use crate::api::manager::LockManager;
-use crate::api::scope::Scope;
+use super::config::Config;
+use super::manager::LockManager;
+use crate::core::installed::{install, installed};
 use crate::error::LockError;
-use crate::key::LockKey;
 
-static MANAGER: OnceCell<LockManager> = OnceCell::new();
 static INITIALIZING: AtomicBool = AtomicBool::new(false);
 
 /// Connects to the store and makes it the one that annotated functions and
@@ -33,7 +30,7 @@ pub async fn init(config: Config) -> Result<(), LockError> {
     let Some(_initializing) = Initializing::begin() else {
         return Err(LockError::AlreadyInitialized);
     };
-    if MANAGER.get().is_some() {
+    if installed().is_some() {
         return Err(LockError::AlreadyInitialized);
     }
     if config.is_memory() {
@@ -43,26 +40,15 @@ pub async fn init(config: Config) -> Result<(), LockError> {
         );
     }
     let manager = LockManager::connect(config).await?;
-    MANAGER
-        .set(manager)
-        .map_err(|_| LockError::AlreadyInitialized)
+    install(Arc::clone(manager.inner()))
 }
 
 /// Refuses locks from now on and waits until every release under way is done;
 /// see [`LockManager::shutdown`]. Does nothing before [`init`].
 pub async fn shutdown() {
-    if let Some(manager) = MANAGER.get() {
-        manager.shutdown().await;
+    if let Some(manager) = installed() {
+        manager.leases().shutdown().await;
     }
-}
-
-/// The manager for a call made within `scope`.
-pub(crate) fn manager_for(key: &LockKey, scope: &Scope) -> Result<LockManager, LockError> {
-    scope
-        .manager()
-        .or_else(|| MANAGER.get())
-        .cloned()
-        .ok_or_else(|| LockError::NotInitialized { key: key.clone() })
 }
 
 /// One `init` at a time; the next one may try when it has failed.

@@ -3,30 +3,16 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use tokio::time::Instant;
-
-use crate::api::config::Config;
-use crate::api::request::LockRequest;
-use crate::api::scope::ManagerScope;
-use crate::backend::{BackendError, Capabilities, LockInfo, Owner};
-use crate::clock::Clock;
+use super::config::Config;
+use super::request::LockRequest;
+use super::scope::ManagerScope;
+use crate::backend::{Capabilities, LockInfo};
+use crate::core::inner::Inner;
 use crate::error::LockError;
-use crate::executor::Executor;
-use crate::gate::Gate;
+use crate::executor::check_runtime;
 use crate::key::{LockKey, Shown, namespaced};
-use crate::lease::Leases;
 use crate::limits;
-use crate::lock_order::LockOrder;
-use crate::observe::{self, Labels};
-use crate::options::{Options, Patience};
-use crate::reach::Reach;
-
-/// Tells managers apart: what one holds is not re-entered through another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ManagerId(u64);
 
 /// A connection to a store, and the locks that are held through it.
 ///
@@ -53,20 +39,6 @@ pub struct LockManager {
     inner: Arc<Inner>,
 }
 
-struct Inner {
-    id: ManagerId,
-    capabilities: Capabilities,
-    namespace: Arc<str>,
-    ttl: Duration,
-    patience: Patience,
-    /// All of its locks are.
-    fenced: bool,
-    leases: Arc<Leases>,
-    gate: Arc<Gate>,
-    /// Off if it is not there.
-    lock_order: Option<LockOrder>,
-}
-
 impl LockManager {
     /// Connects to the store of `config` and checks that it answers and can do
     /// what the configuration asks.
@@ -79,66 +51,23 @@ impl LockManager {
     /// [`LockError::Unsupported`] outside a tokio runtime or in one without timers,
     /// or if `config` asks for strict tokens and the store's are not.
     pub async fn connect(config: Config) -> Result<Self, LockError> {
-        static IDS: AtomicU64 = AtomicU64::new(0);
+        check_runtime(|| "connecting".to_owned())?;
+        let inner = Inner::connect(config.into_settings()?).await?;
+        Ok(Self::new(Arc::new(inner)))
+    }
 
-        crate::executor::check_runtime(|| "connecting".to_owned())?;
-        let settings = config.into_settings()?;
-        let backend = settings.backend;
-        Owner::draw().map_err(|error| {
-            let name = backend.capabilities().name;
-            LockError::of_store("connecting".to_owned(), name, error)
-        })?;
-        observe::describe();
-        // Asked before the start for where to start it; what the store can
-        // promise may show only when it answers.
-        let local = backend.capabilities().local;
-        let name = backend.capabilities().name;
-        let executor = if local {
-            Executor::ambient()?
-        } else {
-            Executor::thread(name)?
-        };
-        let reach = Reach::new(&backend, executor.runtime());
-        let started = {
-            let (backend, reach) = (Arc::clone(&backend), reach.clone());
-            executor
-                .run(async move { reach.while_starting(backend.start()).await })
-                .await
-        };
-        started
-            .unwrap_or_else(|| Err(BackendError::unavailable("its thread has ended")))
-            .map_err(|error| LockError::of_store("connecting".to_owned(), name, error))?;
-        let capabilities = backend.capabilities();
-        // From here on, dropping it stops the backend.
-        let leases = Arc::new(Leases::new(backend, executor, reach, capabilities.in_order));
-        crate::core::acquire::check_ttl(settings.ttl, &capabilities)?;
-        if settings.fenced {
-            crate::core::acquire::check_fenced(&capabilities).map_err(|reason| {
-                LockError::Unsupported {
-                    subject: "connecting".to_owned(),
-                    reason,
-                }
-            })?;
-        }
-        Ok(Self {
-            inner: Arc::new(Inner {
-                id: ManagerId(IDS.fetch_add(1, Ordering::Relaxed)),
-                capabilities,
-                namespace: settings.namespace,
-                ttl: settings.ttl,
-                patience: settings.patience,
-                fenced: settings.fenced,
-                lock_order: settings.detect_lock_order.then(LockOrder::default),
-                gate: Gate::new(Arc::clone(&leases), settings.handoff),
-                leases,
-            }),
-        })
+    pub(crate) fn new(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
     }
 
     /// Asks for a lock in this manager's store.
     #[track_caller]
     pub fn lock(&self, key: impl Into<LockKey>) -> LockRequest {
-        LockRequest::new(Some(self.clone()), key.into())
+        LockRequest::new(Some(Arc::clone(&self.inner)), key.into())
     }
 
     /// Makes this the manager of all annotated functions and `dlock::lock`
@@ -146,7 +75,7 @@ impl LockManager {
     /// spawned inside takes it along with
     /// [`in_lock_scope`](crate::LockScopeExt::in_lock_scope).
     pub fn scope<F: Future>(&self, future: F) -> ManagerScope<F> {
-        ManagerScope::new(future, self.clone())
+        ManagerScope::new(future, Arc::clone(&self.inner))
     }
 
     /// What the store knows of a lock; `None` if nobody holds it.
@@ -156,19 +85,19 @@ impl LockManager {
     /// [`LockError::InvalidKey`] or [`LockError::Unavailable`].
     pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<Option<LockInfo>, LockError> {
         let key = key.into();
-        self.check_key(&key)?;
+        self.inner.check_key(&key)?;
         let Some(name) = key.single() else {
             return Err(LockError::InvalidKey {
                 key: key.to_string(),
                 reason: "it names several locks; inspect them one by one".to_owned(),
             });
         };
-        let full = namespaced(self.namespace(), name);
-        match self.inner.leases.backend().inspect(&full).await {
+        let full = namespaced(self.inner.namespace(), name);
+        match self.inner.leases().backend().inspect(&full).await {
             Ok(info) => Ok(info.map(|info| self.without_namespace(info))),
             Err(error) => {
                 let subject = format!("lock `{}`", Shown(name));
-                Err(self.store_failed(subject, error).await)
+                Err(self.inner.store_failed(subject, error).await)
             }
         }
     }
@@ -184,18 +113,18 @@ impl LockManager {
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, LockError> {
         limits::check_prefix(
             prefix,
-            self.namespace(),
-            self.inner.capabilities.max_key_bytes,
+            self.inner.namespace(),
+            self.inner.capabilities_at_start().max_key_bytes,
         )?;
-        let full = namespaced(self.namespace(), &Arc::from(prefix));
-        match self.inner.leases.backend().list(&full).await {
+        let full = namespaced(self.inner.namespace(), &Arc::from(prefix));
+        match self.inner.leases().backend().list(&full).await {
             Ok(infos) => Ok(infos
                 .into_iter()
                 .map(|info| self.without_namespace(info))
                 .collect()),
             Err(error) => {
                 let subject = format!("listing the locks `{}…`", Shown(prefix));
-                Err(self.store_failed(subject, error).await)
+                Err(self.inner.store_failed(subject, error).await)
             }
         }
     }
@@ -204,12 +133,7 @@ impl LockManager {
     /// runs, with the settings of its server.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
-        self.inner.leases.backend().capabilities()
-    }
-
-    /// The same as it was at the start, without asking: all but the tokens' worth.
-    pub(crate) fn lasting_capabilities(&self) -> &Capabilities {
-        &self.inner.capabilities
+        self.inner.capabilities()
     }
 
     /// Refuses locks from now on, to those who wait too, and waits until every
@@ -220,77 +144,11 @@ impl LockManager {
     /// expire at its time. Bodies that still run are not waited for, and may
     /// re-enter what they hold.
     pub async fn shutdown(&self) {
-        self.inner.leases.shutdown().await;
-    }
-
-    /// Refuses a key that the store could not keep.
-    pub(crate) fn check_key(&self, key: &LockKey) -> Result<(), LockError> {
-        limits::check_key(key, self.namespace(), self.inner.capabilities.max_key_bytes)
-    }
-
-    pub(crate) fn labels(&self, options: &Options) -> Labels {
-        Labels {
-            template: options.template,
-            store: self.inner.capabilities.name,
-            mode: options.mode,
-        }
-    }
-
-    pub(crate) fn id(&self) -> ManagerId {
-        self.inner.id
-    }
-
-    pub(crate) fn namespace(&self) -> &str {
-        &self.inner.namespace
-    }
-
-    pub(crate) fn ttl(&self) -> Duration {
-        self.inner.ttl
-    }
-
-    pub(crate) fn patience(&self) -> Patience {
-        self.inner.patience
-    }
-
-    /// Whether all of its locks must have strict tokens.
-    pub(crate) fn is_fenced(&self) -> bool {
-        self.inner.fenced
-    }
-
-    pub(crate) fn gate(&self) -> &Arc<Gate> {
-        &self.inner.gate
-    }
-
-    pub(crate) fn lock_order(&self) -> Option<&LockOrder> {
-        self.inner.lock_order.as_ref()
-    }
-
-    pub(crate) fn clock(&self) -> Clock {
-        self.inner.leases.executor().clock()
-    }
-
-    pub(crate) fn now(&self) -> Instant {
-        self.inner.leases.now()
-    }
-
-    pub(crate) fn leases(&self) -> &Arc<Leases> {
-        &self.inner.leases
-    }
-
-    /// The same, behind a look whether the store is there if it has not answered.
-    /// Boxed: not every call has room for it.
-    pub(crate) async fn store_failed(&self, subject: String, error: BackendError) -> LockError {
-        let error = Box::pin(self.inner.leases.reach().explained(error)).await;
-        self.store_error(subject, error)
-    }
-
-    /// What the store answered, as this manager's callers are told.
-    pub(crate) fn store_error(&self, subject: String, error: BackendError) -> LockError {
-        LockError::of_store(subject, self.inner.capabilities.name, error)
+        self.inner.leases().shutdown().await;
     }
 
     fn without_namespace(&self, mut info: LockInfo) -> LockInfo {
-        let namespace = self.namespace();
+        let namespace = self.inner.namespace();
         if !namespace.is_empty() && info.key.len() > namespace.len() {
             info.key.drain(..=namespace.len());
         }
@@ -300,13 +158,6 @@ impl LockManager {
 
 impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockManager")
-            .field("store", &self.inner.capabilities.name)
-            .field(
-                "namespace",
-                &format_args!("{}", Shown(&self.inner.namespace)),
-            )
-            .field("ttl", &self.inner.ttl)
-            .finish_non_exhaustive()
+        self.inner.fmt(f)
     }
 }

@@ -6,10 +6,10 @@ mod axum;
 mod config;
 mod global;
 mod guard;
-pub(crate) mod manager;
+mod manager;
 mod request;
 mod run;
-pub(crate) mod scope;
+mod scope;
 
 pub use config::Config;
 pub use global::{init, shutdown};

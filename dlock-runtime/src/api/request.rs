@@ -1,21 +1,21 @@
 //! Asking for a lock without the attribute.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::global;
-use crate::api::guard::LockGuard;
-use crate::api::manager::LockManager;
-use crate::api::run::Run;
-use crate::api::scope::Scope;
+use super::guard::LockGuard;
+use super::run::Run;
+use super::scope::Scope;
 use crate::backend::Mode;
 use crate::core::acquire::{Asked, acquire};
+use crate::core::inner::Inner;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::options::{OnLost, Options, Patience, Shapes};
 
 /// Asks for a lock on a key, with the manager that surrounds the call: the one
-/// of [`LockManager::scope`], else the global one of `dlock::init`.
+/// of [`LockManager::scope`](crate::LockManager::scope), else the global one of `dlock::init`.
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -44,14 +44,14 @@ pub fn lock(key: impl Into<LockKey>) -> LockRequest {
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until it is acquired or run"]
 pub struct LockRequest {
-    manager: Option<LockManager>,
+    manager: Option<Arc<Inner>>,
     key: LockKey,
     options: Options,
 }
 
 impl LockRequest {
     #[track_caller]
-    pub(crate) fn new(manager: Option<LockManager>, key: LockKey) -> Self {
+    pub(crate) fn new(manager: Option<Arc<Inner>>, key: LockKey) -> Self {
         Self {
             manager,
             key,
@@ -181,13 +181,13 @@ impl LockRequest {
         let scope = Scope::current();
         let manager = match self.manager {
             Some(manager) => manager,
-            None => global::manager_for(&self.key, &scope)?,
+            None => scope.manager_for(&self.key)?,
         };
         let asked = Box::new(Asked {
             key: self.key,
             options: self.options,
         });
-        let stake = Box::pin(acquire(manager, asked, scope)).await?;
+        let stake = Box::pin(acquire(manager, asked, scope.nesting().clone())).await?;
         Ok(LockGuard::new(stake))
     }
 }
@@ -198,7 +198,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_knows_where_it_was_made() {
-        let manager = LockManager::connect(crate::Config::default())
+        let manager = crate::LockManager::connect(crate::Config::default())
             .await
             .expect("memory connects");
         let here = std::panic::Location::caller();

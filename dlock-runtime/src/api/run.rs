@@ -3,15 +3,15 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 use tracing::Span;
 
-use crate::api::global;
-use crate::api::manager::LockManager;
-use crate::api::scope::Scope;
+use super::scope::Scope;
 use crate::core::acquire::{Asked, acquire_anew, reenter};
+use crate::core::inner::Inner;
 use crate::core::section::{Ending, Hold, Stake};
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -46,7 +46,7 @@ pin_project! {
 }
 
 enum State {
-    New(Option<LockManager>, Box<Asked>),
+    New(Option<Arc<Inner>>, Box<Asked>),
     Acquiring(Boxed<Result<Stake, LockError>>, Scope, OnLost),
     Running(Running),
     Ending(Boxed<()>),
@@ -64,7 +64,7 @@ struct Running {
 
 impl<F: Future> Run<F> {
     pub(crate) fn new(
-        manager: Option<LockManager>,
+        manager: Option<Arc<Inner>>,
         key: LockKey,
         options: Options,
         body: F,
@@ -165,17 +165,17 @@ fn give_back(ending: Ending) -> Boxed<()> {
     })
 }
 
-fn start(manager: Option<LockManager>, asked: Box<Asked>) -> Result<State, LockError> {
+fn start(manager: Option<Arc<Inner>>, asked: Box<Asked>) -> Result<State, LockError> {
     let on_lost = asked.options.on_lost;
     let scope = Scope::current();
     let manager = match manager {
         Some(manager) => manager,
-        None => global::manager_for(&asked.key, &scope)?,
+        None => scope.manager_for(&asked.key)?,
     };
-    Ok(match reenter(&manager, &asked, &scope)? {
+    Ok(match reenter(&manager, &asked, scope.nesting())? {
         Some(stake) => State::Running(Running::begin(stake, scope, on_lost)),
         None => {
-            let acquiring = acquire_anew(manager, asked, scope.clone());
+            let acquiring = acquire_anew(manager, asked, scope.nesting().clone());
             State::Acquiring(Box::pin(acquiring), scope, on_lost)
         }
     })

@@ -1,6 +1,6 @@
-//! The scope: which locks the code that called us is inside of.
+//! The scope: which locks, and which manager, surround the code that called us.
 //!
-//! A persistent list in a task-local that is set around the body's future, so
+//! It is a value in a task-local that is set around the body's future, so
 //! that reentrancy follows the chain of awaits and not a task or thread id: a
 //! function awaited inside the body finds the body's locks; a sibling in
 //! `join!`, polled by the same task but not inside the body, does not.
@@ -12,11 +12,13 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-use crate::api::manager::{LockManager, ManagerId};
-use crate::backend::Mode;
-use crate::core::section::{HeldLock, Hold, Stake};
+use crate::core::inner::Inner;
+use crate::core::installed::installed;
+use crate::core::nesting::Nesting;
+use crate::core::section::Hold;
+use crate::error::LockError;
+use crate::key::LockKey;
 use crate::token::FencingToken;
-use crate::{LockError, LockKey};
 
 tokio::task_local! {
     static SCOPE: Scope;
@@ -26,24 +28,8 @@ tokio::task_local! {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
     /// Used instead of the global manager.
-    manager: Option<LockManager>,
-    innermost: Option<Arc<Node>>,
-}
-
-#[derive(Debug)]
-struct Node {
-    hold: Arc<Hold>,
-    outer: Option<Arc<Node>>,
-}
-
-impl Drop for Node {
-    /// Without recursion: nesting may be deep.
-    fn drop(&mut self) {
-        let mut outer = self.outer.take();
-        while let Some(mut node) = outer.and_then(Arc::into_inner) {
-            outer = node.outer.take();
-        }
-    }
+    manager: Option<Arc<Inner>>,
+    nesting: Nesting,
 }
 
 impl Scope {
@@ -53,68 +39,35 @@ impl Scope {
     }
 
     /// The scope of the code that calls this, with another manager.
-    fn of_manager(manager: &LockManager) -> Self {
+    fn of_manager(manager: &Arc<Inner>) -> Self {
         Self {
-            manager: Some(manager.clone()),
+            manager: Some(Arc::clone(manager)),
             ..Self::current()
         }
     }
 
-    pub(crate) fn manager(&self) -> Option<&LockManager> {
-        self.manager.as_ref()
+    /// The manager of a call inside this scope that names none.
+    pub(crate) fn manager_for(&self, key: &LockKey) -> Result<Arc<Inner>, LockError> {
+        let manager = self.manager.as_ref().or_else(|| installed());
+        manager
+            .cloned()
+            .ok_or_else(|| LockError::NotInitialized { key: key.clone() })
     }
 
-    /// This scope with a hold inside of it.
-    pub(crate) fn inside(mut self, hold: Arc<Hold>) -> Self {
-        self.innermost = Some(Arc::new(Node {
-            hold,
-            outer: self.innermost.take(),
-        }));
+    /// The locks that this scope is inside of.
+    pub(crate) fn nesting(&self) -> &Nesting {
+        &self.nesting
+    }
+
+    /// This scope with a section inside of it.
+    pub(crate) fn inside(mut self, section: Arc<Hold>) -> Self {
+        self.nesting = self.nesting.inside(section);
         self
     }
 
     /// Polls a future within this scope.
     pub(crate) fn enter<R>(&self, poll: impl FnOnce() -> R) -> R {
         SCOPE.sync_scope(self.clone(), poll)
-    }
-
-    /// The way into a lock that this scope is inside of: `None` if it is not,
-    /// or no longer.
-    pub(crate) fn reenter(
-        &self,
-        manager: ManagerId,
-        name: &str,
-        mode: Mode,
-    ) -> Result<Option<(Stake, HeldLock)>, LockError> {
-        let mut reads = false;
-        for hold in self.holds() {
-            let Some(lock) = hold.find(manager, name) else {
-                continue;
-            };
-            if mode == Mode::Write && lock.mode == Mode::Read {
-                reads |= lock.lease.is_held() && !hold.is_over();
-                continue;
-            }
-            if let Some(stake) = hold.stake(lock) {
-                return Ok(Some((stake, lock.clone())));
-            }
-        }
-        if reads {
-            return Err(LockError::WouldDeadlock {
-                key: LockKey::from(name),
-            });
-        }
-        Ok(None)
-    }
-
-    /// The locks that this scope is inside of, the innermost first.
-    pub(crate) fn held(&self, manager: ManagerId) -> impl Iterator<Item = &HeldLock> {
-        self.holds().flat_map(move |hold| hold.held(manager))
-    }
-
-    fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
-        std::iter::successors(self.innermost.as_ref(), |node| node.outer.as_ref())
-            .map(|node| &node.hold)
     }
 }
 
@@ -137,7 +90,7 @@ impl Scope {
 #[must_use]
 pub fn current() -> Option<Held> {
     let scope = Scope::current();
-    let hold = scope.holds().find(|hold| !hold.is_over())?;
+    let hold = scope.nesting.sections().find(|hold| !hold.is_over())?;
     Some(Held {
         hold: Arc::clone(hold),
     })
@@ -244,13 +197,13 @@ impl<F: Future> Future for InLockScope<F> {
 }
 
 pin_project! {
-    /// The future of [`LockManager::scope`].
+    /// The future of [`LockManager::scope`](crate::LockManager::scope).
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct ManagerScope<F> {
         #[pin]
         future: Option<F>,
-        manager: LockManager,
+        manager: Arc<Inner>,
     }
 
     impl<F> PinnedDrop for ManagerScope<F> {
@@ -263,7 +216,7 @@ pin_project! {
 }
 
 impl<F> ManagerScope<F> {
-    pub(crate) fn new(future: F, manager: LockManager) -> Self {
+    pub(crate) fn new(future: F, manager: Arc<Inner>) -> Self {
         Self {
             future: Some(future),
             manager,

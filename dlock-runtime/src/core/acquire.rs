@@ -6,10 +6,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::manager::LockManager;
-use crate::api::scope::Scope;
-use crate::backend::{Capabilities, MIN_TTL, Mode, TokenTier};
-use crate::core::section::{HeldLock, Hold, Stake, Tenure};
+use super::inner::Inner;
+use super::nesting::Nesting;
+use super::requirements::{check_fenced, check_longest, check_ttl};
+use super::section::{HeldLock, Hold, Stake, Tenure};
+use crate::backend::Mode;
 use crate::error::LockError;
 use crate::executor::check_runtime;
 use crate::gate::{Collecting, Entry, Refusal, Turn, Whereabouts};
@@ -27,31 +28,31 @@ pub(crate) struct Asked {
     pub(crate) options: Options,
 }
 
-/// Takes every lock of the key, or none; re-enters what the scope is inside of.
+/// Takes every lock of the key, or none; re-enters what the caller is inside of.
 /// Dropped at any await, it leaves nothing behind.
 pub(crate) async fn acquire(
-    manager: LockManager,
+    manager: Arc<Inner>,
     asked: Box<Asked>,
-    scope: Scope,
+    nesting: Nesting,
 ) -> Result<Stake, LockError> {
-    match reenter(&manager, &asked, &scope)? {
+    match reenter(&manager, &asked, &nesting)? {
         Some(stake) => Ok(stake),
-        None => acquire_anew(manager, asked, scope).await,
+        None => acquire_anew(manager, asked, nesting).await,
     }
 }
 
-/// Re-enters a lock that the scope is inside of, without I/O: for a key of one
+/// Re-enters a lock that the caller is inside of, without I/O: for a key of one
 /// name. One of several names is put together by [`acquire_anew`].
 pub(crate) fn reenter(
-    manager: &LockManager,
+    manager: &Inner,
     asked: &Asked,
-    scope: &Scope,
+    nesting: &Nesting,
 ) -> Result<Option<Stake>, LockError> {
     let Asked { key, options } = asked;
     let Some(name) = key.single() else {
         return Ok(None);
     };
-    let found = scope
+    let found = nesting
         .reenter(manager.id(), name, options.mode)
         .inspect_err(|error| manager.labels(options).refused(error))?;
     let Some((stake, lock)) = found else {
@@ -81,9 +82,9 @@ pub(crate) fn reenter(
     reason = "the future of an `async fn` has room for its arguments twice: rust-lang/rust#62958"
 )]
 pub(crate) fn acquire_anew(
-    manager: LockManager,
+    manager: Arc<Inner>,
     asked: Box<Asked>,
-    scope: Scope,
+    nesting: Nesting,
 ) -> impl Future<Output = Result<Stake, LockError>> + Send {
     async move {
         let labels = manager.labels(&asked.options);
@@ -96,7 +97,7 @@ pub(crate) fn acquire_anew(
         // Pinned where it is made, here and below: a future that is moved leaves
         // room for two in the one around it.
         let taken = {
-            let mut taken = pin!(take(&manager, &asked, &scope, section));
+            let mut taken = pin!(take(&manager, &asked, &nesting, section));
             poll_fn(|cx| section.enter(|| taken.as_mut().poll(cx))).await
         };
         match taken {
@@ -111,9 +112,9 @@ pub(crate) fn acquire_anew(
 
 /// Takes every lock within the time that the caller has.
 async fn take(
-    manager: &LockManager,
+    manager: &Inner,
     asked: &Asked,
-    scope: &Scope,
+    nesting: &Nesting,
     section: &Section,
 ) -> Result<Taken, LockError> {
     let Asked { key, options } = asked;
@@ -135,12 +136,13 @@ async fn take(
         Patience::Configured | Patience::Wait => (false, None),
     };
     if !try_only && let Some(order) = manager.lock_order() {
-        order.about_to_wait(key, options, scope.held(manager.id()));
+        let held = nesting.held(manager.id()).map(HeldLock::as_written);
+        order.about_to_wait(key, options, held);
     }
     let taking = Taking {
         manager,
         asked,
-        scope,
+        nesting,
         entry: Entry {
             mode: options.mode,
             ttl,
@@ -195,9 +197,9 @@ async fn take(
 
 /// A call on its way to its locks.
 struct Taking<'a> {
-    manager: &'a LockManager,
+    manager: &'a Inner,
     asked: &'a Asked,
-    scope: &'a Scope,
+    nesting: &'a Nesting,
     entry: Entry<'a>,
     whereabouts: Whereabouts,
 }
@@ -241,7 +243,7 @@ impl Taking<'_> {
         // None for a turn of its own.
         let mut stakes = Vec::with_capacity(sorted.len());
         for name in sorted {
-            let entered = self.scope.reenter(manager.id(), &name, self.entry.mode)?;
+            let entered = self.nesting.reenter(manager.id(), &name, self.entry.mode)?;
             if let Some((stake, lock)) = entered {
                 stakes.push(Some(stake));
                 locks.push(lock);
@@ -332,7 +334,7 @@ impl From<(Tenure, HeldLock)> for Taken {
 }
 
 impl Taken {
-    fn begin(mut self, manager: &LockManager, asked: Asked, asking: Asking) -> Stake {
+    fn begin(mut self, manager: &Inner, asked: Asked, asking: Asking) -> Stake {
         let Asked { key, options } = asked;
         let from_now = |limit| manager.now() + limit;
         let renewals = match (options.renew, options.max_hold) {
@@ -358,11 +360,11 @@ impl Taken {
     }
 }
 
-impl LockManager {
+impl Inner {
     /// Refuses what cannot work before anything is asked of the store, and
     /// says which ttl applies.
     fn check(&self, key: &LockKey, options: &Options) -> Result<Duration, LockError> {
-        let capabilities = self.lasting_capabilities();
+        let capabilities = self.capabilities_at_start();
         let store = capabilities.name;
         let unsupported = |reason| LockError::Unsupported {
             subject: format!("lock `{key}`"),
@@ -395,83 +397,5 @@ impl LockManager {
             subject: format!("lock `{key}`"),
             reason,
         })
-    }
-}
-
-/// Says what to do about tokens that are not strict.
-pub(crate) fn check_fenced(capabilities: &Capabilities) -> Result<(), String> {
-    let tokens = match capabilities.tokens {
-        TokenTier::Strict => return Ok(()),
-        TokenTier::BestEffort => "best effort",
-        TokenTier::None => "missing",
-    };
-    let remedy = match capabilities.strict_with {
-        "" => "use another store".to_owned(),
-        settings => format!("set {settings}, or use another store"),
-    };
-    let store = capabilities.name;
-    Err(format!(
-        "`fenced` needs tokens that never go back, and those of this {store} store are {tokens}; \
-         {remedy}"
-    ))
-}
-
-/// Refuses a ttl that a store cannot keep.
-pub(crate) fn check_ttl(ttl: Duration, capabilities: &Capabilities) -> Result<(), LockError> {
-    limits::TTL.check(ttl)?;
-    let store = capabilities.name;
-    let least = capabilities.min_ttl.max(MIN_TTL);
-    if ttl < least {
-        let rounds = match capabilities.ttl_step {
-            Duration::ZERO => String::new(),
-            step => format!(", and rounds up to whole steps of {step:?}"),
-        };
-        return Err(LockError::config(
-            "ttl",
-            format!("{ttl:?} is too short; the {store} store needs at least {least:?}{rounds}"),
-        ));
-    }
-    check_longest("ttl", ttl, capabilities)
-}
-
-/// Refuses to let a lock stand for longer than a store can keep it.
-fn check_longest(
-    setting: &str,
-    time: Duration,
-    capabilities: &Capabilities,
-) -> Result<(), LockError> {
-    let (store, most) = (capabilities.name, capabilities.max_ttl);
-    if time <= most {
-        return Ok(());
-    }
-    const DAY: u64 = 24 * 60 * 60;
-    let days = most.as_secs().div_ceil(DAY);
-    let limit = match Duration::from_secs(days * DAY) == most {
-        true => "at most",
-        false => "less than",
-    };
-    Err(LockError::config(
-        setting,
-        format!(
-            "{time:?} is too long; the {store} store keeps a lock for {limit} {days} days; give a \
-             shorter time"
-        ),
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_store_goes_below_what_the_attribute_allows() {
-        let shorter = MIN_TTL - Duration::from_millis(1);
-        for least in [Duration::ZERO, MIN_TTL] {
-            let mut store = Capabilities::new("any");
-            store.min_ttl = least;
-            let error = check_ttl(shorter, &store).expect_err("too short");
-            assert!(error.to_string().contains("10ms"), "{error}");
-            assert!(check_ttl(MIN_TTL, &store).is_ok());
-        }
     }
 }

@@ -1,5 +1,9 @@
 //! What a manager is made of, and what is held through it. The faces that a
-//! user sees of both are in [`api`](crate::api).
+//! user sees of both are in `api`, which is above and not known here.
 
 pub(crate) mod acquire;
+pub(crate) mod inner;
+pub(crate) mod installed;
+pub(crate) mod nesting;
+mod requirements;
 pub(crate) mod section;

@@ -11,12 +11,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-use crate::api::manager::ManagerId;
+use super::inner::ManagerId;
 use crate::backend::{BackendError, Mode, Released};
 use crate::error::{LockError, LossReason};
 use crate::gate::Turn;
 use crate::key::LockKey;
 use crate::lease::Lease;
+use crate::lock_order::WrittenLock;
 use crate::observe::Holding;
 use crate::options::Origin;
 use crate::token::FencingToken;
@@ -41,6 +42,16 @@ pub(crate) struct HeldLock {
     pub(crate) token: FencingToken,
     pub(crate) lease: Arc<Lease>,
     pub(crate) origin: Origin,
+}
+
+impl HeldLock {
+    pub(crate) fn as_written(&self) -> WrittenLock<'_> {
+        WrittenLock {
+            name: &self.name,
+            mode: self.mode,
+            origin: self.origin,
+        }
+    }
 }
 
 /// What stands behind a lock of a hold.

@@ -49,9 +49,18 @@ fn shape_of(template: &str) -> Option<String> {
     has_values.then_some(shape)
 }
 
-/// One lock as it was asked for.
+/// One lock as somebody wrote it: what is known of it without looking whether it
+/// is held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WrittenLock<'a> {
+    pub(crate) name: &'a Arc<str>,
+    pub(crate) mode: Mode,
+    pub(crate) origin: Origin,
+}
+
+/// A lock that is compared with others.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct OrderedLock {
     name: Arc<str>,
     end: End,
 }
@@ -65,8 +74,9 @@ pub(super) struct End {
     pub(super) site: &'static Location<'static>,
 }
 
-impl Asked {
-    pub(super) fn new(name: &Arc<str>, mode: Mode, origin: Origin) -> Self {
+impl From<WrittenLock<'_>> for OrderedLock {
+    fn from(lock: WrittenLock<'_>) -> Self {
+        let WrittenLock { name, mode, origin } = lock;
         let end = End {
             node: Node::of(name, origin),
             mode,
@@ -97,7 +107,7 @@ pub(super) struct Edge {
 }
 
 impl Edge {
-    pub(super) fn nested(held: &Asked, wanted: &Asked) -> Self {
+    pub(super) fn nested(held: &OrderedLock, wanted: &OrderedLock) -> Self {
         Self {
             held: held.end.clone(),
             wanted: wanted.end.clone(),
@@ -110,7 +120,7 @@ impl Edge {
         }
     }
 
-    pub(super) fn at_once(first: &Asked, second: &Asked) -> Self {
+    pub(super) fn at_once(first: &OrderedLock, second: &OrderedLock) -> Self {
         Self {
             at_once: true,
             ..Self::nested(first, second)
@@ -130,8 +140,14 @@ pub(super) mod tests {
             template: "unnamed",
             shape: Shape::Key,
         };
-        let [held, wanted] =
-            [held, wanted].map(|name| Asked::new(&Arc::from(name), Mode::Write, origin));
+        let [held, wanted] = [held, wanted].map(|name| {
+            let lock = WrittenLock {
+                name: &Arc::from(name),
+                mode: Mode::Write,
+                origin,
+            };
+            OrderedLock::from(lock)
+        });
         Edge::nested(&held, &wanted)
     }
 

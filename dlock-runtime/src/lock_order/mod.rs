@@ -10,10 +10,10 @@ mod warning;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::core::section::HeldLock;
+pub(crate) use self::edge::WrittenLock;
 use crate::key::LockKey;
 use crate::options::Options;
-use edge::{Asked, Edge};
+use edge::{Edge, OrderedLock};
 use graph::Graph;
 use told::Told;
 
@@ -39,7 +39,7 @@ impl LockOrder {
         &self,
         key: &LockKey,
         options: &Options,
-        held: impl Iterator<Item = &'a HeldLock>,
+        held: impl Iterator<Item = WrittenLock<'a>>,
     ) {
         let held = distinct(held);
         if held.is_empty() && key.single().is_some() {
@@ -81,19 +81,24 @@ impl Seen {
 
 /// What each of the locks of `key` has to wait for: those that are held, and
 /// the one before it, as they are taken in the order of their names.
-fn edges(held: &[&HeldLock], key: &LockKey, options: &Options) -> Vec<Edge> {
+fn edges(held: &[WrittenLock<'_>], key: &LockKey, options: &Options) -> Vec<Edge> {
     let mut names = key.distinct();
-    names.retain(|name| held.iter().all(|lock| lock.name != *name));
+    names.retain(|name| held.iter().all(|lock| lock.name != name));
     names.sort_unstable();
     names.truncate(MOST_LOCKS);
     let wanted: Vec<_> = names
         .iter()
-        .map(|name| Asked::new(name, options.mode, options.origin(key, name)))
+        .map(|name| WrittenLock {
+            name,
+            mode: options.mode,
+            origin: options.origin(key, name),
+        })
+        .map(OrderedLock::from)
         .collect();
     let mut edges = Vec::new();
     for wanted in &wanted {
         for held in held {
-            let held = Asked::new(&held.name, held.mode, held.origin);
+            let held = OrderedLock::from(*held);
             edges.push(Edge::nested(&held, wanted));
         }
     }
@@ -105,8 +110,8 @@ fn edges(held: &[&HeldLock], key: &LockKey, options: &Options) -> Vec<Edge> {
     edges
 }
 
-fn distinct<'a>(held: impl Iterator<Item = &'a HeldLock>) -> Vec<&'a HeldLock> {
-    let mut distinct = Vec::<&HeldLock>::new();
+fn distinct<'a>(held: impl Iterator<Item = WrittenLock<'a>>) -> Vec<WrittenLock<'a>> {
+    let mut distinct = Vec::<WrittenLock<'_>>::new();
     for lock in held {
         if distinct.len() == MOST_LOCKS {
             break;

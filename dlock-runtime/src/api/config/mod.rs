@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::backend::Backend;
+use crate::core::inner::Settings;
 use crate::error::LockError;
 use crate::key::{MAX_KEY_BYTES, Shown};
 use crate::limits;
@@ -61,17 +62,6 @@ enum Store {
 struct Given {
     backend: Arc<dyn Backend>,
     taken: AtomicBool,
-}
-
-/// What a manager is made from.
-pub(crate) struct Settings {
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) namespace: Arc<str>,
-    pub(crate) ttl: Duration,
-    pub(crate) patience: Patience,
-    pub(crate) handoff: u32,
-    pub(crate) fenced: bool,
-    pub(crate) detect_lock_order: bool,
 }
 
 impl Default for Config {

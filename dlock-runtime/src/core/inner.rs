@@ -1,0 +1,199 @@
+//! The inside of a manager: which store it is connected to, and what its locks
+//! go through. Many handles share one; it ends with the last of them, or with the
+//! last lock that is held through it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::requirements::{check_fenced, check_ttl};
+use crate::backend::{Backend, BackendError, Capabilities, Owner};
+use crate::clock::Clock;
+use crate::error::LockError;
+use crate::executor::Executor;
+use crate::gate::Gate;
+use crate::key::{LockKey, Shown};
+use crate::lease::Leases;
+use crate::limits;
+use crate::lock_order::LockOrder;
+use crate::observe::{self, Labels};
+use crate::options::{Options, Patience};
+use crate::reach::Reach;
+
+/// Tells managers apart: what one holds is not re-entered through another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ManagerId(u64);
+
+/// What a manager is made from.
+pub(crate) struct Settings {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) ttl: Duration,
+    pub(crate) patience: Patience,
+    pub(crate) handoff: u32,
+    pub(crate) fenced: bool,
+    pub(crate) detect_lock_order: bool,
+}
+
+/// A connected store, and everything that is held in it.
+pub(crate) struct Inner {
+    id: ManagerId,
+    capabilities: Capabilities,
+    namespace: Arc<str>,
+    ttl: Duration,
+    patience: Patience,
+    /// All of its locks must have strict tokens.
+    fenced: bool,
+    leases: Arc<Leases>,
+    gate: Arc<Gate>,
+    /// None if detection is off.
+    lock_order: Option<LockOrder>,
+}
+
+impl Inner {
+    /// Connects to the store, and checks that it answers and can do what the
+    /// settings ask.
+    pub(crate) async fn connect(settings: Settings) -> Result<Self, LockError> {
+        static IDS: AtomicU64 = AtomicU64::new(0);
+
+        let backend = settings.backend;
+        Owner::draw().map_err(|error| {
+            let name = backend.capabilities().name;
+            LockError::of_store("connecting".to_owned(), name, error)
+        })?;
+        observe::describe();
+        // Asked before the start for where to start it; what the store can
+        // promise may show only when it answers.
+        let local = backend.capabilities().local;
+        let name = backend.capabilities().name;
+        let executor = if local {
+            Executor::ambient()?
+        } else {
+            Executor::thread(name)?
+        };
+        let reach = Reach::new(&backend, executor.runtime());
+        let started = {
+            let (backend, reach) = (Arc::clone(&backend), reach.clone());
+            executor
+                .run(async move { reach.while_starting(backend.start()).await })
+                .await
+        };
+        started
+            .unwrap_or_else(|| Err(BackendError::unavailable("its thread has ended")))
+            .map_err(|error| LockError::of_store("connecting".to_owned(), name, error))?;
+        let capabilities = backend.capabilities();
+        // From here on, dropping it stops the backend.
+        let leases = Arc::new(Leases::new(backend, executor, reach, capabilities.in_order));
+        check_ttl(settings.ttl, &capabilities)?;
+        if settings.fenced {
+            check_fenced(&capabilities).map_err(|reason| LockError::Unsupported {
+                subject: "connecting".to_owned(),
+                reason,
+            })?;
+        }
+        Ok(Self {
+            id: ManagerId(IDS.fetch_add(1, Ordering::Relaxed)),
+            capabilities,
+            namespace: settings.namespace,
+            ttl: settings.ttl,
+            patience: settings.patience,
+            fenced: settings.fenced,
+            lock_order: settings.detect_lock_order.then(LockOrder::default),
+            gate: Gate::new(Arc::clone(&leases), settings.handoff),
+            leases,
+        })
+    }
+
+    /// What the store can promise. What its tokens are worth may change while it
+    /// runs, with the settings of its server.
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.leases.backend().capabilities()
+    }
+
+    /// What the store could promise when it was connected to, without asking it
+    /// again: right for all but what its tokens are worth.
+    pub(crate) fn capabilities_at_start(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// Refuses a key that the store could not keep.
+    pub(crate) fn check_key(&self, key: &LockKey) -> Result<(), LockError> {
+        limits::check_key(key, self.namespace(), self.capabilities.max_key_bytes)
+    }
+
+    pub(crate) fn labels(&self, options: &Options) -> Labels {
+        Labels {
+            template: options.template,
+            store: self.capabilities.name,
+            mode: options.mode,
+        }
+    }
+
+    pub(crate) fn id(&self) -> ManagerId {
+        self.id
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        self.patience
+    }
+
+    /// Whether all of its locks must have strict tokens.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    pub(crate) fn lock_order(&self) -> Option<&LockOrder> {
+        self.lock_order.as_ref()
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.leases.executor().clock()
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.leases.now()
+    }
+
+    pub(crate) fn leases(&self) -> &Arc<Leases> {
+        &self.leases
+    }
+
+    /// What the store answered, as this manager's callers are told. If it did not
+    /// answer, looks first whether its servers can be reached, to say why not.
+    /// Boxed: not every call has room for it.
+    pub(crate) async fn store_failed(&self, subject: String, error: BackendError) -> LockError {
+        let error = Box::pin(self.leases.reach().explained(error)).await;
+        self.store_error(subject, error)
+    }
+
+    /// What the store answered, without that look.
+    pub(crate) fn store_error(&self, subject: String, error: BackendError) -> LockError {
+        LockError::of_store(subject, self.capabilities.name, error)
+    }
+}
+
+/// Users see it under the name of its handle.
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockManager")
+            .field("store", &self.capabilities.name)
+            .field("namespace", &format_args!("{}", Shown(&self.namespace)))
+            .field("ttl", &self.ttl)
+            .finish_non_exhaustive()
+    }
+}

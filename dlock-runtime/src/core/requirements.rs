@@ -1,0 +1,85 @@
+//! Whether a store can keep a lock as it is asked for.
+
+use std::time::Duration;
+
+use crate::backend::{Capabilities, MIN_TTL, TokenTier};
+use crate::error::LockError;
+use crate::limits;
+
+/// Says what to do about tokens that are not strict.
+pub(crate) fn check_fenced(capabilities: &Capabilities) -> Result<(), String> {
+    let tokens = match capabilities.tokens {
+        TokenTier::Strict => return Ok(()),
+        TokenTier::BestEffort => "best effort",
+        TokenTier::None => "missing",
+    };
+    let remedy = match capabilities.strict_with {
+        "" => "use another store".to_owned(),
+        settings => format!("set {settings}, or use another store"),
+    };
+    let store = capabilities.name;
+    Err(format!(
+        "`fenced` needs tokens that never go back, and those of this {store} store are {tokens}; \
+         {remedy}"
+    ))
+}
+
+/// Refuses a ttl that a store cannot keep.
+pub(crate) fn check_ttl(ttl: Duration, capabilities: &Capabilities) -> Result<(), LockError> {
+    limits::TTL.check(ttl)?;
+    let store = capabilities.name;
+    let least = capabilities.min_ttl.max(MIN_TTL);
+    if ttl < least {
+        let rounds = match capabilities.ttl_step {
+            Duration::ZERO => String::new(),
+            step => format!(", and rounds up to whole steps of {step:?}"),
+        };
+        return Err(LockError::config(
+            "ttl",
+            format!("{ttl:?} is too short; the {store} store needs at least {least:?}{rounds}"),
+        ));
+    }
+    check_longest("ttl", ttl, capabilities)
+}
+
+/// Refuses to let a lock stand for longer than a store can keep it.
+pub(crate) fn check_longest(
+    setting: &str,
+    time: Duration,
+    capabilities: &Capabilities,
+) -> Result<(), LockError> {
+    let (store, most) = (capabilities.name, capabilities.max_ttl);
+    if time <= most {
+        return Ok(());
+    }
+    const DAY: u64 = 24 * 60 * 60;
+    let days = most.as_secs().div_ceil(DAY);
+    let limit = match Duration::from_secs(days * DAY) == most {
+        true => "at most",
+        false => "less than",
+    };
+    Err(LockError::config(
+        setting,
+        format!(
+            "{time:?} is too long; the {store} store keeps a lock for {limit} {days} days; give a \
+             shorter time"
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_store_goes_below_what_the_attribute_allows() {
+        let shorter = MIN_TTL - Duration::from_millis(1);
+        for least in [Duration::ZERO, MIN_TTL] {
+            let mut store = Capabilities::new("any");
+            store.min_ttl = least;
+            let error = check_ttl(shorter, &store).expect_err("too short");
+            assert!(error.to_string().contains("10ms"), "{error}");
+            assert!(check_ttl(MIN_TTL, &store).is_ok());
+        }
+    }
+}
