@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::Released;
-use crate::core::section::{Hold, Stake};
+use crate::core::section::{Section, SectionRef};
 use crate::error::{LockError, LossReason};
 use crate::key::LockKey;
 use crate::token::FencingToken;
@@ -19,41 +19,47 @@ use crate::token::FencingToken;
 #[must_use = "a lock is given back as soon as its guard is dropped"]
 pub struct LockGuard {
     /// Present until it is released.
-    stake: Option<Stake>,
+    section: Option<SectionRef>,
 }
 
 impl LockGuard {
-    pub(crate) fn new(stake: Stake) -> Self {
-        Self { stake: Some(stake) }
+    pub(crate) fn new(section: SectionRef) -> Self {
+        Self {
+            section: Some(section),
+        }
     }
 
     /// The key as written.
     #[must_use]
     pub fn key(&self) -> &LockKey {
-        self.hold().key()
+        self.section().key()
     }
 
     /// The fencing token; with several keys, that of the first as written.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.hold().token()
+        self.section().token()
     }
 
     /// The tokens of all keys in the order written, duplicates folded.
     #[must_use]
     pub fn tokens(&self) -> Vec<FencingToken> {
-        self.hold().locks().iter().map(|lock| lock.token).collect()
+        self.section()
+            .locks()
+            .iter()
+            .map(|lock| lock.token)
+            .collect()
     }
 
     /// Whether the lease is still good by the local clock.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.hold().is_held()
+        self.section().is_held()
     }
 
     /// Resolves when the lease is lost, at once if it has been. Cancel-safe.
     pub async fn lost(&self) {
-        self.hold().lost().await;
+        self.section().lost().await;
     }
 
     /// Gives the lock back and waits until the store has taken it. Dropped
@@ -66,26 +72,26 @@ impl LockGuard {
     /// [`LockError::Unavailable`] if the store did not answer: the release is
     /// tried again in the background until the lease has run out.
     pub async fn release(mut self) -> Result<(), LockError> {
-        let hold = Arc::clone(self.hold());
-        if let Some(reason) = hold.loss() {
-            return Err(hold.lost_error(reason));
+        let section = Arc::clone(self.section());
+        if let Some(reason) = section.loss() {
+            return Err(section.lost_error(reason));
         }
-        let Some(ending) = self.stake.take().and_then(Stake::leave) else {
+        let Some(teardown) = self.section.take().and_then(SectionRef::leave) else {
             return Ok(());
         };
-        match ending.finish().await {
+        match teardown.finish().await {
             Ok(Released::Released) => Ok(()),
-            Ok(Released::NotHeld) => Err(hold.lost_error(LossReason::Gone)),
-            Err(error) => Err(hold.not_released(error)),
+            Ok(Released::NotHeld) => Err(section.lost_error(LossReason::Gone)),
+            Err(error) => Err(section.not_released(error)),
         }
     }
 
-    fn hold(&self) -> &Arc<Hold> {
+    fn section(&self) -> &Arc<Section> {
         // Only what ends `self` takes it out.
-        let stake = self.stake.as_ref();
-        stake
+        let section = self.section.as_ref();
+        section
             .unwrap_or_else(|| unreachable!("a guard is released once"))
-            .hold()
+            .get()
     }
 }
 
@@ -94,6 +100,6 @@ impl Drop for LockGuard {
         // Whether its work ended well, nobody knows; a body that it re-entered
         // is none the worse for it. If it was the last, the lock goes back in
         // the background and is not handed over.
-        drop(self.stake.take().and_then(Stake::leave));
+        drop(self.section.take().and_then(SectionRef::leave));
     }
 }

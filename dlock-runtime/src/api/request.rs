@@ -8,7 +8,7 @@ use super::guard::LockGuard;
 use super::run::Run;
 use super::scope::Scope;
 use crate::backend::Mode;
-use crate::core::acquire::{Asked, acquire};
+use crate::core::acquire::{LockSpec, acquire};
 use crate::core::inner::Inner;
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -183,12 +183,12 @@ impl LockRequest {
             Some(manager) => manager,
             None => scope.manager_for(&self.key)?,
         };
-        let asked = Box::new(Asked {
+        let spec = Box::new(LockSpec {
             key: self.key,
             options: self.options,
         });
-        let stake = Box::pin(acquire(manager, asked, scope.nesting().clone())).await?;
-        Ok(LockGuard::new(stake))
+        let section = Box::pin(acquire(manager, spec, scope.nesting().clone())).await?;
+        Ok(LockGuard::new(section))
     }
 }
 

@@ -10,9 +10,9 @@ use pin_project_lite::pin_project;
 use tracing::Span;
 
 use super::scope::Scope;
-use crate::core::acquire::{Asked, acquire_anew, reenter};
+use crate::core::acquire::{LockSpec, acquire_anew, reenter};
 use crate::core::inner::Inner;
-use crate::core::section::{Ending, Hold, Stake};
+use crate::core::section::{Section, SectionRef, Teardown};
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::options::{OnLost, Options};
@@ -46,19 +46,19 @@ pin_project! {
 }
 
 enum State {
-    New(Option<Arc<Inner>>, Box<Asked>),
-    Acquiring(Boxed<Result<Stake, LockError>>, Scope, OnLost),
+    New(Option<Arc<Inner>>, Box<LockSpec>),
+    Acquiring(Boxed<Result<SectionRef, LockError>>, Scope, OnLost),
     Running(Running),
-    Ending(Boxed<()>),
+    TearingDown(Boxed<()>),
     Done,
 }
 
 struct Running {
-    stake: Stake,
+    section: SectionRef,
     scope: Scope,
     on_lost: OnLost,
     span: Span,
-    /// Wakes this task when the hold is lost. Made at the first wait.
+    /// Wakes this task when a lock is lost. Made at the first wait.
     lost: Option<Boxed<()>>,
 }
 
@@ -72,7 +72,7 @@ impl<F: Future> Run<F> {
         Self {
             body: Some(body),
             output: None,
-            state: State::New(manager, Box::new(Asked { key, options })),
+            state: State::New(manager, Box::new(LockSpec { key, options })),
         }
     }
 }
@@ -85,11 +85,11 @@ impl<F: Future> Future for Run<F> {
         loop {
             match this.state {
                 State::New(..) => {
-                    let State::New(manager, asked) = std::mem::replace(this.state, State::Done)
+                    let State::New(manager, spec) = std::mem::replace(this.state, State::Done)
                     else {
                         continue;
                     };
-                    match start(manager, asked) {
+                    match start(manager, spec) {
                         Ok(state) => *this.state = state,
                         Err(error) => {
                             this.body.set(None);
@@ -102,8 +102,8 @@ impl<F: Future> Future for Run<F> {
                     let (scope, on_lost) = (std::mem::take(scope), *on_lost);
                     *this.state = State::Done;
                     match answer {
-                        Ok(stake) => {
-                            *this.state = State::Running(Running::begin(stake, scope, on_lost));
+                        Ok(section) => {
+                            *this.state = State::Running(Running::begin(section, scope, on_lost));
                         }
                         Err(error) => {
                             this.body.set(None);
@@ -129,11 +129,11 @@ impl<F: Future> Future for Run<F> {
                             else {
                                 unreachable!("the body was running")
                             };
-                            match running.stake.leave().and_then(Ending::hand_over) {
+                            match running.section.leave().and_then(Teardown::hand_over) {
                                 None => return Poll::Ready(Ok(output)),
-                                Some(ending) => {
+                                Some(teardown) => {
                                     *this.output = Some(output);
-                                    *this.state = State::Ending(give_back(ending));
+                                    *this.state = State::TearingDown(give_back(teardown));
                                 }
                             }
                         }
@@ -142,8 +142,8 @@ impl<F: Future> Future for Run<F> {
                         }
                     }
                 }
-                State::Ending(ending) => {
-                    ready!(ending.as_mut().poll(cx));
+                State::TearingDown(teardown) => {
+                    ready!(teardown.as_mut().poll(cx));
                     *this.state = State::Done;
                     let Some(output) = this.output.take() else {
                         unreachable!("the output of an ended body is there")
@@ -158,35 +158,35 @@ impl<F: Future> Future for Run<F> {
 
 /// A release that fails is not the body's failure: it is tried again in the
 /// background, and its result never replaces the body's.
-fn give_back(ending: Ending) -> Boxed<()> {
+fn give_back(teardown: Teardown) -> Boxed<()> {
     Box::pin(async move {
         // What went wrong is told, and tried again, by the lease.
-        drop(ending.finish().await);
+        drop(teardown.finish().await);
     })
 }
 
-fn start(manager: Option<Arc<Inner>>, asked: Box<Asked>) -> Result<State, LockError> {
-    let on_lost = asked.options.on_lost;
+fn start(manager: Option<Arc<Inner>>, spec: Box<LockSpec>) -> Result<State, LockError> {
+    let on_lost = spec.options.on_lost;
     let scope = Scope::current();
     let manager = match manager {
         Some(manager) => manager,
-        None => scope.manager_for(&asked.key)?,
+        None => scope.manager_for(&spec.key)?,
     };
-    Ok(match reenter(&manager, &asked, scope.nesting())? {
-        Some(stake) => State::Running(Running::begin(stake, scope, on_lost)),
+    Ok(match reenter(&manager, &spec, scope.nesting())? {
+        Some(section) => State::Running(Running::begin(section, scope, on_lost)),
         None => {
-            let acquiring = acquire_anew(manager, asked, scope.nesting().clone());
+            let acquiring = acquire_anew(manager, spec, scope.nesting().clone());
             State::Acquiring(Box::pin(acquiring), scope, on_lost)
         }
     })
 }
 
 impl Running {
-    fn begin(stake: Stake, outer: Scope, on_lost: OnLost) -> Self {
-        let scope = outer.inside(stake.hold().clone());
+    fn begin(section: SectionRef, outer: Scope, on_lost: OnLost) -> Self {
+        let scope = outer.inside(Arc::clone(section.get()));
         Self {
-            span: stake.hold().span(),
-            stake,
+            span: section.get().span(),
+            section,
             scope,
             on_lost,
             lost: None,
@@ -199,8 +199,8 @@ impl Running {
         self.scope.enter(body)
     }
 
-    fn hold(&self) -> &Hold {
-        self.stake.hold()
+    fn section(&self) -> &Section {
+        self.section.get()
     }
 
     /// Why the body must not go on, if it must not.
@@ -208,20 +208,20 @@ impl Running {
         match self.on_lost {
             OnLost::Continue => None,
             OnLost::Cancel => self
-                .hold()
+                .section()
                 .loss()
-                .map(|reason| self.hold().lost_error(reason)),
+                .map(|reason| self.section().lost_error(reason)),
         }
     }
 
-    /// Ready when the hold is lost and the body has to go.
+    /// Ready when a lock is lost and the body has to go.
     fn poll_lost(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.on_lost == OnLost::Continue {
             return Poll::Pending;
         }
         let lost = self.lost.get_or_insert_with(|| {
-            let hold = self.stake.hold().clone();
-            Box::pin(async move { hold.lost().await })
+            let section = Arc::clone(self.section.get());
+            Box::pin(async move { section.lost().await })
         });
         lost.as_mut().poll(cx)
     }
@@ -233,7 +233,7 @@ impl<F: Future> fmt::Debug for Run<F> {
             State::New(..) => "new",
             State::Acquiring(..) => "acquiring",
             State::Running(_) => "running",
-            State::Ending(_) => "ending",
+            State::TearingDown(_) => "ending",
             State::Done => "done",
         };
         f.debug_struct("Run")

@@ -15,7 +15,7 @@ use pin_project_lite::pin_project;
 use crate::core::inner::Inner;
 use crate::core::installed::installed;
 use crate::core::nesting::Nesting;
-use crate::core::section::Hold;
+use crate::core::section::Section;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::token::FencingToken;
@@ -60,7 +60,7 @@ impl Scope {
     }
 
     /// This scope with a section inside of it.
-    pub(crate) fn inside(mut self, section: Arc<Hold>) -> Self {
+    pub(crate) fn inside(mut self, section: Arc<Section>) -> Self {
         self.nesting = self.nesting.inside(section);
         self
     }
@@ -90,47 +90,50 @@ impl Scope {
 #[must_use]
 pub fn current() -> Option<Held> {
     let scope = Scope::current();
-    let hold = scope.nesting.sections().find(|hold| !hold.is_over())?;
+    let section = scope
+        .nesting
+        .sections()
+        .find(|section| !section.is_over())?;
     Some(Held {
-        hold: Arc::clone(hold),
+        section: Arc::clone(section),
     })
 }
 
 /// A lock that the calling code is inside of; see [`current`].
 #[derive(Clone, Debug)]
 pub struct Held {
-    hold: Arc<Hold>,
+    section: Arc<Section>,
 }
 
 impl Held {
     /// The key as written.
     #[must_use]
     pub fn key(&self) -> &LockKey {
-        self.hold.key()
+        self.section.key()
     }
 
     /// The fencing token; with several keys, that of the first as written.
     #[must_use]
     pub fn token(&self) -> FencingToken {
-        self.hold.token()
+        self.section.token()
     }
 
     /// The tokens of all keys in the order written, duplicates folded.
     #[must_use]
     pub fn tokens(&self) -> Vec<FencingToken> {
-        self.hold.locks().iter().map(|lock| lock.token).collect()
+        self.section.locks().iter().map(|lock| lock.token).collect()
     }
 
     /// Whether the lock is still held: false once it is lost or released.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.hold.is_held()
+        self.section.is_held()
     }
 
     /// Resolves when the lease is lost, at once if it has been; never if the
     /// lock is released first. Cancel-safe.
     pub async fn lost(&self) {
-        self.hold.lost().await;
+        self.section.lost().await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! From a key and options to a hold: what is checked, what is re-entered, what
+//! From a key and options to a section: what is checked, what is re-entered, what
 //! is waited for.
 
 use std::future::{Future, poll_fn};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::inner::Inner;
 use super::nesting::Nesting;
 use super::requirements::{check_fenced, check_longest, check_ttl};
-use super::section::{HeldLock, Hold, Stake, Tenure};
+use super::section::{HeldKey, HeldLock, Section, SectionRef};
 use crate::backend::Mode;
 use crate::error::LockError;
 use crate::executor::check_runtime;
@@ -17,13 +17,13 @@ use crate::gate::{Collecting, Entry, Refusal, Turn, Whereabouts};
 use crate::key::{LockKey, Shown, namespaced};
 use crate::lease::{Lease, Renewals};
 use crate::limits;
-use crate::observe::{Asking, Operation, Section};
+use crate::observe::{Asking, Operation, SectionSpan};
 use crate::options::{Options, Patience};
 use crate::token::FencingToken;
 
-/// A key, and how it is asked for.
+/// A key, and how it is to be locked.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct LockSpec {
     pub(crate) key: LockKey,
     pub(crate) options: Options,
 }
@@ -32,12 +32,12 @@ pub(crate) struct Asked {
 /// Dropped at any await, it leaves nothing behind.
 pub(crate) async fn acquire(
     manager: Arc<Inner>,
-    asked: Box<Asked>,
+    spec: Box<LockSpec>,
     nesting: Nesting,
-) -> Result<Stake, LockError> {
-    match reenter(&manager, &asked, &nesting)? {
-        Some(stake) => Ok(stake),
-        None => acquire_anew(manager, asked, nesting).await,
+) -> Result<SectionRef, LockError> {
+    match reenter(&manager, &spec, &nesting)? {
+        Some(section) => Ok(section),
+        None => acquire_anew(manager, spec, nesting).await,
     }
 }
 
@@ -45,30 +45,30 @@ pub(crate) async fn acquire(
 /// name. One of several names is put together by [`acquire_anew`].
 pub(crate) fn reenter(
     manager: &Inner,
-    asked: &Asked,
+    spec: &LockSpec,
     nesting: &Nesting,
-) -> Result<Option<Stake>, LockError> {
-    let Asked { key, options } = asked;
+) -> Result<Option<SectionRef>, LockError> {
+    let LockSpec { key, options } = spec;
     let Some(name) = key.single() else {
         return Ok(None);
     };
     let found = nesting
         .reenter(manager.id(), name, options.mode)
         .inspect_err(|error| manager.labels(options).refused(error))?;
-    let Some((stake, lock)) = found else {
+    let Some((section, lock)) = found else {
         return Ok(None);
     };
     manager.labels(options).reentered();
-    if stake.hold().key() == key {
-        return Ok(Some(stake));
+    if section.get().key() == key {
+        return Ok(Some(section));
     }
     // One of several that are held: what shows inside is this one only.
-    let tenures = vec![Tenure::Reentered(stake)];
-    Ok(Some(Hold::begin(
+    let keys = vec![HeldKey::Reentered(section)];
+    Ok(Some(Section::begin(
         manager.id(),
         key.clone(),
         vec![lock],
-        tenures,
+        keys,
         None,
         None,
     )))
@@ -83,25 +83,25 @@ pub(crate) fn reenter(
 )]
 pub(crate) fn acquire_anew(
     manager: Arc<Inner>,
-    asked: Box<Asked>,
+    spec: Box<LockSpec>,
     nesting: Nesting,
-) -> impl Future<Output = Result<Stake, LockError>> + Send {
+) -> impl Future<Output = Result<SectionRef, LockError>> + Send {
     async move {
-        let labels = manager.labels(&asked.options);
+        let labels = manager.labels(&spec.options);
         // Before any span has it.
         manager
-            .check_key(&asked.key)
+            .check_key(&spec.key)
             .inspect_err(|error| labels.refused(error))?;
-        let asking = Asking::begin(labels, &asked.key, manager.clock());
-        let section = asking.section();
+        let asking = Asking::begin(labels, &spec.key, manager.clock());
+        let span = asking.section();
         // Pinned where it is made, here and below: a future that is moved leaves
         // room for two in the one around it.
         let taken = {
-            let mut taken = pin!(take(&manager, &asked, &nesting, section));
-            poll_fn(|cx| section.enter(|| taken.as_mut().poll(cx))).await
+            let mut taken = pin!(take(&manager, &spec, &nesting, span));
+            poll_fn(|cx| span.enter(|| taken.as_mut().poll(cx))).await
         };
         match taken {
-            Ok(taken) => Ok(taken.begin(&manager, *asked, asking)),
+            Ok(taken) => Ok(taken.begin(&manager, *spec, asking)),
             Err(error) => {
                 asking.refused(&error);
                 Err(error)
@@ -113,11 +113,11 @@ pub(crate) fn acquire_anew(
 /// Takes every lock within the time that the caller has.
 async fn take(
     manager: &Inner,
-    asked: &Asked,
+    spec: &LockSpec,
     nesting: &Nesting,
-    section: &Section,
+    span: &SectionSpan,
 ) -> Result<Taken, LockError> {
-    let Asked { key, options } = asked;
+    let LockSpec { key, options } = spec;
     let ttl = manager.check(key, options)?;
     let subject = || format!("lock `{key}`");
     check_runtime(subject)?;
@@ -128,7 +128,7 @@ async fn take(
     }
     let patience = match options.patience {
         Patience::Configured => manager.patience(),
-        asked => asked,
+        given => given,
     };
     let (try_only, limit) = match patience {
         Patience::Try | Patience::Within(Duration::ZERO) => (true, None),
@@ -141,14 +141,14 @@ async fn take(
     }
     let taking = Taking {
         manager,
-        asked,
+        spec,
         nesting,
         entry: Entry {
             mode: options.mode,
             ttl,
             try_only,
             fresh: !options.renew,
-            section,
+            section: span,
         },
         whereabouts: Whereabouts::new(limit.is_some()),
     };
@@ -186,7 +186,7 @@ async fn take(
                     waited: limit,
                 }),
                 Err(Some(outage)) => {
-                    let labels = section.labels();
+                    let labels = span.labels();
                     labels.store_error(Operation::Acquire, outage.kind());
                     Err(manager.store_error(subject(), outage))
                 }
@@ -198,7 +198,7 @@ async fn take(
 /// A call on its way to its locks.
 struct Taking<'a> {
     manager: &'a Inner,
-    asked: &'a Asked,
+    spec: &'a LockSpec,
     nesting: &'a Nesting,
     entry: Entry<'a>,
     whereabouts: Whereabouts,
@@ -208,13 +208,13 @@ impl Taking<'_> {
     /// Takes the locks, and again if one was lost while the others were waited
     /// for.
     async fn all(&self) -> Result<Taken, LockError> {
-        let Asked { key, options } = self.asked;
+        let LockSpec { key, options } = self.spec;
         loop {
             let taken = match key.single() {
                 // Nothing to re-enter: that was looked at just now.
                 Some(name) => {
                     let (turn, lock) = self.one(name).await?;
-                    Some((Tenure::Own(turn), lock).into())
+                    Some((HeldKey::Own(turn), lock).into())
                 }
                 None => Box::pin(self.each()).await?,
             };
@@ -234,18 +234,18 @@ impl Taking<'_> {
     /// what was taken so far; not polled, that is taken from it, which is `None`.
     async fn each(&self) -> Result<Option<Taken>, LockError> {
         let Self { manager, .. } = self;
-        let key = &self.asked.key;
+        let key = &self.spec.key;
         let written = key.distinct();
         let mut sorted = written.clone();
         sorted.sort_unstable();
         let collecting = Collecting::begin(manager.gate());
         let mut locks: Vec<HeldLock> = Vec::with_capacity(sorted.len());
-        // None for a turn of its own.
-        let mut stakes = Vec::with_capacity(sorted.len());
+        // None where the turn is among those that are collected.
+        let mut entered = Vec::with_capacity(sorted.len());
         for name in sorted {
-            let entered = self.nesting.reenter(manager.id(), &name, self.entry.mode)?;
-            if let Some((stake, lock)) = entered {
-                stakes.push(Some(stake));
+            let found = self.nesting.reenter(manager.id(), &name, self.entry.mode)?;
+            if let Some((section, lock)) = found {
+                entered.push(Some(section));
                 locks.push(lock);
                 continue;
             }
@@ -256,7 +256,7 @@ impl Taking<'_> {
             if collecting.add(turn).is_none() {
                 return Ok(None);
             }
-            stakes.push(None);
+            entered.push(None);
             locks.push(lock);
         }
         if self.entry.fresh && locks.len() > 1 {
@@ -276,12 +276,12 @@ impl Taking<'_> {
             return Ok(None);
         };
         let mut turns = turns.into_iter();
-        let tenures = stakes.into_iter().filter_map(|stake| match stake {
-            Some(stake) => Some(Tenure::Reentered(stake)),
-            None => turns.next().map(Tenure::Own),
+        let keys = entered.into_iter().filter_map(|outer| match outer {
+            Some(section) => Some(HeldKey::Reentered(section)),
+            None => turns.next().map(HeldKey::Own),
         });
         let mut taken = Taken {
-            tenures: tenures.collect(),
+            keys: keys.collect(),
             locks,
         };
         let place = |lock: &HeldLock| written.iter().position(|name| *name == lock.name);
@@ -292,7 +292,7 @@ impl Taking<'_> {
     async fn one(&self, name: &Arc<str>) -> Result<(Turn, HeldLock), LockError> {
         let Self {
             manager,
-            asked: Asked { key, options },
+            spec: LockSpec { key, options },
             ..
         } = self;
         let full = namespaced(manager.namespace(), name);
@@ -319,41 +319,41 @@ impl Taking<'_> {
 /// All locks of one key, before the work under them begins. Dropped, it gives
 /// back what was taken.
 struct Taken {
-    tenures: Vec<Tenure>,
+    keys: Vec<HeldKey>,
     /// In the order written.
     locks: Vec<HeldLock>,
 }
 
-impl From<(Tenure, HeldLock)> for Taken {
-    fn from((tenure, lock): (Tenure, HeldLock)) -> Self {
+impl From<(HeldKey, HeldLock)> for Taken {
+    fn from((key, lock): (HeldKey, HeldLock)) -> Self {
         Self {
-            tenures: vec![tenure],
+            keys: vec![key],
             locks: vec![lock],
         }
     }
 }
 
 impl Taken {
-    fn begin(mut self, manager: &Inner, asked: Asked, asking: Asking) -> Stake {
-        let Asked { key, options } = asked;
+    fn begin(mut self, manager: &Inner, spec: LockSpec, asking: Asking) -> SectionRef {
+        let LockSpec { key, options } = spec;
         let from_now = |limit| manager.now() + limit;
         let renewals = match (options.renew, options.max_hold) {
             (false, _) => Renewals::Never,
             (true, Some(limit)) => Renewals::Until(from_now(limit)),
             (true, None) => Renewals::Always,
         };
-        for tenure in &mut self.tenures {
-            if let Tenure::Own(turn) = tenure {
+        for key in &mut self.keys {
+            if let HeldKey::Own(turn) = key {
                 turn.begin(asking.section().clone(), renewals);
             }
         }
         let token = self.locks.first().map(|lock| lock.token);
         let holding = asking.granted(token.unwrap_or(FencingToken::NONE));
-        Hold::begin(
+        Section::begin(
             manager.id(),
             key,
             self.locks,
-            self.tenures,
+            self.keys,
             options.min_hold.map(from_now),
             Some(holding),
         )

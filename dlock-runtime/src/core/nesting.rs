@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::inner::ManagerId;
-use super::section::{HeldLock, Hold, Stake};
+use super::section::{HeldLock, Section, SectionRef};
 use crate::backend::Mode;
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -17,7 +17,7 @@ pub(crate) struct Nesting {
 
 #[derive(Debug)]
 struct Node {
-    section: Arc<Hold>,
+    section: Arc<Section>,
     outer: Option<Arc<Node>>,
 }
 
@@ -33,7 +33,7 @@ impl Drop for Node {
 
 impl Nesting {
     /// This list with another section inside of it.
-    pub(crate) fn inside(mut self, section: Arc<Hold>) -> Self {
+    pub(crate) fn inside(mut self, section: Arc<Section>) -> Self {
         self.innermost = Some(Arc::new(Node {
             section,
             outer: self.innermost.take(),
@@ -48,7 +48,7 @@ impl Nesting {
         manager: ManagerId,
         name: &str,
         mode: Mode,
-    ) -> Result<Option<(Stake, HeldLock)>, LockError> {
+    ) -> Result<Option<(SectionRef, HeldLock)>, LockError> {
         let mut reads = false;
         for section in self.sections() {
             let Some(lock) = section.find(manager, name) else {
@@ -58,8 +58,8 @@ impl Nesting {
                 reads |= lock.lease.is_held() && !section.is_over();
                 continue;
             }
-            if let Some(stake) = section.stake(lock) {
-                return Ok(Some((stake, lock.clone())));
+            if let Some(entered) = section.enter(lock) {
+                return Ok(Some((entered, lock.clone())));
             }
         }
         if reads {
@@ -77,7 +77,7 @@ impl Nesting {
     }
 
     /// All sections, also those that are over.
-    pub(crate) fn sections(&self) -> impl Iterator<Item = &Arc<Hold>> {
+    pub(crate) fn sections(&self) -> impl Iterator<Item = &Arc<Section>> {
         std::iter::successors(self.innermost.as_ref(), |node| node.outer.as_ref())
             .map(|node| &node.section)
     }

@@ -1,5 +1,5 @@
-//! A hold: what one critical section has, from its first lease to the moment
-//! the last body inside it has ended.
+//! A critical section: its locks, and everybody who is inside, from the grant to
+//! the moment the last of them has left.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -22,11 +22,11 @@ use crate::observe::Holding;
 use crate::options::Origin;
 use crate::token::FencingToken;
 
-/// The locks of one critical section. Everybody inside has a [`Stake`] in it:
-/// the body that took it, and those that re-entered. The locks go back when
-/// the last stake is gone, so that no body inside ever runs unlocked.
+/// One critical section. Everybody inside has a [`SectionRef`] to it: the body
+/// that took the locks, and those that re-entered. The locks go back when the last
+/// of these is gone, so that no body inside ever runs unlocked.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct Section {
     manager: ManagerId,
     key: LockKey,
     /// One for each name of the key, in the order written, duplicates folded.
@@ -34,7 +34,7 @@ pub(crate) struct Hold {
     state: Mutex<State>,
 }
 
-/// One lock of a hold.
+/// One lock of a section, as it is seen.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldLock {
     pub(crate) name: Arc<str>,
@@ -54,57 +54,60 @@ impl HeldLock {
     }
 }
 
-/// What stands behind a lock of a hold.
+/// One lock of a section, as it is to be given back.
 #[derive(Debug)]
-pub(crate) enum Tenure {
-    /// A turn of its own.
+pub(crate) enum HeldKey {
+    /// A turn that this section took.
     Own(Turn),
-    /// A stake in the hold that has the lock already.
-    Reentered(Stake),
+    /// Another section has the lock, and this one is inside of that.
+    Reentered(SectionRef),
 }
 
 #[derive(Debug)]
 struct State {
-    stakes: usize,
+    /// How many [`SectionRef`]s there are.
+    entered: usize,
     /// No body inside was cancelled, panicked or lost its lease.
     clean: bool,
     /// A lease was lost before all bodies had ended.
     lost: bool,
-    tenures: Vec<Tenure>,
+    keys: Vec<HeldKey>,
     /// The locks go back no sooner than this.
     not_before: Option<Instant>,
     /// Ends with the last body. One that re-entered is part of another's.
     holding: Option<Holding>,
 }
 
-impl Hold {
-    /// A hold on these locks, and the first stake in it.
+impl Section {
+    /// A section that has these locks, and the first reference to it.
     pub(crate) fn begin(
         manager: ManagerId,
         key: LockKey,
         locks: Vec<HeldLock>,
-        tenures: Vec<Tenure>,
+        keys: Vec<HeldKey>,
         not_before: Option<Instant>,
         holding: Option<Holding>,
-    ) -> Stake {
+    ) -> SectionRef {
         let state = State {
-            stakes: 1,
+            entered: 1,
             clean: true,
             lost: false,
-            tenures,
+            keys,
             not_before,
             holding,
         };
-        let hold = Arc::new(Self {
+        let section = Arc::new(Self {
             manager,
             key,
             locks,
             state: Mutex::new(state),
         });
-        Stake { hold: Some(hold) }
+        SectionRef {
+            section: Some(section),
+        }
     }
 
-    /// The lock of this name, if this hold is on it.
+    /// The lock of this name, if this section is one of that manager's and has it.
     pub(crate) fn find(&self, manager: ManagerId, name: &str) -> Option<&HeldLock> {
         if self.manager != manager {
             return None;
@@ -112,20 +115,20 @@ impl Hold {
         self.locks.iter().find(|lock| *lock.name == *name)
     }
 
-    /// Another stake, for one of the locks, unless that was lost or all have
-    /// gone back.
-    pub(crate) fn stake(self: &Arc<Self>, lock: &HeldLock) -> Option<Stake> {
+    /// Another reference, for the sake of one of the locks; none if that was lost
+    /// or all have gone back.
+    pub(crate) fn enter(self: &Arc<Self>, lock: &HeldLock) -> Option<SectionRef> {
         if !lock.lease.is_held() {
             return None;
         }
         let mut state = self.state();
-        if state.stakes == 0 {
+        if state.entered == 0 {
             return None;
         }
-        state.stakes += 1;
+        state.entered += 1;
         drop(state);
-        Some(Stake {
-            hold: Some(Arc::clone(self)),
+        Some(SectionRef {
+            section: Some(Arc::clone(self)),
         })
     }
 
@@ -154,14 +157,14 @@ impl Hold {
 
     /// Whether the locks have gone back.
     pub(crate) fn is_over(&self) -> bool {
-        self.state().stakes == 0
+        self.state().entered == 0
     }
 
     pub(crate) fn is_held(&self) -> bool {
         self.locks.iter().all(|lock| lock.lease.is_held()) && !self.is_over()
     }
 
-    /// How a lease of this hold was lost, if one was.
+    /// How a lease of this section was lost, if one was.
     pub(crate) fn loss(&self) -> Option<LossReason> {
         self.locks.iter().find_map(|lock| lock.lease.loss())
     }
@@ -171,7 +174,7 @@ impl Hold {
         LockError::of_store(format!("lock `{}`", self.key), "the", error)
     }
 
-    /// The error of a body that lost this hold.
+    /// The error of a body that lost one of these locks.
     pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
         LockError::Lost {
             key: self.key.clone(),
@@ -192,7 +195,7 @@ impl Hold {
         self.locks.iter().map(|lock| lock.lease.loss_token())
     }
 
-    /// Resolves when a lease of this hold is lost, never if the locks go back
+    /// Resolves when a lease of this section is lost, never if the locks go back
     /// first: the lease may then be somebody else's.
     pub(crate) async fn lost(&self) {
         let mut waits: Vec<_> = self
@@ -217,21 +220,21 @@ impl Hold {
 
     fn ended_unharmed(&self) -> bool {
         let state = self.state();
-        state.stakes == 0 && !state.lost
+        state.entered == 0 && !state.lost
     }
 
-    /// Takes a stake out. The last one gets what is left to end.
-    fn leave(&self, clean: bool) -> Option<Ending> {
+    /// Takes one reference out. The last one gets the locks to give back.
+    fn leave(&self, clean: bool) -> Option<Teardown> {
         let lost = self.loss().is_some();
         let mut state = self.state();
         state.lost |= lost;
         state.clean &= clean && !state.lost;
-        state.stakes -= 1;
-        if state.stakes > 0 {
+        state.entered -= 1;
+        if state.entered > 0 {
             return None;
         }
-        let ending = Ending {
-            tenures: std::mem::take(&mut state.tenures),
+        let teardown = Teardown {
+            keys: std::mem::take(&mut state.keys),
             clean: state.clean,
             not_before: state.not_before,
         };
@@ -239,7 +242,7 @@ impl Hold {
         // Outside of the lock: a subscriber's code is not ours.
         drop(state);
         drop(holding);
-        Some(ending)
+        Some(teardown)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -250,67 +253,67 @@ impl Hold {
     }
 }
 
-/// A part in a [`Hold`]. Dropped, it counts as a body that did not end
+/// Keeps a [`Section`] from ending. Dropped, it counts as a body that did not end
 /// normally.
-pub(crate) struct Stake {
+pub(crate) struct SectionRef {
     /// Present until it is given up.
-    hold: Option<Arc<Hold>>,
+    section: Option<Arc<Section>>,
 }
 
-impl Stake {
-    pub(crate) fn hold(&self) -> &Arc<Hold> {
+impl SectionRef {
+    pub(crate) fn get(&self) -> &Arc<Section> {
         // Only `leave` and `drop` take it out, and they end `self`.
-        self.hold
+        self.section
             .as_ref()
-            .unwrap_or_else(|| unreachable!("a stake is given up once"))
+            .unwrap_or_else(|| unreachable!("a reference is given up once"))
     }
 
-    /// Gives the stake up after a body that ended normally. What is returned,
-    /// if this was the last stake, gives the locks back.
-    pub(crate) fn leave(mut self) -> Option<Ending> {
-        self.hold.take().and_then(|hold| hold.leave(true))
+    /// Leaves after a body that ended normally. What is returned, if this was the
+    /// last reference, gives the locks back.
+    pub(crate) fn leave(mut self) -> Option<Teardown> {
+        self.section.take().and_then(|section| section.leave(true))
     }
 }
 
-impl Drop for Stake {
+impl Drop for SectionRef {
     fn drop(&mut self) {
-        if let Some(ending) = self.hold.take().and_then(|hold| hold.leave(false)) {
-            drop(ending);
+        if let Some(teardown) = self.section.take().and_then(|section| section.leave(false)) {
+            drop(teardown);
         }
     }
 }
 
-impl fmt::Debug for Stake {
+impl fmt::Debug for SectionRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Stake")
-            .field(&self.hold.as_ref().map(|hold| &hold.key))
+        f.debug_tuple("SectionRef")
+            .field(&self.section.as_ref().map(|section| &section.key))
             .finish()
     }
 }
 
-/// The end of a hold: its locks on their way back. Dropped, they go back in
-/// the background.
+/// The end of a section: its locks on their way back. Dropped, they go back in the
+/// background.
 #[derive(Debug)]
-pub(crate) struct Ending {
-    tenures: Vec<Tenure>,
+pub(crate) struct Teardown {
+    keys: Vec<HeldKey>,
     clean: bool,
     not_before: Option<Instant>,
 }
 
-impl Ending {
+impl Teardown {
     /// Hands over what can be without waiting for anything. What is left has to
     /// be [finished](Self::finish).
     pub(crate) fn hand_over(mut self) -> Option<Self> {
         if !self.clean {
             return Some(self);
         }
-        while let Some(tenure) = self.tenures.pop() {
-            let left = match tenure {
-                Tenure::Own(turn) => turn.hand_over(self.not_before).err().map(Tenure::Own),
-                reentered @ Tenure::Reentered(_) => Some(reentered),
+        while let Some(key) = self.keys.pop() {
+            let left = match key {
+                HeldKey::Own(turn) => turn.hand_over(self.not_before).err().map(HeldKey::Own),
+                reentered @ HeldKey::Reentered(_) => Some(reentered),
             };
             if let Some(left) = left {
-                self.tenures.push(left);
+                self.keys.push(left);
                 return Some(self);
             }
         }
@@ -322,16 +325,16 @@ impl Ending {
     /// one taken first.
     pub(crate) async fn finish(mut self) -> Result<Released, BackendError> {
         let (clean, not_before) = (self.clean, self.not_before);
-        let last = self.tenures.pop();
-        if self.tenures.is_empty() {
+        let last = self.keys.pop();
+        if self.keys.is_empty() {
             return match last {
-                Some(tenure) => tenure.end(clean, not_before).await,
+                Some(key) => key.end(clean, not_before).await,
                 None => Ok(Released::Released),
             };
         }
-        let others = self.tenures.drain(..).rev();
-        let releases = last.into_iter().chain(others).map(|tenure| Ongoing {
-            future: Some(Box::pin(tenure.end(clean, not_before))),
+        let others = self.keys.drain(..).rev();
+        let releases = last.into_iter().chain(others).map(|key| Ongoing {
+            future: Some(Box::pin(key.end(clean, not_before))),
             answer: Ok(Released::Released),
         });
         let mut releases: Vec<_> = releases.collect();
@@ -373,7 +376,7 @@ impl<F: Future<Output = Result<Released, BackendError>>> Ongoing<F> {
     }
 }
 
-impl Tenure {
+impl HeldKey {
     async fn end(self, clean: bool, not_before: Option<Instant>) -> Result<Released, BackendError> {
         match self {
             Self::Own(mut turn) => {
@@ -382,20 +385,20 @@ impl Tenure {
                 }
                 turn.end(not_before).await
             }
-            Self::Reentered(stake) => match stake.leave() {
-                Some(ending) => Box::pin(ending.finish()).await,
+            Self::Reentered(outer) => match outer.leave() {
+                Some(teardown) => Box::pin(teardown.finish()).await,
                 None => Ok(Released::Released),
             },
         }
     }
 }
 
-impl Drop for Ending {
+impl Drop for Teardown {
     fn drop(&mut self) {
-        while let Some(tenure) = self.tenures.pop() {
-            match tenure {
-                Tenure::Own(turn) => turn.abandon(self.not_before),
-                Tenure::Reentered(stake) => drop(stake),
+        while let Some(key) = self.keys.pop() {
+            match key {
+                HeldKey::Own(turn) => turn.abandon(self.not_before),
+                HeldKey::Reentered(outer) => drop(outer),
             }
         }
     }

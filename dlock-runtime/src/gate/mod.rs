@@ -46,7 +46,7 @@ pub(crate) use turn::Turn;
 
 use crate::backend::{BackendError, Mode, Owner, Progress, Request};
 use crate::lease::{Follower, Leases, NotHad, OwnedLease};
-use crate::observe::{self, Section};
+use crate::observe::{self, SectionSpan};
 
 /// The gate of one manager.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub(crate) struct Entry<'a> {
     /// it will not be renewed.
     pub(crate) fresh: bool,
     /// What it is asked for.
-    pub(crate) section: &'a Section,
+    pub(crate) section: &'a SectionSpan,
 }
 
 /// Why there is no turn.

@@ -8,7 +8,7 @@ use tokio::runtime;
 
 use crate::backend::Request;
 use crate::lease::{Answer, Leases};
-use crate::observe::Section;
+use crate::observe::SectionSpan;
 
 /// A request to the store, as a rule one that waits in its queue. It belongs to
 /// the gate and not to the task that polls it: when that task is dropped, or is
@@ -28,7 +28,7 @@ impl StorePlace {
         leases: &Arc<Leases>,
         request: Request,
         try_only: bool,
-        section: &Section,
+        section: &SectionSpan,
     ) -> Self {
         let leases = Arc::clone(leases);
         let asked = request.clone();

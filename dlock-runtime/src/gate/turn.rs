@@ -9,7 +9,7 @@ use super::ticket::Delivery;
 use super::{Baton, Gate, Name};
 use crate::backend::{BackendError, Released};
 use crate::lease::{Lease, OwnedLease, Renewals};
-use crate::observe::Section;
+use crate::observe::SectionSpan;
 use crate::token::FencingToken;
 
 /// One task's time with a lease. Dropped, the lease goes back to the store; a
@@ -72,7 +72,7 @@ impl Turn {
 
     /// The body begins: from here on, only its normal end lets the lease be
     /// handed over.
-    pub(crate) fn begin(&mut self, section: Section, renewals: Renewals) {
+    pub(crate) fn begin(&mut self, section: SectionSpan, renewals: Renewals) {
         self.begun = true;
         if let Some(parts) = &self.parts {
             parts.lease.lease().serve(section, renewals);

@@ -374,7 +374,7 @@ mod tests {
     use super::super::Renewals;
     use super::*;
     use crate::backend::{Grant, Mode, Request};
-    use crate::observe::{Labels, Section};
+    use crate::observe::{Labels, SectionSpan};
     use crate::token::FencingToken;
 
     /// Each of many short holds would otherwise wake the keeper's thread.
@@ -442,7 +442,7 @@ mod tests {
             store: "memory",
             mode: Mode::Write,
         };
-        let section = Section::of_nobody(labels);
+        let section = SectionSpan::of_nobody(labels);
         Arc::new(Lease::new(request, grant, Arc::clone(keeper), section))
     }
 }

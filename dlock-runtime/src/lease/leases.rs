@@ -13,7 +13,7 @@ use super::{Keeper, Lease, OwnedLease};
 use crate::backend::{Backend, BackendError, Grant, Owner, Renewed, Request};
 use crate::executor::Executor;
 use crate::in_flight::InFlight;
-use crate::observe::{Operation, Section};
+use crate::observe::{Operation, SectionSpan};
 use crate::reach::Reach;
 
 /// What became of a request to the store. `None`: somebody holds the lock.
@@ -120,7 +120,7 @@ impl Leases {
         self: &Arc<Self>,
         request: Request,
         try_only: bool,
-        section: &Section,
+        section: &SectionSpan,
     ) -> Answer {
         let asking = if try_only {
             Asking::Once
@@ -131,7 +131,7 @@ impl Leases {
     }
 
     /// Makes the answer to a request that of this critical section.
-    pub(crate) fn answered(&self, answer: Answer, section: Section) -> Answer {
+    pub(crate) fn answered(&self, answer: Answer, section: SectionSpan) -> Answer {
         match answer {
             Ok(lease) => Ok(lease.map(|lease| lease.of(section))),
             Err(not_had) => {
@@ -144,7 +144,12 @@ impl Leases {
 
     /// Asks for a lease, and again if it was over before anybody here could take
     /// it.
-    async fn take(self: &Arc<Self>, asking: Asking, request: Request, section: &Section) -> Answer {
+    async fn take(
+        self: &Arc<Self>,
+        asking: Asking,
+        request: Request,
+        section: &SectionSpan,
+    ) -> Answer {
         match self.ask(asking, request, section).await? {
             Taken::Had(lease) => Ok(Some(lease)),
             Taken::Busy => Ok(None),
@@ -161,7 +166,7 @@ impl Leases {
         self: &Arc<Self>,
         asking: Asking,
         mut late: OwnedLease,
-        section: &Section,
+        section: &SectionSpan,
     ) -> Answer {
         loop {
             let request = late.lease().request.again()?;
@@ -185,7 +190,7 @@ impl Leases {
         self: &Arc<Self>,
         asking: Asking,
         request: Request,
-        section: &Section,
+        section: &SectionSpan,
     ) -> Result<Taken, BackendError> {
         let grant = match asking {
             Asking::Once => self.backend.try_acquire(&request).await?,
@@ -197,7 +202,7 @@ impl Leases {
         })
     }
 
-    fn own(self: &Arc<Self>, mut request: Request, grant: Grant, section: &Section) -> Taken {
+    fn own(self: &Arc<Self>, mut request: Request, grant: Grant, section: &SectionSpan) -> Taken {
         if let Some(ttl) = grant.ttl {
             request.ttl = request.ttl.min(ttl);
         }

@@ -27,7 +27,7 @@ use plan::Plan;
 
 use crate::backend::{Grant, Renewed, Request};
 use crate::error::LossReason;
-use crate::observe::{Renewal, Section};
+use crate::observe::{Renewal, SectionSpan};
 use crate::token::FencingToken;
 
 /// One lease that the store gave to this process.
@@ -58,7 +58,7 @@ struct State {
     phase: Phase,
     plan: Plan,
     /// Whom the lease serves, for spans and metrics.
-    section: Section,
+    section: SectionSpan,
     /// Where the keeper's schedule has this lease.
     scheduled: Option<Instant>,
     /// Cancelled on loss. Made when somebody first listens, since most bodies
@@ -87,7 +87,7 @@ fn local_deadline(sent_at: Instant, ttl: Duration) -> Instant {
 }
 
 impl Lease {
-    fn new(request: Request, grant: Grant, keeper: Arc<Keeper>, section: Section) -> Self {
+    fn new(request: Request, grant: Grant, keeper: Arc<Keeper>, section: SectionSpan) -> Self {
         let plan = Plan::new(grant.sent_at, request.ttl);
         Self {
             request,
@@ -271,13 +271,13 @@ impl Lease {
 
     /// From now on the lease serves this critical section, and is renewed as
     /// that says.
-    pub(crate) fn serve(self: &Arc<Self>, section: Section, renewals: Renewals) {
+    pub(crate) fn serve(self: &Arc<Self>, section: SectionSpan, renewals: Renewals) {
         self.speak_for(section);
         self.set_renewals(renewals);
     }
 
     /// What happens to the lease is said of this critical section.
-    fn speak_for(&self, section: Section) {
+    fn speak_for(&self, section: SectionSpan) {
         let before = std::mem::replace(&mut self.state().section, section);
         // Outside of the lock: to close a span is a subscriber's code.
         drop(before);
@@ -291,7 +291,7 @@ impl Lease {
     }
 
     /// Whom the lease serves.
-    pub(crate) fn section(&self) -> Section {
+    pub(crate) fn section(&self) -> SectionSpan {
         self.state().section.clone()
     }
 

@@ -12,7 +12,7 @@ use super::{Lease, Phase, Renewals};
 use crate::backend::{BackendError, Released, Renewed};
 use crate::error::LossReason;
 use crate::in_flight::Counted;
-use crate::observe::{Operation, Section};
+use crate::observe::{Operation, SectionSpan};
 
 /// The first pause before a failed release is tried again; doubled up to
 /// [`LAST_PAUSE`].
@@ -47,7 +47,7 @@ impl OwnedLease {
     }
 
     /// The same, for this critical section.
-    pub(super) fn of(self, section: Section) -> Self {
+    pub(super) fn of(self, section: SectionSpan) -> Self {
         self.lease().speak_for(section);
         self
     }

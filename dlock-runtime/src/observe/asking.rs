@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::metrics::{self, Counted};
-use super::{Holding, Labels, Section, is_observed, outcome};
+use super::{Holding, Labels, SectionSpan, is_observed, outcome};
 use crate::clock::Clock;
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -13,7 +13,7 @@ use crate::token::FencingToken;
 /// caller went away before there was one.
 #[derive(Debug)]
 pub(crate) struct Asking {
-    section: Section,
+    section: SectionSpan,
     /// Known if somebody looks.
     begun: Option<Instant>,
     clock: Clock,
@@ -24,20 +24,20 @@ pub(crate) struct Asking {
 impl Asking {
     pub(crate) fn begin(labels: Labels, key: &LockKey, clock: Clock) -> Self {
         Self {
-            section: Section::begin(labels, key),
+            section: SectionSpan::begin(labels, key),
             begun: is_observed().then(|| clock.now()),
             clock,
             waiting: Some(Counted::waiting(labels)),
         }
     }
 
-    pub(crate) fn section(&self) -> &Section {
+    pub(crate) fn section(&self) -> &SectionSpan {
         &self.section
     }
 
     /// The lock was had.
     pub(crate) fn granted(mut self, token: FencingToken) -> Holding {
-        let Section { span, labels } = &self.section;
+        let SectionSpan { span, labels } = &self.section;
         let times = self.begun.map(|begun| {
             let now = self.clock.now();
             (now, now.saturating_duration_since(begun))

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::Section;
+use super::SectionSpan;
 use super::metrics::{self, Counted};
 use crate::clock::Clock;
 
@@ -11,7 +11,7 @@ use crate::clock::Clock;
 /// has ended.
 #[derive(Debug)]
 pub(crate) struct Holding {
-    section: Section,
+    section: SectionSpan,
     /// Known if somebody looks.
     granted: Option<Instant>,
     clock: Clock,
@@ -19,7 +19,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    pub(super) fn begin(section: Section, granted: Option<Instant>, clock: Clock) -> Self {
+    pub(super) fn begin(section: SectionSpan, granted: Option<Instant>, clock: Clock) -> Self {
         Self {
             _counted: Counted::holding(section.labels),
             section,
@@ -38,7 +38,7 @@ impl Drop for Holding {
         let Some(granted) = self.granted else {
             return;
         };
-        let Section { span, labels } = &self.section;
+        let SectionSpan { span, labels } = &self.section;
         let held = self.clock.now().saturating_duration_since(granted);
         if !span.is_disabled() {
             span.record("held", tracing::field::debug(held));

@@ -61,7 +61,7 @@ pub(crate) enum Renewal {
 /// One critical section, from the call that asks for it to the answer to its
 /// release, as spans and metrics know it.
 #[derive(Clone, Debug)]
-pub(crate) struct Section {
+pub(crate) struct SectionSpan {
     span: Span,
     labels: Labels,
 }
@@ -90,7 +90,7 @@ impl Labels {
     }
 }
 
-impl Section {
+impl SectionSpan {
     fn begin(labels: Labels, key: &LockKey) -> Self {
         let span = tracing::info_span!(
             target: "dlock",
