@@ -45,7 +45,7 @@ use ticket::{Came, Delivery, Ticket, Waiting};
 pub(crate) use turn::Turn;
 
 use crate::backend::{BackendError, Mode, Owner, Progress, Request};
-use crate::lease::{Follower, Leases, NotHad, OwnedLease};
+use crate::lease::{Follower, LeaseGuard, Leases, NotHad};
 use crate::observe::{self, SectionSpan};
 
 /// The gate of one manager.
@@ -536,7 +536,7 @@ impl Baton {
 
     /// A fresh lease serves those who queue now, up to the limit: whoever
     /// comes later queues behind the other processes that wait in the store.
-    fn begin_turns(self, lease: OwnedLease) -> Turn {
+    fn begin_turns(self, lease: LeaseGuard) -> Turn {
         let (waiting, asked, tries) = {
             let mut queues = self.gate.queues();
             match queues.get_mut(&self.name) {

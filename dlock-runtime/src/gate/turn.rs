@@ -8,7 +8,7 @@ use super::queue::Queue;
 use super::ticket::Delivery;
 use super::{Baton, Gate, Name};
 use crate::backend::{BackendError, Released};
-use crate::lease::{Lease, OwnedLease, Renewals};
+use crate::lease::{Lease, LeaseGuard, Renewals};
 use crate::observe::SectionSpan;
 use crate::token::FencingToken;
 
@@ -23,7 +23,7 @@ pub(crate) struct Turn {
 
 #[derive(Debug)]
 struct Parts {
-    lease: OwnedLease,
+    lease: LeaseGuard,
     /// Which hand-over of the lease this is, from 0.
     index: u32,
     /// How many more there may be.
@@ -40,7 +40,7 @@ struct Behind {
 }
 
 impl Turn {
-    pub(super) fn first(lease: OwnedLease, handovers_left: u32, baton: Baton) -> Self {
+    pub(super) fn first(lease: LeaseGuard, handovers_left: u32, baton: Baton) -> Self {
         let behind = Behind {
             gate: Arc::clone(&baton.gate),
             name: baton.name.clone(),
@@ -54,7 +54,7 @@ impl Turn {
         })
     }
 
-    pub(super) fn alone(lease: OwnedLease) -> Self {
+    pub(super) fn alone(lease: LeaseGuard) -> Self {
         Self::from_parts(Parts {
             lease,
             index: 0,

@@ -1,34 +1,20 @@
-//! The keeper: one task that renews all leases of a manager and sees the end
-//! of those it cannot renew.
+//! The keeper: the schedule of all leases of a manager, by when each is to be
+//! looked at next. A task of its own goes by it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::runtime;
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::leases::Leases;
 use super::plan::Step;
 use super::{Lease, Phase};
-use crate::backend::{Backend, BackendError, Owner};
+use crate::backend::{BackendError, Owner};
 use crate::clock::Clock;
 use crate::error::LossReason;
-use crate::observe::{self, Operation, Renewal};
-use crate::reach::Reach;
-
-/// How often a failed renewal is tried again, as a part of the ttl.
-const RETRIES_PER_TTL: u32 = 20;
-
-/// When a store is asked for losses again that had none to tell of.
-const NO_LOSSES_PAUSE: Duration = Duration::from_secs(1);
-
-/// When a renewal counts as late, as a part of the ttl and within these bounds.
-const LATE_PER_TTL: u32 = 6;
-const LATE: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(1)];
+use crate::observe;
 
 #[derive(Debug)]
 pub(crate) struct Keeper {
@@ -53,14 +39,14 @@ struct Schedule {
 
 /// What a look at the schedule found.
 #[derive(Default)]
-struct Due {
-    renewals: Vec<Arc<Lease>>,
+pub(super) struct Due {
+    pub(super) renewals: Vec<Arc<Lease>>,
     /// Leases whose deadline has passed.
-    ended: Vec<Arc<Lease>>,
+    pub(super) ended: Vec<Arc<Lease>>,
     /// Leases that ended before, to be dropped outside of the lock: the last to
     /// know one closes its span.
-    over: Vec<Arc<Lease>>,
-    next: Option<Instant>,
+    pub(super) over: Vec<Arc<Lease>>,
+    pub(super) next: Option<Instant>,
 }
 
 impl Keeper {
@@ -77,7 +63,7 @@ impl Keeper {
         self.clock
     }
 
-    fn say_whether_failing(&self, error: Option<&BackendError>) {
+    pub(super) fn say_whether_failing(&self, error: Option<&BackendError>) {
         let before = self.failing.swap(error.is_some(), Ordering::Relaxed);
         if before != error.is_some() {
             observe::renewals_failing(error.map(|error| error as _));
@@ -168,52 +154,15 @@ impl Keeper {
         }
     }
 
-    /// The work of the keeper's task. Ends with the manager: it holds no
-    /// strong reference to it.
-    pub(super) async fn work(self: Arc<Self>, backend: Arc<dyn Backend>, leases: Weak<Leases>) {
-        let mut renewals = JoinSet::new();
-        let Some(reach) = leases.upgrade().map(|leases| leases.reach().clone()) else {
-            return;
-        };
-        loop {
-            let Due {
-                renewals: due,
-                ended,
-                over,
-                next,
-            } = {
-                let mut schedule = self.schedule();
-                if schedule.closed {
-                    return;
-                }
-                self.take_due(&mut schedule)
-            };
-            drop(over);
-            for lease in ended {
-                lease.lose(LossReason::Expired);
-            }
-            if !due.is_empty() {
-                // In a task of its own: a store that does not answer must not
-                // keep the others from being renewed, or from being seen lost.
-                let batch = RenewalBatch {
-                    keeper: Arc::clone(&self),
-                    leases: due,
-                };
-                let (keeper, backend) = (Arc::clone(&self), Arc::clone(&backend));
-                renewals.spawn(renew(keeper, backend, reach.clone(), batch));
-            }
-            tokio::select! {
-                () = sleep_until(next) => {}
-                () = self.earlier.notified() => {}
-                Some(_) = renewals.join_next() => {}
-                owners = losses(&*backend) => {
-                    match leases.upgrade() {
-                        Some(leases) => leases.taken_away(&owners),
-                        None => return,
-                    }
-                }
-            }
-        }
+    /// Takes out what is to be done now; none once the keeper is closed.
+    pub(super) fn look(&self) -> Option<Due> {
+        let mut schedule = self.schedule();
+        (!schedule.closed).then(|| self.take_due(&mut schedule))
+    }
+
+    /// Resolves when something has to be done earlier than the last look said.
+    pub(super) async fn woken(&self) {
+        self.earlier.notified().await;
     }
 
     /// Takes out what is to be done now, and says when to look again: each lease
@@ -269,108 +218,10 @@ impl Keeper {
     }
 }
 
-/// The next owners whose leases the store has ended by itself. One that tells of
-/// nothing, again and again, keeps nobody from being renewed.
-async fn losses(backend: &dyn Backend) -> HashSet<Owner> {
-    loop {
-        let owners = backend.next_losses().await;
-        if !owners.is_empty() {
-            return owners.into_iter().collect();
-        }
-        tokio::time::sleep(NO_LOSSES_PAUSE).await;
-    }
-}
-
-async fn sleep_until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Renews one batch. What got no answer goes back into the schedule, to be
-/// tried again together.
-async fn renew(keeper: Arc<Keeper>, backend: Arc<dyn Backend>, reach: Reach, batch: RenewalBatch) {
-    let requests: Vec<_> = batch
-        .leases
-        .iter()
-        .map(|lease| lease.request.clone())
-        .collect();
-    let mut renewed = backend.renew(&requests);
-    let answers = tokio::select! {
-        biased;
-        answers = &mut renewed => answers,
-        // The store asks its server again and again before it gives up. Whoever
-        // reads the log has less time than that.
-        error = late(&reach, &batch.leases) => {
-            keeper.say_whether_failing(Some(&error));
-            renewed.await
-        }
-    };
-    let mut answers = answers.into_iter();
-    let mut failed: Option<BackendError> = None;
-    for lease in &batch.leases {
-        match answers.next() {
-            Some(Ok(answer)) => {
-                lease.renewed(&answer);
-                lease.state().plan.renewal_answered(lease.request.ttl);
-            }
-            answer => {
-                lease.say_renewal(Renewal::Failed);
-                if let Some(Err(error)) = answer {
-                    failed = Some(error);
-                }
-            }
-        }
-    }
-    keeper.say_whether_failing(failed.as_ref());
-    if let (Some(error), Some(lease)) = (&failed, batch.leases.first()) {
-        let labels = lease.section().labels();
-        labels.store_error(Operation::Renew, error.kind());
-    }
-}
-
-/// Resolves when a renewal is late, with the reason.
-async fn late(reach: &Reach, batch: &[Arc<Lease>]) -> BackendError {
-    let [least, most] = LATE;
-    let shortest = batch.iter().map(|lease| lease.request.ttl).min();
-    let late = shortest.map_or(most, |ttl| (ttl / LATE_PER_TTL).clamp(least, most));
-    tokio::time::sleep(late).await;
-    let silent = format!("the store has not answered for {late:?}");
-    reach.explained(BackendError::unavailable(silent)).await
-}
-
-fn retry_pause(lease: &Lease) -> Duration {
-    let pause = lease.request.ttl / RETRIES_PER_TTL;
-    pause.clamp(Duration::from_millis(5), Duration::from_secs(1))
-}
-
-/// Leases whose renewal is in flight. Whatever becomes of the task that waits
-/// for the answer, a release that waits for the renewal to end is let go, and
-/// what was not renewed is tried again.
-struct RenewalBatch {
-    keeper: Arc<Keeper>,
-    leases: Vec<Arc<Lease>>,
-}
-
-impl Drop for RenewalBatch {
-    fn drop(&mut self) {
-        let now = self.keeper.clock.now();
-        for lease in &self.leases {
-            {
-                let mut state = lease.state();
-                if state.plan.is_renewal_in_flight() {
-                    state.plan.renewal_failed(now + retry_pause(lease));
-                }
-            }
-            lease.answered.notify_waiters();
-            self.keeper.reschedule(lease);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::Renewals;
     use super::*;
     use crate::backend::{Grant, Mode, Request};

@@ -9,6 +9,8 @@ mod leases;
 mod plan;
 mod pulse;
 mod release;
+mod renewing;
+mod take;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -19,11 +21,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use keeper::Keeper;
-pub(crate) use leases::{Answer, Leases, NotHad};
+pub(crate) use leases::Leases;
 pub(crate) use plan::Renewals;
-pub(crate) use release::OwnedLease;
+pub(crate) use release::LeaseGuard;
+pub(crate) use take::{Answer, NotHad};
 
-use plan::Plan;
+use plan::{Plan, drift_margin};
 
 use crate::backend::{Grant, Renewed, Request};
 use crate::error::LossReason;
@@ -74,16 +77,6 @@ pub(crate) trait Follower: std::fmt::Debug + Send {
     /// The lease is on its way back, and the store has not answered yet. May be
     /// said more than once.
     fn lease_returns(&self);
-}
-
-/// What the clocks of this machine and of the store may drift apart during a
-/// ttl, and what their resolution hides: 1% and 2 ms.
-fn drift_margin(ttl: Duration) -> Duration {
-    ttl / 100 + Duration::from_millis(2)
-}
-
-fn local_deadline(sent_at: Instant, ttl: Duration) -> Instant {
-    sent_at + ttl.saturating_sub(drift_margin(ttl))
 }
 
 impl Lease {

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{drift_margin, local_deadline};
-
 /// Whether, and until when, a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewals {
@@ -129,6 +127,16 @@ impl Plan {
     pub(super) fn end_at(&mut self, instant: Instant) {
         self.deadline = instant;
     }
+}
+
+/// What the clocks of this machine and of the store may drift apart during a
+/// ttl, and what their resolution hides: 1% and 2 ms.
+pub(super) fn drift_margin(ttl: Duration) -> Duration {
+    ttl / 100 + Duration::from_millis(2)
+}
+
+fn local_deadline(sent_at: Instant, ttl: Duration) -> Instant {
+    sent_at + ttl.saturating_sub(drift_margin(ttl))
 }
 
 /// After a third of the ttl, or a little sooner: leases that were taken together

@@ -21,13 +21,13 @@ const LAST_PAUSE: Duration = Duration::from_secs(2);
 
 /// A lease that somebody is responsible for: given back when dropped.
 #[derive(Debug)]
-pub(crate) struct OwnedLease {
+pub(crate) struct LeaseGuard {
     /// Present until it is given back.
     lease: Option<Arc<Lease>>,
     leases: Arc<Leases>,
 }
 
-impl OwnedLease {
+impl LeaseGuard {
     pub(super) fn new(lease: Arc<Lease>, leases: Arc<Leases>) -> Self {
         Self {
             lease: Some(lease),
@@ -97,7 +97,7 @@ impl OwnedLease {
     }
 }
 
-impl Drop for OwnedLease {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
         if let Some(lease) = self.lease.take() {
             drop(Return::begin(&self.leases, lease));
