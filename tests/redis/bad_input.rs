@@ -204,6 +204,20 @@ async fn a_database_that_is_not_there_is_a_wrong_setting() {
     says(&error, &["database"]);
 }
 
+/// Its answer repeats what it was sent, password included.
+#[tokio::test]
+async fn a_server_without_hello_is_too_old() {
+    let server = Setup::default().without(&["HELLO"]).start().await;
+    let error = refusal(&format!("redis://:hunter2@127.0.0.1:{}", server.port())).await;
+    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    says(&error, &["6.2"]);
+    let mut cause: Option<&dyn std::error::Error> = Some(&error);
+    while let Some(error) = cause {
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+        cause = error.source();
+    }
+}
+
 #[tokio::test]
 async fn another_database_keeps_locks_apart() {
     let server = RedisServer::start().await;

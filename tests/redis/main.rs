@@ -7,6 +7,7 @@
 mod support;
 
 mod acl;
+mod backend;
 mod bad_input;
 mod durability;
 mod faults;

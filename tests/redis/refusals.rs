@@ -1,6 +1,8 @@
 //! A server that answers, and will not do what dlock asks: somebody else's
 //! values, no memory, no rights.
 
+use std::error::Error as _;
+
 use dlock::{Config, LockError, LockManager};
 
 use crate::bad_input::{REQUEST_TIMEOUT, says};
@@ -22,7 +24,14 @@ async fn a_foreign_value_is_refused_and_kept() {
         ("hash", lock_name("hash"), vec!["HSET", "field", "value"]),
         ("list", lock_name("list"), vec!["RPUSH", "value"]),
         ("set", lock_name("set"), vec!["SADD", "value"]),
+        (
+            "readers",
+            format!("{}:readers", lock_name("readers")),
+            vec!["RPUSH", "value"],
+        ),
     ];
+    let words = ["SET", &lock_name("readers"), "r:1.1"];
+    server.command::<()>(&words).await;
     for (key, name, command) in &cases {
         let mut words = vec![command[0], name];
         words.extend(&command[1..]);
@@ -40,7 +49,7 @@ async fn a_foreign_value_is_refused_and_kept() {
         ] {
             let error = error.expect_err("a foreign value");
             assert!(!matches!(error, LockError::Busy { .. }), "{key}: {error:?}");
-            says(&error, &[name]);
+            says(&error, &[name, "remove it"]);
         }
         let after: Vec<u8> = server.command(&["DUMP", name]).await;
         assert_eq!(before, after, "{key}");
@@ -74,13 +83,15 @@ async fn a_script_that_fails_is_told() {
         .await
         .expect("a connection");
     manager.lock("key").run(async {}).await.expect("the lock");
-    server.command::<()>(&["SET", "dlock:token", "many"]).await;
-    for error in [
-        within(HANG, manager.lock("waits").acquire()).await,
-        within(HANG, manager.lock("tries").try_acquire()).await,
-        within(HANG, manager.lock("reads").read().acquire()).await,
-    ] {
-        says(&error.expect_err("no token"), &["dlock:token"]);
+    for value in ["many", "1.5"] {
+        server.command::<()>(&["SET", "dlock:token", value]).await;
+        for error in [
+            within(HANG, manager.lock("waits").acquire()).await,
+            within(HANG, manager.lock("tries").try_acquire()).await,
+            within(HANG, manager.lock("reads").read().acquire()).await,
+        ] {
+            says(&error.expect_err("no token"), &["dlock:token"]);
+        }
     }
     // A lock whose token was not had is not left behind.
     server.command::<u32>(&["DEL", "dlock:token"]).await;
@@ -98,47 +109,63 @@ async fn a_server_that_cannot_write_is_unavailable() {
     let manager = LockManager::connect(config.request_timeout(REQUEST_TIMEOUT))
         .await
         .expect("a connection");
-    server
-        .command::<()>(&["CONFIG", "SET", "maxmemory", "1"])
-        .await;
-    let error = within(HANG, manager.lock("key").acquire())
-        .await
-        .expect_err("no memory");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    says(&error, &["`key`", "maxmemory"]);
-    server
-        .command::<()>(&["CONFIG", "SET", "maxmemory", "0"])
-        .await;
-
-    // A replica, as after a failover to the wrong side.
-    server.command::<()>(&["REPLICAOF", "127.0.0.1", "1"]).await;
-    let error = within(HANG, manager.lock("key").acquire())
-        .await
-        .expect_err("a replica");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    says(&error, &["`key`", "replica"]);
-    server.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
-    // A busy machine may miss the short request timeout.
-    healed(&manager).await;
+    for (set, unset, says_why) in [
+        (
+            "CONFIG SET maxmemory 1",
+            "CONFIG SET maxmemory 0",
+            "maxmemory",
+        ),
+        // As after a failover to the wrong side.
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "replica"),
+        (
+            "CONFIG SET min-replicas-to-write 1",
+            "CONFIG SET min-replicas-to-write 0",
+            "NOREPLICAS",
+        ),
+    ] {
+        let command = async |line: &str| {
+            let words: Vec<_> = line.split(' ').collect();
+            server.command::<()>(&words).await;
+        };
+        command(set).await;
+        for answer in [
+            within(HANG, manager.lock("key").acquire()).await,
+            within(HANG, manager.lock("key").try_acquire()).await,
+            within(HANG, manager.lock("key").read().acquire()).await,
+        ] {
+            let error = answer.expect_err("it cannot write");
+            assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+            says(&error, &["`key`", says_why]);
+            assert!(error.source().is_some(), "the cause is kept");
+        }
+        command(unset).await;
+        // A busy machine may miss the short request timeout.
+        healed(&manager).await;
+    }
 }
 
 /// What a user needs is said when it is missing; see `acl.rs` for the rest.
 #[tokio::test]
 async fn a_user_without_the_rights_is_told_which() {
     let server = RedisServer::start().await;
-    server
-        .command::<()>(&[
-            "ACL", "SETUSER", "weak", "on", ">secret", "~other:*", "+@all",
-        ])
-        .await;
-    let url = |user: &str| format!("redis://{user}:secret@127.0.0.1:{}", server.port());
-    let config = Config::from_url(&url("weak")).expect("a valid URL");
-    let error = match within(HANG, LockManager::connect(config)).await {
-        Ok(manager) => within(HANG, manager.lock("key").acquire())
-            .await
-            .map(drop)
-            .expect_err("no right to"),
-        Err(error) => error,
-    };
-    says(&error, &["NOPERM", "~dlock:*"]);
+    for (user, rules, answer) in [
+        ("blind", "~other:* +@all", "NOPERM"),
+        ("mute", "~dlock:* resetchannels +@all", "NOPERM"),
+        (
+            "idle",
+            "~dlock:* &* -@all +hello +subscribe +eval",
+            "can't run this command",
+        ),
+    ] {
+        let mut words = vec!["ACL", "SETUSER", user, "on", ">hunter2"];
+        words.extend(rules.split(' '));
+        server.command::<()>(&words).await;
+        let url = format!("redis://{user}:hunter2@127.0.0.1:{}", server.port());
+        let config = Config::from_url(&url).expect("a valid URL");
+        let connected = within(HANG, LockManager::connect(config)).await;
+        let error = connected.expect_err("no right to");
+        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+        says(&error, &[answer, "~dlock:*", "&dlock:wake:*", "+evalsha"]);
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+    }
 }

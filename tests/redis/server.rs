@@ -30,7 +30,20 @@ async fn tokens_are_strict_where_redis_keeps_every_write() {
         }
     }
 
+    // On disk, but a second later.
     let mut durable = Setup::default().append_only().start().await;
+    let words = ["CONFIG", "SET", "appendfsync", "everysec"];
+    durable.command::<()>(&words).await;
+    let manager = connect(&durable).await;
+    assert_eq!(manager.capabilities().tokens, TokenTier::BestEffort);
+    // Nobody may ask.
+    let silent = Setup::default().append_only().without(&["CONFIG"]);
+    let silent = silent.start().await;
+    let manager = connect(&silent).await;
+    assert_eq!(manager.capabilities().tokens, TokenTier::BestEffort);
+
+    let words = ["CONFIG", "SET", "appendfsync", "always"];
+    durable.command::<()>(&words).await;
     let manager = connect(&durable).await;
     assert_eq!(manager.capabilities().tokens, TokenTier::Strict);
     let mut last = None;
@@ -62,7 +75,7 @@ async fn tokens_rise_also_when_redis_forgets() {
     let mut server = RedisServer::start().await;
     let manager = connect(&server).await;
     let mut last = None;
-    for round in 0..4 {
+    for round in 0..8 {
         let token = eventually("the manager serves", async || {
             let guard = manager.lock("key").acquire().await.ok()?;
             let token = guard.token();
@@ -74,10 +87,11 @@ async fn tokens_rise_also_when_redis_forgets() {
             "{token} after {last:?}"
         );
         last = Some(token);
-        if round % 2 == 0 {
-            server.restart().await;
-        } else {
-            server.command::<()>(&["FLUSHALL"]).await;
+        match round % 4 {
+            0 => server.restart().await,
+            1 => server.command::<()>(&["FLUSHALL"]).await,
+            2 => server.command::<()>(&["DEL", "dlock:token"]).await,
+            _ => server.command::<()>(&["SET", "dlock:token", "7"]).await,
         }
     }
 }

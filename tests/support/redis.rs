@@ -207,6 +207,29 @@ impl RedisServer {
         command.query_async(&mut connection).await.ok()
     }
 
+    /// Sends one command from code that is not async.
+    pub(crate) fn run<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = redis::Cmd::new();
+        command.arg(words);
+        command
+            .query(&mut self.blocking_connection())
+            .unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    pub(crate) fn blocking_connection(&self) -> redis::Connection {
+        let client = redis::Client::open(self.url()).expect("an address");
+        client.get_connection().expect("a connection")
+    }
+
+    /// How often it has run this command.
+    pub(crate) fn calls(&self, command: &str) -> u64 {
+        let info: String = self.run(&["INFO", "commandstats"]);
+        let stats = format!("cmdstat_{command}:calls=");
+        let calls = info.lines().find_map(|line| line.strip_prefix(&*stats));
+        let calls = calls.and_then(|calls| calls.split(',').next()?.parse().ok());
+        calls.unwrap_or(0)
+    }
+
     /// Commands so far, those that scripts call included, without our own.
     pub(crate) async fn commands_so_far(&self) -> u64 {
         let info: String = self.command(&["INFO", "commandstats"]).await;

@@ -25,6 +25,7 @@ struct Faults {
     refuse: bool,
     shut: bool,
     stall: bool,
+    stall_replies: bool,
     swallow: bool,
     delay: Option<Duration>,
     held_back: Option<Arc<HeldBack>>,
@@ -143,6 +144,12 @@ impl Proxy {
         });
     }
 
+    /// Closes each new connection as soon as it is made, until this is called with
+    /// `false`. Those that there are stay.
+    pub fn refuse_new(&self, refuse: bool) {
+        self.faults.send_modify(|faults| faults.refuse = refuse);
+    }
+
     /// Closes every connection and listens no more, until this is called with
     /// `false`: the system refuses new ones.
     pub fn shut(&self, shut: bool) {
@@ -160,6 +167,12 @@ impl Proxy {
     /// server is there and silent. What was sent meanwhile arrives afterwards.
     pub fn stall(&self, stall: bool) {
         self.faults.send_modify(|faults| faults.stall = stall);
+    }
+
+    /// The same for replies only.
+    pub fn stall_replies(&self, stall: bool) {
+        self.faults
+            .send_modify(|faults| faults.stall_replies = stall);
     }
 
     /// The connections that there are carry nothing any more, for good; new ones
@@ -269,8 +282,8 @@ async fn carry(client: TcpStream, target: u16, mut state: watch::Receiver<Faults
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::select! {
-        () = pump(from_client, to_server, state.clone(), freezes, |_| false) => {}
-        () = pump(from_server, to_client, state.clone(), freezes, |faults| faults.swallow) => {}
+        () = pump(from_client, to_server, state.clone(), freezes, false) => {}
+        () = pump(from_server, to_client, state.clone(), freezes, true) => {}
         _ = state.wait_for(|faults| faults.cuts != born) => {}
     }
 }
@@ -280,7 +293,7 @@ async fn pump(
     mut to: OwnedWriteHalf,
     mut state: watch::Receiver<Faults>,
     freezes: u64,
-    drops: fn(&Faults) -> bool,
+    replies: bool,
 ) {
     let mut buffer = vec![0; 16 * 1024];
     loop {
@@ -288,7 +301,10 @@ async fn pump(
             return;
         };
         let Ok(faults) = state
-            .wait_for(|faults| !faults.stall && !faults.is_frozen(freezes))
+            .wait_for(|faults| {
+                let stalls = faults.stall || replies && faults.stall_replies;
+                !stalls && !faults.is_frozen(freezes)
+            })
             .await
             .map(|faults| faults.clone())
         else {
@@ -305,7 +321,8 @@ async fn pump(
                 return;
             }
         }
-        if !drops(&faults) && to.write_all(&buffer[..length]).await.is_err() {
+        let drops = replies && faults.swallow;
+        if !drops && to.write_all(&buffer[..length]).await.is_err() {
             return;
         }
     }

@@ -44,6 +44,8 @@ async fn scripts_that_were_flushed_are_sent_again() {
         flush().await;
         assert!(manager.inspect("key").await.expect("inspect").is_some());
         flush().await;
+        assert_eq!(manager.list("").await.expect("list").len(), 1);
+        flush().await;
         drop(guard);
         free(&manager).await;
     }

@@ -4,14 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_runtime::backend::redis::Redis;
-use dlock_runtime::backend::{Backend, Renewed, Request};
+use dlock::backend::redis::Redis;
+use dlock::backend::{Backend, Renewed, Request};
 use tokio::task::JoinSet;
 
-use crate::support::{
-    LONG, Server, lock_value, queue_of, queued, read, release, soon, started, take, until, wait,
-    write,
-};
+use super::{LONG, lock_value, queue_of, queued, read, release, started, take, until, wait, write};
+use crate::support::redis::RedisServer;
+use crate::support::wait::{HANG, within};
 
 /// So many that a test would hang if each were waited for.
 const GHOSTS: usize = 24;
@@ -20,12 +19,12 @@ const GHOSTS: usize = 24;
 struct Replica(Vec<String>);
 
 impl Replica {
-    fn of(server: &Server, key: &str) -> Self {
+    fn of(server: &RedisServer, key: &str) -> Self {
         Self(queue_of(server, key))
     }
 
     /// Whoever waits now came later.
-    fn is_promoted(&self, server: &Server, key: &str) {
+    fn is_promoted(&self, server: &RedisServer, key: &str) {
         let queue = format!("dlock:{{{key}}}:queue");
         for entry in self.0.iter().rev() {
             server.run::<u64>(&["LPUSH", &queue, entry]);
@@ -33,7 +32,7 @@ impl Replica {
     }
 
     /// It has heard of their processes a moment ago.
-    fn has_alive(&self, server: &Server) {
+    fn has_alive(&self, server: &RedisServer) {
         for entry in &self.0 {
             let process = entry.rsplit(':').next().expect("a process");
             let alive = format!("dlock:alive:{process}");
@@ -45,7 +44,7 @@ impl Replica {
 /// Lets them all wait in the queue, in turn, notes the queue, and lets them all
 /// have the lock and give it back.
 async fn served_long_ago(
-    server: &Server,
+    server: &RedisServer,
     backends: &[Arc<Redis>],
     ask: fn(usize) -> Request,
 ) -> Replica {
@@ -64,11 +63,11 @@ async fn served_long_ago(
     }
     let replica = Replica::of(server, "a");
     release(&backends[0], &holder).await;
-    soon("all of them", served.join_all()).await;
+    within(HANG, served.join_all()).await;
     replica
 }
 
-async fn two(server: &Server) -> [Arc<Redis>; 2] {
+async fn two(server: &RedisServer) -> [Arc<Redis>; 2] {
     [
         Arc::new(started(&server.url()).await),
         Arc::new(started(&server.url()).await),
@@ -77,7 +76,7 @@ async fn two(server: &Server) -> [Arc<Redis>; 2] {
 
 /// Ghosts of two living processes stand before their waiters.
 async fn are_not_waited_for(ask: fn(usize) -> Request) {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let backends = two(&server).await;
     let replica = served_long_ago(&server, &backends, ask).await;
     let holder = write("a");
@@ -99,12 +98,12 @@ async fn are_not_waited_for(ask: fn(usize) -> Request) {
             release(&redis, &request).await;
         });
     }
-    soon("the waiters", served.join_all()).await;
+    within(HANG, served.join_all()).await;
     for redis in &backends {
         redis.stop().await;
     }
     until("nothing to be left", || async {
-        server.keys() == ["dlock:token"]
+        server.keys().await == ["dlock:token"]
     })
     .await;
 }
@@ -127,7 +126,7 @@ async fn readers_who_were_served_long_ago_are_not_waited_for() {
 /// They are taken out of the queue together, whatever their number.
 #[tokio::test]
 async fn ghosts_are_told_at_once() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let [redis, _] = two(&server).await;
     let replica = served_long_ago(&server, &[Arc::clone(&redis)], |_| write("a")).await;
     let holder = write("a");
@@ -138,7 +137,7 @@ async fn ghosts_are_told_at_once() {
     replica.is_promoted(&server, "a");
     let before = server.calls("evalsha") + server.calls("eval");
     release(&redis, &holder).await;
-    soon("the waiter", waiter).await.unwrap();
+    within(HANG, waiter).await.unwrap();
     let scripts = server.calls("evalsha") + server.calls("eval") - before;
     // The release, what is asked and told of the ghosts, twice as the scripts are
     // new to the server, and the waiter's claim. It may look meanwhile.
@@ -149,7 +148,7 @@ async fn ghosts_are_told_at_once() {
 /// Nobody in its process waits for anything, and nobody else does.
 #[tokio::test]
 async fn a_lock_is_free_behind_a_ghost() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let [redis, _] = two(&server).await;
     let replica = served_long_ago(&server, &[Arc::clone(&redis)], |_| write("a")).await;
     replica.is_promoted(&server, "a");
@@ -172,7 +171,7 @@ async fn a_lock_is_free_behind_a_ghost() {
 /// Its place is still in the queue of the new master, which knows nothing of its
 /// lease: it is given the lock there, while it holds it by the old one's word.
 async fn keeps_what_it_holds(ask: fn() -> Request) {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let [ours, theirs] = two(&server).await;
     let ghosts = served_long_ago(&server, &[Arc::clone(&ours)], |_| write("a")).await;
     let before = write("a");
@@ -185,7 +184,7 @@ async fn keeps_what_it_holds(ask: fn() -> Request) {
     queued(&server, "a", 2).await;
     let replica = Replica::of(&server, "a");
     release(&ours, &before).await;
-    soon("the holder", held).await.unwrap();
+    within(HANG, held).await.unwrap();
 
     replica.has_alive(&server);
     server.run::<u64>(&["DEL", "dlock:{a}", "dlock:{a}:readers", "dlock:{a}:queue"]);
@@ -207,7 +206,7 @@ async fn keeps_what_it_holds(ask: fn() -> Request) {
     );
     assert!(!waiter.is_finished());
     release(&ours, &holder).await;
-    soon("the waiter", waiter).await.unwrap();
+    within(HANG, waiter).await.unwrap();
     release(&theirs, &request).await;
 }
 
@@ -222,7 +221,7 @@ async fn a_reader_who_is_let_in_again_stays() {
 }
 
 /// Says to a process that this entry was granted the lock.
-fn says_it_is_granted(server: &Server, entry: &str) {
+fn says_it_is_granted(server: &RedisServer, entry: &str) {
     let process = entry.rsplit(':').next().expect("a process");
     let channel = format!("dlock:wake:{process}");
     let message = format!("{entry} dlock:{{a}}");
@@ -231,7 +230,7 @@ fn says_it_is_granted(server: &Server, entry: &str) {
 
 /// Waits until a process has done what such a message made it do: it asks for
 /// its places, or extends the lease of one who holds the lock.
-async fn is_heard(server: &Server, entry: &str, does: &str) {
+async fn is_heard(server: &RedisServer, entry: &str, does: &str) {
     // When it asks again, it has the answer to the first, and so to all before it.
     for _ in 0..2 {
         let before = server.calls(does);
@@ -246,7 +245,7 @@ async fn is_heard(server: &Server, entry: &str, does: &str) {
 /// A message may come late, twice, or from somebody else.
 #[tokio::test]
 async fn a_message_changes_nothing_for_those_who_hold_or_wait() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     let first = write("a");
     take(&redis, &first).await;
@@ -258,7 +257,7 @@ async fn a_message_changes_nothing_for_those_who_hold_or_wait() {
     }
     let entries = queue_of(&server, "a");
     release(&redis, &first).await;
-    soon("the first", waiters.remove(0)).await.unwrap();
+    within(HANG, waiters.remove(0)).await.unwrap();
     // Late and twice: it holds the lock by now.
     is_heard(&server, &entries[0], "pexpire").await;
     // To those who wait, and for an owner of another process.
@@ -272,7 +271,7 @@ async fn a_message_changes_nothing_for_those_who_hold_or_wait() {
     assert_eq!(queue_of(&server, "a"), entries[1..]);
     // Nor when it has given the lock back.
     release(&redis, &requests[0]).await;
-    soon("the second", waiters.remove(0)).await.unwrap();
+    within(HANG, waiters.remove(0)).await.unwrap();
     is_heard(&server, &entries[0], "lrange").await;
     assert_eq!(
         lock_value(&server, "a"),
@@ -280,7 +279,7 @@ async fn a_message_changes_nothing_for_those_who_hold_or_wait() {
     );
     assert_eq!(queue_of(&server, "a"), entries[2..]);
     release(&redis, &requests[1]).await;
-    soon("the third", waiters.remove(0)).await.unwrap();
+    within(HANG, waiters.remove(0)).await.unwrap();
     release(&redis, &requests[2]).await;
 
     // Nor for readers.
@@ -303,7 +302,7 @@ async fn a_message_changes_nothing_for_those_who_hold_or_wait() {
 /// learns of it by the next renewal, and keeps the lease.
 #[tokio::test]
 async fn a_claim_that_was_lost_is_made_by_the_renewal() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = started(&server.url()).await;
     let writer = write("a");
     take(&redis, &writer).await;
@@ -338,14 +337,14 @@ async fn a_claim_that_was_lost_is_made_by_the_renewal() {
         [claimed]
     );
     release(&redis, &reader).await;
-    assert_eq!(server.keys(), ["dlock:token"]);
+    assert_eq!(server.keys().await, ["dlock:token"]);
 }
 
 /// One who had given the lock back, as a promoted replica has not heard: nobody
 /// renews that, and it ends with its ttl.
 #[tokio::test]
 async fn a_ghost_that_holds_is_waited_for_until_its_ttl() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     let mut gone = write("a");
     gone.ttl = Duration::from_millis(500);
@@ -354,6 +353,6 @@ async fn a_ghost_that_holds_is_waited_for_until_its_ttl() {
     release(&redis, &gone).await;
     server.run::<()>(&["SET", "dlock:{a}", &value, "PX", "500"]);
     let request = write("a");
-    soon("the waiter", wait(&redis, &request)).await.unwrap();
+    within(HANG, wait(&redis, &request)).await.unwrap();
     release(&redis, &request).await;
 }

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use dlock_runtime::backend::redis::Redis;
-use dlock_runtime::backend::{Backend, Request};
+use dlock::backend::redis::Redis;
+use dlock::backend::{Backend, Request};
 
-use crate::support::{
-    Flow, Proxy, Server, lock_value, queue_of, queued, read, release, soon, started, take, until,
+use super::{
+    lock_value, queue_of, queued, read, release, runtime, server, started, take, through, until,
     wait, write,
 };
+use crate::support::proxy::Proxy;
+use crate::support::redis::RedisServer;
+use crate::support::wait::{HANG, within};
 
 /// More polls than any operation takes that does not wait.
 const MOST_POLLS: usize = 12;
@@ -37,7 +40,7 @@ async fn poll_times<F: Future>(future: F, times: usize) -> Option<F::Output> {
 }
 
 /// Until neither the lock nor a place in its queue is left.
-async fn nothing_left(server: &Server, key: &str) {
+async fn nothing_left(server: &RedisServer, key: &str) {
     let keys = ["", ":queue", ":readers"].map(|part| format!("dlock:{{{key}}}{part}"));
     until("nothing to be left", || async {
         server.run::<u64>(&["EXISTS", &keys[0], &keys[1], &keys[2]]) == 0
@@ -51,7 +54,7 @@ fn requests(key: &str) -> [Request; 2] {
 
 #[tokio::test]
 async fn a_dropped_attempt_on_a_free_lock_leaves_nothing() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = started(&server.url()).await;
     for times in 0..MOST_POLLS {
         for waits in [false, true] {
@@ -80,7 +83,7 @@ async fn a_dropped_attempt_on_a_free_lock_leaves_nothing() {
 
 #[tokio::test]
 async fn a_dropped_attempt_on_a_held_lock_leaves_nothing() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = started(&server.url()).await;
     let holder = write("a");
     take(&redis, &holder).await;
@@ -112,7 +115,7 @@ async fn a_dropped_attempt_on_a_held_lock_leaves_nothing() {
 /// The grant crosses with the drop.
 #[tokio::test]
 async fn a_dropped_waiter_gives_back_what_it_is_granted() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     for times in 1..MOST_POLLS {
         for request in requests("a") {
@@ -133,45 +136,18 @@ async fn a_dropped_waiter_gives_back_what_it_is_granted() {
                 granted.unwrap();
                 release(&redis, &request).await;
             }
-            soon("the next", next_waiter).await.unwrap();
+            within(HANG, next_waiter).await.unwrap();
             release(&redis, &next).await;
             nothing_left(&server, "a").await;
         }
     }
 }
 
-/// Given back within a round trip: by far sooner than the grant would end by
-/// itself, or be looked for.
-#[tokio::test]
-async fn a_dropped_waiter_keeps_nobody_waiting() {
-    let server = Server::start();
-    let redis = Arc::new(started(&server.url()).await);
-    let (holder, request, next) = (write("a"), write("a"), write("a"));
-    take(&redis, &holder).await;
-    let first = wait(&redis, &request);
-    queued(&server, "a", 1).await;
-    let second = wait(&redis, &next);
-    queued(&server, "a", 2).await;
-    first.abort();
-    until("its place to be left", || async {
-        queue_of(&server, "a").len() == 1
-    })
-    .await;
-    release(&redis, &holder).await;
-    assert_eq!(lock_value(&server, "a"), format!("w:{}+", next.owner));
-    soon("the second", second).await.unwrap();
-    release(&redis, &next).await;
-}
-
 /// Outside of any runtime, and after its own has ended.
 #[test]
 fn a_future_can_be_dropped_anywhere() {
-    let server = Server::start();
-    let manager = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let server = server();
+    let manager = runtime();
     let url = server.url();
     let redis: &'static Redis = Box::leak(Box::new(manager.block_on(async move {
         tokio::spawn(async move { started(&url).await })
@@ -217,29 +193,21 @@ fn a_future_can_be_dropped_anywhere() {
 /// Dropped while the server is slow, or its answers get lost.
 #[tokio::test]
 async fn what_is_under_way_when_it_is_dropped_is_given_back() {
-    let server = Server::start();
-    let proxy = Proxy::to(server.port);
-    let redis = started(&proxy.url()).await;
-    for (requests, answers) in [
-        (Flow::Hold, Flow::Pass),
-        (Flow::Pass, Flow::Hold),
-        (Flow::Pass, Flow::Swallow),
-    ] {
-        for request in self::requests("a") {
-            proxy.requests(requests);
-            proxy.answers(answers);
+    let server = RedisServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let redis = started(&through(&proxy)).await;
+    let faults: [fn(&Proxy, bool); 3] =
+        [Proxy::stall, Proxy::stall_replies, Proxy::swallow_replies];
+    for fault in faults {
+        for request in requests("a") {
+            fault(&proxy, true);
             let dropped =
                 tokio::time::timeout(Duration::from_millis(50), redis.try_acquire(&request)).await;
             assert!(dropped.is_err(), "{dropped:?}");
-            if answers == Flow::Swallow {
-                // What TCP has lost it does not go on after.
-                proxy.cut();
-            }
-            proxy.requests(Flow::Pass);
-            proxy.answers(Flow::Pass);
+            fault(&proxy, false);
             nothing_left(&server, "a").await;
             let other = write("a");
-            soon("the lock", redis.acquire(&other)).await.unwrap();
+            within(HANG, redis.acquire(&other)).await.unwrap();
             release(&redis, &other).await;
         }
     }
@@ -249,17 +217,10 @@ async fn what_is_under_way_when_it_is_dropped_is_given_back() {
 /// one may be run later than what is sent over the other.
 #[test]
 fn what_was_under_way_is_given_back_behind_it() {
-    let server = Server::start();
-    let proxy = Proxy::to(server.port);
-    let runtime = || {
-        tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("a runtime")
-    };
+    let server = server();
+    let proxy = Proxy::to(server.port());
     let (manager, callers) = (runtime(), runtime());
-    let url = proxy.url();
+    let url = through(&proxy);
     let redis = manager
         .block_on(manager.spawn(async move { started(&url).await }))
         .unwrap();
@@ -267,14 +228,14 @@ fn what_was_under_way_is_given_back_behind_it() {
         let known = write("known");
         take(&redis, &known).await;
         release(&redis, &known).await;
-        proxy.silence_last();
+        proxy.hold_back(Some("dlock:{a}"));
         let request = write("a");
         let dropped =
             tokio::time::timeout(Duration::from_millis(50), redis.try_acquire(&request)).await;
         assert!(dropped.is_err(), "{dropped:?}");
         until("it to be given back", || async { server.calls("lrem") > 0 }).await;
         let before = server.calls("set");
-        proxy.resume();
+        proxy.hold_back(None);
         until("the late command", || async {
             server.calls("set") > before
         })
@@ -287,7 +248,7 @@ fn what_was_under_way_is_given_back_behind_it() {
 /// run again: what was under way over its connection cannot be asked for.
 #[test]
 fn a_runtime_that_stands_still_keeps_no_lock() {
-    let server = Server::start();
+    let server = server();
     let runtime = |threads: usize| {
         match threads {
             0 => tokio::runtime::Builder::new_current_thread(),

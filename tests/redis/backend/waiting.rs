@@ -4,50 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_runtime::backend::{Backend, Released};
+use dlock::backend::{Backend, Released};
 
-use crate::support::{
-    LONG, Server, child, lock_value, queue_of, queued, read, release, soon, started, take, token,
+use super::{
+    LONG, lock_value, queue_of, queued, read, release, runtime, server, started, take, token,
     until, wait, write,
 };
-
-#[tokio::test]
-async fn waiters_of_two_backends_are_served_in_order() {
-    let server = Server::start();
-    let backends = [
-        Arc::new(started(&server.url()).await),
-        Arc::new(started(&server.url()).await),
-    ];
-    let holder = write("a");
-    let mut last = take(&backends[0], &holder).await;
-    let mut waiters = Vec::new();
-    for index in 0..6 {
-        let request = write("a");
-        waiters.push((wait(&backends[index % 2], &request), request, index % 2));
-        queued(&server, "a", index + 1).await;
-    }
-    let seen = backends[0].inspect("a").await.unwrap().expect("held");
-    assert_eq!(seen.waiters, 6);
-    release(&backends[0], &holder).await;
-    for (waiter, request, backend) in waiters {
-        let grant = soon("the next in the queue", waiter).await.unwrap();
-        assert!(
-            token(&grant) > token(&last),
-            "{grant:?} does not follow {last:?}"
-        );
-        last = grant;
-        release(&backends[backend], &request).await;
-    }
-    for backend in &backends {
-        backend.stop().await;
-    }
-    assert_eq!(server.keys(), ["dlock:token"]);
-}
+use crate::support::redis::RedisServer;
+use crate::support::wait::{HANG, within};
 
 /// A newcomer finds the lock taken even while it is between two holders.
 #[tokio::test]
 async fn a_released_lock_goes_to_the_queue_and_not_to_a_newcomer() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     let (holder, queued_one) = (write("a"), write("a"));
     take(&redis, &holder).await;
@@ -55,31 +24,14 @@ async fn a_released_lock_goes_to_the_queue_and_not_to_a_newcomer() {
     queued(&server, "a", 1).await;
     release(&redis, &holder).await;
     assert!(redis.try_acquire(&write("a")).await.unwrap().is_none());
-    soon("the waiter", waiter).await.unwrap();
+    within(HANG, waiter).await.unwrap();
     release(&redis, &queued_one).await;
-}
-
-#[tokio::test]
-async fn the_lock_of_a_holder_who_died_goes_to_the_next() {
-    let server = Server::start();
-    let redis = Arc::new(started(&server.url()).await);
-    let mut dead = write("a");
-    dead.ttl = Duration::from_millis(300);
-    take(&redis, &dead).await;
-    let requests = [write("a"), write("a")];
-    let first = wait(&redis, &requests[0]);
-    queued(&server, "a", 1).await;
-    let second = wait(&redis, &requests[1]);
-    queued(&server, "a", 2).await;
-    soon("the first", first).await.unwrap();
-    release(&redis, &requests[0]).await;
-    soon("the second", second).await.unwrap();
 }
 
 /// As if the message had been lost: the lock is given to the waiter without one.
 #[tokio::test]
 async fn a_grant_without_a_message_is_found() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     take(&redis, &write("a")).await;
     let request = write("a");
@@ -89,40 +41,15 @@ async fn a_grant_without_a_message_is_found() {
     // For longer than the test: nothing else would wake the waiter.
     let value = format!("w:{}+", request.owner);
     server.run::<()>(&["SET", "dlock:{a}", &value, "PX", "600000"]);
-    soon("the waiter", waiter).await.unwrap();
+    within(HANG, waiter).await.unwrap();
     assert!(server.run::<u64>(&["PTTL", "dlock:{a}"]) <= LONG.as_millis() as u64);
     release(&redis, &request).await;
-}
-
-/// The connection with the messages breaks again and again.
-#[tokio::test]
-async fn a_lost_subscription_loses_no_waiter() {
-    let server = Server::start();
-    let backends = [
-        Arc::new(started(&server.url()).await),
-        Arc::new(started(&server.url()).await),
-    ];
-    for round in 0..5 {
-        let (holder, waiting) = (write("a"), write("a"));
-        take(&backends[0], &holder).await;
-        let waiter = wait(&backends[1], &waiting);
-        queued(&server, "a", 1).await;
-        if round % 2 == 0 {
-            server.run::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-            release(&backends[0], &holder).await;
-        } else {
-            release(&backends[0], &holder).await;
-            server.run::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        }
-        soon("the waiter", waiter).await.unwrap();
-        release(&backends[1], &waiting).await;
-    }
 }
 
 /// The queue is gone, and then everything.
 #[tokio::test]
 async fn waiters_outlive_their_queue() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     let requests: [_; 4] = std::array::from_fn(|_| write("a"));
     take(&redis, &requests[0]).await;
@@ -130,7 +57,7 @@ async fn waiters_outlive_their_queue() {
     queued(&server, "a", 1).await;
     server.run::<u64>(&["DEL", "dlock:{a}:queue"]);
     release(&redis, &requests[0]).await;
-    soon("a waiter without a queue", first).await.unwrap();
+    within(HANG, first).await.unwrap();
 
     let waiters = [wait(&redis, &requests[2]), wait(&redis, &requests[3])];
     queued(&server, "a", 2).await;
@@ -149,7 +76,7 @@ async fn waiters_outlive_their_queue() {
         })
     });
     for served in served.collect::<Vec<_>>() {
-        soon("a waiter of a flushed server", served).await.unwrap();
+        within(HANG, served).await.unwrap();
     }
 }
 
@@ -157,7 +84,7 @@ async fn waiters_outlive_their_queue() {
 /// know of the queue, is told of it.
 #[tokio::test]
 async fn a_holder_who_overtook_the_queue_hands_on_to_it() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     take(&redis, &write("a")).await;
     let request = write("a");
@@ -172,13 +99,13 @@ async fn a_holder_who_overtook_the_queue_hands_on_to_it() {
     .await;
     release(&redis, &newcomer).await;
     assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
-    soon("the waiter", waiter).await.unwrap();
+    within(HANG, waiter).await.unwrap();
 }
 
 /// A process that ended without a word, long ago.
 #[tokio::test]
 async fn a_waiter_of_a_dead_process_is_dropped() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     let holder = write("a");
     take(&redis, &holder).await;
@@ -191,7 +118,7 @@ async fn a_waiter_of_a_dead_process_is_dropped() {
     queued(&server, "a", 4).await;
     release(&redis, &holder).await;
     assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
-    soon("the waiter", waiter).await.unwrap();
+    within(HANG, waiter).await.unwrap();
     assert_eq!(queue_of(&server, "a"), [""; 0]);
     release(&redis, &request).await;
 
@@ -206,9 +133,9 @@ async fn a_waiter_of_a_dead_process_is_dropped() {
     ]);
     release(&redis, &holder).await;
     assert!(
-        server.keys().iter().all(|key| !key.contains("{a}")),
+        server.keys().await.iter().all(|key| !key.contains("{a}")),
         "{:?}",
-        server.keys()
+        server.keys().await
     );
 }
 
@@ -216,7 +143,7 @@ async fn a_waiter_of_a_dead_process_is_dropped() {
 /// place, and keeps nobody waiting.
 #[tokio::test]
 async fn a_waiter_who_does_not_listen_is_passed_over_for_now() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     let (holder, request) = (write("a"), write("a"));
     take(&redis, &holder).await;
@@ -230,7 +157,7 @@ async fn a_waiter_who_does_not_listen_is_passed_over_for_now() {
     release(&redis, &holder).await;
     assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
     assert_eq!(queue_of(&server, "a"), deaf);
-    soon("the waiter", waiter).await.unwrap();
+    within(HANG, waiter).await.unwrap();
 
     // Nobody else waits: the lock is free for whoever comes, and the place is
     // kept.
@@ -242,7 +169,7 @@ async fn a_waiter_who_does_not_listen_is_passed_over_for_now() {
         release(&redis, &next).await;
     }
     // Now they listen.
-    let mut connection = server.connection();
+    let mut connection = server.blocking_connection();
     let mut listener = connection.as_pubsub();
     listener.subscribe("dlock:wake:deaf.1").unwrap();
     take(&redis, &holder).await;
@@ -258,7 +185,7 @@ async fn a_waiter_who_does_not_listen_is_passed_over_for_now() {
 /// It is alive and listens, but its task is not polled.
 #[tokio::test]
 async fn a_waiter_who_does_not_answer_is_not_waited_for_long() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     let (holder, request) = (write("a"), write("a"));
     take(&redis, &holder).await;
@@ -271,10 +198,10 @@ async fn a_waiter_who_does_not_answer_is_not_waited_for_long() {
     assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
     assert!(server.run::<u64>(&["PTTL", "dlock:{a}"]) <= 3000);
     let next = write("a");
-    soon("the next", redis.acquire(&next)).await.unwrap();
+    within(HANG, redis.acquire(&next)).await.unwrap();
     release(&redis, &next).await;
     // It does not believe in the grant that it missed.
-    let grant = soon("the late one", stuck).await.unwrap();
+    let grant = within(HANG, stuck).await.unwrap();
     assert!(token(&grant) > 0);
     assert_eq!(lock_value(&server, "a"), format!("w:{}", request.owner));
     assert!(server.run::<u64>(&["PTTL", "dlock:{a}"]) > 3000);
@@ -286,12 +213,12 @@ async fn a_waiter_who_does_not_answer_is_not_waited_for_long() {
 #[tokio::test]
 async fn many_who_died_together_are_not_waited_for_one_by_one() {
     const DEAD: usize = 20;
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     let (holder, request) = (write("a"), write("a"));
     take(&redis, &holder).await;
     // What a waiter leaves at the server when it asks.
-    let mut listening = server.connection();
+    let mut listening = server.blocking_connection();
     let mut listening = listening.as_pubsub();
     for dead in 1..=DEAD {
         let process = format!("dead.{dead:x}");
@@ -307,55 +234,16 @@ async fn many_who_died_together_are_not_waited_for_one_by_one() {
     release(&redis, &holder).await;
     assert!(lock_value(&server, "a").starts_with("w:dead."));
     // One by one they would take twice as long as a test may.
-    soon("the waiter", waiter).await.unwrap();
+    within(HANG, waiter).await.unwrap();
     release(&redis, &request).await;
-}
-
-/// `SIGKILL` while waiting: the connection is closed at once, and with it the
-/// place is passed over.
-#[tokio::test]
-async fn a_killed_waiter_keeps_nobody_waiting() {
-    let server = Server::start();
-    let redis = Arc::new(started(&server.url()).await);
-    let (holder, request) = (write("a"), write("a"));
-    take(&redis, &holder).await;
-    let mut other = child::spawn("waiting::waits_in_a_process_of_its_own", &server.url());
-    queued(&server, "a", 1).await;
-    let waiter = wait(&redis, &request);
-    queued(&server, "a", 2).await;
-    other.kill();
-    until("the server to notice", || async {
-        // The backend's own connection, and the one that asks.
-        server.run::<String>(&["CLIENT", "LIST"]).lines().count() == 2
-    })
-    .await;
-    release(&redis, &holder).await;
-    assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
-    soon("the waiter", waiter).await.unwrap();
-    release(&redis, &request).await;
-    // And nobody after it for long.
-    soon("the lock", redis.acquire(&write("a"))).await.unwrap();
-}
-
-/// Not a test of its own: what [`a_killed_waiter_keeps_nobody_waiting`] kills.
-#[tokio::test]
-async fn waits_in_a_process_of_its_own() {
-    if let Some(url) = child::url() {
-        let redis = started(&url).await;
-        let _ = redis.acquire(&write("a")).await;
-    }
 }
 
 /// Time is paused, so every timer of this runtime goes off at once; none of
 /// them may end an operation, nor a wait.
 #[test]
 fn paused_time_neither_ends_nor_spoils_a_wait() {
-    let server = Server::start();
-    let manager = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let server = server();
+    let manager = runtime();
     let url = server.url();
     let redis = manager.block_on(async move {
         Arc::new(

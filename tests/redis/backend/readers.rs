@@ -3,42 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_runtime::backend::{Backend, Mode, Renewed};
+use dlock::backend::{Backend, Mode, Renewed};
 
-use crate::support::{
-    Server, lock_value, queued, read, release, soon, started, take, token, until, wait, write,
-};
-
-#[tokio::test]
-async fn readers_share_and_a_writer_waits_for_the_last() {
-    let server = Server::start();
-    let redis = Arc::new(started(&server.url()).await);
-    let readers = [read("a"), read("a"), read("a")];
-    let mut last = 0;
-    for reader in &readers {
-        let grant = take(&redis, reader).await;
-        assert!(token(&grant) > last);
-        last = token(&grant);
-    }
-    assert!(redis.try_acquire(&write("a")).await.unwrap().is_none());
-    let writer = write("a");
-    let waiter = wait(&redis, &writer);
-    queued(&server, "a", 1).await;
-    for reader in &readers {
-        assert!(lock_value(&server, "a").starts_with("r:"));
-        release(&redis, reader).await;
-    }
-    assert_eq!(lock_value(&server, "a"), format!("w:{}+", writer.owner));
-    soon("the writer", waiter).await.unwrap();
-    assert!(redis.try_acquire(&read("a")).await.unwrap().is_none());
-    release(&redis, &writer).await;
-    redis.stop().await;
-    assert_eq!(server.keys(), ["dlock:token"]);
-}
+use super::{lock_value, queued, read, release, started, take, until, wait, write};
+use crate::support::redis::RedisServer;
+use crate::support::wait::{HANG, within};
 
 #[tokio::test]
 async fn a_stream_of_readers_does_not_starve_a_writer() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     let first = read("a");
     take(&redis, &first).await;
@@ -57,11 +30,11 @@ async fn a_stream_of_readers_does_not_starve_a_writer() {
     let second_waiter = wait(&redis, &second);
     queued(&server, "a", 5).await;
     release(&redis, &first).await;
-    soon("the writer", waiter).await.unwrap();
+    within(HANG, waiter).await.unwrap();
     release(&redis, &writer).await;
     // All of them together, and no further.
     for waiter in late_waiters {
-        soon("a reader", waiter).await.unwrap();
+        within(HANG, waiter).await.unwrap();
     }
     let seen = redis.inspect("a").await.unwrap().expect("held");
     assert_eq!(
@@ -71,14 +44,14 @@ async fn a_stream_of_readers_does_not_starve_a_writer() {
     for reader in &late {
         release(&redis, reader).await;
     }
-    soon("the second writer", second_waiter).await.unwrap();
+    within(HANG, second_waiter).await.unwrap();
     release(&redis, &second).await;
 }
 
 /// A reader who waits is let in as soon as the writer before it leaves.
 #[tokio::test]
 async fn readers_behind_a_writer_who_leaves_are_let_in() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     let first = read("a");
     take(&redis, &first).await;
@@ -88,7 +61,7 @@ async fn readers_behind_a_writer_who_leaves_are_let_in() {
     queued(&server, "a", 2).await;
     looked_twice(&server).await;
     writer.abort();
-    soon("the reader", reader).await.unwrap();
+    within(HANG, reader).await.unwrap();
     assert!(lock_value(&server, "a").starts_with("r:"));
 }
 
@@ -96,7 +69,7 @@ async fn readers_behind_a_writer_who_leaves_are_let_in() {
 /// finds out.
 #[tokio::test]
 async fn a_dead_writer_does_not_keep_readers_out() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     let first = read("a");
     take(&redis, &first).await;
@@ -110,12 +83,12 @@ async fn a_dead_writer_does_not_keep_readers_out() {
         redis.renew(&[first]).await[..],
         [Ok(Renewed::Extended { .. })]
     ));
-    soon("the reader", reader).await.unwrap();
+    within(HANG, reader).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_reader_who_died_holds_the_lock_for_its_ttl_only() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     let (mut dead, mut short) = (read("a"), read("a"));
     dead.ttl = Duration::from_millis(400);
@@ -131,7 +104,7 @@ async fn a_reader_who_died_holds_the_lock_for_its_ttl_only() {
     release(&redis, &long).await;
     assert!(server.run::<i64>(&["PTTL", "dlock:{a}"]) <= 400);
     assert!(server.run::<i64>(&["PTTL", "dlock:{a}:readers"]) <= 400);
-    soon("the writer", waiter).await.unwrap();
+    within(HANG, waiter).await.unwrap();
     release(&redis, &writer).await;
 
     // Among those who stay, it does not count.
@@ -154,7 +127,7 @@ async fn a_reader_who_died_holds_the_lock_for_its_ttl_only() {
 /// Nobody is left to take the writer out of the queue: it goes with its end.
 #[tokio::test]
 async fn a_writer_who_died_behind_readers_leaves_nothing() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     let (first, last) = (read("a"), read("a"));
     let places = || server.run::<i64>(&["PTTL", "dlock:{a}:queue"]);
@@ -178,7 +151,7 @@ async fn a_writer_who_died_behind_readers_leaves_nothing() {
 /// The message that lets a reader in is lost, and readers hold the lock on.
 #[tokio::test]
 async fn a_reader_let_in_without_a_message_finds_out() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Arc::new(started(&server.url()).await);
     take(&redis, &write("a")).await;
     let request = read("a");
@@ -188,12 +161,12 @@ async fn a_reader_let_in_without_a_message_finds_out() {
     let (end, owner) = ("99999999999999", request.owner.to_string());
     server.run::<u64>(&["ZADD", "dlock:{a}:readers", end, &owner, end, "1.1"]);
     server.run::<()>(&["SET", "dlock:{a}", "r:1.1"]);
-    soon("the reader", waiter).await.unwrap();
+    within(HANG, waiter).await.unwrap();
 }
 
 /// Until the backend has seen what the lock holds, and has no more cause to ask
 /// as long as that stays so.
-async fn looked_twice(server: &Server) {
+async fn looked_twice(server: &RedisServer) {
     let before = server.calls("mget");
     until("two looks", || async { server.calls("mget") >= before + 2 }).await;
 }

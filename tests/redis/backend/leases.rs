@@ -3,31 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_runtime::backend::redis::Redis;
-use dlock_runtime::backend::{Backend, BackendErrorKind, Mode, Released, Renewed, TokenTier};
+use dlock::backend::redis::Redis;
+use dlock::backend::{Backend, BackendErrorKind, Mode, Released, Renewed};
 
-use crate::support::{LONG, Server, read, soon, started, take, token, until, write};
-
-#[tokio::test]
-async fn a_lock_has_one_holder() {
-    let server = Server::start();
-    let redis = started(&server.url()).await;
-    let (first, second) = (write("a"), write("a"));
-    let grant = take(&redis, &first).await;
-    assert!(redis.try_acquire(&second).await.unwrap().is_none());
-    assert_eq!(redis.release(&first).await.unwrap(), Released::Released);
-    let next = take(&redis, &second).await;
-    assert!(
-        token(&next) >= token(&grant) + 64,
-        "{next:?} does not follow {grant:?}"
-    );
-    assert_eq!(redis.release(&second).await.unwrap(), Released::Released);
-    assert_eq!(server.keys(), ["dlock:token"]);
-}
+use super::{LONG, read, server, started, take, until, write};
+use crate::support::redis::RedisServer;
 
 #[tokio::test]
 async fn only_the_owner_renews_or_releases() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = started(&server.url()).await;
     for (held, other) in [(write("a"), write("a")), (read("b"), read("b"))] {
         let lock = format!("dlock:{{{}}}", held.key);
@@ -51,13 +35,13 @@ async fn only_the_owner_renews_or_releases() {
         assert_eq!(redis.release(&held[0]).await.unwrap(), Released::NotHeld);
         assert!(matches!(redis.renew(&held).await[..], [Ok(Renewed::Gone)]));
     }
-    assert_eq!(server.keys(), ["dlock:token"]);
+    assert_eq!(server.keys().await, ["dlock:token"]);
 }
 
 /// More than are sent at once, and of every kind.
 #[tokio::test]
 async fn many_leases_are_renewed_together() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = started(&server.url()).await;
     let mut requests = Vec::new();
     for index in 0..600 {
@@ -85,64 +69,8 @@ async fn many_leases_are_renewed_together() {
 }
 
 #[tokio::test]
-async fn what_dlock_did_not_write_is_named_and_left_alone() {
-    let server = Server::start();
-    let redis = started(&server.url()).await;
-    server.run::<()>(&["SET", "dlock:{string}", "mine"]);
-    server.run::<u64>(&["RPUSH", "dlock:{list}", "mine"]);
-    server.run::<u64>(&["RPUSH", "dlock:{readers}:readers", "mine"]);
-    server.run::<()>(&["SET", "dlock:{readers}", "r:1.1"]);
-    let keys = server.keys();
-    for (key, name, kind) in [
-        ("string", "`dlock:{string}`", "string"),
-        ("list", "`dlock:{list}`", "list"),
-        ("readers", "`dlock:{readers}:readers`", "list"),
-    ] {
-        for request in [write(key), read(key)] {
-            let tried = redis.try_acquire(&request).await.map(drop).unwrap_err();
-            let acquired = soon("an error", redis.acquire(&request)).await.map(drop);
-            for error in [tried, acquired.unwrap_err()] {
-                assert_eq!(error.kind(), BackendErrorKind::Config);
-                let message = error.to_string();
-                assert!(
-                    message.contains(name) && message.contains(kind),
-                    "{message}"
-                );
-                assert!(message.contains("remove it"), "{message}");
-            }
-        }
-    }
-    assert!(redis.inspect("list").await.is_err());
-    assert_eq!(server.keys(), keys);
-    assert_eq!(server.run::<String>(&["GET", "dlock:{string}"]), "mine");
-    assert_eq!(server.run::<u64>(&["LLEN", "dlock:{list}"]), 1);
-}
-
-/// A lock for which there is no token is not had, and not left behind.
-#[tokio::test]
-async fn a_failed_script_leaves_nothing() {
-    let server = Server::start();
-    let redis = started(&server.url()).await;
-    for value in ["many", "1.5"] {
-        server.run::<()>(&["SET", "dlock:token", value]);
-        for request in [write("a"), read("a")] {
-            let tried = redis.try_acquire(&request).await.map(drop);
-            let acquired = soon("an error", redis.acquire(&request)).await.map(drop);
-            for error in [tried.unwrap_err(), acquired.unwrap_err()] {
-                assert_eq!(error.kind(), BackendErrorKind::Config);
-                assert!(error.to_string().contains("`dlock:token`"), "{error}");
-            }
-            until("nothing to be left", || async {
-                server.keys() == ["dlock:token"]
-            })
-            .await;
-        }
-    }
-}
-
-#[tokio::test]
 async fn locks_are_seen_as_they_are() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = started(&server.url()).await;
     let writer = write("shop:[1]*");
     let readers = [read("shop:2"), read("shop:2")];
@@ -188,65 +116,18 @@ async fn locks_are_seen_as_they_are() {
     assert_eq!(list("").await, ["other", "shop:2", "shop:[1]*"]);
 }
 
-#[tokio::test]
-async fn tokens_rise_though_the_server_loses_its_data() {
-    let mut server = Server::start();
-    let redis = started(&server.url()).await;
-    let mut last = 0;
-    let mut rise = async |what: &str, redis: &Redis| {
-        for request in [write("a"), read("a")] {
-            let grant = take(redis, &request).await;
-            assert!(
-                token(&grant) > last,
-                "{what}: {} after {last}",
-                token(&grant)
-            );
-            last = token(&grant) + 63;
-            assert_eq!(redis.release(&request).await.unwrap(), Released::Released);
-        }
-    };
-    rise("at first", &redis).await;
-    server.run::<()>(&["FLUSHALL"]);
-    rise("flushed while connected", &redis).await;
-    server.run::<()>(&["DEL", "dlock:token"]);
-    rise("the counter removed", &redis).await;
-    server.run::<()>(&["SET", "dlock:token", "7"]);
-    rise("the counter set back", &redis).await;
-    server.restart();
-    rise("restarted empty", &redis).await;
-    rise("another backend", &started(&server.url()).await).await;
-}
-
-#[tokio::test]
-async fn tokens_are_strict_if_every_write_is_on_disk() {
-    let server = Server::with(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let redis = started(&server.url()).await;
-    assert_eq!(redis.capabilities().tokens, TokenTier::Strict);
-    let server = Server::with(&["--appendonly", "yes"]);
-    let redis = started(&server.url()).await;
-    assert_eq!(redis.capabilities().tokens, TokenTier::BestEffort);
-    // Nobody may ask.
-    let server = Server::with(&["--rename-command", "CONFIG", ""]);
-    let redis = started(&server.url()).await;
-    assert_eq!(redis.capabilities().tokens, TokenTier::BestEffort);
-}
-
 /// One `init`, many `#[tokio::test]`s: the connection of a runtime that has
 /// ended is neither used nor kept.
 #[test]
 fn every_runtime_has_its_own_connection() {
-    let server = Server::start();
+    let server = server();
     let runtime = || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("a runtime")
     };
-    let manager = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let manager = super::runtime();
     let url = server.url();
     let redis = manager.block_on(async move {
         Arc::new(
@@ -298,7 +179,7 @@ fn every_runtime_has_its_own_connection() {
 
 #[tokio::test]
 async fn a_backend_works_between_start_and_stop() {
-    let server = Server::start();
+    let server = RedisServer::start().await;
     let redis = Redis::from_url(&server.url()).unwrap();
     let early = redis.try_acquire(&write("a")).await.unwrap_err();
     assert_eq!(early.kind(), BackendErrorKind::Unsupported);

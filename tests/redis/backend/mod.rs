@@ -1,0 +1,106 @@
+//! The backend by itself, without a gate or a keeper of leases: its commands one by
+//! one, and what they leave in Redis.
+
+mod drops;
+mod faults;
+mod ghosts;
+mod idle;
+mod leases;
+mod readers;
+mod waiting;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::backend::redis::Redis;
+use dlock::backend::{Backend, Grant, Mode, Released, Request};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+
+use crate::lock_name;
+use crate::support::proxy::Proxy;
+use crate::support::redis::RedisServer;
+use crate::support::wait::{HANG, eventually};
+
+/// A ttl that no test outlives.
+const LONG: Duration = HANG.saturating_mul(2);
+
+/// A server for a test that makes runtimes of its own.
+fn server() -> RedisServer {
+    runtime().block_on(RedisServer::start())
+}
+
+/// One that runs by itself.
+fn runtime() -> Runtime {
+    let mut runtime = Builder::new_multi_thread();
+    runtime.worker_threads(1).enable_all();
+    runtime.build().expect("a runtime")
+}
+
+fn through(proxy: &Proxy) -> String {
+    format!("redis://127.0.0.1:{}", proxy.port())
+}
+
+async fn started(url: &str) -> Redis {
+    let redis = Redis::from_url(url).expect("a valid URL");
+    redis.start().await.expect("the backend starts");
+    redis
+}
+
+fn write(key: &str) -> Request {
+    Request::new(key, Mode::Write, LONG)
+}
+
+fn read(key: &str) -> Request {
+    Request::new(key, Mode::Read, LONG)
+}
+
+/// Asks until the answer is yes.
+async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {
+    eventually(what, async || ask().await.then_some(())).await;
+}
+
+fn token(grant: &Grant) -> u64 {
+    grant.token.into()
+}
+
+/// Takes a lock that is free.
+async fn take(redis: &Redis, request: &Request) -> Grant {
+    redis
+        .try_acquire(request)
+        .await
+        .expect("an answer")
+        .expect("the lock is free")
+}
+
+/// Gives back what is held.
+async fn release(redis: &Redis, request: &Request) {
+    let released = redis.release(request).await.expect("an answer");
+    assert_eq!(released, Released::Released);
+}
+
+/// A task that waits for the lock.
+fn wait(redis: &Arc<Redis>, request: &Request) -> JoinHandle<Grant> {
+    let (redis, request) = (Arc::clone(redis), request.clone());
+    tokio::spawn(async move { redis.acquire(&request).await.expect("the lock") })
+}
+
+/// Until so many wait for the key.
+async fn queued(server: &RedisServer, key: &str, length: usize) {
+    let what = format!("{length} waiters for {key}");
+    until(&what, || async { queue_of(server, key).len() == length }).await;
+}
+
+fn queue_of(server: &RedisServer, key: &str) -> Vec<String> {
+    server.run(&["LRANGE", &format!("{}:queue", lock_name(key)), "0", "-1"])
+}
+
+/// What the lock holds. Whether a waiter has answered its grant already is a
+/// matter of luck, and is not shown.
+fn lock_value(server: &RedisServer, key: &str) -> String {
+    server
+        .run::<Option<String>>(&["GET", &lock_name(key)])
+        .unwrap_or_default()
+        .replace('?', "+")
+}
