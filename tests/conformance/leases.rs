@@ -2,6 +2,7 @@
 //! (Guarantee 10, and the part of 1 that is about loss.)
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use dlock::{LockError, LockGuard, LockRequest, current, distributed_lock};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::{Store, connect, free, is_had, nothing_left, process};
@@ -304,6 +306,52 @@ pub(crate) async fn a_runtime_that_stands_still_has_its_lock(store: &mut dyn Sto
             for waiter in behind {
                 let ran = within(HANG, waiter).await.expect("no panic");
                 ran.expect("the lock");
+            }
+        }
+        blocked.shutdown().await;
+    });
+    within(2 * HANG, had).await;
+    nothing_left(&manager).await;
+}
+
+/// The same for longer than the store is waited for: it has answered all the time,
+/// and there was nobody to hear it.
+pub(crate) async fn a_runtime_that_stands_still_tells_of_no_outage(store: &mut dyn Store) {
+    const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+    type Asked = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
+    let config = || super::config(store).request_timeout(REQUEST_TIMEOUT);
+    let manager = connect(config()).await;
+    let has_readers = manager.capabilities().read_write;
+    let (config, known) = (config(), manager.clone());
+    let had = on_one_thread(async move {
+        let blocked = connect(config).await;
+        for (number, manager) in [&known, &blocked].into_iter().enumerate() {
+            // The first finds no connection of its runtime's.
+            for polls in [1, 1, 2, 3] {
+                let lock = |name: &str| manager.lock(format!("{name}:{number}"));
+                let mut asked: Vec<Asked> = vec![
+                    Box::pin(lock("waits").acquire()),
+                    Box::pin(lock("within").acquire_within(3 * REQUEST_TIMEOUT)),
+                    Box::pin(lock("tries").try_acquire()),
+                ];
+                if has_readers {
+                    asked.push(Box::pin(lock("reads").read().acquire()));
+                }
+                let (mut polled, mut blocked) = (Vec::new(), JoinSet::new());
+                for mut asked in asked {
+                    match drop_at_poll(asked.as_mut(), polls, HANG).await {
+                        Polled::Done(guard) => drop(guard.expect("the lock")),
+                        Polled::Dropped => polled.push(asked),
+                        Polled::Waiting => panic!("a free lock was waited for"),
+                    }
+                }
+                std::thread::sleep(2 * REQUEST_TIMEOUT);
+                for asked in polled {
+                    blocked.spawn(asked);
+                }
+                for guard in within(HANG, blocked.join_all()).await {
+                    guard.expect("the lock").release().await.expect("held");
+                }
             }
         }
         blocked.shutdown().await;

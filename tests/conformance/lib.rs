@@ -318,6 +318,7 @@ macro_rules! __themes {
                 a_lease_past_its_max_hold_is_lost_after_a_block
                 a_block_past_max_hold_holds_up_no_other_lock
                 a_runtime_that_stands_still_has_its_lock
+                a_runtime_that_stands_still_tells_of_no_outage
             }
             start queues {
                 a_released_lock_wakes_its_waiter

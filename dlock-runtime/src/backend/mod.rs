@@ -104,6 +104,14 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         None
     }
 
+    /// For how long an answer is waited for, where it is the caller's runtime that
+    /// has to hear it. That nothing was heard for longer means that the runtime
+    /// stood still, and the store is asked once more. The default is for a store
+    /// that hears its answers elsewhere.
+    fn request_timeout(&self) -> Option<Duration> {
+        None
+    }
+
     /// Connects and checks. Runs once, before any other operation, on the
     /// runtime of the manager's own thread (on the caller's runtime for a
     /// [`local`](Capabilities::local) store): what the backend must do by

@@ -96,6 +96,14 @@ impl Progress {
         self.begun
     }
 
+    /// When the store was asked, if it was.
+    pub(crate) fn asked(&self) -> Option<Instant> {
+        match self.heard.asked.load(Ordering::Acquire) {
+            NOT_YET => None,
+            nanos => Some(self.begun + Duration::from_nanos(nanos)),
+        }
+    }
+
     /// Whether the store has ever said that somebody holds the lock.
     pub(crate) fn has_heard(&self) -> bool {
         self.heard.last.load(Ordering::Acquire) > 0
@@ -133,10 +141,7 @@ impl Progress {
         // What was heard before the caller came says nothing of now. And if the
         // store was asked just now, for somebody who went before the caller,
         // nothing can be said of it.
-        let asked = match self.heard.asked.load(Ordering::Acquire) {
-            NOT_YET => return None,
-            nanos => (self.begun + Duration::from_nanos(nanos)).max(since),
-        };
+        let asked = self.asked()?.max(since);
         if self.heard_since(since) {
             return None;
         }

@@ -7,8 +7,12 @@ use super::Lease;
 use super::leases::Leases;
 use super::pulse::Pulse;
 use super::release::LeaseGuard;
-use crate::backend::{BackendError, Grant, Renewed, Request};
+use crate::backend::{BackendError, BackendErrorKind, Grant, Renewed, Request};
 use crate::observe::{Operation, SectionSpan};
+
+/// How late an answer that was waited for in vain shows that it was not waited for,
+/// as a part of the request timeout.
+const LATE: u32 = 20;
 
 /// What became of a request to the store. `None`: somebody holds the lock.
 pub(crate) type Answer = Result<Option<LeaseGuard>, NotHad>;
@@ -81,11 +85,50 @@ impl Leases {
         request: Request,
         section: &SectionSpan,
     ) -> Answer {
-        match self.ask(asking, request, section).await? {
+        let taken = match self.grant(asking, &request).await {
+            Ok(grant) => self.taken(request, grant, section),
+            // Boxed, here and below: not every call has room for it.
+            Err(error) => Box::pin(self.ask_unheard(asking, request, error, section)).await?,
+        };
+        match taken {
             Taken::Had(lease) => Ok(Some(lease)),
             Taken::Busy => Ok(None),
-            // Boxed: not every call has room for it.
             Taken::TooLate(lease, _) => Box::pin(self.take_again(asking, lease, section)).await,
+        }
+    }
+
+    /// Asks once more if nobody was there to hear the answer: as nothing was heard
+    /// for longer than the store is waited for, the caller's runtime has stood
+    /// still. What the first may have got is given back before. Who does not wait
+    /// is told within one more request timeout.
+    async fn ask_unheard(
+        self: &Arc<Self>,
+        asking: Asking,
+        request: Request,
+        error: BackendError,
+        section: &SectionSpan,
+    ) -> Result<Taken, BackendError> {
+        let Some(timeout) = self.backend().request_timeout() else {
+            return Err(error);
+        };
+        let progress = request.progress();
+        let unheard = progress
+            .asked()
+            .map(|asked| self.now().saturating_duration_since(asked));
+        let stood_still = unheard.is_some_and(|unheard| unheard > timeout + timeout / LATE);
+        if error.kind() != BackendErrorKind::Unavailable || progress.has_heard() || !stood_still {
+            return Err(error);
+        }
+        let again = async {
+            tokio::select! {
+                () = self.backend().settle() => {}
+                () = self.executor().sleep(timeout / 2) => {}
+            }
+            self.ask(asking, request.again()?, section).await
+        };
+        tokio::select! {
+            taken = again => taken,
+            () = self.executor().sleep(timeout), if asking == Asking::Once => Err(error),
         }
     }
 
@@ -123,14 +166,31 @@ impl Leases {
         request: Request,
         section: &SectionSpan,
     ) -> Result<Taken, BackendError> {
-        let grant = match asking {
-            Asking::Once => self.backend().try_acquire(&request).await?,
-            Asking::InQueue => Some(self.backend().acquire(&request).await?),
-        };
-        Ok(match grant {
+        let grant = self.grant(asking, &request).await?;
+        Ok(self.taken(request, grant, section))
+    }
+
+    async fn grant(
+        &self,
+        asking: Asking,
+        request: &Request,
+    ) -> Result<Option<Grant>, BackendError> {
+        match asking {
+            Asking::Once => self.backend().try_acquire(request).await,
+            Asking::InQueue => self.backend().acquire(request).await.map(Some),
+        }
+    }
+
+    fn taken(
+        self: &Arc<Self>,
+        request: Request,
+        grant: Option<Grant>,
+        section: &SectionSpan,
+    ) -> Taken {
+        match grant {
             Some(grant) => self.own(request, grant, section),
             None => Taken::Busy,
-        })
+        }
     }
 
     fn own(self: &Arc<Self>, mut request: Request, grant: Grant, section: &SectionSpan) -> Taken {

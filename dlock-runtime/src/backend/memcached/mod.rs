@@ -134,6 +134,10 @@ impl Backend for Memcached {
         }
     }
 
+    fn request_timeout(&self) -> Option<Duration> {
+        Some(self.settings.request_timeout)
+    }
+
     fn servers(&self) -> Option<Servers> {
         let host = self.settings.address();
         Some(Servers::new(Protocol::Memcached, [host]))

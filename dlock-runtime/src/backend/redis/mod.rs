@@ -172,6 +172,10 @@ impl Backend for Redis {
         }
     }
 
+    fn request_timeout(&self) -> Option<Duration> {
+        Some(self.settings.request_timeout)
+    }
+
     fn servers(&self) -> Option<Servers> {
         Some(settings::servers([&self.settings]))
     }

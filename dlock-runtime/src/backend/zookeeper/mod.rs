@@ -140,6 +140,10 @@ impl Backend for ZooKeeper {
         }
     }
 
+    fn request_timeout(&self) -> Option<Duration> {
+        Some(self.settings.request_timeout)
+    }
+
     fn servers(&self) -> Option<Servers> {
         let hosts = self.settings.hosts.iter().cloned();
         let servers = Servers::new(Protocol::ZooKeeper, hosts);

@@ -203,6 +203,10 @@ impl Backend for Cluster {
         }
     }
 
+    fn request_timeout(&self) -> Option<Duration> {
+        Some(self.request_timeout)
+    }
+
     fn servers(&self) -> Option<backend::Servers> {
         let mut servers = settings::servers(&self.seeds);
         let core = match self.running() {

@@ -174,6 +174,10 @@ impl Backend for Redlock {
         }
     }
 
+    fn request_timeout(&self) -> Option<Duration> {
+        Some(self.request_timeout)
+    }
+
     fn servers(&self) -> Option<Servers> {
         Some(settings::servers(&self.nodes))
     }
