@@ -25,7 +25,11 @@ impl Journal {
             #[cfg(feature = "redis")]
             Some(url) if url.starts_with("redis") => {
                 let client = redis::Client::open(url.as_str())?;
-                Place::Redis(client.get_multiplexed_async_connection().await?)
+                // The client's own half a second is over at once for a process that
+                // was stopped in the middle of a command.
+                let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+                let connection = client.get_multiplexed_async_connection_with_config(&config);
+                Place::Redis(connection.await?)
             }
             Some(_) => {
                 return Err("this job keeps its journal in memory: or on redis:// only".into());

@@ -53,7 +53,7 @@ async fn nobody_is_there() {
     let error = refusal(&url(&ports, "")).await;
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     let ports = ports.map(|port| port.to_string());
-    says(&error, &["refuses connections", &ports[0], &ports[1]]);
+    says(&error, &["are refused", &ports[0], &ports[1]]);
 }
 
 /// A single server is not taken for a cluster, nor the other way round.

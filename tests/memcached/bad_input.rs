@@ -37,7 +37,7 @@ fn says(error: &LockError, words: &[&str]) {
 async fn a_wrong_url_names_the_setting() {
     for (url, word) in [
         ("memcached:", "not a URL"),
-        ("memcached://", "no host"),
+        ("memcached://", "a host is missing"),
         ("memcached://user:hunter2@cache", "no login"),
         ("memcached://one,two", "several servers"),
         ("memcached://[::1]", "IPv4"),

@@ -26,6 +26,7 @@ async fn those_who_give_up_do_not_pile_up_connections() {
     let manager = manager.expect("a connection");
     proxy.stall(true);
     let before = proxy.accepted();
+    let started = Instant::now();
     for round in 0..10 {
         let requests = (0..CONNECTIONS).map(|number| {
             let lock = manager.lock(format!("key:{round}:{number}"));
@@ -36,7 +37,11 @@ async fn those_who_give_up_do_not_pile_up_connections() {
         }
     }
     let made = proxy.accepted() - before;
-    assert!((1..=CONNECTIONS).contains(&made), "{made} connections");
+    // Besides, it is looked four times a second whether the server refuses
+    // connections, over one that is closed at once.
+    let looks = 1 + started.elapsed().as_millis() / 250;
+    let most = CONNECTIONS + usize::try_from(looks).expect("a few");
+    assert!((1..=most).contains(&made), "{made} connections");
     proxy.stall(false);
     had(&manager, "key").await;
     assert_eq!(proxy.accepted() - before, made);

@@ -52,7 +52,7 @@ async fn nobody_is_there() {
     let port = free_port();
     let error = refusal(&format!("zookeeper://127.0.0.1:{port}")).await;
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    says(&error, &[&port.to_string(), "refuses connections"]);
+    says(&error, &[&port.to_string(), "are refused"]);
 }
 
 #[tokio::test]

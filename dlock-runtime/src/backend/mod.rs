@@ -21,6 +21,8 @@ use crate::limits::LONGEST;
 pub use crate::limits::MIN_TTL;
 use crate::token::FencingToken;
 
+#[cfg(feature = "servers")]
+mod address;
 #[cfg(any(feature = "memcached", feature = "redis", feature = "zookeeper"))]
 #[cfg_attr(
     not(feature = "redis"),
@@ -34,8 +36,6 @@ pub mod etcd;
 pub use etcd_client;
 #[cfg(any(feature = "memcached", feature = "redis"))]
 mod ghost;
-#[cfg(any(feature = "etcd", feature = "redis", feature = "zookeeper"))]
-mod hosts;
 mod losses;
 #[cfg(feature = "memcached")]
 pub mod memcached;
@@ -68,6 +68,13 @@ mod tier;
 /// The crate whose pools the SQL stores can be made from.
 #[cfg(feature = "sqlx")]
 pub use sqlx;
+#[cfg(any(
+    feature = "etcd",
+    feature = "memcached",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+mod url;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 /// The client of the ZooKeeper store, for programs that keep other things there

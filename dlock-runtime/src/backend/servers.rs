@@ -9,6 +9,8 @@ pub struct Servers {
     pub protocol: Protocol,
     /// Whether each connection is encrypted from its first byte on.
     pub encrypted: bool,
+    /// What they are called in messages, if not by the store's name.
+    pub name: Option<String>,
     /// Each as `host:port`. One that answers is enough to be connected.
     pub hosts: Vec<String>,
 }
@@ -40,8 +42,16 @@ impl Servers {
         Self {
             protocol,
             encrypted: false,
+            name: None,
             hosts: hosts.into_iter().collect(),
         }
+    }
+
+    /// The same by a name of their own.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
     }
 
     /// The same, encrypted or not.

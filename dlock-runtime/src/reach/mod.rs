@@ -8,7 +8,17 @@
 //! of the store. Nothing is asked while the store answers.
 
 #[cfg(feature = "servers")]
+mod dial;
+#[cfg(feature = "servers")]
 mod identify;
+
+/// Without a store that is reached over a network there is none to refuse.
+#[cfg(not(feature = "servers"))]
+mod dial {
+    pub(super) async fn refusals(_: &[String]) -> Option<(Vec<String>, std::io::Error)> {
+        None
+    }
+}
 
 use std::error::Error;
 use std::fmt;
@@ -24,9 +34,6 @@ use crate::error::Source;
 
 /// A store that is there has answered by then, as a rule.
 const GRACE: Duration = Duration::from_millis(50);
-
-/// A refusal comes within a round trip. A call does not wait longer to be told.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Many calls that fail together are told of one look.
 const FRESH: Duration = Duration::from_millis(250);
@@ -58,7 +65,8 @@ pub(crate) struct Refused {
     /// Whether there is none that does not.
     all: bool,
     cause: Source,
-    store: &'static str,
+    /// Who does.
+    name: String,
 }
 
 impl Reach {
@@ -170,11 +178,11 @@ impl Refused {
     /// No server is there.
     fn error(&self) -> BackendError {
         let Self {
-            store, by, cause, ..
+            name, by, cause, ..
         } = self;
         BackendError::unavailable(format!(
-            "{store} at {} refuses connections: {cause}; check that it runs and that the store \
-             URL leads there",
+            "connections to {name} at {} are refused: {cause}; check that it runs and that the \
+             store URL leads there",
             by.join(", ")
         ))
         .caused_by(Arc::clone(cause))
@@ -221,13 +229,13 @@ impl Inner {
 
     /// Which of the servers refuse connections.
     async fn refused(&self) -> Option<Refused> {
-        let Servers { hosts, .. } = self.backend.servers()?;
-        let (by, cause) = refusals(&hosts).await?;
+        let Servers { hosts, name, .. } = self.backend.servers()?;
+        let (by, cause) = dial::refusals(&hosts).await?;
         Some(Refused {
             all: by.len() == hosts.len(),
             by,
             cause: Arc::new(cause),
-            store: self.backend.capabilities().name,
+            name: name.unwrap_or_else(|| self.backend.capabilities().name.to_owned()),
         })
     }
 
@@ -258,49 +266,6 @@ impl Inner {
     async fn identified(&self, error: BackendError) -> BackendError {
         error
     }
-}
-
-/// The hosts that refuse connections at each of their addresses, in their order,
-/// and what one of them said.
-#[cfg(feature = "servers")]
-async fn refusals(hosts: &[String]) -> Option<(Vec<String>, io::Error)> {
-    let mut asking = tokio::task::JoinSet::new();
-    for (number, host) in hosts.iter().enumerate() {
-        let host = host.clone();
-        asking.spawn(async move {
-            let refused = tokio::time::timeout(LOOK, refuses(&host)).await;
-            Some((number, host, refused.ok().flatten()?))
-        });
-    }
-    let mut refused: Vec<_> = asking.join_all().await.into_iter().flatten().collect();
-    refused.sort_by_key(|(number, ..)| *number);
-    let mut cause = None;
-    let hosts = refused.into_iter().map(|(_, host, error)| {
-        cause = Some(error);
-        host
-    });
-    let hosts = hosts.collect();
-    Some((hosts, cause?))
-}
-
-#[cfg(feature = "servers")]
-async fn refuses(host: &str) -> Option<io::Error> {
-    let mut refusal = None;
-    for address in tokio::net::lookup_host(host).await.ok()? {
-        match tokio::net::TcpStream::connect(address).await {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                refusal = Some(error);
-            }
-            _ => return None,
-        }
-    }
-    refusal
-}
-
-/// Without a store that is reached over a network there is none to refuse.
-#[cfg(not(feature = "servers"))]
-async fn refusals(_: &[String]) -> Option<(Vec<String>, io::Error)> {
-    None
 }
 
 impl fmt::Debug for Inner {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dlock::FencingToken;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncCommands, Script};
+use redis::{AsyncCommands, AsyncConnectionConfig, Script};
 
 use super::{ARTICLES, Progress, ShopError, cluster, sentinel};
 use crate::report::Receipt;
@@ -78,8 +78,11 @@ impl Shop {
             "redis+cluster" => cluster::owner(url, &slot_key(sale)).await?,
             _ => server(url),
         };
+        // The client's own half a second is over at once for a process that was
+        // stopped in the middle of a command.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let connection = redis::Client::open(server)?
-            .get_multiplexed_async_connection()
+            .get_multiplexed_async_connection_with_config(&config)
             .await?;
         Ok(Self {
             connection,

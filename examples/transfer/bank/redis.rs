@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dlock::FencingToken;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncCommands, RedisError, Script};
+use redis::{AsyncCommands, AsyncConnectionConfig, RedisError, Script};
 
 use super::{Bank, BankError, Pair, START};
 
@@ -48,8 +48,11 @@ impl From<RedisError> for BankError {
 impl Redis {
     /// Opens the accounts that are not there yet.
     pub(crate) async fn open(url: &str, bank: &str, accounts: usize) -> Result<Self, BankError> {
+        // The client's own half a second is over at once for a process that was
+        // stopped in the middle of a command.
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let mut connection = redis::Client::open(url)?
-            .get_multiplexed_async_connection()
+            .get_multiplexed_async_connection_with_config(&config)
             .await?;
         let this = Self {
             balances: format!("{bank}:balances"),

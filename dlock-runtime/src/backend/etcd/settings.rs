@@ -8,12 +8,13 @@ use etcd_client::ConnectOptions;
 use etcd_client::{Certificate, Identity, TlsOptions};
 
 use super::names::Names;
-use crate::backend::hosts::{Hosts, decoded, with_port};
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::BackendError;
+use crate::backend::address::Address;
+use crate::backend::url::Form;
+#[cfg(feature = "tls")]
+use crate::backend::url::StoreUrl;
 
-const DEFAULT_PORT: u16 = 2379;
 const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-const EXAMPLE: &str = "etcd://127.0.0.1:2379";
 
 /// How often the client asks over a connection on which nothing else is heard
 /// whether the member is there. Servers close connections that ask more often
@@ -42,71 +43,40 @@ pub(super) enum Recipe {
     LockService,
 }
 
+static FORM: Form = Form {
+    store: "etcd",
+    scheme: "etcd",
+    encrypted: Some("etcds"),
+    example: "etcd://127.0.0.1:2379",
+    port: 2379,
+    options: &["recipe"],
+    files: &["ca", "cert", "key"],
+};
+
 impl Settings {
     pub(super) fn from_url(url: &str) -> Result<Self, BackendError> {
-        let parts = Hosts::parse(url, EXAMPLE).map_err(invalid)?;
-        let encrypted = match parts.scheme() {
-            "etcd" => false,
-            "etcds" => true,
-            _ => return Err(invalid("its scheme must be etcd:// or etcds://")),
+        let url = FORM.read(url)?;
+        let recipes = [
+            ("queue", Recipe::Queue),
+            ("lock-service", Recipe::LockService),
+        ];
+        let user = match (url.user.clone(), url.password.clone()) {
+            (None, None) => None,
+            (Some(name), password) => Some((name, password.unwrap_or_default())),
+            (None, Some(_)) => {
+                return Err(
+                    url.invalid("etcd wants a user with a password: etcd://user:password@host")
+                );
+            }
         };
-        let mut hosts: Vec<String> = Vec::with_capacity(parts.hosts().len());
-        for host in parts.hosts() {
-            let host = with_port(host, DEFAULT_PORT);
-            if !is_address(&host) {
-                return Err(invalid("a host in it is not of the form host[:port]"));
-            }
-            if hosts.iter().any(|other| other.eq_ignore_ascii_case(&host)) {
-                return Err(invalid(format!("it names {host} twice")));
-            }
-            hosts.push(host);
-        }
-        let mut recipe = Recipe::Queue;
-        let mut files = Files::default();
-        for &(name, value) in parts.options() {
-            let value = decoded(value).map_err(invalid)?;
-            match name {
-                "recipe" if value == "queue" => recipe = Recipe::Queue,
-                "recipe" if value == "lock-service" => recipe = Recipe::LockService,
-                "recipe" => {
-                    return Err(invalid(
-                        "`recipe` is `queue` (the default) or `lock-service`",
-                    ));
-                }
-                "ca" | "cert" | "key" if !encrypted => {
-                    return Err(invalid(format!(
-                        "`{name}` needs an encrypted connection; write etcds://"
-                    )));
-                }
-                "ca" => files.ca = Some(value),
-                "cert" => files.cert = Some(value),
-                "key" => files.key = Some(value),
-                // Its name may be a password that was not encoded.
-                _ => {
-                    return Err(invalid(
-                        "it has an unknown parameter; there are `recipe`, and with etcds:// \
-                         `ca`, `cert` and `key`",
-                    ));
-                }
-            }
-        }
-        #[cfg(not(feature = "tls"))]
-        if encrypted {
-            drop(files);
-            return Err(BackendError::new(
-                BackendErrorKind::Config,
-                "`etcds://` needs the cargo feature `tls`; turn it on: \
-                 dlock = { …, features = [\"tls\"] }",
-            ));
-        }
         Ok(Self {
-            hosts,
-            names: Names::under(&decoded(parts.path()).map_err(invalid)?),
-            recipe,
+            hosts: url.hosts.iter().map(Address::to_string).collect(),
+            names: Names::under(&url.decoded(url.path)?),
+            recipe: url.choice("recipe", &recipes)?.unwrap_or(Recipe::Queue),
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
-            user: user(parts.login())?,
+            user,
             #[cfg(feature = "tls")]
-            tls: encrypted.then(|| files.options()).transpose()?,
+            tls: url.encrypted.then(|| tls(&url)).transpose()?,
         })
     }
 
@@ -178,82 +148,16 @@ impl fmt::Debug for Settings {
     }
 }
 
-fn user(login: &str) -> Result<Option<(String, String)>, BackendError> {
-    if login.is_empty() {
-        return Ok(None);
-    }
-    let (name, password) = login.split_once(':').unwrap_or((login, ""));
-    if name.is_empty() {
-        return Err(invalid(
-            "etcd wants a user with a password: etcd://user:password@host",
-        ));
-    }
-    let (name, password) = (decoded(name), decoded(password));
-    Ok(Some((name.map_err(invalid)?, password.map_err(invalid)?)))
-}
-
-fn is_address(host: &str) -> bool {
-    let Some((name, port)) = host.rsplit_once(':') else {
-        return false;
-    };
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._[]:%".contains(&byte);
-    !name.is_empty() && name.bytes().all(known) && port.parse::<u16>().is_ok()
-}
-
-/// What an encrypted connection needs from the disk.
-#[derive(Default)]
-struct Files {
-    /// The authority to trust, in place of the system's.
-    ca: Option<String>,
-    /// The certificate that this client shows, and its key.
-    cert: Option<String>,
-    key: Option<String>,
-}
-
 #[cfg(feature = "tls")]
-impl Files {
-    fn options(&self) -> Result<TlsOptions, BackendError> {
-        let read = |name: &str, path: &str| {
-            std::fs::read(path).map_err(|error| {
-                invalid(format!(
-                    "the file in `{name}={path}` cannot be read: {error}"
-                ))
-                .with_source(error)
-            })
-        };
-        let options = match &self.ca {
-            Some(path) => {
-                let pem = read("ca", path)?;
-                // The client would trust nobody, and say so at the first use.
-                if !pem
-                    .windows(27)
-                    .any(|text| text == b"-----BEGIN CERTIFICATE-----")
-                {
-                    return Err(invalid(format!(
-                        "the file in `ca={path}` holds no certificate; it must be in PEM form"
-                    )));
-                }
-                TlsOptions::new().ca_certificate(Certificate::from_pem(pem))
-            }
-            None => TlsOptions::new().with_enabled_roots(),
-        };
-        match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => {
-                let identity = Identity::from_pem(read("cert", cert)?, read("key", key)?);
-                Ok(options.identity(identity))
-            }
-            (None, None) => Ok(options),
-            _ => Err(invalid("`cert` and `key` belong together")),
-        }
-    }
-}
-
-/// The URL itself is not shown: it may hold a password.
-fn invalid(reason: impl fmt::Display) -> BackendError {
-    BackendError::new(
-        BackendErrorKind::Config,
-        format!("invalid etcd URL: {reason}"),
-    )
+fn tls(url: &StoreUrl<'_>) -> Result<TlsOptions, BackendError> {
+    let options = match url.authority()? {
+        Some(pem) => TlsOptions::new().ca_certificate(Certificate::from_pem(pem)),
+        None => TlsOptions::new().with_enabled_roots(),
+    };
+    Ok(match url.identity()? {
+        Some((certificate, key)) => options.identity(Identity::from_pem(certificate, key)),
+        None => options,
+    })
 }
 
 #[cfg(test)]
@@ -283,23 +187,14 @@ mod tests {
     #[test]
     fn what_it_cannot_read_it_refuses_without_showing_the_password() {
         for (url, says) in [
-            ("etcd:hunter2", "not a URL"),
-            ("etcd://", "a host is missing"),
-            ("etcd://u:hunter2@a,,b", "a host is missing"),
-            ("etcd://u:hunter2@a,A:2379", "A:2379 twice"),
-            ("etcd://u:hunter2@a:b", "host[:port]"),
-            ("etcd://u:hunter2@a b", "host[:port]"),
-            ("etcd://u:hunter2/x@a", "percent-encode"),
-            ("etcd://u:hunter2#x@a", "percent-encode"),
             ("etcd://:hunter2@a", "user with a password"),
-            ("http://u:hunter2@a", "scheme"),
-            ("etcd://a?hunter2", "unknown parameter"),
             ("etcd://a?recipe=hunter2", "`lock-service`"),
-            ("etcd://a?ca=hunter2", "etcds://"),
-            ("etcd://%ff@a", "UTF-8"),
+            (
+                "etcd://a?hunter2",
+                "there are `recipe`, and with etcds:// `ca`",
+            ),
         ] {
             let error = Settings::from_url(url).map(drop).expect_err(url);
-            assert_eq!(error.kind(), BackendErrorKind::Config);
             let message = error.to_string();
             assert!(message.contains(says), "{url}: {message}");
             assert!(!message.contains("hunter2"), "{url}: {message}");
@@ -308,26 +203,11 @@ mod tests {
 
     #[cfg(feature = "tls")]
     #[test]
-    fn files_are_read_at_once() {
+    fn encryption_is_a_matter_of_the_scheme() {
         assert_eq!(read("etcds://a").endpoint("a:1"), "https://a:1");
-        for (url, says) in [
-            ("etcds://a?ca=/nowhere.pem", "`ca=/nowhere.pem`"),
-            ("etcds://a?cert=/nowhere.pem", "belong together"),
-            ("etcds://a?cert=/nowhere.pem&key=x", "`cert=/nowhere.pem`"),
-            ("etcds://a?ca=/dev/null", "no certificate"),
-        ] {
-            let error = Settings::from_url(url).map(drop).expect_err(url);
-            assert!(error.to_string().contains(says), "{url}: {error}");
-        }
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[test]
-    fn encryption_says_which_feature_it_needs() {
-        let error = Settings::from_url("etcds://a")
-            .map(drop)
-            .expect_err("no TLS");
-        assert!(error.to_string().contains("feature `tls`"), "{error}");
+        let error = Settings::from_url("etcds://a?ca=/dev/null").map(drop);
+        let error = error.expect_err("nobody to trust");
+        assert!(error.to_string().contains("no certificate"), "{error}");
     }
 
     #[test]

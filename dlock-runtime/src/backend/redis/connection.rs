@@ -16,7 +16,7 @@ use super::clock::{Clock, Deadline, Elapsed, Sending, Timer};
 use super::commands;
 use super::names::Keyspace;
 use super::outbox::{Batch, Outbox, Pending, Postman};
-use super::socket::Address;
+use crate::backend::address::Address;
 
 /// A connection that many tasks use at a time. Cheap to clone.
 #[derive(Clone)]

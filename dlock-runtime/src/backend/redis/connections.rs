@@ -18,7 +18,7 @@ use super::clock::{Backoff, Deadline};
 use super::connection::{Connection, Opened};
 use super::connector::{Connector, Listener};
 use super::errors;
-use super::socket::Address;
+use crate::backend::address::Address;
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// The lanes of a backend. Dropping them closes every connection.

@@ -13,8 +13,9 @@ use super::durability;
 use super::errors::{Place, Remedy, remedy};
 use super::names::Keyspace;
 use super::settings::{Server, Settings};
-use super::socket::{Address, Socket, dial};
+use super::socket::{Socket, dial};
 use crate::backend::BackendError;
+use crate::backend::address::Address;
 use crate::backend::tier::FoundTier;
 
 /// So many commands of other tasks may wait for the connection to take them.

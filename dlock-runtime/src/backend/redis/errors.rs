@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, ServerError};
 
 use super::names::{Keyspace, wake_prefix};
-use super::socket::Address;
+use crate::backend::address::Address;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
 

@@ -9,8 +9,9 @@ use redis::{AsyncConnectionConfig, PushInfo};
 use super::connection::Driver;
 use super::errors::Place;
 use super::settings::Settings;
-use super::socket::{Address, dial};
+use super::socket::dial;
 use crate::backend::BackendError;
+use crate::backend::address::Address;
 
 /// The connection, and the future that does its reading and writing.
 pub(super) struct Line {

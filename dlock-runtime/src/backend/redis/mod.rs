@@ -32,7 +32,6 @@ mod durability;
 mod errors;
 mod give_back;
 mod holders;
-mod hosts;
 mod hub;
 mod inspect;
 mod lease;

@@ -4,19 +4,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::{ProtocolVersion, RedisConnectionInfo};
 
 use super::cluster::Topology;
 use super::errors::{Place, Server as Named};
-use super::hosts::Hosts;
 use super::names::Keyspace;
 use super::sentinel::{self, Sentinels};
-use super::socket::Address;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use crate::backend::{BackendError, BackendErrorKind, Protocol, Servers};
+use crate::backend::address::Address;
+use crate::backend::url::{Form, StoreUrl};
+use crate::backend::{BackendError, Protocol, Servers};
 
 pub(super) const DEFAULT_PORT: u16 = 6379;
+/// What all URLs of Redis have for encrypted connections.
+pub(super) const FILES: &[&str] = &["ca"];
 pub(super) const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the server is and how to log in.
@@ -42,126 +44,51 @@ pub(super) enum Server {
     OfSlot(Arc<Topology>, u16),
 }
 
+static FORM: Form = Form {
+    store: "Redis",
+    scheme: "redis",
+    encrypted: Some("rediss"),
+    example: "redis://127.0.0.1:6379",
+    port: DEFAULT_PORT,
+    options: &[],
+    files: FILES,
+};
+
 impl Settings {
     /// Reads the URL of one server, or of one that sentinels name.
     pub(super) fn from_url(url: &str) -> Result<Self, BackendError> {
-        match url.split_once(':') {
-            Some(("redis+sentinel" | "rediss+sentinel", _)) => sentinel::read(url),
-            _ => Self::of_server(url),
+        if let Some(("redis+sentinel" | "rediss+sentinel", _)) = url.split_once(':') {
+            return sentinel::read(url);
+        }
+        let url = FORM.read(url)?;
+        match &Self::of_servers(&url, url.path)?[..] {
+            [server] => Ok(server.clone()),
+            _ => Err(url.invalid(
+                "it names several servers; write redis+redlock://, redis+cluster:// or \
+                 redis+sentinel:// for what they are to each other",
+            )),
         }
     }
 
-    /// The settings for the master that these sentinels name, which is logged
-    /// in to and encrypted as a host of the same URL would be.
-    pub(super) fn of_master(
-        hosts: &Hosts<'_>,
+    /// One for each host of a URL. They have the same user and database.
+    pub(super) fn of_servers(
+        url: &StoreUrl<'_>,
         database: &str,
-        sentinels: Sentinels,
-        replicas: usize,
-    ) -> Result<Self, BackendError> {
-        Ok(Self {
-            server: Server::Master(Arc::new(sentinels)),
-            replicas,
-            ..hosts.login(database)?
-        })
-    }
-
-    /// Reads `redis://[user:password@]host[:port][/db]`, or `rediss://` for an
-    /// encrypted connection, with `?ca=<path>` for a private authority.
-    pub(super) fn of_server(url: &str) -> Result<Self, BackendError> {
-        let mut url = redis::parse_redis_url(url).ok_or_else(|| {
-            invalid(
-                "not a URL of the form redis://[user:password@]host[:port][/db]; in a user or \
-                 password, percent-encode characters such as / # ? @ and :",
-            )
-        })?;
-        let encrypted = match url.scheme() {
-            "redis" => false,
-            "rediss" => true,
-            _ => return Err(invalid("its scheme must be redis:// or rediss://")),
-        };
-        if url.host_str().is_none_or(str::is_empty) {
-            return Err(invalid(
-                "it names no host; write for example redis://127.0.0.1:6379",
-            ));
-        }
-        if url.fragment().is_some() {
-            return Err(invalid(
-                "a `#` means nothing in it; percent-encode one that belongs to the password",
-            ));
-        }
-        let database = url.path().trim_start_matches('/');
-        if !database.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(invalid(
-                "behind the host comes the number of a database, as in redis://127.0.0.1/0",
-            ));
-        }
-        let mut ca = None;
-        for (name, value) in url.query_pairs() {
-            match &*name {
-                "ca" if encrypted => ca = Some(value.into_owned()),
-                "ca" => {
-                    return Err(invalid(
-                        "`ca` needs an encrypted connection; write rediss://",
-                    ));
-                }
-                // Its name may be a password that was not encoded.
-                _ => {
-                    return Err(invalid(
-                        "it has an unknown parameter; the only one is `ca`, the path of the \
-                         authority's certificate",
-                    ));
-                }
-            }
-        }
+    ) -> Result<Vec<Self>, BackendError> {
+        let login = login(url.user.as_deref(), url.password.as_deref());
+        let login = login.set_db(number(url, database)?);
         #[cfg(feature = "tls")]
-        let tls = if encrypted {
-            Some(Tls::new(ca.as_deref())?)
-        } else {
-            None
-        };
-        #[cfg(not(feature = "tls"))]
-        if encrypted {
-            drop(ca);
-            return Err(BackendError::new(
-                BackendErrorKind::Config,
-                "`rediss://` needs the cargo feature `tls`; turn it on: \
-                 dlock = { …, features = [\"tls\"] }",
-            ));
-        }
-
-        let port = url.port().unwrap_or(DEFAULT_PORT);
-        let host = url.host_str().unwrap_or_default();
-        // An address of IPv6 stands in brackets in a URL only.
-        let host = host
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .to_owned();
-        url.set_query(None);
-        // dlock makes its encrypted connections itself, so that `redis` needs
-        // no TLS of its own.
-        let _ = url.set_scheme("redis");
-        let login = url
-            .into_connection_info()
-            .map_err(|error| {
-                // Its messages are fixed texts, without a part of the URL.
-                invalid(error.to_string())
-            })?
-            .redis_settings()
-            .clone()
-            // Messages and answers come over one connection: if the one still
-            // comes, so does the other.
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_lib_name("dlock", env!("CARGO_PKG_VERSION"));
-        Ok(Self {
-            server: Server::At(Address { host, port }),
-            login,
+        let tls = url.encrypted.then(|| Tls::new(url)).transpose()?;
+        let servers = url.hosts.iter().map(|host| Self {
+            server: Server::At(host.clone()),
+            login: login.clone(),
             #[cfg(feature = "tls")]
-            tls,
+            tls: tls.clone(),
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             replicas: 0,
             space: Keyspace::Server,
-        })
+        });
+        Ok(servers.collect())
     }
 
     /// The server as messages name it.
@@ -227,29 +154,60 @@ impl fmt::Debug for Settings {
     }
 }
 
+/// About a server to which the URL leads.
+pub(super) fn invalid(reason: impl fmt::Display) -> BackendError {
+    FORM.invalid(reason)
+}
+
+/// The number of a database, as it stands in a URL.
+fn number(url: &StoreUrl<'_>, text: &str) -> Result<i64, BackendError> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| is_number);
+    number.ok_or_else(|| {
+        url.invalid("behind the host comes the number of a database, as in redis://127.0.0.1/0")
+    })
+}
+
+pub(super) fn login(user: Option<&str>, password: Option<&str>) -> RedisConnectionInfo {
+    let login = RedisConnectionInfo::default()
+        // Messages and answers come over one connection: if the one still comes,
+        // so does the other.
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_lib_name("dlock", env!("CARGO_PKG_VERSION"));
+    let login = match user {
+        Some(user) => login.set_username(user),
+        None => login,
+    };
+    match password {
+        Some(password) => login.set_password(password),
+        None => login,
+    }
+}
+
 /// The servers to connect to first, of these settings: the sentinels, where a
 /// master has some.
 pub(super) fn servers<'s>(all: impl IntoIterator<Item = &'s Settings>) -> Servers {
     let mut encrypted = false;
     let mut hosts = Vec::new();
+    let mut name = None;
     for settings in all {
         encrypted |= settings.encrypted();
         match &settings.server {
             Server::At(address) => hosts.push(address.to_string()),
-            Server::Master(sentinels) => hosts.extend(sentinels.addresses()),
+            Server::Master(sentinels) => {
+                let (called, addresses) = sentinels.servers();
+                name = Some(called);
+                hosts.extend(addresses);
+            }
             // The nodes that the URL names are asked first.
             Server::OfSlot(..) => {}
         }
     }
-    Servers::new(Protocol::Redis, hosts).encrypted(encrypted)
-}
-
-/// The URL itself is not shown: it may hold a password.
-pub(super) fn invalid(reason: impl fmt::Display) -> BackendError {
-    BackendError::new(
-        BackendErrorKind::Config,
-        format!("invalid Redis URL: {reason}"),
-    )
+    let servers = Servers::new(Protocol::Redis, hosts).encrypted(encrypted);
+    Servers { name, ..servers }
 }
 
 #[cfg(test)]
@@ -270,10 +228,7 @@ mod tests {
     fn refusal(url: &str) -> String {
         match Settings::from_url(url) {
             Ok(settings) => panic!("{url} was read as {settings:?}"),
-            Err(error) => {
-                assert_eq!(error.kind(), BackendErrorKind::Config);
-                error.to_string()
-            }
+            Err(error) => error.to_string(),
         }
     }
 
@@ -296,34 +251,22 @@ mod tests {
     #[test]
     fn what_it_cannot_read_it_refuses_without_showing_the_password() {
         for (url, says) in [
-            ("", "not a URL"),
-            ("hunter2", "not a URL"),
-            ("redis://:hunter2/x@host", "percent-encode"),
-            ("redis://:hunter2#x@host", "percent-encode"),
-            ("redis:///0", "no host"),
-            ("http://:hunter2@host", "not a URL"),
             ("unix:///tmp/redis.sock", "scheme"),
             ("valkey://:hunter2@host", "scheme"),
             ("redis://:hunter2@host/zero", "number of a database"),
             ("redis://:hunter2@host/0/1", "number of a database"),
+            ("redis://:hunter2@host/+1", "number of a database"),
             (
                 "redis://:hunter2@host/99999999999999999999",
-                "nvalid database number",
+                "number of a database",
             ),
-            ("redis://host?hunter2", "unknown parameter"),
-            ("redis://:hunter2@host?ca=x", "rediss://"),
-            ("rediss://:hunter2@host/0#insecure", "`#`"),
+            ("redis://:hunter2@one,two", "several servers"),
+            ("redis://host?hunter2", "there are `ca` with rediss://"),
         ] {
             let message = refusal(url);
             assert!(message.contains(says), "{url}: {message}");
             assert!(!message.contains("hunter2"), "{url}: {message}");
         }
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[test]
-    fn encryption_says_which_feature_it_needs() {
-        assert!(refusal("rediss://host").contains("feature `tls`"));
     }
 
     #[test]

@@ -1,6 +1,5 @@
-//! Where a server listens, and the way there.
+//! The way to a server.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 
 use super::settings::Settings;
+use crate::backend::address::Address;
 
 /// Firewalls and load balancers forget a connection that is idle for minutes,
 /// and the next command would then be met with silence.
@@ -19,25 +19,6 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// So much sooner than the next, each address of a host is tried. One that
 /// swallows what is sent to it must not keep the others from being tried.
 const HEAD_START: Duration = Duration::from_millis(250);
-
-/// The host is as the URL or a sentinel gave it, and two that are spelled
-/// differently are two.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Address {
-    pub(super) host: String,
-    pub(super) port: u16,
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if host.contains(':') {
-            write!(f, "[{host}]:{port}")
-        } else {
-            write!(f, "{host}:{port}")
-        }
-    }
-}
 
 /// What bytes go over, encrypted or not.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}

@@ -1,6 +1,5 @@
 //! Encrypted connections (`rediss://`).
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::settings::invalid;
+use crate::backend::url::StoreUrl;
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// Whom to trust.
@@ -20,12 +19,18 @@ use crate::backend::{BackendError, BackendErrorKind};
 pub(super) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    /// Trusts the authority in the file, or else the system's and Mozilla's: a
-    /// container often has none of its own.
-    pub(super) fn new(ca: Option<&str>) -> Result<Self, BackendError> {
+    /// Trusts the authority that the URL names, or else the system's and
+    /// Mozilla's: a container often has none of its own.
+    pub(super) fn new(url: &StoreUrl<'_>) -> Result<Self, BackendError> {
         let mut roots = RootCertStore::empty();
-        match ca {
-            Some(path) => trust_file(&mut roots, path)?,
+        match url.authority()? {
+            Some(pem) => {
+                for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+                    let certificate = certificate.map_err(|error| url.unusable("ca", error))?;
+                    let added = roots.add(certificate);
+                    added.map_err(|error| url.unusable("ca", error))?;
+                }
+            }
             None => {
                 // One unreadable certificate among the system's is no reason
                 // to trust none of the others.
@@ -59,21 +64,4 @@ impl Tls {
             .connect(name, stream)
             .await
     }
-}
-
-fn trust_file(roots: &mut RootCertStore, path: &str) -> Result<(), BackendError> {
-    let unreadable = |error: &dyn fmt::Display| {
-        invalid(format!(
-            "the certificates in `ca={path}` cannot be used: {error}"
-        ))
-    };
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?;
-    for certificate in certificates {
-        let certificate = certificate.map_err(|error| unreadable(&error))?;
-        roots.add(certificate).map_err(|error| unreadable(&error))?;
-    }
-    if roots.is_empty() {
-        return Err(unreadable(&"the file holds none; it must be in PEM form"));
-    }
-    Ok(())
 }

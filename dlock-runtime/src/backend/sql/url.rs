@@ -31,12 +31,3 @@ pub(super) fn take_parameter(url: &str, name: &str) -> Result<(String, bool), Ba
     };
     Ok((url, value))
 }
-
-/// As sockets are opened by.
-pub(super) fn host_and_port(host: &str, port: u16) -> String {
-    if host.contains(':') && !host.starts_with('[') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    }
-}

@@ -8,14 +8,12 @@ use zookeeper_client::{Acls, SaslOptions};
 use super::names::Recipe;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
-use crate::backend::hosts::{Hosts, decoded, with_port};
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::BackendError;
+use crate::backend::address::Address;
+use crate::backend::url::{Form, StoreUrl};
 use crate::duration::parse_duration;
 use crate::limits;
 
-const EXAMPLE: &str = "zookeeper://10.0.0.1,10.0.0.2,10.0.0.3/locks";
-
-const DEFAULT_PORT: u16 = 2181;
 /// Where the locks are if the URL does not say.
 const DEFAULT_ROOT: &str = "/dlock";
 /// Within the bounds that a server has by default, 4 to 40 seconds, and below
@@ -64,92 +62,40 @@ pub(super) enum Access {
     Creator,
 }
 
+static FORM: Form = Form {
+    store: "ZooKeeper",
+    scheme: "zookeeper",
+    encrypted: Some("zookeeper+tls"),
+    example: "zookeeper://10.0.0.1,10.0.0.2,10.0.0.3/locks",
+    port: 2181,
+    options: &["recipe", "acl", "auth", "session_timeout"],
+    files: &["ca", "cert", "key"],
+};
+
 impl Settings {
-    /// Reads `zookeeper://[user:password@]host[:port],…[/folder][?option=value&…]`,
-    /// or `zookeeper+tls://…`.
     pub(super) fn from_url(url: &str) -> Result<Self, BackendError> {
-        let url = Hosts::parse(url, EXAMPLE).map_err(invalid)?;
-        let encrypted = match url.scheme() {
-            "zookeeper" => false,
-            "zookeeper+tls" => true,
-            _ => {
-                return Err(invalid(
-                    "its scheme must be zookeeper:// or zookeeper+tls://",
-                ));
-            }
-        };
-        let mut settings = Self {
-            hosts: hosts(&url)?,
-            root: root(url.path())?,
-            login: None,
-            recipe: Recipe::default(),
-            access: Access::default(),
-            session_timeout: DEFAULT_SESSION_TIMEOUT,
-            request_timeout: DEFAULT_REQUEST_TIMEOUT,
-            encrypted,
-            #[cfg(feature = "tls")]
-            tls: None,
-        };
-        let mut scheme = None;
-        let mut files = Files::default();
-        for (name, value) in url.options() {
-            let value = decoded(value).map_err(invalid)?;
-            match (*name, &*value) {
-                ("recipe", "mutex") => settings.recipe = Recipe::Mutex,
-                ("recipe", "read-write") => settings.recipe = Recipe::ReadWrite,
-                ("recipe", _) => {
-                    return Err(invalid("`recipe` is `mutex` or `read-write`"));
-                }
-                ("acl", "anyone") => settings.access = Access::Anyone,
-                ("acl", "creator") => settings.access = Access::Creator,
-                ("acl", _) => return Err(invalid("`acl` is `anyone` or `creator`")),
-                ("auth", "sasl") => scheme = Some(Scheme::Sasl),
-                ("auth", "digest") => scheme = Some(Scheme::Digest),
-                ("auth", _) => return Err(invalid("`auth` is `sasl` or `digest`")),
-                ("session_timeout", value) => {
-                    settings.session_timeout = session_timeout(value)?;
-                }
-                ("ca", _) => files.ca = Some(value),
-                ("cert", _) => files.cert = Some(value),
-                ("key", _) => files.key = Some(value),
-                // Its name may be a password that was not encoded.
-                _ => {
-                    return Err(invalid(
-                        "it has an unknown parameter; there are `recipe`, `acl`, `auth`, \
-                         `session_timeout`, and for zookeeper+tls:// `ca`, `cert` and `key`",
-                    ));
-                }
-            }
-        }
-        settings.login = login(url.login(), scheme)?;
-        if settings.access == Access::Creator && settings.login.is_none() && files.cert.is_none() {
-            return Err(invalid(
+        let url = FORM.read(url)?;
+        let recipes = [("mutex", Recipe::Mutex), ("read-write", Recipe::ReadWrite)];
+        let accesses = [("anyone", Access::Anyone), ("creator", Access::Creator)];
+        let login = login(&url)?;
+        let access = url.choice("acl", &accesses)?.unwrap_or_default();
+        if access == Access::Creator && login.is_none() && url.option("cert").is_none() {
+            return Err(url.invalid(
                 "with `acl=creator` somebody must be the creator; name a user and password",
             ));
         }
-        settings.set_tls(&files)?;
-        Ok(settings)
-    }
-
-    #[cfg(feature = "tls")]
-    fn set_tls(&mut self, files: &Files) -> Result<(), BackendError> {
-        if self.encrypted {
-            self.tls = Some(Tls::new(files)?);
-            return Ok(());
-        }
-        files.are_for_tls()
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn set_tls(&mut self, files: &Files) -> Result<(), BackendError> {
-        if self.encrypted {
-            return Err(BackendError::new(
-                BackendErrorKind::Config,
-                "`zookeeper+tls://` needs the cargo feature `tls`; turn it on: \
-                 dlock = { …, features = [\"tls\"] }",
-            ));
-        }
-        files.are_for_tls()
+        Ok(Self {
+            hosts: url.hosts.iter().map(Address::to_string).collect(),
+            root: root(&url)?,
+            login,
+            recipe: url.choice("recipe", &recipes)?.unwrap_or_default(),
+            access,
+            session_timeout: session_timeout(&url)?,
+            request_timeout: DEFAULT_REQUEST_TIMEOUT,
+            encrypted: url.encrypted,
+            #[cfg(feature = "tls")]
+            tls: url.encrypted.then(|| Tls::new(&url)).transpose()?,
+        })
     }
 
     /// The servers, as the client wants to have them.
@@ -193,49 +139,8 @@ impl Login {
     }
 }
 
-/// Files in PEM form.
-#[derive(Default)]
-pub(super) struct Files {
-    pub(super) ca: Option<String>,
-    pub(super) cert: Option<String>,
-    pub(super) key: Option<String>,
-}
-
-impl Files {
-    fn are_for_tls(&self) -> Result<(), BackendError> {
-        if self.ca.is_some() || self.cert.is_some() || self.key.is_some() {
-            return Err(invalid(
-                "`ca`, `cert` and `key` need an encrypted connection; write zookeeper+tls://",
-            ));
-        }
-        Ok(())
-    }
-}
-
-fn hosts(url: &Hosts<'_>) -> Result<Vec<String>, BackendError> {
-    let mut hosts: Vec<String> = Vec::new();
-    for host in url.hosts() {
-        let host = with_port(host, DEFAULT_PORT);
-        let port = host
-            .rsplit_once(':')
-            .and_then(|(_, port)| port.parse().ok());
-        if port.is_none_or(|port: u16| port == 0)
-            || host.contains(|c: char| c.is_whitespace() || c.is_control())
-        {
-            return Err(invalid(format!(
-                "a host is not of the form host or host:port; write for example {EXAMPLE}"
-            )));
-        }
-        if hosts.iter().any(|other| other.eq_ignore_ascii_case(&host)) {
-            return Err(invalid(format!("it names {host} twice")));
-        }
-        hosts.push(host);
-    }
-    Ok(hosts)
-}
-
-fn root(path: &str) -> Result<String, BackendError> {
-    let path = decoded(path).map_err(invalid)?;
+fn root(url: &StoreUrl<'_>) -> Result<String, BackendError> {
+    let path = url.decoded(url.path)?;
     let path = path.trim_end_matches('/');
     if path.is_empty() {
         return Ok(DEFAULT_ROOT.to_owned());
@@ -243,7 +148,7 @@ fn root(path: &str) -> Result<String, BackendError> {
     let is_wrong =
         |part: &str| matches!(part, "" | "." | "..") || part.contains(|c: char| c.is_control());
     if path.split('/').any(is_wrong) || path == "zookeeper" || path.starts_with("zookeeper/") {
-        return Err(invalid(
+        return Err(url.invalid(
             "behind the hosts comes the folder of the locks, as in zookeeper://10.0.0.1/locks; it \
              is not /zookeeper, which belongs to the server",
         ));
@@ -251,37 +156,34 @@ fn root(path: &str) -> Result<String, BackendError> {
     Ok(format!("/{path}"))
 }
 
-fn login(login: &str, scheme: Option<Scheme>) -> Result<Option<Login>, BackendError> {
-    if login.is_empty() {
-        return match scheme {
-            None => Ok(None),
-            Some(_) => Err(invalid(
-                "`auth` says how a user logs in; name the user, as in \
-                 zookeeper://user:password@10.0.0.1",
-            )),
-        };
+fn login(url: &StoreUrl<'_>) -> Result<Option<Login>, BackendError> {
+    let schemes = [("sasl", Scheme::Sasl), ("digest", Scheme::Digest)];
+    let scheme = url.choice("auth", &schemes)?;
+    match (url.user.clone(), url.password.clone()) {
+        (Some(user), Some(password)) => Ok(Some(Login {
+            scheme: scheme.unwrap_or(Scheme::Sasl),
+            user,
+            password,
+        })),
+        (None, None) if scheme.is_none() => Ok(None),
+        (None, None) => Err(url.invalid(
+            "`auth` says how a user logs in; name the user, as in \
+             zookeeper://user:password@10.0.0.1",
+        )),
+        (Some(_), None) => {
+            Err(url.invalid("its user has no password; write zookeeper://user:password@10.0.0.1"))
+        }
+        (None, Some(_)) => {
+            Err(url.invalid("its password has no user in front; write user:password@"))
+        }
     }
-    let (user, password) = login.split_once(':').ok_or_else(|| {
-        invalid("its user has no password; write zookeeper://user:password@10.0.0.1")
-    })?;
-    let (user, password) = (
-        decoded(user).map_err(invalid)?,
-        decoded(password).map_err(invalid)?,
-    );
-    if user.is_empty() {
-        return Err(invalid(
-            "its password has no user in front; write user:password@",
-        ));
-    }
-    Ok(Some(Login {
-        scheme: scheme.unwrap_or(Scheme::Sasl),
-        user,
-        password,
-    }))
 }
 
-fn session_timeout(text: &str) -> Result<Duration, BackendError> {
-    let wrong = |reason: String| invalid(format!("`session_timeout`: {reason}"));
+fn session_timeout(url: &StoreUrl<'_>) -> Result<Duration, BackendError> {
+    let Some(text) = url.option("session_timeout") else {
+        return Ok(DEFAULT_SESSION_TIMEOUT);
+    };
+    let wrong = |reason: String| url.invalid(format!("`session_timeout`: {reason}"));
     let timeout = parse_duration(text).map_err(wrong)?;
     limits::SESSION_TIMEOUT.within(timeout).map_err(wrong)?;
     Ok(timeout)
@@ -300,14 +202,6 @@ impl fmt::Debug for Settings {
             .field("request_timeout", &self.request_timeout)
             .finish_non_exhaustive()
     }
-}
-
-/// The URL itself is not shown: it may hold a password.
-pub(super) fn invalid(reason: impl fmt::Display) -> BackendError {
-    BackendError::new(
-        BackendErrorKind::Config,
-        format!("invalid ZooKeeper URL: {reason}"),
-    )
 }
 
 #[cfg(test)]
@@ -342,20 +236,12 @@ mod tests {
     #[test]
     fn what_it_cannot_read_it_refuses_without_showing_the_password() {
         for (url, says) in [
-            ("zookeeper:hunter2", "not a URL"),
-            ("zookeepers://:hunter2@a", "scheme"),
-            ("zookeeper://u:hunter2@", "host is missing"),
-            ("zookeeper://u:hunter2@a,,b", "host is missing"),
-            ("zookeeper://u:hunter2@a,A:2181", "A:2181 twice"),
-            ("zookeeper://u:hunter2@a:port", "a host is not"),
-            ("zookeeper://u:hunter2/x@a", "percent-encode"),
-            ("zookeeper://u:hunter2#x@a", "percent-encode"),
             ("zookeeper://hunter2@a", "no password"),
             ("zookeeper://:hunter2@a", "no user"),
             ("zookeeper://u:hunter2@a//b", "folder"),
             ("zookeeper://u:hunter2@a/x/../b", "folder"),
             ("zookeeper://u:hunter2@a/zookeeper", "folder"),
-            ("zookeeper://a?hunter2", "unknown parameter"),
+            ("zookeeper://a?hunter2", "and with zookeeper+tls:// `ca`"),
             ("zookeeper://a?recipe=hunter2", "`recipe`"),
             ("zookeeper://a?acl=creator", "creator"),
             ("zookeeper://a?acl=hunter2", "`acl`"),
@@ -363,23 +249,14 @@ mod tests {
             ("zookeeper://a?session_timeout=soon", "`session_timeout`"),
             ("zookeeper://a?session_timeout=2000h", "too long"),
             ("zookeeper://a?session_timeout=999ms", "too short"),
-            ("zookeeper://u:hunter2@a?ca=x", "zookeeper+tls://"),
         ] {
             let Err(error) = Settings::from_url(url) else {
                 panic!("{url} was read");
             };
-            assert_eq!(error.kind(), BackendErrorKind::Config);
             let message = error.to_string();
             assert!(message.contains(says), "{url}: {message}");
             assert!(!message.contains("hunter2"), "{url}: {message}");
         }
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[test]
-    fn encryption_says_which_feature_it_needs() {
-        let error = Settings::from_url("zookeeper+tls://a?ca=x").expect_err("no TLS");
-        assert!(error.to_string().contains("feature `tls`"), "{error}");
     }
 
     #[test]

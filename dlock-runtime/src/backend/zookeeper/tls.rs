@@ -3,36 +3,28 @@
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use zookeeper_client::TlsOptions;
 
-use super::settings::{Files, invalid};
 use crate::backend::BackendError;
+use crate::backend::url::StoreUrl;
 
 /// Whom to trust, and who we are.
 #[derive(Clone)]
 pub(super) struct Tls(TlsOptions);
 
 impl Tls {
-    pub(super) fn new(files: &Files) -> Result<Self, BackendError> {
-        let ca = files.ca.as_deref().ok_or_else(|| {
-            invalid(
+    pub(super) fn new(url: &StoreUrl<'_>) -> Result<Self, BackendError> {
+        let ca = url.authority()?.ok_or_else(|| {
+            url.invalid(
                 "zookeeper+tls:// needs to know whom to trust; name the authority's certificate, \
                  as in ?ca=/etc/zookeeper/ca.pem",
             )
         })?;
         let mut options = TlsOptions::new()
-            .with_pem_ca(&read("ca", ca)?)
-            .map_err(|error| unusable("ca", error))?;
-        match (files.cert.as_deref(), files.key.as_deref()) {
-            (Some(cert), Some(key)) => {
-                options = options
-                    .with_pem_identity(&read("cert", cert)?, &read("key", key)?)
-                    .map_err(|error| unusable("cert", error))?;
-            }
-            (None, None) => {}
-            _ => {
-                return Err(invalid(
-                    "`cert` and `key` belong together; name both or none",
-                ));
-            }
+            .with_pem_ca(&ca)
+            .map_err(|error| url.unusable("ca", error))?;
+        if let Some((certificate, key)) = url.identity()? {
+            options = options
+                .with_pem_identity(&certificate, &key)
+                .map_err(|error| url.unusable("cert", error))?;
         }
         Ok(Self(options))
     }
@@ -46,19 +38,4 @@ impl Tls {
         }
         self.0.clone()
     }
-}
-
-fn read(setting: &str, path: &str) -> Result<String, BackendError> {
-    std::fs::read_to_string(path).map_err(|error| {
-        invalid(format!(
-            "the file in `{setting}={path}` cannot be read: {error}"
-        ))
-    })
-}
-
-fn unusable(setting: &str, error: zookeeper_client::Error) -> BackendError {
-    invalid(format!(
-        "the file in `{setting}` cannot be used, it must be in PEM form: {error}"
-    ))
-    .with_source(error)
 }

@@ -20,9 +20,9 @@ use super::super::connection::{Connection, Lost};
 use super::super::connector::Listener;
 use super::super::errors::{Remedy, remedy};
 use super::super::names::{Keyspace, Process};
-use super::super::socket::Address;
 use super::super::waiters::Waiters;
 use super::topology::{Node, Topology};
+use crate::backend::address::Address;
 
 /// How long a subscription outlives its last waiter.
 const LINGERS: Duration = Duration::from_secs(3);

@@ -40,20 +40,28 @@ use super::commands;
 use super::connector::Connector;
 use super::core::{Core, Servers, Shared};
 use super::errors;
-use super::hosts::{Hosts, decoded};
 use super::hub::Hub;
 use super::names::{Keyspace, Process};
-use super::settings::{self, DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, Settings, invalid};
+use super::settings::{self, DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, FILES, Settings};
 use super::waiters::Waiters;
 use crate::backend::suspects::Suspects;
 use crate::backend::tier::FoundTier;
+use crate::backend::url::Form;
 use crate::backend::{
     self, Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released,
     Renewed, Request, TokenTier,
 };
 use crate::limits;
 
-const EXAMPLE: &str = "redis+cluster://10.0.0.1,10.0.0.2,10.0.0.3";
+static FORM: Form = Form {
+    store: "Redis",
+    scheme: "redis+cluster",
+    encrypted: Some("rediss+cluster"),
+    example: "redis+cluster://10.0.0.1,10.0.0.2,10.0.0.3",
+    port: DEFAULT_PORT,
+    options: &["quorum"],
+    files: FILES,
+};
 
 /// Locks in a Redis Cluster, 6.2 or later.
 ///
@@ -98,30 +106,22 @@ impl Cluster {
     /// The URL is not understood, names a database, or a node twice. The message
     /// never holds a password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
-        let hosts = Hosts::parse(url, EXAMPLE)?;
-        let mut quorum = false;
-        for (option, value) in hosts.options() {
-            match (*option, &*decoded(value)?) {
-                ("quorum", "masters") => quorum = true,
-                ("quorum", _) => {
-                    return Err(invalid(
-                        "`quorum` can only be `masters`: more than half of them must have a lock",
-                    ));
-                }
-                // Its name may be a password that was not encoded.
-                _ => {
-                    return Err(invalid(
-                        "it has an unknown parameter; there are `quorum` and `ca`",
-                    ));
-                }
+        let url = FORM.read(url)?;
+        let quorum = match url.option("quorum") {
+            None => false,
+            Some("masters") => true,
+            Some(_) => {
+                return Err(url.invalid(
+                    "`quorum` can only be `masters`: more than half of them must have a lock",
+                ));
             }
-        }
-        if !matches!(hosts.path(), "" | "0") {
-            return Err(invalid(
+        };
+        if !matches!(url.path, "" | "0") {
+            return Err(url.invalid(
                 "a cluster has one database only, number 0; leave out what stands behind the hosts",
             ));
         }
-        let seeds = hosts.nodes(DEFAULT_PORT, true, "")?;
+        let seeds = Settings::of_servers(&url, "")?;
         let seeds = seeds.into_iter().map(|seed| Settings {
             space: Keyspace::Slots,
             ..seed
@@ -322,7 +322,7 @@ async fn start(seeds: Vec<Settings>) -> Result<Core, BackendError> {
     let settings = seeds
         .first()
         .cloned()
-        .ok_or_else(|| invalid(format!("a host is missing; write for example {EXAMPLE}")))?;
+        .ok_or_else(|| FORM.invalid("it names no host"))?;
     let topology = Topology::new(seeds, clock.clone(), Arc::clone(&ears));
     let connector = Arc::new(Connector {
         place: topology.place.clone(),
@@ -459,7 +459,7 @@ mod tests {
             ("redis+cluster://:hunter2@a/x", "number 0"),
             ("redis+cluster://a?hunter2", "unknown parameter"),
             ("redis+cluster://a?quorum=hunter2", "can only be `masters`"),
-            ("redis+cluster://a?ca=x", "rediss://"),
+            ("redis+cluster://a?ca=x", "rediss+cluster://"),
         ] {
             let message = match Cluster::from_url(url) {
                 Ok(store) => panic!("{url} was read as {store:?}"),

@@ -20,8 +20,8 @@ use super::super::errors::Place;
 use super::super::line::Line;
 use super::super::names::SLOTS;
 use super::super::settings::{Settings, invalid};
-use super::super::socket::Address;
 use super::topology::{Topology, View, address_of};
+use crate::backend::address::Address;
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// How often the nodes are asked without cause.

@@ -19,10 +19,10 @@ use super::super::core::One;
 use super::super::errors::{Place, Server as Named};
 use super::super::names::{Keyspace, SLOTS};
 use super::super::settings::{Server, Settings};
-use super::super::socket::Address;
 use super::ears::{Ear, Ears};
 use super::way::{Side, Way};
 use crate::backend::BackendError;
+use crate::backend::address::Address;
 use crate::backend::tier::FoundTier;
 
 /// A node that has had no slot for so long is forgotten. One that is about to

@@ -9,8 +9,8 @@ use super::super::clock::Deadline;
 use super::super::connection::Connection;
 use super::super::connections::{Lane, NoConnection};
 use super::super::errors::{Remedy, remedy};
-use super::super::socket::Address;
 use super::topology::{Node, Topology};
+use crate::backend::address::Address;
 
 /// After such a time without a connection, the node may have been replaced.
 const DOUBT: Duration = Duration::from_millis(200);

@@ -36,15 +36,23 @@ use async_trait::async_trait;
 
 pub(super) use self::nodes::MOST_NODES;
 pub(super) use self::quorum::{Common, Quorum};
-use super::hosts::Hosts;
-use super::settings::{self, DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, Settings, invalid};
+use super::settings::{self, DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, FILES, Settings};
+use crate::backend::url::Form;
 use crate::backend::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released, Renewed,
     Request, Servers, TokenTier,
 };
 use crate::limits;
 
-const EXAMPLE: &str = "redis+redlock://10.0.0.1,10.0.0.2,10.0.0.3";
+static FORM: Form = Form {
+    store: "Redis",
+    scheme: "redis+redlock",
+    encrypted: Some("rediss+redlock"),
+    example: "redis+redlock://10.0.0.1,10.0.0.2,10.0.0.3",
+    port: DEFAULT_PORT,
+    options: &[],
+    files: FILES,
+};
 
 const STRICT_WITH: &str = "`appendonly yes`, `appendfsync always` and \
     `no-appendfsync-on-rewrite no` on every node (and let dlock's user read them, with `CONFIG \
@@ -83,23 +91,18 @@ impl Redlock {
     /// The URL is not understood, or names fewer than three servers, or one of
     /// them twice. The message never holds a password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
-        let hosts = Hosts::parse(url, EXAMPLE)?;
-        if !hosts.options().is_empty() {
-            return Err(invalid(
-                "it has an unknown parameter; the only one is `ca`, the path of the authority's \
-                 certificate",
-            ));
-        }
-        let nodes = hosts.nodes(DEFAULT_PORT, true, hosts.path())?;
+        let url = FORM.read(url)?;
+        let nodes = Settings::of_servers(&url, url.path)?;
         if nodes.len() < FEWEST_NODES {
-            return Err(invalid(format!(
+            return Err(url.invalid(format!(
                 "it names {} nodes, and a majority of fewer than {FEWEST_NODES} is lost with one; \
-                 name three or five, as in {EXAMPLE}, or use redis:// for a single server",
-                nodes.len()
+                 name three or five, as in {}, or use redis:// for a single server",
+                nodes.len(),
+                FORM.example
             )));
         }
         if nodes.len() > MOST_NODES {
-            return Err(invalid(format!("it names more than {MOST_NODES} nodes")));
+            return Err(url.invalid(format!("it names more than {MOST_NODES} nodes")));
         }
         Ok(Self::new(nodes, DEFAULT_REQUEST_TIMEOUT))
     }

@@ -9,10 +9,10 @@ use super::super::clock::{Clock, Deadline};
 use super::super::commands;
 use super::super::connection::closed;
 use super::super::line::Line;
-use super::super::socket::Address;
 use super::Sentinels;
 use super::votes::Vote;
 use crate::backend::BackendError;
+use crate::backend::address::Address;
 
 /// Where a sentinel says that it now takes another server for a master.
 pub(super) const SWITCHES: &str = "+switch-master";

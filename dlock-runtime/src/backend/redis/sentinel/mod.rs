@@ -21,16 +21,22 @@ pub(super) use self::follow::follow;
 use self::votes::Votes;
 use super::clock::{Clock, Deadline};
 use super::errors::{Place, Server as Named};
-use super::hosts::{Hosts, decoded};
 use super::names::Keyspace;
-use super::settings::{Server, Settings, invalid};
-use super::socket::Address;
+use super::settings::{self, FILES, Server, Settings};
 use crate::backend::BackendError;
+use crate::backend::address::Address;
+use crate::backend::url::{Form, StoreUrl};
 use crate::limits;
 
-const DEFAULT_PORT: u16 = 26379;
-
-const EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster";
+static FORM: Form = Form {
+    store: "Redis",
+    scheme: "redis+sentinel",
+    encrypted: Some("rediss+sentinel"),
+    example: "redis+sentinel://host1,host2,host3/mymaster",
+    port: 26379,
+    options: &["db", "replicas", "sentinel_username", "sentinel_password"],
+    files: FILES,
+};
 
 /// Who says which server is the master.
 pub(super) struct Sentinels {
@@ -46,64 +52,65 @@ struct Sentinel {
     settings: Settings,
 }
 
-/// Reads `redis+sentinel://[user:password@]s1[:port],s2,…/master[/db][?…]`. The
-/// user and password are those of the master.
+/// The user and password are those of the master.
 pub(super) fn read(url: &str) -> Result<Settings, BackendError> {
-    let hosts = Hosts::parse(url, EXAMPLE)?;
-    let (master, database) = hosts.path().split_once('/').unwrap_or((hosts.path(), ""));
-    let master = decoded(master)?;
+    let url = FORM.read(url)?;
+    let (master, database) = url.path.split_once('/').unwrap_or((url.path, ""));
+    let master = url.decoded(master)?;
     if master.is_empty() {
-        return Err(invalid(format!(
-            "behind the sentinels comes the name of the master, as in {EXAMPLE}"
+        return Err(url.invalid(format!(
+            "behind the sentinels comes the name of the master, as in {}",
+            FORM.example
         )));
     }
-    let (mut database, mut user, mut password) = (database.to_owned(), None, None);
-    let mut replicas = 0;
-    for (option, value) in hosts.options() {
-        let value = decoded(value)?;
-        match *option {
-            "db" if database.is_empty() || database == value => database = value,
-            "db" => return Err(invalid("it names two databases, in its path and by `db`")),
-            "replicas" => {
-                replicas = value
-                    .parse()
-                    .map_err(|_| invalid("`replicas` is a number, such as 1"))?;
-                limits::REPLICAS
-                    .within(replicas)
-                    .map_err(|reason| invalid(format!("`replicas`: {reason}")))?;
-            }
-            "sentinel_username" => user = Some(value),
-            "sentinel_password" => password = Some(value),
-            // Its name may be a password that was not encoded.
-            _ => {
-                return Err(invalid(
-                    "it has an unknown parameter; there are `db`, `replicas`, `sentinel_username`, \
-                     `sentinel_password` and `ca`",
-                ));
-            }
+    let database = match url.option("db") {
+        Some(db) if !database.is_empty() && db != database => {
+            return Err(url.invalid("it names two databases, in its path and by `db`"));
         }
-    }
+        Some(db) => db,
+        None => database,
+    };
+    let (user, password) = (
+        url.option("sentinel_username"),
+        url.option("sentinel_password"),
+    );
     if user.is_some() && password.is_none() {
-        return Err(invalid("`sentinel_username` needs a `sentinel_password`"));
+        return Err(url.invalid("`sentinel_username` needs a `sentinel_password`"));
     }
-    let mut nodes = Vec::new();
-    for mut settings in hosts.nodes(DEFAULT_PORT, false, "")? {
-        if let Some(user) = &user {
-            settings.login = settings.login.set_username(user);
-        }
-        if let Some(password) = &password {
-            settings.login = settings.login.set_password(password);
-        }
-        if let Server::At(address) = settings.server.clone() {
-            nodes.push(Sentinel { address, settings });
-        }
-    }
+    let nodes = Settings::of_servers(&url, database)?;
+    let of_master = nodes.first().cloned();
+    let of_master = of_master.ok_or_else(|| url.invalid("it names no sentinel"))?;
+    let nodes = nodes
+        .into_iter()
+        .zip(&url.hosts)
+        .map(|(node, address)| Sentinel {
+            address: address.clone(),
+            settings: Settings {
+                login: settings::login(user, password),
+                ..node
+            },
+        });
     let sentinels = Sentinels {
         master,
-        nodes,
+        nodes: nodes.collect(),
         located: Mutex::default(),
     };
-    Settings::of_master(&hosts, &database, sentinels, replicas)
+    Ok(Settings {
+        server: Server::Master(Arc::new(sentinels)),
+        replicas: replicas(&url)?,
+        ..of_master
+    })
+}
+
+fn replicas(url: &StoreUrl<'_>) -> Result<usize, BackendError> {
+    let Some(text) = url.option("replicas") else {
+        return Ok(0);
+    };
+    let number = text.parse();
+    let number = number.map_err(|_| url.invalid("`replicas` is a number, such as 1"))?;
+    let within = limits::REPLICAS.within(number);
+    within.map_err(|reason| url.invalid(format!("`replicas`: {reason}")))?;
+    Ok(number)
 }
 
 impl Sentinels {
@@ -112,13 +119,20 @@ impl Sentinels {
         &self.master
     }
 
-    /// Where the master is if that is known, or else the sentinels.
-    pub(super) fn addresses(&self) -> Vec<String> {
+    /// The master if it is known where that is, or else the sentinels.
+    pub(super) fn servers(&self) -> (String, Vec<String>) {
+        let master = &self.master;
         match &*self.located() {
-            Some(address) => vec![address.to_string()],
+            Some(address) => (
+                format!("redis master `{master}`"),
+                vec![address.to_string()],
+            ),
             None => {
                 let addresses = self.nodes.iter().map(|node| node.address.to_string());
-                addresses.collect()
+                (
+                    format!("the sentinels of redis master `{master}`"),
+                    addresses.collect(),
+                )
             }
         }
     }

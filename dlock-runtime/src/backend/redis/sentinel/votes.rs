@@ -1,8 +1,8 @@
 //! What the sentinels say, and whether it is enough.
 
 use super::super::errors::Place;
-use super::super::socket::Address;
 use super::Sentinel;
+use crate::backend::address::Address;
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// What one sentinel says.

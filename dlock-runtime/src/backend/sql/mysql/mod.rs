@@ -21,9 +21,10 @@ use super::driver::Driver;
 use super::durability::Durability;
 use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell, own_pool};
 use super::script::Dialect;
-use super::url::{self, take_parameter};
+use super::url::take_parameter;
 use super::watch::Pace;
 use super::{Database, Opened, Sql};
+use crate::backend::address::Address;
 use crate::backend::{BackendError, BackendErrorKind, Protocol, Servers};
 use crate::limits;
 
@@ -203,7 +204,7 @@ impl Database for MySqlDatabase {
         let (host, options) = (self.options.get_host(), &self.options);
         // A socket in the file system refuses nothing.
         let is_path = options.get_socket().is_some() || host.starts_with('/');
-        let host = url::host_and_port(host, options.get_port());
+        let host = Address::of(host, options.get_port()).to_string();
         (!is_path).then(|| Servers::new(Protocol::MySql, [host]))
     }
 
