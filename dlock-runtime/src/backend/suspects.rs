@@ -7,9 +7,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{Owner, Request};
+use super::Owner;
 
 #[derive(Default)]
 pub(super) struct Suspects {
@@ -32,13 +32,14 @@ impl Suspect {
 }
 
 impl Suspects {
-    /// A command of this request, sent at this time, was never answered.
-    pub(super) fn add(&self, request: &Request, sent_at: Instant) {
-        let until = sent_at.checked_add(request.ttl);
+    /// A command of this owner, sent at this time, was never answered. `window`
+    /// is for how long after that it is of concern, which is the store's to say.
+    pub(super) fn add(&self, owner: Owner, sent_at: Instant, window: Duration) {
+        let until = sent_at.checked_add(window);
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         // Those whose lease was lost are never taken out.
         table.retain(|_, suspect| !suspect.is_past());
-        table.insert(request.owner, Suspect { sent_at, until });
+        table.insert(owner, Suspect { sent_at, until });
         self.any.store(true, Ordering::Release);
     }
 
@@ -54,5 +55,26 @@ impl Suspects {
         suspect
             .filter(|suspect| !suspect.is_past())
             .map(|suspect| suspect.sent_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_of_concern_for_as_long_as_its_store_says() {
+        let suspects = Suspects::default();
+        let [short, long, never] = [(); 3].map(|()| Owner::unique());
+        let minute = Duration::from_secs(60);
+        let sent_at = Instant::now();
+        suspects.add(short, sent_at, Duration::ZERO);
+        suspects.add(long, sent_at, minute);
+        assert_eq!(suspects.take(short), None);
+        assert_eq!(suspects.take(never), None);
+        assert_eq!(suspects.take(long), Some(sent_at));
+        assert_eq!(suspects.take(long), None, "it is taken out");
+        suspects.add(long, sent_at, Duration::MAX);
+        assert_eq!(suspects.take(long), Some(sent_at));
     }
 }

@@ -145,7 +145,7 @@ impl<'a> Acquisition<'a> {
         let owner = self.request.owner;
         shared.known.seen(owner, version, sent_at, self.expiry);
         if let Some(last) = self.unanswered.take() {
-            suspects.add(self.request, last);
+            suspects.add(owner, last, self.expiry.at_most());
         }
         Grant::new(FencingToken::NONE, tokio::time::Instant::from_std(sent_at))
     }

@@ -241,7 +241,8 @@ impl<'a> Acquisition<'a> {
         }
         let trace = std::mem::take(&mut self.trace);
         if let Some(sent_at) = trace.unanswered {
-            self.core.suspects.add(self.request, sent_at);
+            let Request { owner, ttl, .. } = *self.request;
+            self.core.suspects.add(owner, sent_at, ttl);
         }
         Ok(Some(Grant::new(
             first.into(),

@@ -143,7 +143,10 @@ impl<'a> Acquisition<'a> {
     fn granted(&mut self, token: i64, sent_at: Instant) -> Grant {
         self.left = false;
         if let Some(unanswered) = self.unanswered.take() {
-            self.core.suspects.add(self.request, unanswered);
+            let window = self.core.may_run_within();
+            self.core
+                .suspects
+                .add(self.request.owner, unanswered, window);
         }
         let token = FencingToken::from(token.unsigned_abs());
         Grant::new(token, tokio::time::Instant::from_std(sent_at))
@@ -174,6 +177,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Core {
+    /// A database that did not answer may run a script later: one that was sent
+    /// within the request timeout, for as long as it has patience.
+    fn may_run_within(&self) -> Duration {
+        self.request_timeout + patience(self.request_timeout)
+    }
+
     /// Gives back what a request may have left in the database, behind a script
     /// that is being run for it. Works from a `Drop`, and outside a runtime.
     pub(super) fn give_back(
@@ -192,10 +201,8 @@ impl Core {
                 unanswered = asked.unanswered().await.or(unanswered);
             }
             let owner = request.owner.to_string();
-            // A database that did not answer may run a script later: one that was
-            // sent within the request timeout, for as long as it has patience.
             // It gives a lock the ttl.
-            let ghost = core.request_timeout + patience(core.request_timeout);
+            let ghost = core.may_run_within();
             let ghost_until = unanswered.map(|sent| sent + ghost);
             let give_up = dropped_at + request.ttl.max(ghost);
             let mut pause = FIRST_PAUSE;

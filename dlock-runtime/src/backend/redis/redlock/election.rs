@@ -276,7 +276,7 @@ impl Trace<'_> {
         for node in self.lost.iter() {
             if let Some((_, sent_at)) = self.sent[node].get() {
                 let suspects = &self.common.nodes[node].core.suspects;
-                suspects.add(self.election, *sent_at);
+                suspects.add(self.election.owner, *sent_at, self.election.ttl);
             }
         }
         for node in &self.common.nodes {

@@ -137,7 +137,8 @@ impl Common {
             match (answer, sent.get()) {
                 (Vote::Yes { .. }, _) => had.insert(node),
                 (Vote::Failed(_), Some((_, sent_at))) => {
-                    self.nodes[node].core.suspects.add(vote, *sent_at);
+                    let suspects = &self.nodes[node].core.suspects;
+                    suspects.add(vote.owner, *sent_at, vote.ttl);
                 }
                 // If it is ours, what was under way when the lock was granted
                 // has arrived.
