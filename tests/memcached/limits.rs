@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use dlock::backend::memcached::Memcached;
 use dlock::backend::{Backend, Mode, Request};
+use tokio::time::timeout;
 
 use crate::TTL;
-use crate::harness::{config, had};
+use crate::harness::config;
 use crate::support::memcached::{MemcachedServer, memcached_url};
 use crate::support::polls::join_all;
 use crate::support::proxy::Proxy;
@@ -16,23 +17,27 @@ use crate::support::wait::{HANG, within};
 const CONNECTIONS: usize = 16;
 
 /// Who gives up while a connection is made leaves it to the next one: there are
-/// no more of them than the limit, and none is made for nothing.
+/// no more of them than the limit, and none is made for nothing. Asked of the
+/// store itself: a manager makes more, to see what answers there.
 #[tokio::test]
 async fn those_who_give_up_do_not_pile_up_connections() {
     let server = MemcachedServer::start().await;
     let proxy = Proxy::to(server.port());
-    let long = config(&memcached_url(proxy.port())).request_timeout(HANG);
-    let manager = within(HANG, dlock::LockManager::connect(long)).await;
-    let manager = manager.expect("a connection");
+    let store = Memcached::from_url(&memcached_url(proxy.port())).expect("a valid URL");
+    let store = store.request_timeout(HANG);
+    within(HANG, store.start()).await.expect("a connection");
     proxy.stall(true);
     let before = proxy.accepted();
     let started = Instant::now();
     for round in 0..10 {
-        let requests = (0..CONNECTIONS).map(|number| {
-            let lock = manager.lock(format!("key:{round}:{number}"));
-            Box::pin(lock.acquire_within(Duration::from_millis(20)))
-        });
-        for answer in join_all(requests).await {
+        let requests: Vec<_> = (0..CONNECTIONS)
+            .map(|number| Request::new(format!("key:{round}:{number}"), Mode::Write, TTL))
+            .collect();
+        let limit = Duration::from_millis(20);
+        let asked = requests
+            .iter()
+            .map(|request| Box::pin(timeout(limit, store.acquire(request))));
+        for answer in join_all(asked).await {
             answer.map(drop).expect_err("a store that does not answer");
         }
     }
@@ -43,8 +48,11 @@ async fn those_who_give_up_do_not_pile_up_connections() {
     let most = CONNECTIONS + usize::try_from(looks).expect("a few");
     assert!((1..=most).contains(&made), "{made} connections");
     proxy.stall(false);
-    had(&manager, "key").await;
+    let request = Request::new("key", Mode::Write, TTL);
+    let grant = within(HANG, store.try_acquire(&request)).await;
+    grant.expect("an answer").expect("a free lock");
     assert_eq!(proxy.accepted() - before, made);
+    within(HANG, store.stop()).await;
 }
 
 /// However many leases are renewed together: the request timeout is that of all

@@ -16,23 +16,23 @@ use tokio::time::Sleep;
 
 /// When a call must have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Deadline(Instant);
+pub(crate) struct Deadline(Instant);
 
 /// The deadline has passed.
 #[derive(Debug)]
-pub(super) struct Elapsed;
+pub(crate) struct Elapsed;
 
 /// When a command is sent, and until when its answer is waited for. To look at
 /// the clock costs: it is done once for each command.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sending {
-    pub(super) at: Instant,
-    pub(super) deadline: Deadline,
+pub(crate) struct Sending {
+    pub(crate) at: Instant,
+    pub(crate) deadline: Deadline,
 }
 
 impl Sending {
     /// Sent now.
-    pub(super) fn now(deadline: Deadline) -> Self {
+    pub(crate) fn now(deadline: Deadline) -> Self {
         Self {
             at: Instant::now(),
             deadline,
@@ -40,64 +40,69 @@ impl Sending {
     }
 
     /// So much later than it was sent.
-    pub(super) fn after(self, wait: Duration) -> Deadline {
+    pub(crate) fn after(self, wait: Duration) -> Deadline {
         Deadline::from(self.at, wait)
     }
 }
 
 impl Deadline {
     /// So much later than now.
-    pub(super) fn after(wait: Duration) -> Self {
+    pub(crate) fn after(wait: Duration) -> Self {
         Self::from(Instant::now(), wait)
     }
 
-    pub(super) fn from(start: Instant, wait: Duration) -> Self {
+    pub(crate) fn from(start: Instant, wait: Duration) -> Self {
         // Far enough for any timeout that overflows.
         const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
         Self(start.checked_add(wait).unwrap_or_else(|| start + CENTURY))
     }
 
+    /// As an instant.
+    pub(crate) fn at(self) -> Instant {
+        self.0
+    }
+
     /// Not in any program's life.
-    pub(super) fn never() -> Self {
+    pub(crate) fn never() -> Self {
         Self::after(Duration::MAX)
     }
 
     /// This, or so much later than now if that is sooner.
-    pub(super) fn within(self, wait: Duration) -> Self {
+    pub(crate) fn within(self, wait: Duration) -> Self {
         self.min(Self::after(wait))
     }
 
-    pub(super) fn remaining(self) -> Duration {
+    pub(crate) fn remaining(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
 
-    pub(super) fn has_passed(self) -> bool {
+    pub(crate) fn has_passed(self) -> bool {
         self.remaining().is_zero()
     }
 }
 
 /// Timers that go by the machine's clock.
 #[derive(Clone, Debug)]
-pub(super) struct Clock {
+pub(crate) struct Clock {
     /// The manager's runtime, whose time nobody pauses.
     manager: Handle,
 }
 
 impl Clock {
     /// The clock of the runtime that this is called on.
-    pub(super) fn of_this_runtime() -> Option<Self> {
+    pub(crate) fn of_this_runtime() -> Option<Self> {
         Some(Self {
             manager: Handle::try_current().ok()?,
         })
     }
 
     /// The manager's runtime.
-    pub(super) fn manager(&self) -> &Handle {
+    pub(crate) fn manager(&self) -> &Handle {
         &self.manager
     }
 
     /// Ends the future at the deadline.
-    pub(super) async fn bound<F: Future>(
+    pub(crate) async fn bound<F: Future>(
         &self,
         deadline: Deadline,
         future: F,
@@ -116,7 +121,7 @@ impl Clock {
 
     /// Waits for the deadline on the manager's runtime, so that the caller's
     /// needs no timers.
-    pub(super) async fn sleep(&self, deadline: Deadline) {
+    pub(crate) async fn sleep(&self, deadline: Deadline) {
         struct AbortOnDrop(JoinHandle<()>);
         impl Drop for AbortOnDrop {
             fn drop(&mut self) {
@@ -143,7 +148,7 @@ fn time_is_real(before: Instant) -> bool {
 /// it back for each of them would cost more than to let it go off too early, once
 /// in a while, and to set it anew.
 #[derive(Debug)]
-pub(super) struct Timer {
+pub(crate) struct Timer {
     /// Where it is at home: timers are of one runtime, and end with it.
     runtime: Id,
     /// Only a runtime of one thread lets a test pause its time.
@@ -153,7 +158,7 @@ pub(super) struct Timer {
 
 impl Timer {
     /// A timer for the runtime that this is called on.
-    pub(super) fn of_this_runtime() -> Option<Self> {
+    pub(crate) fn of_this_runtime() -> Option<Self> {
         let runtime = Handle::try_current().ok()?;
         Some(Self {
             runtime: runtime.id(),
@@ -163,7 +168,7 @@ impl Timer {
     }
 
     /// Ends the future at the deadline; what was sent at `sent` was so just now.
-    pub(super) async fn bound<F: Future>(
+    pub(crate) async fn bound<F: Future>(
         &mut self,
         clock: &Clock,
         sent: Instant,
@@ -206,20 +211,20 @@ impl Timer {
 /// The pauses between attempts: doubled each time, up to a bound, and never the
 /// same for two callers, so that those who failed together do not return
 /// together.
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     next: Duration,
     longest: Duration,
 }
 
 impl Backoff {
-    pub(super) fn new(first: Duration, longest: Duration) -> Self {
+    pub(crate) fn new(first: Duration, longest: Duration) -> Self {
         Self {
             next: first,
             longest,
         }
     }
 
-    pub(super) fn pause(&mut self) -> Duration {
+    pub(crate) fn pause(&mut self) -> Duration {
         let pause = self.next.min(self.longest);
         self.next = pause.saturating_mul(2);
         pause.mul_f64(0.75 + fastrand::f64() / 2.0)

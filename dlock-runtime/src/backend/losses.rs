@@ -9,19 +9,19 @@ use super::Owner;
 /// Owners whose leases have ended, on their way to
 /// [`next_losses`](super::Backend::next_losses).
 #[derive(Debug, Default)]
-pub(super) struct Losses {
+pub(crate) struct Losses {
     owners: Mutex<Vec<Owner>>,
     told: Notify,
 }
 
 impl Losses {
-    pub(super) fn tell(&self, owners: impl IntoIterator<Item = Owner>) {
+    pub(crate) fn tell(&self, owners: impl IntoIterator<Item = Owner>) {
         self.owners().extend(owners);
         self.told.notify_waiters();
     }
 
     /// Waits for the next. Cancel-safe.
-    pub(super) async fn next(&self) -> Vec<Owner> {
+    pub(crate) async fn next(&self) -> Vec<Owner> {
         loop {
             let told = self.told.notified();
             tokio::pin!(told);

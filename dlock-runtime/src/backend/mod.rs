@@ -23,20 +23,20 @@ use crate::token::FencingToken;
 
 #[cfg(feature = "servers")]
 mod address;
-#[cfg(any(feature = "memcached", feature = "redis", feature = "zookeeper"))]
+#[cfg(any(test, feature = "memcached", feature = "redis", feature = "zookeeper"))]
 #[cfg_attr(
     not(feature = "redis"),
     allow(dead_code, reason = "each store uses its own part of it")
 )]
-mod clock;
+pub(crate) mod clock;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 /// The client of the etcd store, for programs that keep other things there too.
 #[cfg(feature = "etcd")]
 pub use etcd_client;
-#[cfg(any(feature = "memcached", feature = "redis"))]
+#[cfg(feature = "redis")]
 mod ghost;
-mod losses;
+pub(crate) mod losses;
 #[cfg(feature = "memcached")]
 pub mod memcached;
 /// The client of the memcached store, for programs that keep other things there
@@ -57,7 +57,7 @@ pub use self::sql::mysql;
 pub use self::sql::postgres;
 #[cfg(feature = "sqlite")]
 pub use self::sql::sqlite;
-#[cfg(any(feature = "memcached", feature = "redis", feature = "sqlx"))]
+#[cfg(any(feature = "redis", feature = "sqlx"))]
 mod suspects;
 #[cfg(any(feature = "redis", feature = "sqlx"))]
 #[cfg_attr(

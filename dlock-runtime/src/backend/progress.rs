@@ -65,7 +65,7 @@ impl Progress {
     /// The request waits before it asks the store.
     #[cfg_attr(
         not(any(test, feature = "memcached")),
-        expect(dead_code, reason = "for one store")
+        expect(dead_code, reason = "for stores on the engine")
     )]
     pub(crate) fn asks_later(&self) {
         self.heard.asked.store(NOT_YET, Ordering::Release);
@@ -73,7 +73,7 @@ impl Progress {
 
     #[cfg_attr(
         not(any(test, feature = "memcached")),
-        expect(dead_code, reason = "for one store")
+        expect(dead_code, reason = "for stores on the engine")
     )]
     pub(crate) fn asks_now(&self) {
         self.heard.asked.store(self.nanos(), Ordering::Release);

@@ -24,7 +24,7 @@ struct Start(u64);
 
 /// What an item was when this number was seen.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Version {
+pub(crate) struct Version {
     start: Option<Start>,
     cas: NonZeroU64,
 }
@@ -37,7 +37,7 @@ pub(super) struct Connection {
 }
 
 /// The answer to an `add`.
-pub(super) enum Added {
+pub(crate) enum Added {
     Taken(Version),
     /// Something is there.
     Held,

@@ -12,7 +12,7 @@ use crate::key::Shown;
 
 /// Why a command has no answer, or none that could be used.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// No answer has come, and none will: the connection is of no use any more.
     Broken(Error),
     /// None has come in time.

@@ -16,7 +16,8 @@ use super::connection::Connection;
 use super::errors::{self, Failure};
 use super::settings::Settings;
 use crate::backend::BackendError;
-use crate::backend::clock::{Clock, Deadline};
+use crate::backend::clock::Deadline;
+use crate::engine::time::Time;
 
 /// So many connections one runtime has at most. A server takes 1024 from all
 /// its clients, unless it is told otherwise.
@@ -25,7 +26,7 @@ pub(super) const CONNECTIONS: usize = 16;
 /// The connections of a backend, by runtime.
 pub(super) struct Lanes {
     pub(super) settings: Settings,
-    pub(super) clock: Clock,
+    time: Time,
     /// A service has one runtime, or a few: they are soon looked through.
     lanes: RwLock<Vec<(Id, Arc<Lane>)>>,
 }
@@ -33,7 +34,7 @@ pub(super) struct Lanes {
 /// The connections of one runtime.
 pub(super) struct Lane {
     settings: Settings,
-    clock: Clock,
+    time: Time,
     runtime: Handle,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
@@ -58,10 +59,10 @@ pub(super) struct Sent<T: Send + 'static> {
 type Exchange<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
 
 impl Lanes {
-    pub(super) fn new(settings: Settings, clock: Clock) -> Arc<Self> {
+    pub(super) fn new(settings: Settings, time: Time) -> Arc<Self> {
         Arc::new(Self {
             settings,
-            clock,
+            time,
             lanes: RwLock::default(),
         })
     }
@@ -77,7 +78,7 @@ impl Lanes {
         drop(lanes);
         let lane = Arc::new(Lane {
             settings: self.settings.clone(),
-            clock: self.clock.clone(),
+            time: self.time.clone(),
             runtime,
             permits: Arc::new(Semaphore::new(CONNECTIONS)),
             idle: Mutex::default(),
@@ -161,7 +162,7 @@ impl Lane {
         let permit = tokio::select! {
             biased;
             permit = Arc::clone(&self.permits).acquire_owned() => permit,
-            () = self.clock.sleep(deadline) => return Err(Failure::Silent),
+            () = self.time.sleep(deadline) => return Err(Failure::Silent),
         };
         let permit = permit.map_err(|_| Failure::Stopped)?;
         let idle = lock(&self.idle).pop();
@@ -169,7 +170,7 @@ impl Lane {
             return tokio::select! {
                 biased;
                 ticket = self.open(permit) => ticket,
-                () = self.clock.sleep(deadline) => Err(Failure::Silent),
+                () = self.time.sleep(deadline) => Err(Failure::Silent),
             };
         };
         Ok(Ticket {
@@ -187,9 +188,9 @@ impl Lane {
         let lane = Arc::clone(self);
         let (hand, handed) = oneshot::channel();
         self.runtime.spawn(async move {
-            let deadline = Deadline::after(lane.settings.patience());
+            let deadline = lane.time.after(lane.settings.patience());
             let opening = Connection::open(&lane.settings);
-            let opened = lane.clock.bound(deadline, opening).await;
+            let opened = lane.time.bound(deadline, opening).await;
             let ticket = opened
                 .unwrap_or(Err(Failure::Silent))
                 .map(|connection| Ticket {
@@ -269,9 +270,9 @@ impl<T: Send + 'static> Sent<T> {
         let lane = Arc::clone(&self.lane);
         // From now on, whenever its runtime comes to it: what gives the lock back
         // does not wait longer.
-        let deadline = Deadline::after(lane.settings.patience());
+        let deadline = lane.time.after(lane.settings.patience());
         Some(self.lane.runtime.spawn(async move {
-            if deadline.has_passed() {
+            if lane.time.has_passed(deadline) {
                 return Err(Failure::Silent);
             }
             conclude(&lane, &mut exchange, deadline).await
@@ -284,7 +285,7 @@ async fn conclude<T>(
     exchange: &mut Exchange<T>,
     deadline: Deadline,
 ) -> Result<T, Failure> {
-    match lane.clock.bound(deadline, exchange).await {
+    match lane.time.bound(deadline, exchange).await {
         Ok(answer) => answer,
         Err(_) => {
             lane.forget_idle();

@@ -27,7 +27,7 @@ static FORM: Form = Form {
 
 /// Where the server is.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     server: Address,
     pub(super) request_timeout: Duration,
 }

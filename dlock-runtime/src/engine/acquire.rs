@@ -1,0 +1,275 @@
+//! Taking a lock, on every store.
+//!
+//! What cannot tell its own success from somebody else's is sent once at most
+//! ([`Want::First`]). Everything after it knows its owner and may be asked as
+//! often as there is cause: to wait is to ask once more. Whatever the store may
+//! have of the request is noted before anything is sent, and what the caller
+//! leaves behind goes to the [cleanup](super::cleanup).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Running;
+use super::call::{Call, Rare};
+use super::lease_table::LeaseTable;
+use crate::backend::{BackendError, Grant, Request};
+use crate::in_flight::Counted;
+use crate::store::{
+    Applied, Behind, Failure, Granted, LeftBehind, Looks, Opening, Store, Take, Want,
+};
+use crate::token::FencingToken;
+
+impl<S: Store> Running<S> {
+    pub(super) async fn try_acquire(
+        self: &Arc<Self>,
+        request: &Request,
+    ) -> Result<Option<Grant>, BackendError> {
+        let mut acquisition = Acquisition::new(self, request);
+        if self.store.opening(request) == Opening::First
+            && let Some(grant) = acquisition.first().await?
+        {
+            return Ok(Some(grant));
+        }
+        match acquisition.ask(Want::Try).await? {
+            Asked::Granted(grant) => Ok(Some(grant)),
+            Asked::Held | Asked::Behind(_) => Ok(None),
+            Asked::Contended => acquisition.try_again().await,
+        }
+    }
+
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        request: &Request,
+    ) -> Result<Grant, BackendError> {
+        let mut acquisition = Acquisition::new(self, request);
+        if let Some(pause) = self.store.hold_back(request) {
+            acquisition.hold_back(pause).await;
+        }
+        let answer = match self.store.opening(request) {
+            Opening::First => match acquisition.first().await? {
+                Some(grant) => return Ok(grant),
+                None => None,
+            },
+            Opening::Try => match acquisition.ask(Want::Try).await? {
+                Asked::Granted(grant) => return Ok(grant),
+                // Where nobody has a place, there is no more to ask for.
+                answer if S::LOOKS == Looks::Each => Some(answer),
+                _ => {
+                    acquisition.call.was_answered();
+                    None
+                }
+            },
+            Opening::Place => None,
+        };
+        acquisition.wait(answer).await
+    }
+
+    /// Notes a grant. `false` if it has ended already: whoever cleared what ended
+    /// with it may have been there before. If it came after, the loss is told.
+    fn enter(&self, request: &Request, granted: Granted<S>) -> bool {
+        if !LeaseTable::<S::Record>::KEEPS {
+            return true;
+        }
+        let scope = S::scope(&granted.record);
+        self.table.insert(request, granted.record, granted.sent_at);
+        let has_ended = scope.is_some_and(|scope| self.store.has_ended(scope));
+        !(has_ended && self.table.remove(request.owner))
+    }
+}
+
+/// A request on its way to a grant. Dropped before that, what it may have left
+/// at the store is given back.
+struct Acquisition<'a, S: Store> {
+    running: &'a Arc<Running<S>>,
+    request: &'a Request,
+    call: Call<'a, S>,
+    left: LeftBehind,
+    /// A stop of the engine waits for those who wait, and for what they leave.
+    counted: Option<Counted>,
+}
+
+/// What has come of a question, and of those that were asked for it.
+enum Asked<S: Store> {
+    Granted(Grant),
+    Held,
+    Behind(Behind<S>),
+    Contended,
+}
+
+/// Who only tries takes so many ties for a lock that is held.
+const TIES: u32 = 10;
+
+/// How late a command may come of which nothing is known but when it was sent.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(24 * 3600);
+
+impl<'a, S: Store> Acquisition<'a, S> {
+    fn new(running: &'a Arc<Running<S>>, request: &'a Request) -> Self {
+        Self {
+            running,
+            request,
+            call: Call::new(running),
+            left: LeftBehind::default(),
+            counted: None,
+        }
+    }
+
+    /// It waits for others, not for the store.
+    fn hold_back(&mut self, pause: Duration) -> Rare<'_, ()> {
+        Box::pin(async move {
+            self.request.progress().asks_later();
+            let time = &self.running.time;
+            time.sleep(time.after(pause)).await;
+            self.request.progress().asks_now();
+            self.call.start_again();
+        })
+    }
+
+    /// `None` says nothing: what can be asked twice must be asked.
+    async fn first(&mut self) -> Result<Option<Grant>, BackendError> {
+        match self.attempt(Want::First).await? {
+            Some(Take::Granted(granted)) => Ok(self.granted(granted)),
+            Some(_) => {
+                self.request.is_held_by_somebody();
+                self.call.was_answered();
+                Ok(None)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// After a tie.
+    fn try_again(&mut self) -> Rare<'_, Result<Option<Grant>, BackendError>> {
+        Box::pin(async move {
+            for _ in 1..TIES {
+                self.call.wait_for_others().await;
+                match self.ask(Want::Try).await? {
+                    Asked::Granted(grant) => return Ok(Some(grant)),
+                    Asked::Held | Asked::Behind(_) => break,
+                    Asked::Contended => {}
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// `answer`: the store was asked already.
+    fn wait(&mut self, mut answer: Option<Asked<S>>) -> Rare<'_, Result<Grant, BackendError>> {
+        Box::pin(async move {
+            let running = self.running;
+            self.counted = Some(running.tasks.count());
+            // Before it asks: a grant may be told before the answer has come.
+            let mut waiting = running.events.waiters.enter(self.request);
+            loop {
+                let asked = match answer.take() {
+                    Some(asked) => asked,
+                    None => {
+                        let beat = !running.events.is_known();
+                        self.ask(Want::Queue { beat }).await?
+                    }
+                };
+                match asked {
+                    Asked::Granted(grant) => return Ok(grant),
+                    Asked::Contended => self.call.wait_for_others().await,
+                    Asked::Held => {
+                        waiting.woken().await?;
+                        self.call.give_more_time();
+                    }
+                    Asked::Behind(behind) => {
+                        waiting.watches(behind.name);
+                        let (store, attempt) = (&running.store, &mut self.call.attempt);
+                        let failed = tokio::select! {
+                            biased;
+                            woken = waiting.woken() => { woken?; None }
+                            ended = store.wait(self.request, behind.watch, attempt) => ended.err(),
+                        };
+                        self.call.give_more_time();
+                        if let Some(failure) = failed {
+                            self.call.failed(failure).await?;
+                        }
+                    }
+                }
+            }
+        })
+    }
+
+    /// Asks until the store has answered. Not for [`Want::First`].
+    async fn ask(&mut self, want: Want) -> Result<Asked<S>, BackendError> {
+        loop {
+            let Some(take) = self.attempt(want).await? else {
+                continue;
+            };
+            match take {
+                Take::Granted(granted) => {
+                    if let Some(grant) = self.granted(granted) {
+                        return Ok(Asked::Granted(grant));
+                    }
+                    self.call.was_answered();
+                    continue;
+                }
+                Take::Contended => return Ok(Asked::Contended),
+                Take::Busy | Take::Queued | Take::Behind(_) => {}
+            }
+            self.request.is_held_by_somebody();
+            self.left.there = !matches!(take, Take::Busy);
+            return Ok(match take {
+                Take::Behind(behind) => Asked::Behind(behind),
+                _ => Asked::Held,
+            });
+        }
+    }
+
+    /// One attempt: `None` if it failed and another may be made.
+    async fn attempt(&mut self, want: Want) -> Result<Option<Take<S>>, BackendError> {
+        let deadline = self.call.begin()?;
+        self.left.in_flight = true;
+        let store = &self.running.store;
+        let taking = store.take(self.request, want, deadline, &mut self.call.attempt);
+        match taking.await {
+            Ok(take) => {
+                self.left.in_flight = false;
+                Ok(Some(take))
+            }
+            Err(failure) => {
+                self.note(&failure);
+                self.call.failed(failure).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn note(&mut self, failure: &Failure) {
+        self.left.in_flight = failure.applied == Applied::OnItsWay;
+        if let Applied::Unknown { sent_at } = failure.applied {
+            self.left.unknown = Some(sent_at);
+        }
+    }
+
+    /// The lock is held. `None`: it has been lost already.
+    fn granted(&mut self, granted: Granted<S>) -> Option<Grant> {
+        let running = self.running;
+        let (token, sent_at) = (granted.token, granted.sent_at);
+        if !running.enter(self.request, granted) {
+            self.left.there = false;
+            return None;
+        }
+        // From here on it is the caller's.
+        let left = std::mem::take(&mut self.left);
+        if let Some(unknown) = left.unknown {
+            let now = running.time.now();
+            let is_past =
+                |sent_at: Instant| now.saturating_duration_since(sent_at) > FORGOTTEN_AFTER;
+            running.unknown.add(self.request.owner, unknown, is_past);
+        }
+        let sent_at = tokio::time::Instant::from_std(sent_at);
+        Some(Grant::new(FencingToken::from(token), sent_at))
+    }
+}
+
+impl<S: Store> Drop for Acquisition<'_, S> {
+    fn drop(&mut self) {
+        if !self.left.is_nothing() {
+            let attempt = std::mem::take(&mut self.call.attempt);
+            self.running.leave_behind(self.request, attempt, &self.left);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! One operation: its deadline, its attempts, and why they came to nothing.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use super::Running;
+use crate::backend::BackendError;
+use crate::backend::clock::{Backoff, Deadline};
+use crate::store::{Cause, Failure, Next, Store};
+
+/// What seldom happens, boxed: a call need not make room for it.
+pub(super) type Rare<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+pub(super) struct Call<'a, S: Store> {
+    running: &'a Running<S>,
+    pub(super) attempt: S::Attempt,
+    deadline: Deadline,
+    /// Since when there is no answer.
+    started: Instant,
+    backoff: Backoff,
+    /// Why the last attempt came to nothing.
+    cause: Option<Cause>,
+}
+
+impl<S: Store> Running<S> {
+    /// The first operation.
+    pub(super) async fn check(&self) -> Result<(), BackendError> {
+        let mut call = Call::new(self);
+        loop {
+            let deadline = call.begin()?;
+            match self.store.check(deadline).await {
+                Ok(()) => return Ok(()),
+                Err(failure) => call.failed(failure).await?,
+            }
+        }
+    }
+}
+
+impl<'a, S: Store> Call<'a, S> {
+    pub(super) fn new(running: &'a Running<S>) -> Self {
+        Self::of_at_most(running, running.request_timeout)
+    }
+
+    pub(super) fn of_at_most(running: &'a Running<S>, limit: Duration) -> Self {
+        let started = running.time.now();
+        Self {
+            running,
+            attempt: S::Attempt::default(),
+            deadline: Deadline::from(started, limit),
+            started,
+            backoff: new_backoff(),
+            cause: None,
+        }
+    }
+
+    /// The operation begins only now.
+    pub(super) fn start_again(&mut self) {
+        self.count_from(self.running.time.now());
+    }
+
+    /// After a time of waiting the store is asked again. It has until its silence
+    /// has lasted for the request timeout, counted from when it was last heard
+    /// of; but long enough for a new connection in any case.
+    pub(super) fn give_more_time(&mut self) {
+        self.count_from(self.running.events.last_heard());
+        self.was_answered();
+    }
+
+    /// The store has answered. To ask it something else there is time for an answer,
+    /// however late this one was seen.
+    pub(super) fn was_answered(&mut self) {
+        let least = self.running.time.after(self.running.request_timeout / 4);
+        self.deadline = self.deadline.max(least);
+    }
+
+    fn count_from(&mut self, start: Instant) {
+        self.deadline = Deadline::from(start, self.running.request_timeout);
+        self.started = start;
+        self.backoff = new_backoff();
+        self.cause = None;
+    }
+
+    /// Until when the next attempt may take; an error if there is no time for one.
+    pub(super) fn begin(&mut self) -> Result<Deadline, BackendError> {
+        if self.cause.is_some() && self.running.time.has_passed(self.deadline) {
+            return Err(self.give_up());
+        }
+        Ok(self.deadline)
+    }
+
+    /// Takes note of an attempt that has failed, and waits before the next one. An
+    /// error if there is none.
+    pub(super) fn failed(&mut self, failure: Failure) -> Rare<'_, Result<(), BackendError>> {
+        Box::pin(async move {
+            // That nothing came in the little time left says less than why there
+            // was so little.
+            self.cause = Some(match (failure.cause, self.cause.take()) {
+                (Cause::Silence, Some(earlier)) => earlier,
+                (last, _) => last,
+            });
+            match failure.next {
+                Next::Stop => Err(self.give_up()),
+                Next::Pause => self.pause().await,
+            }
+        })
+    }
+
+    /// The store has answered, and others were as quick: a pause that no two of
+    /// them take alike, and then there is as much time again.
+    pub(super) async fn wait_for_others(&mut self) {
+        let time = &self.running.time;
+        time.sleep(time.after(self.backoff.pause())).await;
+        self.started = time.now();
+        self.deadline = Deadline::from(self.started, self.running.request_timeout);
+        self.cause = None;
+    }
+
+    async fn pause(&mut self) -> Result<(), BackendError> {
+        let time = &self.running.time;
+        let pause = self.backoff.pause();
+        if time.remaining(self.deadline) <= pause {
+            return Err(self.give_up());
+        }
+        time.sleep(time.after(pause)).await;
+        Ok(())
+    }
+
+    fn give_up(&mut self) -> BackendError {
+        match self.cause.take() {
+            Some(Cause::Error(error)) => error,
+            Some(Cause::Silence) | None => {
+                let now = self.running.time.now();
+                let for_long = now.saturating_duration_since(self.started);
+                self.running.store.silent(for_long)
+            }
+        }
+    }
+}
+
+fn new_backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(10), Duration::from_millis(250))
+}

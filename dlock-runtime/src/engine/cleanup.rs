@@ -1,0 +1,165 @@
+//! Giving back what a request may have left at the store when its caller has
+//! gone, or no longer knows. The one place where that is decided, for every
+//! store.
+//!
+//! What was on its way when the caller left is followed first: on most stores
+//! that is the end of it, within a round trip. Where no answer comes, the command
+//! may be run later than anything that is sent after it. So the release is
+//! repeated for as long as the store says that it may ([`Late`]), and from then
+//! on until the store has answered: what it had received when it answered the
+//! first time, it has run before the second.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Running;
+use super::call::Call;
+use super::waiters::Leaving;
+use crate::backend::clock::{Backoff, Deadline};
+use crate::backend::{BackendError, BackendErrorKind, Request};
+use crate::in_flight::Counted;
+use crate::store::{Abandoned, Ending, Followed, Late, Store};
+
+/// How long a flight may take to come to its end before the release is sent over
+/// the manager's connection as well: the caller's runtime may be blocked.
+const BEHIND: Duration = Duration::from_millis(250);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What is to be given back.
+struct Cleanup<S: Store> {
+    running: Arc<Running<S>>,
+    request: Request,
+    record: Option<S::Record>,
+}
+
+impl<S: Store> Running<S> {
+    /// Works from a `Drop`, and outside a runtime. If the backend has stopped,
+    /// the lease ends by its ttl.
+    pub(super) fn clean_up(
+        self: &Arc<Self>,
+        request: Request,
+        abandoned: Abandoned<S>,
+        unknown: Option<Instant>,
+    ) {
+        let counted = self.unsettled.count();
+        let dropped_at = self.time.now();
+        let cleanup = Cleanup {
+            running: Arc::clone(self),
+            request,
+            record: abandoned.record,
+        };
+        let work = cleanup.run(abandoned.flight, unknown, dropped_at, counted);
+        self.spawn(work);
+    }
+}
+
+impl<S: Store> Cleanup<S> {
+    async fn run(
+        self,
+        flight: Option<S::Flight>,
+        unknown: Option<Instant>,
+        dropped_at: Instant,
+        unsettled: Counted,
+    ) {
+        let running = Arc::clone(&self.running);
+        let leaving = running.events.waiters.leaves(self.request.owner);
+        let Some(flight) = flight else {
+            return self.repeat(unknown, &leaving, unsettled).await;
+        };
+        let followed = running.store.follow(flight, &self.request);
+        tokio::pin!(followed);
+        let limit = Deadline::from(dropped_at, BEHIND);
+        let (doubt, may_end) = match running.time.bound(limit, &mut followed).await {
+            Ok(Followed::Settled) if unknown.is_none() => return,
+            Ok(Followed::Settled | Followed::Run) => (unknown, false),
+            Ok(Followed::Unknown) => (Some(dropped_at), false),
+            Err(_) => (Some(dropped_at), unknown.is_none()),
+        };
+        tokio::select! {
+            () = self.repeat(doubt, &leaving, unsettled) => {}
+            // Polled once it is over, `followed` would be so twice.
+            Followed::Settled = &mut followed, if may_end => {}
+        }
+    }
+
+    /// Releases over the manager's connection: one, or as many as it takes until
+    /// nothing can come any more. However long an outage lasts, that is for those
+    /// only that were under way when it began.
+    async fn repeat(&self, doubt: Option<Instant>, leaving: &Leaving<'_>, unsettled: Counted) {
+        let running = &self.running;
+        let late = doubt.map(|sent_at| {
+            let store = &running.store;
+            store.late(&self.request, self.record.as_ref(), sent_at)
+        });
+        let mut answered_before = false;
+        let mut unsettled = Some(unsettled);
+        let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+        loop {
+            let asked = running.time.now();
+            let answer = self.release().await;
+            let has_ended = self.has_ended(late);
+            let told = answer.is_ok();
+            let enough = match answer {
+                Ok(()) => {
+                    let before = std::mem::replace(&mut answered_before, true);
+                    match late {
+                        None | Some(Late::Never) => true,
+                        Some(Late::Until(_)) => before && has_ended,
+                    }
+                }
+                // It will not be allowed later either.
+                Err(error) if error.kind() != BackendErrorKind::Unavailable => has_ended,
+                Err(_) => {
+                    let took = running.time.now().saturating_duration_since(asked);
+                    if took >= running.request_timeout / 2 {
+                        // Waiting for an answer was pause enough.
+                        backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+                    }
+                    false
+                }
+            };
+            // When the engine stops, once is enough.
+            if enough || (told && running.stopping.is_cancelled()) {
+                return;
+            }
+            if told || has_ended {
+                drop(unsettled.take());
+            }
+            let pause = running.time.after(backoff.pause());
+            let until = match late {
+                Some(Late::Until(end)) if !has_ended => pause.min(end),
+                _ => pause,
+            };
+            tokio::select! {
+                () = running.time.sleep(until) => {}
+                // It was granted just now.
+                () = leaving.granted() => {}
+                () = running.stopping.cancelled(), if !running.stopping.is_cancelled() => {}
+            }
+        }
+    }
+
+    fn has_ended(&self, late: Option<Late>) -> bool {
+        match late {
+            None | Some(Late::Never) => true,
+            Some(Late::Until(end)) => self.running.time.has_passed(end),
+        }
+    }
+
+    async fn release(&self) -> Result<(), BackendError> {
+        let running = &self.running;
+        let mut call = Call::new(running);
+        loop {
+            let deadline = call.begin()?;
+            let (record, attempt) = (self.record.as_ref(), &mut call.attempt);
+            let store = &running.store;
+            let released = store.release(&self.request, record, Ending::Left, deadline, attempt);
+            match released.await {
+                Ok(_) => return Ok(()),
+                Err(failure) => call.failed(failure).await?,
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What a store says of its own accord.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use super::time::Time;
+use super::waiters::Waiters;
+use crate::backend::Owner;
+
+/// A lease of etcd's, or a session: what several grants end with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Scope(pub(crate) u64);
+
+/// Where a store says it. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Events(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(super) waiters: Waiters,
+    time: Time,
+    began: Instant,
+    /// When the store was last known to answer, in microseconds from `began`.
+    heard: AtomicU64,
+    /// Others know since then that this process is alive; 0 if they do not.
+    known: AtomicU64,
+    leases: OnceLock<Weak<dyn Leases>>,
+}
+
+/// Who has the leases that may end by themselves.
+pub(super) trait Leases: Send + Sync {
+    fn scope_ended(&self, scope: Scope);
+}
+
+/// After so long, others may take this process for dead.
+const KNOWN_FOR: Duration = Duration::from_secs(2);
+
+impl std::ops::Deref for Events {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl Events {
+    pub(super) fn new(time: Time) -> Self {
+        Self(Arc::new(Inner {
+            waiters: Waiters::default(),
+            began: time.now(),
+            time,
+            heard: AtomicU64::new(0),
+            known: AtomicU64::new(0),
+            leases: OnceLock::new(),
+        }))
+    }
+}
+
+impl Inner {
+    /// This owner was granted the lock, the store says.
+    pub(crate) fn wake(&self, owner: Owner, key: &str) {
+        self.waiters.wake(owner, key);
+    }
+
+    /// A lock is free, or may be.
+    pub(crate) fn freed(&self, key: &str) {
+        self.waiters.wake_key(key);
+    }
+
+    /// Messages may have been missed: everybody asks again.
+    pub(crate) fn missed(&self) {
+        self.waiters.wake_all();
+    }
+
+    /// A lease or session has ended, with all that was held by it.
+    pub(crate) fn ended(&self, scope: Scope) {
+        // Before there is anybody to tell, there are no leases.
+        if let Some(leases) = self.leases.get().and_then(Weak::upgrade) {
+            leases.scope_ended(scope);
+        }
+    }
+
+    pub(super) fn are_told_to(&self, leases: Weak<dyn Leases>) {
+        let _ = self.leases.set(leases);
+    }
+
+    /// The store has answered a question that was sent then.
+    pub(crate) fn heard(&self, sent_at: Instant) {
+        self.heard.fetch_max(self.stamp(sent_at), Ordering::Relaxed);
+    }
+
+    pub(super) fn last_heard(&self) -> Instant {
+        self.began + Duration::from_micros(self.heard.load(Ordering::Relaxed))
+    }
+
+    /// Others were told by what was sent then that this process is alive.
+    pub(crate) fn beats(&self, sent_at: Instant) {
+        self.known
+            .fetch_max(self.stamp(sent_at).max(1), Ordering::Relaxed);
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        let known = self.known.load(Ordering::Relaxed);
+        let since = self.began + Duration::from_micros(known);
+        known != 0 && self.time.now().saturating_duration_since(since) < KNOWN_FOR
+    }
+
+    /// From now on they need not. Whether they were ever told.
+    pub(super) fn forget_beat(&self) -> bool {
+        self.known.swap(0, Ordering::Relaxed) != 0
+    }
+
+    fn stamp(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.began).as_micros();
+        u64::try_from(since).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,152 @@
+//! Keeping a lock, giving it back, and looking at it.
+
+use std::sync::Arc;
+
+use super::Running;
+use super::call::Call;
+use super::lease_table::LeaseTable;
+use crate::backend::{BackendError, LockInfo, Released, Renewed, Request};
+use crate::store::{Abandoned, Applied, Cause, Due, Ending, Failure, Next, Store};
+
+impl<S: Store> Running<S> {
+    pub(super) async fn release(
+        self: &Arc<Self>,
+        request: &Request,
+    ) -> Result<Released, BackendError> {
+        let (record, mut repeated) = if LeaseTable::<S::Record>::KEEPS {
+            let entry = self.table.give_back(request.owner);
+            match entry.or_else(|| Some((S::forgotten()?, false))) {
+                Some((record, before)) => (Some(record), before),
+                None => return Ok(Released::NotHeld),
+            }
+        } else {
+            (None, false)
+        };
+        let mut call = Call::new(self);
+        let freed = loop {
+            let deadline = call.begin()?;
+            let (proof, attempt) = (record.as_ref(), &mut call.attempt);
+            let releasing = self
+                .store
+                .release(request, proof, Ending::Released, deadline, attempt);
+            match releasing.await {
+                Ok(freed) => break freed,
+                Err(failure) => {
+                    repeated |= may_have_been_done(&failure);
+                    call.failed(failure).await?;
+                }
+            }
+        };
+        if LeaseTable::<S::Record>::KEEPS {
+            self.table.remove(request.owner);
+        }
+        if let Some(unknown) = self.unknown.take(request.owner) {
+            let abandoned = Abandoned::at_rest(record);
+            self.clean_up(request.clone(), abandoned, Some(unknown));
+        }
+        Ok(freed.told(repeated))
+    }
+
+    /// All of them have one request timeout.
+    pub(super) async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        let mut answers: Vec<Option<Result<Renewed, BackendError>>> = Vec::new();
+        answers.resize_with(requests.len(), || None);
+        let mut call = Call::new(self);
+        let error = loop {
+            let (indexes, mut due) = self.open(requests, &mut answers);
+            if due.is_empty() {
+                break None;
+            }
+            let deadline = match call.begin() {
+                Ok(deadline) => deadline,
+                Err(error) => break Some(error),
+            };
+            let renewing = self.store.renew(&mut due, deadline, &mut call.attempt);
+            let renewed = renewing.await;
+            let (now, mut again) = (self.time.now(), None);
+            for ((index, answer), due) in indexes.into_iter().zip(renewed).zip(due) {
+                if let Some(record) = due.record {
+                    self.table.update(&requests[index], record, now);
+                }
+                match answer {
+                    Ok(renewed) => answers[index] = Some(Ok(renewed)),
+                    // It concerns this one, and not those beside it.
+                    Err(Failure {
+                        cause: Cause::Error(error),
+                        next: Next::Stop,
+                        ..
+                    }) => answers[index] = Some(Err(error)),
+                    Err(failure) => again = Some(failure),
+                }
+            }
+            if let Some(failure) = again
+                && let Err(error) = call.failed(failure).await
+            {
+                break Some(error);
+            }
+        };
+        let failed = |answer| match (answer, &error) {
+            (Some(answer), _) => answer,
+            (None, Some(error)) => Err(error.clone()),
+            (None, None) => unreachable!("each has an answer, or there is an error"),
+        };
+        answers.into_iter().map(failed).collect()
+    }
+
+    /// Those that have no answer yet, each with its place among `requests`.
+    fn open(
+        &self,
+        requests: &[Request],
+        answers: &mut [Option<Result<Renewed, BackendError>>],
+    ) -> (Vec<usize>, Vec<Due<S>>) {
+        let (mut indexes, mut due) = (Vec::new(), Vec::new());
+        for (index, request) in requests.iter().enumerate() {
+            if answers[index].is_some() {
+                continue;
+            }
+            let mut record = None;
+            if LeaseTable::<S::Record>::KEEPS {
+                record = self.table.record(request.owner).or_else(S::forgotten);
+                if record.is_none() {
+                    answers[index] = Some(Ok(Renewed::Gone));
+                    continue;
+                }
+            }
+            indexes.push(index);
+            due.push(Due {
+                request: request.clone(),
+                record,
+            });
+        }
+        (indexes, due)
+    }
+
+    pub(super) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
+        let mut call = Call::new(self);
+        loop {
+            let deadline = call.begin()?;
+            let looking = self.store.inspect(key, deadline, &mut call.attempt);
+            match looking.await {
+                Ok(found) => return Ok(found),
+                Err(failure) => call.failed(failure).await?,
+            }
+        }
+    }
+
+    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
+        let mut call = Call::new(self);
+        loop {
+            let deadline = call.begin()?;
+            let looking = self.store.list(prefix, deadline, &mut call.attempt);
+            match looking.await {
+                Ok(Some(found)) => return Ok(found),
+                Ok(None) => call.start_again(),
+                Err(failure) => call.failed(failure).await?,
+            }
+        }
+    }
+}
+
+fn may_have_been_done(failure: &Failure) -> bool {
+    matches!(failure.applied, Applied::OnItsWay | Applied::Unknown { .. })
+}

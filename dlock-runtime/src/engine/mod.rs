@@ -1,0 +1,292 @@
+//! One engine for all stores: it makes a [`Backend`] of a [`Store`].
+
+mod acquire;
+mod call;
+mod cleanup;
+pub(crate) mod events;
+mod lease;
+mod lease_table;
+mod recheck;
+pub(crate) mod time;
+mod unknown;
+pub(crate) mod waiters;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+
+use self::events::{Events, Leases};
+use self::lease_table::LeaseTable;
+use self::time::Time;
+use self::unknown::UnknownOutcomes;
+use crate::backend::clock::Clock;
+use crate::backend::losses::Losses;
+use crate::backend::{
+    Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Owner, Released,
+    Renewed, Request, Servers,
+};
+use crate::in_flight::InFlight;
+use crate::limits;
+use crate::store::{Context, LeftBehind, Scope, Store};
+
+/// A backend over a store.
+pub(crate) struct Engine<S: Store> {
+    config: S::Config,
+    running: OnceLock<Arc<Running<S>>>,
+    stopped: AtomicBool,
+}
+
+/// An engine between its start and its stop.
+struct Running<S: Store> {
+    store: S,
+    name: &'static str,
+    time: Time,
+    request_timeout: Duration,
+    events: Events,
+    table: LeaseTable<S::Record>,
+    unknown: UnknownOutcomes,
+    losses: Losses,
+    /// Counts what the store has not been told yet.
+    unsettled: InFlight,
+    tasks: InFlight,
+    /// The tasks are to finish what they have begun, and to leave it.
+    stopping: CancellationToken,
+    stopped: CancellationToken,
+}
+
+impl<S: Store> Engine<S> {
+    pub(crate) fn new(config: S::Config) -> Self {
+        Self {
+            config,
+            running: OnceLock::new(),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn config(&self) -> &S::Config {
+        &self.config
+    }
+
+    /// For settings that are made before the start.
+    pub(crate) fn config_mut(&mut self) -> &mut S::Config {
+        &mut self.config
+    }
+
+    fn running(&self) -> Result<&Arc<Running<S>>, BackendError> {
+        let running = self.running.get();
+        running
+            .filter(|_| !self.stopped.load(Ordering::Acquire))
+            .ok_or_else(|| self.misused("is not running; use it between its start and its stop"))
+    }
+
+    fn misused(&self, how: &str) -> BackendError {
+        let name = S::capabilities(&self.config).name;
+        BackendError::new(
+            BackendErrorKind::Unsupported,
+            format!("the {name} backend {how}"),
+        )
+    }
+
+    async fn open(&self, time: Time) -> Result<(), BackendError> {
+        if self.running.get().is_some() {
+            return Err(self.misused("was started twice"));
+        }
+        let request_timeout = S::request_timeout(&self.config);
+        limits::REQUEST_TIMEOUT.check_in_backend(request_timeout)?;
+        let events = Events::new(time.clone());
+        let context = Context {
+            time: time.clone(),
+            events: events.clone(),
+        };
+        let running = Arc::new(Running {
+            store: S::open(self.config.clone(), context),
+            name: S::capabilities(&self.config).name,
+            time,
+            request_timeout,
+            events,
+            table: LeaseTable::new(),
+            unknown: UnknownOutcomes::default(),
+            losses: Losses::default(),
+            unsettled: InFlight::default(),
+            tasks: InFlight::default(),
+            stopping: CancellationToken::new(),
+            stopped: CancellationToken::new(),
+        });
+        running
+            .check()
+            .await
+            .inspect_err(|_| running.store.close())?;
+        let leases = Arc::downgrade(&running);
+        running.events.are_told_to(leases);
+        running.spawn(Arc::clone(&running).look_after_waiters());
+        self.running
+            .set(running)
+            .map_err(|_| self.misused("was started twice"))
+    }
+}
+
+/// A copy is another backend with the same settings, not yet started.
+impl<S: Store> Clone for Engine<S> {
+    fn clone(&self) -> Self {
+        Self::new(self.config.clone())
+    }
+}
+
+impl<S: Store> fmt::Debug for Engine<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.config, f)
+    }
+}
+
+/// Its tasks end with it.
+impl<S: Store> Drop for Engine<S> {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.get() {
+            running.stopping.cancel();
+            running.stopped.cancel();
+        }
+    }
+}
+
+impl<S: Store> Running<S> {
+    /// The caller has left: sees to what it may have at the store.
+    fn leave_behind(self: &Arc<Self>, request: &Request, attempt: S::Attempt, left: &LeftBehind) {
+        if let Some(abandoned) = self.store.abandon(request, attempt, left) {
+            self.clean_up(request.clone(), abandoned, left.unknown);
+        }
+    }
+
+    /// Until it has ended, or the engine has stopped.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let (counted, stopped) = (self.tasks.count(), self.stopped.clone());
+        self.time.spawn(async move {
+            tokio::select! {
+                () = work => {}
+                () = stopped.cancelled() => {}
+            }
+            drop(counted);
+        });
+    }
+
+    async fn stop(&self) {
+        self.stopping.cancel();
+        let has_stopped = format!("the {} backend has stopped", self.name);
+        let waiters = &self.events.waiters;
+        waiters.close(BackendError::unavailable(has_stopped));
+        let limit = self.time.after(self.request_timeout);
+        let _ = self.time.bound(limit, self.tasks.wait_idle()).await;
+        self.stopped.cancel();
+        self.store.close();
+    }
+}
+
+impl<S: Store> Leases for Running<S> {
+    fn scope_ended(&self, scope: Scope) {
+        let lost = self.table.ended(|record| S::scope(record) == Some(scope));
+        if !lost.is_empty() {
+            self.losses.tell(lost);
+        }
+    }
+}
+
+/// A backend that an engine drives: its public type, with what is said of it and
+/// its settings.
+#[diagnostic::on_unimplemented(message = "`{Self}` is not a `Backend`")]
+pub(crate) trait Driven: fmt::Debug + Send + Sync + 'static {
+    type Store: Store;
+
+    fn engine(&self) -> &Engine<Self::Store>;
+}
+
+impl<S: Store> Driven for Engine<S> {
+    type Store = S;
+
+    fn engine(&self) -> &Self {
+        self
+    }
+}
+
+#[async_trait]
+impl<D: Driven> Backend for D {
+    fn capabilities(&self) -> Capabilities {
+        D::Store::capabilities(&self.engine().config)
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        Some(D::Store::request_timeout(&self.engine().config))
+    }
+
+    fn servers(&self) -> Option<Servers> {
+        D::Store::servers(&self.engine().config)
+    }
+
+    async fn start(&self) -> Result<(), BackendError> {
+        let engine = self.engine();
+        let clock = Clock::of_this_runtime()
+            .ok_or_else(|| engine.misused("was started outside a tokio runtime"))?;
+        engine.open(Time::Machine(clock)).await
+    }
+
+    async fn stop(&self) {
+        let engine = self.engine();
+        if let Ok(running) = engine.running() {
+            engine.stopped.store(true, Ordering::Release);
+            running.stop().await;
+        }
+    }
+
+    async fn settle(&self) {
+        if let Ok(running) = self.engine().running() {
+            running.unsettled.wait_idle().await;
+        }
+    }
+
+    async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
+        self.engine().running()?.try_acquire(request).await
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
+        self.engine().running()?.acquire(request).await
+    }
+
+    async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        match self.engine().running() {
+            Ok(running) => running.renew(requests).await,
+            Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    async fn release(&self, request: &Request) -> Result<Released, BackendError> {
+        self.engine().running()?.release(request).await
+    }
+
+    async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
+        self.engine().running()?.inspect(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.engine().running()?.list(prefix).await
+    }
+
+    async fn next_losses(&self) -> Vec<Owner> {
+        match self.engine().running() {
+            Ok(running) => running.losses.next().await,
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    fn has_ended(&self, owner: Owner) -> bool {
+        let has_none = |running: &Arc<Running<D::Store>>| running.table.record(owner).is_none();
+        LeaseTable::<<D::Store as Store>::Record>::KEEPS
+            && D::Store::forgotten().is_none()
+            && self.engine().running().is_ok_and(has_none)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,889 @@
+//! The engine over a store that does what the test says, on paused time: every
+//! answer may be lost, late or doubled, and a caller may leave at every instant.
+
+mod executor;
+mod scripted;
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use self::executor::Executor;
+use self::scripted::{Fate, LISTS, Number, ONE_WAY, Proof, Scripted, Session, Sim, foreign};
+use super::{Engine, Time};
+use crate::backend::{Backend, Grant, Mode, Owner, Released, Renewed, Request};
+use crate::store::{Looks, Opening};
+
+const TTL: Duration = Duration::from_secs(60);
+const ROUND_TRIP: Duration = Duration::from_millis(2);
+/// Less than anything that a test tells apart.
+const MOMENT: Duration = Duration::from_micros(10);
+
+fn paused<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build();
+    runtime.expect("a runtime").block_on(test());
+}
+
+async fn engine<P: Proof>(sim: &Arc<Sim>) -> Engine<Scripted<P>> {
+    engine_on(&Executor::new(), sim).await
+}
+
+async fn engine_on<P: Proof>(manager: &Arc<Executor>, sim: &Arc<Sim>) -> Engine<Scripted<P>> {
+    let engine = Engine::new(Arc::clone(sim));
+    let time = Time::Tokio(Arc::clone(manager) as _);
+    engine.open(time).await.expect("it opens");
+    // So that its connections are there.
+    let request = request();
+    let grant = engine.try_acquire(&request).await.expect("an answer");
+    assert!(grant.is_some(), "the lock is free");
+    engine.release(&request).await.expect("an answer");
+    sim.forget_history();
+    engine
+}
+
+fn request() -> Request {
+    Request::new("key", Mode::Write, TTL)
+}
+
+async fn granted<P: Proof>(engine: &Engine<Scripted<P>>, request: &Request) -> Grant {
+    let limit = Duration::from_secs(600);
+    let granted = timeout(limit, engine.acquire(request)).await;
+    granted.expect("in time").expect("the lock")
+}
+
+/// Lets `holder` have the lock, past the engine.
+fn held_by_another(sim: &Sim) -> Owner {
+    let other = Owner::unique();
+    sim.take_away(other, TTL);
+    other
+}
+
+/// For every kind of store.
+macro_rules! for_each_store {
+    ($($(#[$attribute:meta])* async fn $name:ident<P: Proof>() $body:block)*) => {$(
+        mod $name {
+            use super::*;
+
+            $(#[$attribute])*
+            async fn test<P: Proof>() $body
+
+            #[test]
+            fn without_a_record() {
+                paused(test::<()>);
+            }
+
+            #[test]
+            fn with_a_session() {
+                paused(test::<Session>);
+            }
+
+            #[test]
+            fn without_a_queue() {
+                paused(test::<Number>);
+            }
+        }
+    )*};
+}
+
+/// For those with a queue.
+macro_rules! for_each_queue {
+    ($($(#[$attribute:meta])* async fn $name:ident<P: Proof>() $body:block)*) => {$(
+        mod $name {
+            use super::*;
+
+            $(#[$attribute])*
+            async fn test<P: Proof>() $body
+
+            #[test]
+            fn without_a_record() {
+                paused(test::<()>);
+            }
+
+            #[test]
+            fn with_a_session() {
+                paused(test::<Session>);
+            }
+        }
+    )*};
+}
+
+for_each_store! {
+    async fn a_free_lock_takes_two_round_trips<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let (request, start) = (request(), Instant::now());
+        granted(&engine, &request).await;
+        assert_eq!(engine.release(&request).await.expect("an answer"), Released::Released);
+        assert!(start.elapsed() <= 2 * ROUND_TRIP + MOMENT, "{:?}", start.elapsed());
+        assert_eq!(sim.sent(), [P::FIRST, "release"]);
+        assert!(sim.is_free());
+    }
+
+    /// Whatever became of the first, it is asked for by what knows its owner.
+    async fn what_cannot_be_repeated_is_sent_once<P: Proof>() {
+        let fates = [
+            Fate::RequestLost,
+            Fate::AnswerLost,
+            Fate::Refused,
+            Fate::Late(Duration::from_millis(5)),
+            Fate::Slow(Duration::from_millis(5)),
+            Fate::Twice,
+        ];
+        for fate in fates {
+            let sim = Sim::new();
+            let engine = engine::<P>(&sim).await;
+            sim.next([fate]);
+            let request = request();
+            granted(&engine, &request).await;
+            assert_eq!(sim.holder(), Some(request.owner), "{fate:?}");
+            let firsts = sim.sent().iter().filter(|sent| **sent == "first").count();
+            let opens_with_it = P::OPENING == Opening::First;
+            assert_eq!(firsts, usize::from(opens_with_it), "{fate:?}: {:?}", sim.sent());
+        }
+    }
+
+    /// Each instant of an acquisition, free and behind another, with all that may
+    /// become of its first command: nothing is left a round trip after the caller
+    /// has gone, while the connection lives.
+    async fn a_caller_that_leaves_leaves_nothing<P: Proof>() {
+        for busy in [false, true] {
+            for step in 0..40 {
+                let sim = Sim::new();
+                let engine = engine::<P>(&sim).await;
+                let other = busy.then(|| held_by_another(&sim));
+                let request = request();
+                let after = step * ONE_WAY / 4;
+                // Whoever has the lock by then is no caller that leaves.
+                let acquiring = timeout(after, engine.acquire(&request)).await;
+                if acquiring.is_ok() {
+                    continue;
+                }
+                sleep(2 * ROUND_TRIP + MOMENT).await;
+                assert_eq!(sim.holder(), other, "left after {after:?}, busy: {busy}");
+                assert_eq!(sim.waiting(), 0, "left after {after:?}, busy: {busy}");
+                timeout(ROUND_TRIP, engine.settle()).await.expect("it is told");
+            }
+        }
+    }
+
+    /// A command that takes long, on a connection that lives: its caller leaves, and
+    /// no release may overtake it.
+    async fn what_is_on_its_way_is_followed<P: Proof>() {
+        for slow in [10, 200, 300, 1_900, 4_000] {
+            let sim = Sim::new();
+            let engine = engine::<P>(&sim).await;
+            let slow = Duration::from_millis(slow);
+            sim.next([Fate::Slow(slow)]);
+            let (request, start) = (request(), Instant::now());
+            let left = timeout(5 * ONE_WAY, engine.acquire(&request)).await;
+            assert!(left.is_err(), "no answer has come");
+            sleep_until(start + slow + ROUND_TRIP).await;
+            assert!(sim.is_free(), "run after {slow:?}");
+            assert!(sim.ran(request.owner, P::FIRST), "it was run");
+        }
+    }
+
+    /// The same where the lock is passed on to it at that moment.
+    async fn a_grant_that_crosses_with_a_leave_goes_back<P: Proof>() {
+        for step in 0..24 {
+            let sim = Sim::new();
+            let engine = engine::<P>(&sim).await;
+            let other = held_by_another(&sim);
+            let request = request();
+            {
+                let mut acquiring = pin!(engine.acquire(&request));
+                let queued = timeout(Duration::from_millis(20), &mut acquiring).await;
+                assert!(queued.is_err(), "somebody has it");
+                sim.release(other);
+                let after = step * ONE_WAY / 4;
+                if timeout(after, &mut acquiring).await.is_ok() {
+                    continue;
+                }
+            }
+            sleep(2 * ROUND_TRIP + MOMENT).await;
+            assert!(sim.is_free(), "left after {step} quarters of a way");
+        }
+    }
+
+    /// A caller that is not polled for long, and then goes.
+    async fn a_caller_that_is_not_polled_leaves_nothing<P: Proof>() {
+        for step in 1..12 {
+            let sim = Sim::new();
+            let engine = engine::<P>(&sim).await;
+            let other = held_by_another(&sim);
+            let request = request();
+            {
+                let mut acquiring = pin!(engine.acquire(&request));
+                let _ = timeout(step * ONE_WAY / 2, &mut acquiring).await;
+                sim.release(other);
+                sleep(Duration::from_secs(20)).await;
+            }
+            sleep(2 * ROUND_TRIP + MOMENT).await;
+            assert!(sim.is_free(), "left after {step} halves of a way");
+        }
+    }
+
+    /// The first command is run at every instant up to its ttl, over a connection
+    /// that has gone, while the holder, who has the lock by another, holds or has
+    /// given it back: no lock of nobody's is left for longer than a pause.
+    async fn a_late_command_is_undone<P: Proof>() {
+        for late in [3, 20, 300, 999, 1500, 4_000, 20_000, 59_000] {
+            for held in [0, 10, 400, 10_000] {
+                let sim = Sim::new();
+                let engine = engine::<P>(&sim).await;
+                let late = Duration::from_millis(late);
+                sim.next([Fate::Late(late)]);
+                let (request, start) = (request(), Instant::now());
+                granted(&engine, &request).await;
+                sleep(Duration::from_millis(held)).await;
+                engine.release(&request).await.expect("an answer");
+                let run = start + late + Duration::from_secs(7);
+                sleep_until(run.max(Instant::now() + 2 * ROUND_TRIP)).await;
+                assert!(sim.is_free(), "run after {late:?}, held for {held} ms");
+            }
+        }
+    }
+
+    /// The same when the caller has left.
+    async fn a_late_command_of_one_who_left_is_undone<P: Proof>() {
+        for late in [3, 20, 300, 999, 1500, 4_000, 20_000, 59_000] {
+            let sim = Sim::new();
+            let engine = engine::<P>(&sim).await;
+            let late = Duration::from_millis(late);
+            sim.next([Fate::Late(late)]);
+            let (request, start) = (request(), Instant::now());
+            // It has heard that its connection is gone, and no more.
+            let left = timeout(ONE_WAY + MOMENT, engine.acquire(&request)).await;
+            assert!(left.is_err(), "the answer was lost");
+            sleep_until(start + late + Duration::from_secs(7)).await;
+            assert!(sim.is_free(), "run after {late:?}");
+            assert!(sim.ran(request.owner, P::FIRST), "it was run");
+        }
+    }
+
+    /// What repeats make of the answer to a release.
+    async fn a_release_is_told_what_it_did<P: Proof>() {
+        let told = [
+            (vec![], Released::Released),
+            (vec![Fate::RequestLost], Released::Released),
+            (vec![Fate::AnswerLost], Released::Released),
+            (vec![Fate::AnswerLost, Fate::AnswerLost], Released::Released),
+        ];
+        for (fates, answer) in told {
+            let sim = Sim::new();
+            let engine = engine::<P>(&sim).await;
+            let request = request();
+            granted(&engine, &request).await;
+            sim.next(fates.clone());
+            assert_eq!(engine.release(&request).await.expect("an answer"), answer, "{fates:?}");
+            assert_eq!(
+                engine.release(&request).await.expect("an answer"),
+                Released::NotHeld,
+                "a second release, {fates:?}"
+            );
+        }
+    }
+
+    /// Somebody else has the lock: the release of one who lost it does nothing.
+    async fn a_release_of_a_lost_lock_says_so<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let request = request();
+        granted(&engine, &request).await;
+        let other = held_by_another(&sim);
+        assert_eq!(engine.release(&request).await.expect("an answer"), Released::NotHeld);
+        assert_eq!(sim.holder(), Some(other));
+    }
+
+    /// On an open connection, before it is polled again.
+    async fn a_release_is_on_its_way_when_polled_once<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let (this, next) = (request(), request());
+        granted(&engine, &this).await;
+        sim.forget_history();
+        let start = Instant::now();
+        let mut releasing = engine.release(&this);
+        let once = poll_fn(|context| Poll::Ready(releasing.as_mut().poll(context)));
+        assert!(once.await.is_pending());
+        // Nothing of it is polled while the next one asks behind it.
+        granted(&engine, &next).await;
+        assert!(start.elapsed() <= ROUND_TRIP + MOMENT, "{:?}", start.elapsed());
+        assert_eq!(sim.sent(), ["release", P::FIRST]);
+        assert_eq!(releasing.await.expect("an answer"), Released::Released);
+        assert_eq!(sim.holder(), Some(next.owner));
+    }
+
+    /// What is told of an outage, and when, by one who has waited for long.
+    async fn an_outage_counts_from_what_was_last_heard<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        held_by_another(&sim);
+        let request = request();
+        let outage = async {
+            sleep(Duration::from_secs(20)).await;
+            sim.is_gone(true);
+            Instant::now()
+        };
+        let acquiring = timeout(Duration::from_secs(600), engine.acquire(&request));
+        let (answer, began) = tokio::join!(acquiring, outage);
+        let answer = answer.expect("in time");
+        let took = began.elapsed();
+        assert!(answer.is_err(), "nobody answers");
+        let limit = sim.request_timeout() + Duration::from_secs(2);
+        assert!(took <= limit, "told after {took:?}");
+    }
+
+    /// One request has left, and its late command may come: what gives it back
+    /// again and again touches nothing of the next one, of the same process and key.
+    async fn a_cleanup_spares_the_next_request<P: Proof>() {
+        for late in [20, 1500, 4_000, 20_000, 59_000] {
+            let sim = Sim::new();
+            let engine = engine::<P>(&sim).await;
+            let late = Duration::from_millis(late);
+            sim.next([Fate::Late(late)]);
+            let (this, next) = (request(), request());
+            let start = Instant::now();
+            let left = timeout(ONE_WAY + MOMENT, engine.acquire(&this)).await;
+            assert!(left.is_err(), "the answer was lost");
+            let grant = granted(&engine, &next).await;
+            for _ in 0..7 {
+                sleep(Duration::from_secs(10)).await;
+                assert_eq!(sim.holder(), Some(next.owner), "{:?}", start.elapsed());
+                let renewed = engine.renew(std::slice::from_ref(&next)).await;
+                assert!(matches!(renewed[..], [Ok(Renewed::Extended { .. })]), "{renewed:?}");
+            }
+            assert!(start.elapsed() > TTL, "nothing comes any more");
+            assert!(grant.sent_at >= start);
+            assert_eq!(engine.release(&next).await.expect("an answer"), Released::Released);
+            assert!(sim.is_free());
+        }
+    }
+
+    /// A store where nothing comes late: one answer to a release is all it takes.
+    async fn where_nothing_is_late_one_release_is_enough<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.is_never_late();
+        sim.next([Fate::AnswerLost]);
+        let request = request();
+        granted(&engine, &request).await;
+        sim.forget_history();
+        engine.release(&request).await.expect("an answer");
+        timeout(2 * TTL, engine.settle()).await.expect("it is told");
+        sleep(2 * TTL).await;
+        assert_eq!(sim.sent(), ["release", "release"]);
+    }
+
+    /// What was there is gone without a release: no repeat makes a success of it.
+    async fn a_release_after_a_restart_is_no_success<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let request = request();
+        granted(&engine, &request).await;
+        sim.lose_all();
+        sim.next([Fate::AnswerLost]);
+        assert_eq!(engine.release(&request).await.expect("an answer"), Released::NotHeld);
+    }
+
+    /// Where a record only saves a question, the store is asked without one; and else
+    /// there is no lease without it.
+    async fn what_has_no_record_is_asked_for_if_that_helps<P: Proof>() {
+        let sim = Sim::new();
+        let (engine, another) = (engine::<P>(&sim).await, engine::<P>(&sim).await);
+        let request = request();
+        granted(&engine, &request).await;
+        let asks = size_of::<P>() == 0 || P::forgotten().is_some();
+        let renewed = another.renew(std::slice::from_ref(&request)).await;
+        assert_eq!(matches!(renewed[..], [Ok(Renewed::Extended { .. })]), asks, "{renewed:?}");
+        assert_eq!(another.has_ended(request.owner), !asks);
+        let released = another.release(&request).await.expect("an answer");
+        assert_eq!(released == Released::Released, asks);
+        assert_eq!(sim.is_free(), asks);
+    }
+
+    /// Renewals that fail are repeated, and the others are not.
+    async fn a_renewal_is_repeated_until_it_is_answered<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let (held, foreign) = (request(), request());
+        granted(&engine, &held).await;
+        for fate in [Fate::RequestLost, Fate::AnswerLost, Fate::Refused, Fate::Twice] {
+            sim.next([fate]);
+            sim.forget_history();
+            let answers = engine.renew(&[held.clone(), foreign.clone()]).await;
+            let [Ok(Renewed::Extended { sent_at }), Ok(Renewed::Gone)] = answers[..] else {
+                panic!("{fate:?}: {answers:?}");
+            };
+            let ends = sim.ends().expect("it is held");
+            assert!(sent_at + TTL <= ends, "{fate:?}: it ends before it is thought to");
+        }
+    }
+
+    /// A runtime that stands still, at each step, for less and for more than the
+    /// time to claim a lock: the lock is had in the end, and its lease ends here
+    /// before it does at the store.
+    async fn a_caller_that_stands_still_gets_the_lock<P: Proof>() {
+        for busy in [false, true] {
+            for step in 0..16 {
+                for stall in [1, 20] {
+                    let sim = Sim::new();
+                    let engine = engine::<P>(&sim).await;
+                    let caller = Executor::new();
+                    let other = busy.then(|| held_by_another(&sim));
+                    let request = request();
+                    let stalling = async {
+                        sleep(step * ONE_WAY / 2).await;
+                        caller.stall();
+                        if let Some(other) = other {
+                            sim.release(other);
+                        }
+                        sleep(Duration::from_secs(stall)).await;
+                        caller.go_on();
+                        Instant::now()
+                    };
+                    let acquiring = async {
+                        let grant = caller.run(granted(&engine, &request)).await;
+                        (grant, Instant::now())
+                    };
+                    let ((grant, at), awake) = tokio::join!(acquiring, stalling);
+                    let said = format!("stalled at {step} for {stall} s, busy: {busy}");
+                    assert!(at <= awake + Duration::from_secs(2), "{said}");
+                    if at < awake {
+                        continue;
+                    }
+                    assert_eq!(sim.holder(), Some(request.owner), "{said}");
+                    let ends = sim.ends().expect("it is held");
+                    assert!(grant.sent_at + TTL <= ends, "{said}");
+                }
+            }
+        }
+    }
+
+    /// The manager's thread stands still: callers need it for nothing, and it sees to
+    /// those who left when it goes on.
+    async fn a_manager_that_stands_still_gives_back_later<P: Proof>() {
+        for step in 0..16 {
+            let (sim, manager) = (Sim::new(), Executor::new());
+            let engine = engine_on::<P>(&manager, &sim).await;
+            manager.stall();
+            let (this, next) = (request(), request());
+            let left = timeout(step * ONE_WAY / 4, engine.acquire(&this)).await;
+            if left.is_ok() {
+                engine.release(&this).await.expect("an answer");
+            } else {
+                sleep(Duration::from_secs(20)).await;
+                manager.go_on();
+                sleep(2 * ROUND_TRIP + MOMENT).await;
+                assert!(sim.is_free(), "left after {step} quarters of a way");
+                manager.stall();
+            }
+            let start = Instant::now();
+            granted(&engine, &next).await;
+            engine.release(&next).await.expect("an answer");
+            assert!(start.elapsed() <= 2 * ROUND_TRIP + MOMENT, "{:?}", start.elapsed());
+        }
+    }
+
+    /// To try is to ask a few times, and then it counts as held.
+    async fn ties_are_broken_by_pauses<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        // The first knows of no ties.
+        let busy = request();
+        sim.next([Fate::Refused]);
+        sim.ties(100);
+        assert!(engine.try_acquire(&busy).await.expect("an answer").is_none());
+        assert!(sim.is_free());
+        // However long it takes, the store has answered.
+        let (request, start) = (request(), Instant::now());
+        sim.next([Fate::Refused]);
+        sim.ties(100);
+        granted(&engine, &request).await;
+        assert!(start.elapsed() > sim.request_timeout(), "{:?}", start.elapsed());
+        assert_eq!(sim.holder(), Some(request.owner));
+    }
+
+    /// It is no question, and no silence of the store's.
+    async fn who_is_held_back_asks_later<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let (this, next) = (request(), request());
+        let pause = Duration::from_secs(20);
+        sim.holds_back(pause);
+        let left = timeout(pause / 2, engine.acquire(&this)).await;
+        assert!(left.is_err(), "it waits for others");
+        let told = this.progress().outage(this.progress().begun(), pause / 4, Instant::now());
+        assert!(told.is_none(), "{told:?}");
+        sleep(ROUND_TRIP + MOMENT).await;
+        assert!(sim.sent().is_empty(), "{:?}", sim.sent());
+        sim.holds_back(pause);
+        let start = Instant::now();
+        granted(&engine, &next).await;
+        assert!(start.elapsed() >= pause, "{:?}", start.elapsed());
+        assert_eq!(sim.sent(), [P::FIRST]);
+    }
+
+    /// Nobody will get it, and all who wait are told.
+    async fn what_is_no_lock_is_waited_for_by_nobody<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        held_by_another(&sim);
+        sim.is_foreign();
+        let (this, next) = (request(), request());
+        let both = async { tokio::join!(engine.acquire(&this), engine.acquire(&next)) };
+        let both = timeout(Duration::from_secs(5), both).await.expect("they are told");
+        for answer in [both.0, both.1] {
+            let error = answer.expect_err("no lock");
+            assert_eq!(error.to_string(), foreign().to_string());
+        }
+    }
+
+    /// Who waits when the engine stops, or would, is told, and leaves nothing.
+    async fn a_stop_ends_all_waiting<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let other = held_by_another(&sim);
+        let request = request();
+        let stop = async {
+            sleep(Duration::from_secs(3)).await;
+            engine.stop().await;
+        };
+        let acquiring = timeout(Duration::from_secs(4), engine.acquire(&request));
+        let (answer, ()) = tokio::join!(acquiring, stop);
+        let error = answer.expect("it is told").expect_err("it has stopped");
+        assert!(error.to_string().contains("has stopped"), "{error}");
+        assert_eq!((sim.waiting(), sim.holder()), (0, Some(other)));
+    }
+
+    /// As many waiters and keys as there may be: each look is one.
+    async fn a_look_is_for_all_who_wait<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        held_by_another(&sim);
+        let looks_for = async |waiters: u32| {
+            let come_and_wait = |number: u32| {
+                let engine = &engine;
+                Box::pin(async move {
+                    sleep(number * Duration::from_millis(23)).await;
+                    let key = format!("key:{number}");
+                    let request = Request::new(key, Mode::Write, TTL);
+                    let _ = engine.acquire(&request).await;
+                    panic!("somebody has it");
+                })
+            };
+            let mut waiting: Vec<_> = (0..waiters).map(come_and_wait).collect();
+            let all = poll_fn(|context| {
+                for one in &mut waiting {
+                    let polled: Poll<()> = one.as_mut().poll(context);
+                    assert!(polled.is_pending());
+                }
+                Poll::<()>::Pending
+            });
+            sim.forget_history();
+            let _ = timeout(TTL / 2, all).await;
+            sim.looks()
+        };
+        let (one, many) = (looks_for(1).await, looks_for(100).await);
+        let most = match P::LOOKS {
+            Looks::Together => one + 5,
+            Looks::Each => 4 * one,
+        };
+        assert!(many <= most, "{many} looks for 100 waiters, {one} for one");
+        sleep(Duration::from_secs(10)).await;
+        sim.forget_history();
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(sim.looks(), 0, "nobody waits");
+    }
+
+    /// Somebody has left whose command may come yet: a stop tells the store, and does
+    /// not wait for that.
+    async fn a_stop_does_not_wait_for_what_may_come<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.next([Fate::Late(TTL / 2)]);
+        let left = timeout(ONE_WAY + MOMENT, engine.acquire(&request())).await;
+        assert!(left.is_err(), "the answer was lost");
+        sleep(Duration::from_secs(1)).await;
+        let start = Instant::now();
+        engine.stop().await;
+        assert!(start.elapsed() <= 2 * ROUND_TRIP + MOMENT, "{:?}", start.elapsed());
+    }
+
+    async fn a_long_list_has_more_time<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let start = Instant::now();
+        let list = engine.list("").await.expect("a list");
+        assert!(list.is_empty());
+        assert!(start.elapsed() > sim.request_timeout(), "in {LISTS} questions");
+        assert!(engine.inspect("key").await.expect("an answer").is_none());
+    }
+}
+
+for_each_queue! {
+    /// The message that the lock is had comes before the answer that it is not.
+    async fn a_wake_up_before_the_answer_counts<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let other = held_by_another(&sim);
+        let (request, start) = (request(), Instant::now());
+        // The first is answered; the answer to the question for a place is slow.
+        let first = (P::OPENING == Opening::First).then_some(Fate::Fine);
+        sim.next(first.into_iter().chain([Fate::SlowAnswer(Duration::from_millis(50))]));
+        let release = async {
+            sleep(Duration::from_millis(20)).await;
+            sim.release(other);
+        };
+        let (_, ()) = tokio::join!(granted(&engine, &request), release);
+        assert!(start.elapsed() < Duration::from_millis(80), "{:?}", start.elapsed());
+    }
+
+    /// The look a second later finds it.
+    async fn a_lost_wake_up_costs_a_second<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let other = held_by_another(&sim);
+        sim.lose_messages();
+        let (request, start) = (request(), Instant::now());
+        let release = async {
+            sleep(Duration::from_millis(100)).await;
+            sim.release(other);
+        };
+        let (_, ()) = tokio::join!(granted(&engine, &request), release);
+        let waited = start.elapsed();
+        assert!(waited < Duration::from_millis(2_200), "{waited:?}");
+    }
+
+    /// Wrong, doubled and early ones cost a question each.
+    async fn a_wake_up_without_a_cause_costs_a_question<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let other = held_by_another(&sim);
+        let request = request();
+        let wakes = async {
+            for _ in 0..5 {
+                sleep(Duration::from_millis(10)).await;
+                sim.tell(request.owner);
+                sim.tell(Owner::unique());
+            }
+            assert_eq!(sim.waiting(), 1, "it keeps one place");
+            sim.release(other);
+        };
+        let (_, ()) = tokio::join!(granted(&engine, &request), wakes);
+        assert!(sim.sent().len() <= 2 + 5 + 1, "{:?}", sim.sent());
+    }
+
+    /// And nothing is left once it is back.
+    async fn what_an_outage_left_is_given_back<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let other = held_by_another(&sim);
+        let request = request();
+        let waiting = timeout(Duration::from_millis(20), engine.acquire(&request));
+        let gone = async {
+            sleep(Duration::from_millis(19)).await;
+            sim.is_gone(true);
+        };
+        let _ = tokio::join!(waiting, gone);
+        assert_eq!(sim.waiting(), 1, "nobody has told the store");
+        sleep(Duration::from_secs(30)).await;
+        sim.is_gone(false);
+        sleep(Duration::from_secs(8)).await;
+        assert_eq!((sim.waiting(), sim.holder()), (0, Some(other)));
+    }
+
+    /// It is told by what it watches, and by nothing else.
+    async fn who_is_behind_another_watches_it<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.lets_watch();
+        let other = held_by_another(&sim);
+        let (this, next) = (request(), request());
+        let released = async {
+            sleep(Duration::from_millis(1_500)).await;
+            let start = Instant::now();
+            sim.release(other);
+            start
+        };
+        let both = async {
+            let acquiring = async {
+                granted(&engine, &this).await;
+                let had = Instant::now();
+                engine.release(&this).await.expect("an answer");
+                had
+            };
+            let behind = async {
+                sleep(Duration::from_millis(50)).await;
+                granted(&engine, &next).await;
+                Instant::now()
+            };
+            tokio::join!(acquiring, behind)
+        };
+        let ((first, second), start) = tokio::join!(both, released);
+        let moment = 2 * ROUND_TRIP + MOMENT;
+        assert!(first.duration_since(start) <= moment, "{:?}", first.duration_since(start));
+        assert!(second.duration_since(first) <= moment, "{:?}", second.duration_since(first));
+        assert_eq!(sim.holder(), Some(next.owner));
+    }
+
+    /// Its end is not told: the look under its name finds it.
+    async fn a_watch_that_misses_costs_a_second<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.lets_watch();
+        let other = held_by_another(&sim);
+        sim.lose_messages();
+        let (request, start) = (request(), Instant::now());
+        let release = async {
+            sleep(Duration::from_millis(100)).await;
+            sim.release(other);
+        };
+        let (_, ()) = tokio::join!(granted(&engine, &request), release);
+        assert!(start.elapsed() < Duration::from_millis(2_200), "{:?}", start.elapsed());
+    }
+
+    /// Then the store is asked again, and another is set.
+    async fn a_watch_that_fails_is_set_again<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.lets_watch();
+        sim.the_next_watch_fails();
+        let other = held_by_another(&sim);
+        let request = request();
+        let release = async {
+            sleep(Duration::from_millis(500)).await;
+            assert_eq!(sim.waiting(), 1, "it keeps its place");
+            let start = Instant::now();
+            sim.release(other);
+            start
+        };
+        let (_, start) = tokio::join!(granted(&engine, &request), release);
+        assert!(start.elapsed() <= 2 * ROUND_TRIP + MOMENT, "{:?}", start.elapsed());
+    }
+
+    /// A caller that leaves while it watches leaves nothing.
+    async fn who_leaves_a_watch_leaves_its_place<P: Proof>() {
+        for step in 0..24 {
+            let sim = Sim::new();
+            let engine = engine::<P>(&sim).await;
+            sim.lets_watch();
+            let other = held_by_another(&sim);
+            let left = timeout(step * ONE_WAY / 2, engine.acquire(&request())).await;
+            assert!(left.is_err(), "somebody has it");
+            sleep(2 * ROUND_TRIP + MOMENT).await;
+            assert_eq!((sim.waiting(), sim.holder()), (0, Some(other)), "step {step}");
+        }
+    }
+
+    /// Somebody has left, and a late command takes a place for it: when it is let in,
+    /// the store hears at once that there is nobody.
+    async fn a_grant_to_one_who_left_goes_back<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let other = held_by_another(&sim);
+        let late = Duration::from_secs(10);
+        let first = (P::OPENING == Opening::First).then_some(Fate::Fine);
+        sim.next(first.into_iter().chain([Fate::Late(late)]));
+        let (request, start) = (request(), Instant::now());
+        let left = timeout(5 * ONE_WAY, engine.acquire(&request)).await;
+        assert!(left.is_err(), "somebody has it");
+        while sim.waiting() == 0 {
+            sleep(ONE_WAY / 4).await;
+            assert!(start.elapsed() < 2 * late, "it takes a place");
+        }
+        sim.release(other);
+        sleep(2 * ROUND_TRIP + MOMENT).await;
+        assert!(sim.is_free(), "{:?}", start.elapsed());
+    }
+
+    /// The store says that a lock is free, and not for whom.
+    async fn all_who_wait_for_a_key_ask_when_it_is_freed<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let other = held_by_another(&sim);
+        sim.lose_messages();
+        let (request, start) = (request(), Instant::now());
+        let release = async {
+            sleep(Duration::from_millis(100)).await;
+            sim.release(other);
+            sim.events().freed("another");
+            sim.events().freed("key");
+        };
+        let (_, ()) = tokio::join!(granted(&engine, &request), release);
+        let waited = start.elapsed();
+        assert!(waited < Duration::from_millis(110), "{waited:?}");
+    }
+
+    /// Others think this process alive for as long as it waits, and are told when
+    /// it does not any more: also when the engine stops.
+    async fn a_process_that_waits_is_alive<P: Proof>() {
+        for stops in [false, true] {
+            let sim = Sim::new();
+            let engine = engine::<P>(&sim).await;
+            held_by_another(&sim);
+            let start = Instant::now();
+            let left = timeout(Duration::from_secs(20), engine.acquire(&request())).await;
+            assert!(left.is_err(), "somebody has it");
+            let end = Instant::now();
+            if stops {
+                engine.stop().await;
+            }
+            sleep(Duration::from_secs(10)).await;
+            let beats = sim.beats();
+            let first = beats.first().copied().expect("a beat");
+            assert!(first.duration_since(start) <= ROUND_TRIP * 2, "with the place");
+            for pair in beats.windows(2) {
+                let gap = pair[1].duration_since(pair[0]);
+                assert!(gap <= Duration::from_millis(1_300), "{gap:?}");
+            }
+            let last = beats.last().copied().expect("a beat");
+            assert!(last + Duration::from_millis(1_300) >= end);
+            assert!(last <= end + Duration::from_secs(3), "nobody waits");
+            assert!(beats.len() <= 30, "{} beats in 20 s", beats.len());
+            assert_eq!(sim.farewells(), 1, "stops: {stops}");
+        }
+    }
+}
+
+/// The session ends behind the grant, before anybody knows of it here.
+#[test]
+fn a_session_that_ends_before_its_grant_is_noted_is_no_lease() {
+    paused(|| async {
+        let sim = Sim::new();
+        let engine = engine::<Session>(&sim).await;
+        sim.ends_the_session_behind_the_next_grant();
+        let request = request();
+        granted(&engine, &request).await;
+        assert!(!engine.has_ended(request.owner), "the second one lasts");
+        assert_eq!(sim.sent(), ["ask", "ask"]);
+        let told = timeout(Duration::from_secs(1), engine.next_losses()).await;
+        assert!(told.is_err(), "nobody had what was lost: {told:?}");
+    });
+}
+
+/// And behind its note: then it is told.
+#[test]
+fn a_session_that_ends_later_is_told() {
+    paused(|| async {
+        let sim = Sim::new();
+        let engine = engine::<Session>(&sim).await;
+        let request = request();
+        granted(&engine, &request).await;
+        sim.end_the_session();
+        let told = timeout(Duration::from_secs(1), engine.next_losses()).await;
+        assert_eq!(told.expect("it is told"), [request.owner]);
+        assert!(engine.has_ended(request.owner));
+        assert_eq!(
+            engine.release(&request).await.expect("an answer"),
+            Released::NotHeld
+        );
+    });
+}

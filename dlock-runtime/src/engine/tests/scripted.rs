@@ -1,0 +1,918 @@
+//! A store in a few lines, with a network that does what the test says.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use crate::backend::clock::Deadline;
+use crate::backend::{
+    BackendError, BackendErrorKind, Capabilities, LockInfo, Owner, Renewed, Request, Servers,
+};
+use crate::engine::events::Events;
+use crate::store::{
+    Abandoned, Applied, Behind, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted,
+    Late, LeftBehind, Looks, Next, Opening, Scope, Store, Take, Waited, Want,
+};
+
+/// From here to the store, or back.
+pub(super) const ONE_WAY: Duration = Duration::from_millis(1);
+
+/// For so long a waiter that was let in may take to claim the lock.
+const CLAIM: Duration = Duration::from_secs(3);
+
+/// What becomes of a command.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Fate {
+    Fine,
+    /// The store refuses it for now.
+    Refused,
+    /// The connection breaks before it has arrived.
+    RequestLost,
+    /// The connection breaks behind it.
+    AnswerLost,
+    /// The connection breaks, and it is run after this time.
+    Late(Duration),
+    /// It is run after this time, and so is what comes behind it.
+    Slow(Duration),
+    /// It is run, and answered after this time.
+    SlowAnswer(Duration),
+    /// It is run twice, and the second answer is the one that comes.
+    Twice,
+}
+
+/// The store, and the way there.
+pub(super) struct Sim(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    holder: Option<(Owner, Instant)>,
+    queue: VecDeque<(Owner, Duration)>,
+    token: u64,
+    fates: VecDeque<Fate>,
+    sent: Vec<&'static str>,
+    ran: Vec<(Owner, &'static str)>,
+    events: Option<Events>,
+    tells_nothing: bool,
+    gone: bool,
+    session: u64,
+    ended: HashSet<u64>,
+    ends_session: bool,
+    /// Who waits watches the one before.
+    watches: bool,
+    watched: Vec<(Owner, Arc<Notify>)>,
+    watch_fails: bool,
+    ties: u32,
+    hold_back: Option<Duration>,
+    foreign: bool,
+    lost_all: bool,
+    never_late: bool,
+    beats: Vec<Instant>,
+    farewells: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Command {
+    First(Owner, Duration),
+    Ask(Owner, Duration, bool),
+    /// With `true`, by the manager.
+    Release(Owner, bool),
+    Renew(Owner, Duration),
+    Look,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Granted { token: u64, session: u64 },
+    Held,
+    Tie,
+    Done(bool),
+    Looked(Option<Owner>),
+    Refused,
+}
+
+impl Command {
+    fn name(self) -> &'static str {
+        match self {
+            Self::First(..) => "first",
+            Self::Ask(..) => "ask",
+            Self::Release(..) => "release",
+            Self::Renew(..) => "renew",
+            Self::Look => "look",
+        }
+    }
+
+    fn owner(self) -> Option<Owner> {
+        match self {
+            Self::First(owner, _)
+            | Self::Ask(owner, ..)
+            | Self::Release(owner, _)
+            | Self::Renew(owner, _) => Some(owner),
+            Self::Look => None,
+        }
+    }
+}
+
+impl fmt::Debug for Sim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sim")
+    }
+}
+
+impl Sim {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State {
+            session: 1,
+            ..State::default()
+        })))
+    }
+
+    /// The next commands of callers fare like this, and those after them well.
+    pub(super) fn next(&self, fates: impl IntoIterator<Item = Fate>) {
+        self.state().fates.extend(fates);
+    }
+
+    pub(super) fn sent(&self) -> Vec<&'static str> {
+        let state = self.state();
+        let sent = state.sent.iter().copied();
+        sent.filter(|sent| *sent != "look").collect()
+    }
+
+    pub(super) fn ran(&self, owner: Owner, what: &'static str) -> bool {
+        self.state().ran.contains(&(owner, what))
+    }
+
+    pub(super) fn forget_history(&self) {
+        self.state().sent.clear();
+    }
+
+    pub(super) fn holder(&self) -> Option<Owner> {
+        let mut state = self.state();
+        state.expire();
+        state.holder.map(|(owner, _)| owner)
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.state().queue.len()
+    }
+
+    pub(super) fn is_free(&self) -> bool {
+        self.holder().is_none() && self.waiting() == 0
+    }
+
+    pub(super) fn take_away(&self, to: Owner, ttl: Duration) {
+        self.state().holder = Some((to, Instant::now() + ttl));
+    }
+
+    pub(super) fn release(&self, owner: Owner) {
+        self.state().release(owner);
+    }
+
+    pub(super) fn tell(&self, owner: Owner) {
+        let events = self.state().events.clone();
+        if let Some(events) = events {
+            events.wake(owner, "key");
+        }
+    }
+
+    pub(super) fn lose_messages(&self) {
+        self.state().tells_nothing = true;
+    }
+
+    pub(super) fn is_gone(&self, gone: bool) {
+        self.state().gone = gone;
+    }
+
+    pub(super) fn ends_the_session_behind_the_next_grant(&self) {
+        self.state().ends_session = true;
+    }
+
+    pub(super) fn end_the_session(&self) {
+        self.state().end_session();
+    }
+
+    /// Who waits is told nothing, but may watch the one before.
+    pub(super) fn lets_watch(&self) {
+        self.state().watches = true;
+    }
+
+    pub(super) fn the_next_watch_fails(&self) {
+        self.state().watch_fails = true;
+    }
+
+    /// So many questions find that others ask at the same time.
+    pub(super) fn ties(&self, number: u32) {
+        self.state().ties = number;
+    }
+
+    pub(super) fn holds_back(&self, pause: Duration) {
+        self.state().hold_back = Some(pause);
+    }
+
+    /// Something else stands where the lock belongs.
+    pub(super) fn is_foreign(&self) {
+        self.state().foreign = true;
+    }
+
+    /// It has restarted, and knows of nothing.
+    pub(super) fn lose_all(&self) {
+        let mut state = self.state();
+        state.holder = None;
+        state.queue.clear();
+        state.lost_all = true;
+    }
+
+    pub(super) fn is_never_late(&self) {
+        self.state().never_late = true;
+    }
+
+    pub(super) fn events(&self) -> Events {
+        self.state().events.clone().expect("it was opened")
+    }
+
+    /// When it was told that the process is alive.
+    pub(super) fn beats(&self) -> Vec<Instant> {
+        self.state().beats.clone()
+    }
+
+    pub(super) fn farewells(&self) -> u32 {
+        self.state().farewells
+    }
+
+    pub(super) fn looks(&self) -> usize {
+        let state = self.state();
+        state.sent.iter().filter(|sent| **sent == "look").count()
+    }
+
+    /// Until when the lock is held, unless it is extended.
+    pub(super) fn ends(&self) -> Option<Instant> {
+        self.state().holder.map(|(_, ends)| ends)
+    }
+
+    pub(super) fn request_timeout(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn expire(&mut self) {
+        if self.holder.is_some_and(|(_, ends)| ends <= Instant::now()) {
+            self.holder = None;
+            self.let_in();
+        }
+    }
+
+    fn let_in(&mut self) {
+        if let Some((owner, ttl)) = self.queue.pop_front() {
+            self.holder = Some((owner, Instant::now() + ttl.min(CLAIM)));
+            let tells = !self.tells_nothing && !self.watches;
+            if let Some(events) = self.events.clone().filter(|_| tells) {
+                tokio::spawn(async move {
+                    sleep(ONE_WAY).await;
+                    events.wake(owner, "key");
+                });
+            }
+        }
+    }
+
+    /// Who watches it is told, unless messages are lost.
+    fn is_gone(&mut self, owner: Owner) {
+        let tells = !self.tells_nothing;
+        for (_, told) in self
+            .watched
+            .extract_if(.., |(watched, _)| *watched == owner)
+        {
+            tokio::spawn(async move {
+                sleep(ONE_WAY).await;
+                if tells {
+                    told.notify_one();
+                } else {
+                    std::future::pending::<()>().await;
+                }
+            });
+        }
+    }
+
+    /// What stands before this owner.
+    fn before(&self, owner: Owner) -> Option<Owner> {
+        let place = self.queue.iter().position(|(waiter, _)| *waiter == owner)?;
+        match place.checked_sub(1) {
+            Some(before) => self.queue.get(before).map(|(waiter, _)| *waiter),
+            None => self.holder.map(|(holder, _)| holder),
+        }
+    }
+
+    fn release(&mut self, owner: Owner) -> bool {
+        self.expire();
+        self.is_gone(owner);
+        self.queue.retain(|(waiter, _)| *waiter != owner);
+        let held = self.holder.is_some_and(|(holder, _)| holder == owner);
+        if held {
+            self.holder = None;
+            self.let_in();
+        }
+        held
+    }
+
+    fn grant(&mut self, owner: Owner, ttl: Duration) -> Answer {
+        self.holder = Some((owner, Instant::now() + ttl));
+        self.token += 64;
+        let session = self.session;
+        if std::mem::take(&mut self.ends_session) {
+            self.end_session();
+            // With it, all that it had.
+            self.holder = None;
+        }
+        Answer::Granted {
+            token: self.token,
+            session,
+        }
+    }
+
+    fn end_session(&mut self) {
+        self.ended.insert(self.session);
+        if let Some(events) = &self.events {
+            events.ended(Scope(self.session));
+        }
+        self.session += 1;
+    }
+
+    fn run(&mut self, command: Command) -> Answer {
+        self.expire();
+        if let Some(owner) = command.owner() {
+            self.ran.push((owner, command.name()));
+        }
+        match command {
+            Command::First(owner, ttl) if self.holder.is_none() && self.queue.is_empty() => {
+                self.grant(owner, ttl)
+            }
+            Command::First(..) => Answer::Held,
+            Command::Ask(..) if self.holder.is_none() && self.ties > 0 => {
+                self.ties -= 1;
+                Answer::Tie
+            }
+            Command::Ask(owner, ttl, queues) => match self.holder {
+                Some((holder, _)) if holder == owner => self.grant(owner, ttl),
+                None if self.queue.is_empty() => self.grant(owner, ttl),
+                _ => {
+                    if queues && !self.queue.iter().any(|(waiter, _)| *waiter == owner) {
+                        self.queue.push_back((owner, ttl));
+                    }
+                    Answer::Held
+                }
+            },
+            Command::Release(owner, _) => Answer::Done(self.release(owner)),
+            Command::Renew(owner, ttl) => {
+                let held = self.holder.is_some_and(|(holder, _)| holder == owner);
+                if held {
+                    self.holder = Some((owner, Instant::now() + ttl));
+                }
+                Answer::Done(held)
+            }
+            Command::Look => Answer::Looked(self.holder.map(|(owner, _)| owner)),
+        }
+    }
+}
+
+/// A kind of store, by what proves a grant.
+pub(super) trait Proof: Clone + Send + Sync + 'static {
+    const OPENING: Opening;
+    const LOOKS: Looks = Looks::Together;
+    /// What a request begins with, as [`Sim::sent`] shows it.
+    const FIRST: &'static str;
+
+    fn of(session: u64) -> Self;
+
+    fn scope(&self) -> Option<Scope> {
+        None
+    }
+
+    fn forgotten() -> Option<Self> {
+        None
+    }
+
+    /// What becomes of it when the lease is extended.
+    fn extended(&mut self) {}
+}
+
+impl Proof for () {
+    const OPENING: Opening = Opening::First;
+    const FIRST: &'static str = "first";
+
+    fn of(_session: u64) -> Self {}
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Session(u64);
+
+impl Proof for Session {
+    const OPENING: Opening = Opening::Place;
+    const FIRST: &'static str = "ask";
+
+    fn of(session: u64) -> Self {
+        Self(session)
+    }
+
+    fn scope(&self) -> Option<Scope> {
+        Some(Scope(self.0))
+    }
+}
+
+/// A number that saves a question: there is no queue, and nobody is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Number(Option<u64>);
+
+impl Proof for Number {
+    const OPENING: Opening = Opening::Try;
+    const LOOKS: Looks = Looks::Each;
+    const FIRST: &'static str = "ask";
+
+    fn of(session: u64) -> Self {
+        Self(Some(session))
+    }
+
+    fn forgotten() -> Option<Self> {
+        Some(Self(None))
+    }
+
+    fn extended(&mut self) {
+        self.0 = self.0.map(|number| number + 1);
+    }
+}
+
+pub(super) struct Scripted<P> {
+    sim: Arc<Sim>,
+    caller: Mutex<Option<Link>>,
+    manager: Mutex<Option<Link>>,
+    proof: PhantomData<fn() -> P>,
+}
+
+/// A connection: what is sent over it is run in order.
+#[derive(Clone)]
+pub(super) struct Link(Arc<LinkState>);
+
+struct LinkState {
+    broken: AtomicBool,
+    /// When what was sent over it last is run.
+    last: Mutex<Instant>,
+}
+
+/// The connection broke.
+struct Broken;
+
+impl Link {
+    fn new() -> Self {
+        Self(Arc::new(LinkState {
+            broken: AtomicBool::new(false),
+            last: Mutex::new(Instant::now()),
+        }))
+    }
+
+    fn is_open(&self) -> bool {
+        !self.0.broken.load(Ordering::Relaxed)
+    }
+
+    /// Sends a command, here and now.
+    fn send(
+        &self,
+        sim: &Arc<Sim>,
+        command: Command,
+        fate: Fate,
+    ) -> oneshot::Receiver<Result<Answer, Broken>> {
+        let (tell, answer) = oneshot::channel();
+        let now = Instant::now();
+        let gone = {
+            let mut state = sim.state();
+            state.sent.push(command.name());
+            state.gone
+        };
+        if gone || !self.is_open() {
+            // Nothing comes, until somebody loses patience.
+            tokio::spawn(async move {
+                sleep(Duration::from_secs(2)).await;
+                drop(tell);
+            });
+            return answer;
+        }
+        let run_at = {
+            let mut last = self.0.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let delay = match fate {
+                Fate::Slow(delay) => delay,
+                _ => ONE_WAY,
+            };
+            let run_at = (now + delay).max(*last);
+            *last = run_at;
+            run_at
+        };
+        let (link, sim) = (self.clone(), Arc::clone(sim));
+        let run = move |command| sim.state().run(command);
+        tokio::spawn(async move {
+            match fate {
+                Fate::RequestLost | Fate::Late(_) => {
+                    sleep_until(run_at).await;
+                    link.break_up();
+                    let _ = tell.send(Err(Broken));
+                    if let Fate::Late(late) = fate {
+                        sleep_until(now + late).await;
+                        run(command);
+                    }
+                }
+                Fate::AnswerLost => {
+                    sleep_until(run_at).await;
+                    run(command);
+                    link.break_up();
+                    let _ = tell.send(Err(Broken));
+                }
+                Fate::Refused => {
+                    sleep_until(run_at + ONE_WAY).await;
+                    let _ = tell.send(Ok(Answer::Refused));
+                }
+                Fate::Fine | Fate::Slow(_) | Fate::SlowAnswer(_) | Fate::Twice => {
+                    sleep_until(run_at).await;
+                    let mut answer = run(command);
+                    if fate == Fate::Twice {
+                        answer = run(command);
+                    }
+                    match fate {
+                        Fate::SlowAnswer(delay) => sleep(delay).await,
+                        _ => sleep(ONE_WAY).await,
+                    }
+                    let _ = tell.send(Ok(answer));
+                }
+            }
+        });
+        answer
+    }
+
+    fn break_up(&self) {
+        self.0.broken.store(true, Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Attempt {
+    in_flight: Option<Link>,
+    lists: u32,
+}
+
+/// Told when the one before has gone.
+pub(super) struct Before {
+    told: Arc<Notify>,
+    fails: bool,
+}
+
+/// A list takes so many questions.
+pub(super) const LISTS: u32 = 3;
+
+impl<P: Proof> Store for Scripted<P> {
+    type Config = Arc<Sim>;
+    type Record = P;
+    type Attempt = Attempt;
+    type Flight = Link;
+    type Watch = Before;
+    type Seen = ();
+
+    const LOOKS: Looks = P::LOOKS;
+
+    fn open(config: Arc<Sim>, context: Context) -> Self {
+        config.state().events = Some(context.events);
+        Self {
+            sim: config,
+            caller: Mutex::default(),
+            manager: Mutex::default(),
+            proof: PhantomData,
+        }
+    }
+
+    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+        let mut attempt = Attempt::default();
+        let looked = self.send(Command::Look, None, deadline, &mut attempt).await;
+        looked.map(drop)
+    }
+
+    fn capabilities(_config: &Arc<Sim>) -> Capabilities {
+        Capabilities {
+            in_order: true,
+            ..Capabilities::new("scripted")
+        }
+    }
+
+    fn servers(_config: &Arc<Sim>) -> Option<Servers> {
+        None
+    }
+
+    fn request_timeout(config: &Arc<Sim>) -> Duration {
+        config.request_timeout()
+    }
+
+    fn close(&self) {}
+
+    fn opening(&self, _request: &Request) -> Opening {
+        P::OPENING
+    }
+
+    fn hold_back(&self, _request: &Request) -> Option<Duration> {
+        self.sim.state().hold_back.take()
+    }
+
+    async fn take(
+        &self,
+        request: &Request,
+        want: Want,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Take<Self>, Failure> {
+        let (owner, ttl) = (request.owner, request.ttl);
+        let command = match want {
+            Want::First => Command::First(owner, ttl),
+            Want::Try => Command::Ask(owner, ttl, false),
+            Want::Queue { .. } => Command::Ask(owner, ttl, P::LOOKS == Looks::Together),
+        };
+        let fate = self.sim.state().fates.pop_front();
+        let (answer, sent_at) = self.send(command, fate, deadline, attempt).await?;
+        match answer {
+            Answer::Granted { token, session } => Ok(Take::Granted(Granted {
+                token,
+                sent_at,
+                record: P::of(session),
+            })),
+            Answer::Tie => Ok(Take::Contended),
+            Answer::Held => Ok(self.held(want, owner, sent_at)),
+            _ => Err(refused()),
+        }
+    }
+
+    async fn renew(
+        &self,
+        due: &mut [Due<Self>],
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Vec<Result<Renewed, Failure>> {
+        let mut renewed = Vec::new();
+        for due in due {
+            let command = Command::Renew(due.request.owner, due.request.ttl);
+            let fate = self.sim.state().fates.pop_front();
+            let answer = self.send(command, fate, deadline, attempt).await;
+            if let Some(record) = &mut due.record {
+                record.extended();
+            }
+            renewed.push(answer.and_then(|(answer, sent_at)| match answer {
+                Answer::Done(true) => Ok(Renewed::Extended {
+                    sent_at: sent_at.into(),
+                }),
+                Answer::Done(false) => Ok(Renewed::Gone),
+                _ => Err(refused()),
+            }));
+        }
+        renewed
+    }
+
+    async fn release(
+        &self,
+        request: &Request,
+        _record: Option<&P>,
+        ending: Ending,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Freed, Failure> {
+        let fate = match ending {
+            Ending::Released => self.sim.state().fates.pop_front(),
+            Ending::Left => None,
+        };
+        let command = Command::Release(request.owner, ending == Ending::Left);
+        match self.send(command, fate, deadline, attempt).await?.0 {
+            Answer::Done(true) => Ok(Freed::Released),
+            Answer::Done(false) if self.sim.state().lost_all => Ok(Freed::Lost),
+            Answer::Done(false) => Ok(Freed::NotHeld),
+            _ => Err(refused()),
+        }
+    }
+
+    fn silent(&self, for_long: Duration) -> BackendError {
+        BackendError::unavailable(format!("silent for {for_long:?}"))
+    }
+
+    fn abandon(
+        &self,
+        _request: &Request,
+        attempt: Attempt,
+        _left: &LeftBehind,
+    ) -> Option<Abandoned<Self>> {
+        Some(Abandoned {
+            flight: attempt.in_flight,
+            record: None,
+        })
+    }
+
+    async fn follow(&self, flight: Link, request: &Request) -> Followed {
+        let release = Command::Release(request.owner, true);
+        match flight.send(&self.sim, release, Fate::Fine).await {
+            Ok(Ok(_)) => Followed::Settled,
+            _ => Followed::Unknown,
+        }
+    }
+
+    fn late(&self, request: &Request, _record: Option<&P>, sent_at: std::time::Instant) -> Late {
+        if self.sim.state().never_late {
+            return Late::Never;
+        }
+        Late::Until(Deadline::from(sent_at, request.ttl))
+    }
+
+    fn forgotten() -> Option<P> {
+        P::forgotten()
+    }
+
+    fn scope(record: &P) -> Option<Scope> {
+        record.scope()
+    }
+
+    fn has_ended(&self, scope: Scope) -> bool {
+        self.sim.state().ended.contains(&scope.0)
+    }
+
+    async fn wait(
+        &self,
+        _request: &Request,
+        watch: Before,
+        _attempt: &mut Attempt,
+    ) -> Result<(), Failure> {
+        if watch.fails {
+            sleep(ONE_WAY).await;
+            return Err(nothing(Applied::No));
+        }
+        watch.told.notified().await;
+        Ok(())
+    }
+
+    fn pace(&self, _seen: &mut ()) -> Duration {
+        match P::LOOKS {
+            Looks::Together => Duration::from_secs(1),
+            Looks::Each => Duration::from_millis(5),
+        }
+    }
+
+    async fn recheck(
+        &self,
+        waited: &mut [Waited<Self>],
+        beat: bool,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let mut attempt = Attempt::default();
+        let answer = self
+            .send(Command::Look, None, deadline, &mut attempt)
+            .await?;
+        let mut state = self.sim.state();
+        let of_who_is_before = |key: &Waited<Self>| key.key.starts_with("before ");
+        assert!(!state.watches || waited.iter().all(of_who_is_before));
+        if beat {
+            state.beats.push(Instant::now());
+        }
+        if state.foreign {
+            for key in waited {
+                key.refused = Some(foreign());
+            }
+        } else if let Answer::Looked(holder) = answer.0 {
+            for key in waited {
+                match holder {
+                    Some(holder) => key.wake(|owner| owner == holder),
+                    None => key.wake_all(),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn farewell(&self, _deadline: Deadline) {
+        self.sim.state().farewells += 1;
+    }
+
+    async fn inspect(
+        &self,
+        _key: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<LockInfo>, Failure> {
+        self.send(Command::Look, None, deadline, attempt).await?;
+        Ok(None)
+    }
+
+    async fn list(
+        &self,
+        _prefix: &str,
+        _deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        sleep(Duration::from_secs(4)).await;
+        attempt.lists += 1;
+        Ok((attempt.lists == LISTS).then(Vec::new))
+    }
+}
+
+impl<P: Proof> Scripted<P> {
+    /// The connection of callers, or that of the manager, though a test has one
+    /// runtime.
+    fn link(&self, command: Command) -> MutexGuard<'_, Option<Link>> {
+        let link = match command {
+            Command::Look | Command::Release(_, true) => &self.manager,
+            _ => &self.caller,
+        };
+        link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn held(&self, want: Want, owner: Owner, sent_at: std::time::Instant) -> Take<Self> {
+        let mut state = self.sim.state();
+        if let Some(events) = &state.events {
+            events.heard(sent_at);
+        }
+        let Want::Queue { beat } = want else {
+            return Take::Busy;
+        };
+        if P::LOOKS == Looks::Each {
+            return Take::Busy;
+        }
+        if let Some(events) = state.events.clone().filter(|_| beat) {
+            events.beats(sent_at);
+            state.beats.push(sent_at.into());
+        }
+        let before = state.before(owner).filter(|_| state.watches);
+        let Some(before) = before else {
+            return Take::Queued;
+        };
+        let (told, fails) = (Arc::new(Notify::new()), state.watch_fails);
+        state.watch_fails = false;
+        state.watched.push((before, Arc::clone(&told)));
+        Take::Behind(Behind {
+            name: format!("before {before}").into(),
+            watch: Before { told, fails },
+        })
+    }
+
+    async fn connect(&self, command: Command, deadline: Deadline) -> Result<Link, Failure> {
+        sleep(ONE_WAY).await;
+        while self.sim.state().gone {
+            if Instant::now().into_std() >= deadline.at() {
+                return Err(nothing(Applied::No));
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        sleep(ONE_WAY).await;
+        let link = Link::new();
+        *self.link(command) = Some(link.clone());
+        Ok(link)
+    }
+
+    async fn send(
+        &self,
+        command: Command,
+        fate: Option<Fate>,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<(Answer, std::time::Instant), Failure> {
+        let open = self.link(command).clone().filter(Link::is_open);
+        let link = match open {
+            Some(link) => link,
+            None => self.connect(command, deadline).await?,
+        };
+        let sent_at = Instant::now().into_std();
+        attempt.in_flight = Some(link.clone());
+        let answer = link.send(&self.sim, command, fate.unwrap_or(Fate::Fine));
+        match timeout_at(deadline.at().into(), answer).await {
+            Ok(Ok(Ok(answer))) => {
+                attempt.in_flight = None;
+                Ok((answer, sent_at))
+            }
+            Ok(Ok(Err(Broken)) | Err(_)) => {
+                attempt.in_flight = None;
+                link.break_up();
+                Err(nothing(Applied::Unknown { sent_at }))
+            }
+            Err(_) => Err(nothing(Applied::OnItsWay)),
+        }
+    }
+}
+
+fn nothing(applied: Applied) -> Failure {
+    Failure {
+        cause: Cause::Silence,
+        next: Next::Pause,
+        applied,
+    }
+}
+
+fn refused() -> Failure {
+    Failure::refused(BackendError::unavailable("it cannot just now"))
+}
+
+pub(super) fn foreign() -> BackendError {
+    BackendError::new(BackendErrorKind::Config, "something else stands there")
+}

@@ -1,0 +1,72 @@
+//! The one source of time, and of tasks on the manager's runtime.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::backend::clock::{Clock, Deadline, Elapsed};
+
+#[derive(Clone, Debug)]
+pub(crate) enum Time {
+    /// The machine's, whatever a test does to the caller's runtime.
+    Machine(Clock),
+    /// Tokio's, which a test may pause.
+    Tokio(Arc<dyn Spawn>),
+}
+
+/// Who runs the manager's own work.
+pub(crate) trait Spawn: fmt::Debug + Send + Sync {
+    fn spawn(&self, work: Pin<Box<dyn Future<Output = ()> + Send>>);
+}
+
+impl Time {
+    pub(crate) fn now(&self) -> Instant {
+        match self {
+            Self::Machine(_) => Instant::now(),
+            Self::Tokio(_) => tokio::time::Instant::now().into_std(),
+        }
+    }
+
+    pub(crate) fn after(&self, wait: Duration) -> Deadline {
+        Deadline::from(self.now(), wait)
+    }
+
+    pub(crate) fn has_passed(&self, deadline: Deadline) -> bool {
+        deadline.at() <= self.now()
+    }
+
+    pub(crate) fn remaining(&self, deadline: Deadline) -> Duration {
+        deadline.at().saturating_duration_since(self.now())
+    }
+
+    /// A task of the manager's. Works from a `Drop`, and outside a runtime.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        match self {
+            Self::Machine(clock) => drop(clock.manager().spawn(work)),
+            Self::Tokio(manager) => manager.spawn(Box::pin(work)),
+        }
+    }
+
+    /// By the manager's timers, so that the caller's runtime needs none.
+    pub(crate) async fn sleep(&self, until: Deadline) {
+        match self {
+            Self::Machine(clock) => clock.sleep(until).await,
+            Self::Tokio(_) => tokio::time::sleep_until(until.at().into()).await,
+        }
+    }
+
+    pub(crate) async fn bound<F: Future>(
+        &self,
+        deadline: Deadline,
+        future: F,
+    ) -> Result<F::Output, Elapsed> {
+        match self {
+            Self::Machine(clock) => clock.bound(deadline, future).await,
+            Self::Tokio(_) => tokio::time::timeout_at(deadline.at().into(), future)
+                .await
+                .map_err(|_| Elapsed),
+        }
+    }
+}

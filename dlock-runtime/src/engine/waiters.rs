@@ -1,0 +1,257 @@
+//! Who in this process waits for what, and what wakes them.
+//!
+//! A waiter is woken to ask the store again, never told that it has the lock:
+//! between a message and its reader lies any amount of time. So a lost message
+//! costs time only, a wrong one costs a question, and every cause of waking is
+//! the same to the waiter.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::backend::{BackendError, Owner, Request};
+
+#[derive(Default)]
+pub(crate) struct Waiters {
+    state: Mutex<State>,
+    /// Somebody has come, or waits for what nobody waited for.
+    change: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    keys: HashMap<Arc<str>, BTreeMap<Owner, Entry>>,
+    /// Owners whose caller has gone, and whose lock or place is being given back:
+    /// a grant that crosses with that is given back at once.
+    leaving: HashMap<Owner, Arc<Notify>>,
+    /// Nobody is woken any more, and why.
+    closed: Option<BackendError>,
+}
+
+struct Entry {
+    wake: Arc<Notify>,
+    /// It does not ask the store at this moment, but waits for a cause to.
+    waits: bool,
+    /// It will not get the lock.
+    refused: Option<BackendError>,
+}
+
+/// One who waits, as the store is shown it.
+pub(crate) struct Waiter {
+    pub(crate) owner: Owner,
+    /// Set by [`Store::recheck`](crate::store::Store::recheck): it has cause to
+    /// ask.
+    pub(crate) wake: bool,
+}
+
+/// A waiter's place in the table, which it leaves when this is dropped.
+pub(super) struct Waiting<'a> {
+    waiters: &'a Waiters,
+    /// The lock's, or the name of what is before it.
+    key: Arc<str>,
+    owner: Owner,
+    wake: Arc<Notify>,
+}
+
+/// An owner whose lock or place is being given back.
+pub(super) struct Leaving<'a> {
+    waiters: &'a Waiters,
+    owner: Owner,
+    granted: Arc<Notify>,
+}
+
+impl Waiters {
+    pub(super) fn enter(&self, request: &Request) -> Waiting<'_> {
+        let wake = Arc::new(Notify::new());
+        let entry = Entry {
+            wake: Arc::clone(&wake),
+            waits: false,
+            refused: None,
+        };
+        let mut state = self.state();
+        let first = state.keys.is_empty();
+        let waiters = state.keys.entry(Arc::clone(&request.key)).or_default();
+        waiters.insert(request.owner, entry);
+        drop(state);
+        if first {
+            self.change.notify_one();
+        }
+        Waiting {
+            waiters: self,
+            key: Arc::clone(&request.key),
+            owner: request.owner,
+            wake,
+        }
+    }
+
+    pub(super) fn leaves(&self, owner: Owner) -> Leaving<'_> {
+        Leaving {
+            waiters: self,
+            owner,
+            granted: Arc::clone(self.state().leaving.entry(owner).or_default()),
+        }
+    }
+
+    pub(super) fn wake(&self, owner: Owner, key: &str) {
+        let mut state = self.state();
+        if let Some(entry) = state.keys.get_mut(key).and_then(|key| key.get_mut(&owner)) {
+            entry.wake.notify_one();
+        } else if let Some(leaving) = state.leaving.get(&owner) {
+            leaving.notify_one();
+        }
+    }
+
+    pub(super) fn wake_key(&self, key: &str) {
+        if let Some(waiters) = self.state().keys.get(key) {
+            waiters.values().for_each(|entry| entry.wake.notify_one());
+        }
+    }
+
+    pub(super) fn wake_all(&self) {
+        let state = self.state();
+        let all = state.keys.values().flat_map(BTreeMap::values);
+        all.for_each(|entry| entry.wake.notify_one());
+    }
+
+    /// Nobody who waits for this will get it, however long it waits.
+    pub(super) fn refuse(&self, key: &str, error: &BackendError) {
+        if let Some(waiters) = self.state().keys.get_mut(key) {
+            for entry in waiters.values_mut().filter(|entry| entry.waits) {
+                entry.refused = Some(error.clone());
+                entry.wake.notify_one();
+            }
+        }
+    }
+
+    /// Nobody is woken any more: those who wait, and who would, are told.
+    pub(super) fn close(&self, error: BackendError) {
+        self.state().closed = Some(error);
+        self.wake_all();
+    }
+
+    /// Waits until somebody has come, or waits for what nobody waited for.
+    pub(super) async fn change(&self) {
+        self.change.notified().await;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.state().keys.is_empty()
+    }
+
+    /// Calls `each` with the keys that are waited for.
+    pub(super) fn for_each_key(&self, mut each: impl FnMut(&Arc<str>)) {
+        let state = self.state();
+        let waited = state.keys.iter();
+        let waited = waited.filter(|(_, waiters)| waiters.values().any(|entry| entry.waits));
+        waited.for_each(|(key, _)| each(key));
+    }
+
+    /// Who waits for a key.
+    pub(super) fn of_key(&self, key: &str) -> Vec<Waiter> {
+        let state = self.state();
+        let Some(waiters) = state.keys.get(key) else {
+            return Vec::new();
+        };
+        let waiting = waiters.iter().filter(|(_, entry)| entry.waits);
+        waiting
+            .map(|(&owner, _)| Waiter { owner, wake: false })
+            .collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn entry(&mut self, key: &str, owner: Owner) -> Option<&mut Entry> {
+        self.keys.get_mut(key)?.get_mut(&owner)
+    }
+
+    fn remove(&mut self, key: &str, owner: Owner) -> Option<Entry> {
+        let waiters = self.keys.get_mut(key)?;
+        let entry = waiters.remove(&owner);
+        if waiters.is_empty() {
+            self.keys.remove(key);
+        }
+        entry
+    }
+}
+
+impl Waiting<'_> {
+    /// From here on it waits for what has this name.
+    pub(super) fn watches(&mut self, name: Arc<str>) {
+        let mut state = self.waiters.state();
+        if let Some(entry) = state.remove(&self.key, self.owner) {
+            let waiters = state.keys.entry(Arc::clone(&name)).or_default();
+            waiters.insert(self.owner, entry);
+        }
+        drop(state);
+        self.key = name;
+    }
+
+    /// Waits until there is cause to ask the store again. Where it is dropped
+    /// before, the caller asks for a reason of its own, or has gone.
+    pub(super) async fn woken(&self) -> Result<(), BackendError> {
+        struct Waits<'a>(&'a Waiting<'a>);
+        impl Drop for Waits<'_> {
+            fn drop(&mut self) {
+                let mut state = self.0.waiters.state();
+                if let Some(entry) = state.entry(&self.0.key, self.0.owner) {
+                    entry.waits = false;
+                }
+            }
+        }
+        self.begin();
+        {
+            let _waits = Waits(self);
+            self.wake.notified().await;
+        }
+        let mut state = self.waiters.state();
+        let refused = state.entry(&self.key, self.owner);
+        let refused = refused.and_then(|entry| entry.refused.take());
+        refused.or_else(|| state.closed.clone()).map_or(Ok(()), Err)
+    }
+
+    fn begin(&self) {
+        let mut state = self.waiters.state();
+        let closed = state.closed.is_some();
+        let Some(waiters) = state.keys.get_mut(&self.key) else {
+            return;
+        };
+        let first = !waiters.values().any(|entry| entry.waits);
+        if let Some(entry) = waiters.get_mut(&self.owner) {
+            entry.waits = true;
+            if closed {
+                entry.wake.notify_one();
+            }
+        }
+        drop(state);
+        if first {
+            self.waiters.change.notify_one();
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.waiters.state().remove(&self.key, self.owner);
+    }
+}
+
+impl Leaving<'_> {
+    pub(super) async fn granted(&self) {
+        self.granted.notified().await;
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let mut state = self.waiters.state();
+        // But for this one's and the table's: others of the same owner.
+        if Arc::strong_count(&self.granted) <= 2 {
+            state.leaving.remove(&self.owner);
+        }
+    }
+}

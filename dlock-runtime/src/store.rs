@@ -1,0 +1,451 @@
+//! What a store gives to the engine: its primitives, and nothing else.
+//!
+//! A primitive is one attempt, over whatever connection the store has for the
+//! runtime that it is called on. It never repeats itself, sets no timer but that
+//! of the deadline it is given, and says of a failure the two things that only
+//! the store can know: whether another attempt may help, and what may have come
+//! of this one. Waiting, repeating, giving back and telling who should ask again
+//! are the engine's ([`crate::engine`]).
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::backend::clock::Deadline;
+use crate::backend::{
+    BackendError, BackendErrorKind, Capabilities, LockInfo, Owner, Released, Renewed, Request,
+    Servers,
+};
+use crate::engine::events::Events;
+pub(crate) use crate::engine::events::Scope;
+use crate::engine::time::Time;
+pub(crate) use crate::engine::waiters::Waiter;
+
+/// A store that keeps locks.
+pub(crate) trait Store: Send + Sync + Sized + 'static {
+    /// What its URL says. A copy makes another backend, not yet connected.
+    type Config: Clone + fmt::Debug + Send + Sync + 'static;
+
+    /// What proves a grant: `()`, the number of an item, a key with its revision
+    /// and lease, a node with its session. With `()`, the engine has no entry for
+    /// a lease at all.
+    type Record: Clone + Send + Sync + 'static;
+
+    /// What one operation remembers from attempt to attempt; and what is on its
+    /// way. So it is alive for as long as the caller is, and goes to
+    /// [`abandon`](Self::abandon) when the caller leaves.
+    type Attempt: Default + Send + 'static;
+
+    /// Commands on their way when the caller left.
+    type Flight: Send + 'static;
+
+    /// What a waiter waits for besides being woken: the end of the one before.
+    type Watch: Send + 'static;
+
+    /// What is remembered of a key from look to look, while somebody waits.
+    type Seen: Default + Send + 'static;
+
+    /// How the locks that are waited for are looked at.
+    const LOOKS: Looks;
+
+    /// Called on the manager's runtime.
+    fn open(config: Self::Config, context: Context) -> Self;
+
+    /// Connects, and sees whether the store is one that can keep locks.
+    fn check(&self, deadline: Deadline) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Ends what [`open`](Self::open) began.
+    fn close(&self);
+
+    fn capabilities(config: &Self::Config) -> Capabilities;
+
+    fn servers(config: &Self::Config) -> Option<Servers>;
+
+    /// How long the store may be silent before an operation fails.
+    fn request_timeout(config: &Self::Config) -> Duration;
+
+    // One operation.
+
+    /// What a request begins with.
+    fn opening(&self, request: &Request) -> Opening;
+
+    /// How long one who is ready to wait leaves the lock to other processes before
+    /// it asks.
+    fn hold_back(&self, request: &Request) -> Option<Duration> {
+        let _ = request;
+        None
+    }
+
+    /// Asks for the lock.
+    fn take(
+        &self,
+        request: &Request,
+        want: Want,
+        deadline: Deadline,
+        attempt: &mut Self::Attempt,
+    ) -> impl Future<Output = Result<Take<Self>, Failure>> + Send;
+
+    /// Extends leases, as many of them together as it can; an answer for each.
+    fn renew(
+        &self,
+        due: &mut [Due<Self>],
+        deadline: Deadline,
+        attempt: &mut Self::Attempt,
+    ) -> impl Future<Output = Vec<Result<Renewed, Failure>>> + Send;
+
+    /// Gives back a lease, and with [`Ending::Left`] a place in the queue too. On
+    /// an open connection it is on its way when it was polled once.
+    fn release(
+        &self,
+        request: &Request,
+        record: Option<&Self::Record>,
+        ending: Ending,
+        deadline: Deadline,
+        attempt: &mut Self::Attempt,
+    ) -> impl Future<Output = Result<Freed, Failure>> + Send;
+
+    /// The error of an operation that nobody has answered for so long.
+    fn silent(&self, for_long: Duration) -> BackendError;
+
+    // What is left behind.
+
+    /// The caller has left: what is on its way, if anything is. Called from a
+    /// `Drop`, on any thread. `None`: there is nothing to see to.
+    fn abandon(
+        &self,
+        request: &Request,
+        attempt: Self::Attempt,
+        left: &LeftBehind,
+    ) -> Option<Abandoned<Self>>;
+
+    /// Waits on the manager for what became of a flight. In [`Followed::Settled`]
+    /// a release behind it has undone it, or it did nothing.
+    fn follow(
+        &self,
+        flight: Self::Flight,
+        request: &Request,
+    ) -> impl Future<Output = Followed> + Send;
+
+    /// How long a command may still be run that was sent then and never answered.
+    fn late(&self, request: &Request, record: Option<&Self::Record>, sent_at: Instant) -> Late;
+
+    // Records and sessions.
+
+    /// The record of a lease that the table no longer has. `None`: without one
+    /// there is no lease.
+    fn forgotten() -> Option<Self::Record> {
+        None
+    }
+
+    /// The lease or session that the grant ends with.
+    fn scope(record: &Self::Record) -> Option<Scope> {
+        let _ = record;
+        None
+    }
+
+    /// Whether it has ended. A store says `true` here before it tells
+    /// [`Events::ended`].
+    fn has_ended(&self, scope: Scope) -> bool {
+        let _ = scope;
+        false
+    }
+
+    // Waiting.
+
+    /// Waits until the one before may have gone. The engine also ends it, at a
+    /// wake-up. An error counts like that of an attempt.
+    fn wait(
+        &self,
+        request: &Request,
+        watch: Self::Watch,
+        attempt: &mut Self::Attempt,
+    ) -> impl Future<Output = Result<(), Failure>> + Send {
+        let _ = (request, watch, attempt);
+        std::future::pending()
+    }
+
+    /// How soon a lock that is waited for is looked at, for the first time and
+    /// after each look.
+    fn pace(&self, seen: &mut Self::Seen) -> Duration;
+
+    /// Looks at locks that are waited for, and says in `waited` who should ask.
+    /// With `beat`, the process shows that it is alive, in the same trip.
+    fn recheck(
+        &self,
+        waited: &mut [Waited<Self>],
+        beat: bool,
+        deadline: Deadline,
+    ) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// The last waiter has gone: the process need not be thought alive any more.
+    fn farewell(&self, deadline: Deadline) -> impl Future<Output = ()> + Send {
+        let _ = deadline;
+        async {}
+    }
+
+    // Looking.
+
+    fn inspect(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        attempt: &mut Self::Attempt,
+    ) -> impl Future<Output = Result<Option<LockInfo>, Failure>> + Send;
+
+    /// `None`: there is more to ask, for which there is as much time again.
+    fn list(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        attempt: &mut Self::Attempt,
+    ) -> impl Future<Output = Result<Option<Vec<LockInfo>>, Failure>> + Send;
+}
+
+/// What a store is given when it is opened. It asks for time and tasks nowhere
+/// else.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) time: Time,
+    pub(crate) events: Events,
+}
+
+/// How the locks that are waited for are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looks {
+    /// All in one go, whenever one of them is due: waiters are told by the store,
+    /// and have places in its queues for as long as others think this process
+    /// alive.
+    Together,
+    /// Each when it is due, with those that are due soon: nobody is told.
+    Each,
+}
+
+/// What a request begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opening {
+    /// [`Want::First`]. Then one who waits asks for a place.
+    First,
+    /// [`Want::Try`]: a place in the queue costs more than a lock that is free, or
+    /// there is none.
+    Try,
+    /// One who waits asks for a place at once: it is the lock too.
+    Place,
+}
+
+/// How much is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// The lock, in the cheapest way, by a command that cannot tell a success of
+    /// its own from somebody else's: never sent twice.
+    First,
+    /// The lock, if it is free.
+    Try,
+    /// The lock, or a place in its queue if it has one. With `beat`, others must
+    /// be told that this process is alive.
+    Queue { beat: bool },
+}
+
+/// The answer to a question for the lock.
+pub(crate) enum Take<S: Store> {
+    Granted(Granted<S>),
+    /// Somebody holds it, and nothing is left of the request.
+    Busy,
+    /// It has a place in the queue, and is told.
+    Queued,
+    /// It has a place in the queue, and watches the one before.
+    Behind(Behind<S>),
+    /// Nobody has it: several ask at a time.
+    Contended,
+}
+
+/// The place before one's own.
+pub(crate) struct Behind<S: Store> {
+    /// What is looked at for it, in place of the lock's key: who waits for the
+    /// same stands under one name.
+    pub(crate) name: Arc<str>,
+    pub(crate) watch: S::Watch,
+}
+
+/// A lock that was had.
+pub(crate) struct Granted<S: Store> {
+    /// The first of the numbers that were drawn; 0 from a store without any.
+    pub(crate) token: u64,
+    /// When the request was sent that the lease counts from.
+    pub(crate) sent_at: Instant,
+    pub(crate) record: S::Record,
+}
+
+/// One lease of those that are to be extended.
+pub(crate) struct Due<S: Store> {
+    pub(crate) request: Request,
+    pub(crate) record: Option<S::Record>,
+}
+
+/// Why a lock is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The body has ended.
+    Released,
+    /// The caller left on the way: there may be a lease, a place, both or none.
+    Left,
+}
+
+/// The answer to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freed {
+    Released,
+    /// There was nothing. If a release before this one was not answered, that one
+    /// has done it.
+    NotHeld,
+    /// There was nothing, and it may have gone without a release.
+    Lost,
+}
+
+impl Freed {
+    pub(crate) fn told(self, repeated: bool) -> Released {
+        match self {
+            Self::Released => Released::Released,
+            Self::NotHeld if repeated => Released::Released,
+            Self::NotHeld | Self::Lost => Released::NotHeld,
+        }
+    }
+}
+
+/// An attempt that came to nothing.
+pub(crate) struct Failure {
+    pub(crate) cause: Cause,
+    pub(crate) next: Next,
+    pub(crate) applied: Applied,
+}
+
+pub(crate) enum Cause {
+    Error(BackendError),
+    /// No answer came. For how long tells the operation, not the attempt.
+    Silence,
+}
+
+/// Whether another attempt may help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// After a pause.
+    Pause,
+    /// Not: it would be refused again.
+    Stop,
+}
+
+/// What may have come of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Applied {
+    /// Nothing, for certain.
+    No,
+    /// The answer may come yet; the attempt has it.
+    OnItsWay,
+    /// The answer will not come, and the command may be run yet.
+    Unknown { sent_at: Instant },
+}
+
+impl Failure {
+    /// The store will not do it, or not now, and has not.
+    pub(crate) fn refused(error: BackendError) -> Self {
+        let next = if error.kind() == BackendErrorKind::Unavailable {
+            Next::Pause
+        } else {
+            Next::Stop
+        };
+        Self {
+            cause: Cause::Error(error),
+            next,
+            applied: Applied::No,
+        }
+    }
+
+    /// There was no time to ask.
+    pub(crate) fn not_sent() -> Self {
+        Self {
+            cause: Cause::Silence,
+            next: Next::Pause,
+            applied: Applied::No,
+        }
+    }
+}
+
+/// What a caller that has left may have at the store, as the engine knows it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LeftBehind {
+    /// An attempt was under way, or may be yet.
+    pub(crate) in_flight: bool,
+    /// When the last was sent whose outcome is unknown.
+    pub(crate) unknown: Option<Instant>,
+    /// It has the lock or a place.
+    pub(crate) there: bool,
+}
+
+impl LeftBehind {
+    pub(crate) fn is_nothing(&self) -> bool {
+        !self.in_flight && self.unknown.is_none() && !self.there
+    }
+}
+
+/// What the engine has to see to.
+pub(crate) struct Abandoned<S: Store> {
+    pub(crate) flight: Option<S::Flight>,
+    /// By which it is given back.
+    pub(crate) record: Option<S::Record>,
+}
+
+impl<S: Store> Abandoned<S> {
+    /// Nothing is on its way: one release tells.
+    pub(crate) fn at_rest(record: Option<S::Record>) -> Self {
+        Self {
+            flight: None,
+            record,
+        }
+    }
+}
+
+/// What has become of a flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Followed {
+    /// Nothing is left of it.
+    Settled,
+    /// It was run: a release undoes it.
+    Run,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// How long a command may still be run that was never answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Late {
+    /// A release that was answered shows that it will not be.
+    Never,
+    /// What it did has ended by then, if it was run in time. The store may have
+    /// stood still meanwhile; so the last word is its answer.
+    Until(Deadline),
+}
+
+/// A key that somebody waits for, or the name of a [`Behind`].
+pub(crate) struct Waited<S: Store> {
+    pub(crate) key: Arc<str>,
+    pub(crate) waiters: Vec<Waiter>,
+    pub(crate) seen: S::Seen,
+    /// Set by [`Store::recheck`]: nobody will get it, and why.
+    pub(crate) refused: Option<BackendError>,
+}
+
+impl<S: Store> Waited<S> {
+    /// All who wait for it have cause to ask.
+    pub(crate) fn wake_all(&mut self) {
+        for waiter in &mut self.waiters {
+            waiter.wake = true;
+        }
+    }
+
+    /// The waiter of this owner has, if there is one.
+    pub(crate) fn wake(&mut self, is: impl Fn(Owner) -> bool) {
+        for waiter in self.waiters.iter_mut().filter(|waiter| is(waiter.owner)) {
+            waiter.wake = true;
+        }
+    }
+}
