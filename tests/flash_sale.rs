@@ -184,7 +184,7 @@ async fn four_processes_sell_exactly_the_stock_in_zookeeper() {
 #[cfg(feature = "sqlite")]
 #[test]
 fn four_processes_sell_exactly_the_stock_in_a_file() {
-    let dir = support::dir::TempDir::new();
+    let dir = support::dir::TempDir::default();
     let url = format!("sqlite:{}", dir.path().join("sale.db").display());
     let sale = Sale::run(&["--orders", "600", "--processes", "4", "--store", &url]);
     sale.sold_exactly_the_stock();

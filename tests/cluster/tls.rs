@@ -30,7 +30,7 @@ async fn nodes_are_trusted_or_refused() {
         })
         .await;
     }
-    let dir = TempDir::new();
+    let dir = TempDir::default();
     let path = dir.path().join("authorities.pem");
     std::fs::write(&path, authorities).expect("a file of our own");
     let hosts: Vec<_> = cluster

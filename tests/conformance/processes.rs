@@ -64,7 +64,7 @@ impl<S: Shared + ?Sized> Scene<S> {
         Self {
             store,
             resource: Resource::start(),
-            dir: TempDir::new(),
+            dir: TempDir::default(),
         }
     }
 

@@ -62,7 +62,7 @@ async fn a_mix_up_of_ports_is_named() {
 /// A server that wants to know its clients.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_shows_its_certificate() {
-    let authority = crate::support::dir::TempDir::new();
+    let authority = crate::support::dir::TempDir::default();
     let known = crate::support::tls::Certificates::create_in(authority.path());
     let server = Setup::default()
         .tls_of(&known)

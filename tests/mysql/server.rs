@@ -55,7 +55,7 @@ impl Server {
     /// A server of the test's own, with these arguments besides those that all
     /// have.
     pub(crate) async fn start(arguments: &'static [&'static str]) -> Self {
-        let dir = TempDir::new();
+        let dir = TempDir::default();
         let mut server = Self {
             port: 0,
             process: Mutex::default(),

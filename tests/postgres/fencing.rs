@@ -25,7 +25,7 @@ async fn a_stale_holders_write_is_refused() {
     };
 
     // Its payment is a file that grows a line, and so comes when we say.
-    let payments = crate::support::dir::TempDir::new();
+    let payments = crate::support::dir::TempDir::default();
     let pipe = payments.path().join("payment");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     let open = std::fs::OpenOptions::new()

@@ -23,7 +23,7 @@ struct Pooler {
 impl Pooler {
     async fn start(server: &Arc<Server>) -> Self {
         let database = server.database().await;
-        let dir = TempDir::new();
+        let dir = TempDir::default();
         let settings = dir.path().join("pgbouncer.ini");
         for _ in 0..5 {
             let port = free_port();

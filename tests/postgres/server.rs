@@ -54,7 +54,7 @@ impl Server {
     /// A server of the test's own, with these arguments besides those that all
     /// have.
     pub(crate) async fn start(arguments: &'static [&'static str]) -> Self {
-        let dir = TempDir::new();
+        let dir = TempDir::default();
         let data = dir.path().join("data");
         std::fs::create_dir(&data).expect("a folder");
         give_to_its_user(&[dir.path(), &data]);

@@ -52,7 +52,7 @@ async fn sentinels_and_master_are_trusted_or_refused() {
     };
     let [a, b, c] = &sentinels;
 
-    let dir = TempDir::new();
+    let dir = TempDir::default();
     let all = authorities(&dir, &[&master, a, b, c]);
     let manager = connect(&url("rediss+sentinel", &format!("?ca={all}"))).await;
     let manager = manager.expect("trust");
@@ -61,7 +61,7 @@ async fn sentinels_and_master_are_trusted_or_refused() {
     assert_eq!(exists, 1);
     guard.release().await.expect("the release");
 
-    let (other, third) = (TempDir::new(), TempDir::new());
+    let (other, third) = (TempDir::default(), TempDir::default());
     let not_the_master = authorities(&other, &[a, b, c]);
     let no_sentinel = authorities(&third, &[&master]);
     for url in [

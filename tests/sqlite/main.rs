@@ -71,7 +71,7 @@ impl Store for SqliteStore {
 
     async fn start_durable() -> Self {
         Self {
-            dir: TempDir::new(),
+            dir: TempDir::default(),
             outage: Mutex::default(),
         }
     }

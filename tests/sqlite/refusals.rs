@@ -24,7 +24,7 @@ async fn refused(url: &str) -> LockError {
 
 #[tokio::test]
 async fn what_is_no_file_is_told() {
-    let dir = TempDir::new();
+    let dir = TempDir::default();
     let other = dir.path().join("other");
     std::fs::write(
         &other,

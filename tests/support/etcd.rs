@@ -93,7 +93,7 @@ impl EtcdServer {
     }
 
     fn new(name: String, setup: Setup) -> Self {
-        let dir = TempDir::new();
+        let dir = TempDir::default();
         Self {
             name,
             port: free_port(),
@@ -330,7 +330,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn start() -> Self {
-        let dirs = Arc::new([TempDir::new(), TempDir::new()]);
+        let dirs = Arc::new([TempDir::default(), TempDir::default()]);
         let [peers, strangers] = [0, 1].map(|dir: usize| Certificates::create_in(dirs[dir].path()));
         // Elections are as quick as they can be on a busy machine.
         let setup = Setup::default()

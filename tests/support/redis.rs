@@ -79,7 +79,7 @@ impl Setup {
     }
 
     pub(crate) async fn start(self) -> RedisServer {
-        let dir = TempDir::new();
+        let dir = TempDir::default();
         let tls = self.tls.then(|| Certificates::create_in(dir.path()));
         let mut server = RedisServer {
             port: 0,

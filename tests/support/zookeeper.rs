@@ -98,7 +98,7 @@ impl ZooKeeperServer {
     }
 
     fn new(setup: Setup) -> Self {
-        let dir = TempDir::new();
+        let dir = TempDir::default();
         Self {
             port: free_port(),
             tls_port: if setup.tls { free_port() } else { 0 },

@@ -178,7 +178,7 @@ async fn an_encrypted_connection() {
     guard.release().await.expect("the release");
 
     // Whom nobody vouches for is not believed.
-    let dir = crate::support::dir::TempDir::new();
+    let dir = crate::support::dir::TempDir::default();
     let stranger = crate::support::tls::Certificates::create_in(dir.path());
     let ca = stranger.authority.display();
     let error = refusal(&format!("zookeeper+tls://127.0.0.1:{port}/locks?ca={ca}")).await;

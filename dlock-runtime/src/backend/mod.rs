@@ -74,6 +74,15 @@ pub use sqlx;
     feature = "redis",
     feature = "zookeeper"
 ))]
+#[cfg_attr(
+    not(all(
+        feature = "etcd",
+        feature = "redis",
+        feature = "zookeeper",
+        feature = "tls"
+    )),
+    allow(dead_code, reason = "few stores need all that a URL may say")
+)]
 mod url;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;

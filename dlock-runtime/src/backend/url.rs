@@ -294,7 +294,6 @@ mod tests {
         assert_eq!(url.decoded(url.path).expect("text"), "my path/3");
         assert_eq!(url.option("word"), Some("a+b+c"));
         assert_eq!(url.option("other"), Some(""));
-        assert!(!url.encrypted);
         let url = FORM
             .read("store://:secret@a/?word=x&word=y")
             .expect("a URL");

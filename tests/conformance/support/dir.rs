@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[derive(Debug)]
 pub struct TempDir(PathBuf);
 
-impl TempDir {
-    /// In the system's place for such.
-    pub fn new() -> Self {
+/// In the system's place for such.
+impl Default for TempDir {
+    fn default() -> Self {
         Self::within(&std::env::temp_dir())
     }
+}
 
+impl TempDir {
     /// In memory, where the system has a place for that: a disk that others are
     /// busy with may take longer for one write than a test's lease lasts.
     #[allow(dead_code, reason = "not every test has a file that is written to")]
@@ -21,7 +23,7 @@ impl TempDir {
         if memory.is_dir() {
             Self::within(memory)
         } else {
-            Self::new()
+            Self::default()
         }
     }
 

@@ -23,7 +23,7 @@ struct Service {
 
 impl Service {
     async fn start(store: &str, stock: u64, bank_takes: &str) -> Self {
-        let dir = TempDir::new();
+        let dir = TempDir::default();
         let printed = dir.path().join("printed");
         let mut program = command(env!("CARGO_BIN_EXE_axum_orders"));
         program
