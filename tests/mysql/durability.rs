@@ -6,7 +6,7 @@ use dlock::{Config, LockError, LockManager};
 use dlock_conformance::{Store as _, connect, process};
 
 use crate::MySqlStore;
-use crate::server::Server;
+use crate::Server;
 use crate::support::wait::{eventually, until};
 use crate::tables::Tables as _;
 

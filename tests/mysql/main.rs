@@ -3,6 +3,8 @@
 
 #![cfg(feature = "mysql")]
 
+#[path = "../databases/mod.rs"]
+mod databases;
 #[path = "../support/example.rs"]
 mod example;
 #[path = "../support/mod.rs"]
@@ -12,186 +14,141 @@ mod tables;
 
 mod durability;
 mod limits;
-mod refusals;
-mod restarts;
-mod server;
 
-use std::sync::Arc;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use dlock::Config;
 use dlock::backend::mysql::MySql;
-use dlock::backend::sqlx;
-use dlock_conformance::processes::Shared;
-use dlock_conformance::{Store, async_trait, conformance, contenders};
+use dlock::backend::sqlx::{self, MySqlConnection, MySqlPool};
+use dlock_conformance::{conformance, contenders};
 
-use server::Server;
-use support::proxy::Proxy;
-use tables::{FarTables, Tables, far_tables, tables};
+use databases::server::{Kind, SharedServers};
+use databases::{Database, DatabaseStore, databases};
+use support::process::command;
+use tables::{far_tables, tables};
 
-/// A database of the test's own, reached through a proxy that can fail.
-struct MySqlStore {
-    server: Arc<Server>,
-    proxy: Proxy,
-    database: String,
-}
+struct MariaDb;
 
-impl MySqlStore {
-    async fn on(server: Arc<Server>) -> Self {
-        Self {
-            proxy: Proxy::to(server.port()),
-            database: server.database().await,
-            server,
-        }
+type MySqlStore = DatabaseStore<MariaDb>;
+type Server = databases::server::Server<MariaDb>;
+
+impl Kind for MariaDb {
+    type Sql = sqlx::MySql;
+
+    const SCHEME: &'static str = "mysql";
+    const ROOT: &'static str = "root";
+    const OWN: &'static str = "mysql";
+    const FAST: &'static [&'static str] = &["--innodb-flush-log-at-trx-commit=2"];
+
+    fn shared() -> &'static SharedServers<Self> {
+        static SHARED: SharedServers<MariaDb> = SharedServers::none();
+        &SHARED
+    }
+
+    fn install(folder: &Path) {
+        // A server that starts removes the temporary tables of all that share the
+        // folder.
+        let tmp = folder.join("tmp");
+        std::fs::create_dir(&tmp).expect("a folder");
+        let everybody = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(&tmp, everybody).expect("a folder for its user");
+        let install = Command::new("mariadb-install-db")
+            .args(as_its_user())
+            .arg("--no-defaults")
+            .arg(format!("--datadir={}", folder.join("data").display()))
+            .args(["--auth-root-authentication-method=normal", "--skip-test-db"])
+            .arg("--innodb-flush-log-at-trx-commit=0")
+            .arg(format!("--tmpdir={}", tmp.display()))
+            .output()
+            .expect("mariadb-install-db");
+        let errors = String::from_utf8_lossy(&install.stderr);
+        assert!(install.status.success(), "mariadb-install-db: {errors}");
+    }
+
+    fn command(folder: &Path, port: u16) -> Command {
+        // It is not always in the path of other users.
+        let program = ["/usr/sbin/mariadbd", "mariadbd"];
+        let program = program.into_iter().find(|path| Path::new(path).exists());
+        let data = folder.join("data");
+        let mut mariadbd = command(program.unwrap_or("mariadbd"));
+        mariadbd
+            .arg("--no-defaults")
+            .args(as_its_user())
+            .arg(format!("--datadir={}", data.display()))
+            .arg(format!("--socket={}", data.join("s").display()))
+            .arg(format!("--pid-file={}", data.join("p").display()))
+            .arg(format!("--tmpdir={}", folder.join("tmp").display()))
+            .arg(format!("--port={port}"))
+            .args(["--bind-address=127.0.0.1", "--skip-name-resolve"])
+            .args(["--max-connections=400", "--innodb-buffer-pool-size=32M"])
+            // Whoever waits for a row without a limit of its own is to be seen.
+            .arg("--innodb-lock-wait-timeout=3600");
+        mariadbd
+    }
+
+    async fn run(connection: &mut MySqlConnection, sql: &str) -> sqlx::Result<()> {
+        sqlx::raw_sql(sql).execute(connection).await.map(drop)
     }
 }
 
-#[async_trait(?Send)]
-impl Store for MySqlStore {
-    async fn start() -> Self {
-        Self::on(Server::shared().await).await
-    }
-
-    async fn start_durable() -> Self {
-        Self::on(Server::shared_durable().await).await
-    }
-
-    fn config(&self) -> Config {
-        Config::from_url(&self.url()).expect("a valid URL")
-    }
-
-    fn url_at(&self, [port, ..]: [u16; 3]) -> Option<String> {
-        Some(format!("mysql://user:password@127.0.0.1:{port}/db"))
-    }
-
-    async fn set_refused(&self, refused: bool) -> bool {
-        self.proxy.shut(refused);
-        true
-    }
-
-    async fn take_away(&self, key: &str) {
-        let mut connection = self.server.connection(&self.database).await;
-        let taken = sqlx::query("UPDATE dlock_lock SET owner = '', expires_at = 0 WHERE name = ?")
-            .bind(key)
-            .execute(&mut connection)
-            .await
-            .expect("the table of locks");
-        assert_eq!(taken.rows_affected(), 1, "nobody held `{key}`");
-    }
-
-    async fn set_outage(&self, outage: bool) {
-        self.proxy.refuse(outage);
-    }
-
-    async fn set_silence(&self, silence: bool) {
-        self.proxy.stall(silence);
-    }
-
-    async fn records(&self) -> Option<usize> {
-        let records: i64 = sqlx::query_scalar(
-            "SELECT (SELECT COUNT(*) FROM dlock_lock) + (SELECT COUNT(*) FROM dlock_reader)
-                + (SELECT COUNT(*) FROM dlock_queue) + (SELECT COUNT(*) FROM dlock_process)",
-        )
-        .fetch_one(&mut self.server.connection(&self.database).await)
-        .await
-        .expect("the tables");
-        Some(usize::try_from(records).expect("a count"))
-    }
-}
-
-#[async_trait(?Send)]
-impl Shared for MySqlStore {
-    fn url(&self) -> String {
-        let url = self.server.url(&self.database, self.proxy.port());
-        format!("{url}?create_tables=true")
-    }
-}
-
-impl Tables for MySqlStore {
+impl Database for MariaDb {
     const NOW: &'static str =
         "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)";
+    const KEEP_QUEUE: &'static str = "LOCK TABLES dlock_queue WRITE";
+    const DENIED: &'static str = "denied";
 
-    async fn execute(&self, sql: &str) -> u64 {
-        let mut connection = self.server.connection(&self.database).await;
-        let done = sqlx::query(sql).execute(&mut connection).await;
-        done.unwrap_or_else(|error| panic!("{sql}: {error}"))
-            .rows_affected()
+    async fn execute(connection: &mut MySqlConnection, sql: &str) -> sqlx::Result<u64> {
+        let done = sqlx::query(sql).execute(connection).await?;
+        Ok(done.rows_affected())
     }
 
-    async fn number(&self, sql: &str) -> i64 {
-        let mut connection = self.server.connection(&self.database).await;
-        let number = sqlx::query_scalar(sql).fetch_one(&mut connection).await;
-        number.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    async fn number(connection: &mut MySqlConnection, sql: &str) -> sqlx::Result<i64> {
+        sqlx::query_scalar(sql).fetch_one(connection).await
+    }
+
+    fn over(pool: &MySqlPool) -> Config {
+        Config::with_backend(MySql::from_pool(pool).create_tables(true))
+    }
+
+    fn narrow(url: &str, request_timeout: Duration) -> Config {
+        let store = MySql::from_url(url).expect("a valid URL");
+        Config::with_backend(store.max_connections(1).request_timeout(request_timeout))
+    }
+
+    fn quoted(user: &str) -> String {
+        format!("'{user}'")
+    }
+
+    fn user_without_rights(user: &str, database: &str) -> String {
+        format!(
+            "CREATE USER '{user}'@'127.0.0.1' IDENTIFIED BY 'hunter2';
+             GRANT SELECT ON {database}.dlock_meta TO '{user}'@'127.0.0.1'"
+        )
+    }
+
+    fn grant(user: &str, database: &str) -> String {
+        let tables = ["lock", "reader", "queue", "process", "meta"];
+        let grant = |table| {
+            format!(
+                "GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.dlock_{table}
+                 TO '{user}'@'127.0.0.1';"
+            )
+        };
+        tables.map(grant).concat()
     }
 }
 
-impl FarTables for MySqlStore {
-    type Keeper = sqlx::MySqlConnection;
-
-    fn proxy(&self) -> &Proxy {
-        &self.proxy
-    }
-
-    fn direct(&self) -> Config {
-        let url = self.server.url(&self.database, self.server.port());
-        Config::from_url(&format!("{url}?create_tables=true")).expect("a valid URL")
-    }
-
-    async fn keep(&self, key: &str) -> Self::Keeper {
-        let mut connection = self.server.connection(&self.database).await;
-        let begin = sqlx::raw_sql("BEGIN").execute(&mut connection).await;
-        begin.expect("a transaction");
-        sqlx::query("SELECT name FROM dlock_lock WHERE name = ? FOR UPDATE")
-            .bind(key)
-            .fetch_one(&mut connection)
-            .await
-            .expect("the row of the lock");
-        connection
-    }
-
-    async fn keep_queue(&self) -> Self::Keeper {
-        let mut connection = self.server.connection(&self.database).await;
-        let lock = sqlx::raw_sql("LOCK TABLES dlock_queue WRITE");
-        lock.execute(&mut connection).await.expect("the table");
-        connection
-    }
-
-    fn narrow(&self, request_timeout: Duration) -> Config {
-        let store = MySql::from_url(&self.url()).expect("a valid URL");
-        Config::with_backend(store.max_connections(1).request_timeout(request_timeout))
-    }
+/// It does not like to be run by root: then it becomes its package's user by
+/// itself.
+fn as_its_user() -> Option<&'static str> {
+    nix::unistd::geteuid().is_root().then_some("--user=mysql")
 }
 
 conformance!(crate::MySqlStore);
 contenders!(crate::MySqlStore);
 tables!(crate::MySqlStore);
 far_tables!(crate::MySqlStore);
-
-#[test]
-fn a_flash_sale_sells_exactly_the_stock() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let store = runtime.block_on(MySqlStore::start());
-    let sale = std::process::Command::new(example::example("flash_sale"))
-        .args([
-            "--orders",
-            "600",
-            "--processes",
-            "4",
-            "--store",
-            &store.url(),
-        ])
-        .output()
-        .expect("the example");
-    let printed = String::from_utf8_lossy(&sale.stdout);
-    let errors = String::from_utf8_lossy(&sale.stderr);
-    assert!(sale.status.success(), "{printed}{errors}");
-    assert!(
-        printed.contains("Nothing was sold twice."),
-        "{printed}{errors}"
-    );
-    let failed = printed.lines().any(|line| {
-        let line = line.trim();
-        line.starts_with("failed") || line.starts_with("lost")
-    });
-    assert!(!failed, "{printed}{errors}");
-}
+databases!(crate::MariaDb);

@@ -9,7 +9,8 @@ use dlock::{Config, FencingToken, LockError, LockManager};
 use dlock_conformance::{Store as _, connect, process};
 
 use crate::PostgresStore;
-use crate::server::{DURABLE, Server};
+use crate::Server;
+use crate::databases::server::DURABLE;
 use crate::support::wait::{HANG, eventually, until, within};
 use crate::tables::Tables as _;
 

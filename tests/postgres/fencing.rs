@@ -5,8 +5,8 @@ use std::io::Write as _;
 
 use dlock::backend::sqlx;
 
+use crate::Server;
 use crate::example::example;
-use crate::server::Server;
 use crate::support::process::command;
 use crate::support::program::Program;
 use crate::support::wait::{HANG, eventually, within};

@@ -7,7 +7,8 @@ use std::time::Duration;
 use dlock::{Config, LockError, LockManager};
 use tokio::task::JoinSet;
 
-use crate::server::{Server, as_its_user, give_to_its_user};
+use crate::Server;
+use crate::kind::{as_its_user, give_to_its_user};
 use crate::support::dir::TempDir;
 use crate::support::port::free_port;
 use crate::support::process::Process;

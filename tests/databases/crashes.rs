@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use dlock::{Config, LockManager};
 
-use crate::server::{DURABLE, Server};
+use super::Database;
+use super::server::{DURABLE, Server};
 use crate::support::wait::{HANG, eventually, until, within};
 
 async fn connect(url: &str) -> LockManager {
@@ -13,10 +14,9 @@ async fn connect(url: &str) -> LockManager {
     LockManager::connect(config).await.expect("a connection")
 }
 
-#[tokio::test]
-async fn locks_and_places_outlive_a_crash_of_the_server() {
-    let server = Server::start(DURABLE).await;
-    let url = server.url("mysql", server.port()) + "?create_tables=true";
+pub(crate) async fn locks_and_places_outlive_a_crash_of_the_server<D: Database>() {
+    let server = Server::<D>::start(DURABLE).await;
+    let url = server.url(D::OWN, server.port()) + "?create_tables=true";
     let (holder, other) = (connect(&url).await, connect(&url).await);
     let before = {
         let guard = holder.lock("key").acquire().await.expect("the lock");

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::backend::mysql::MySql;
-use dlock::backend::sqlx::MySqlPool;
+use dlock::backend::sqlx::Pool;
 use dlock::{Config, LockError, LockManager};
 
-use crate::server::Server;
+use super::Database;
+use super::server::Server;
 use crate::support::wait::{HANG, within};
 
-async fn connect(url: &str) -> Result<LockManager, LockError> {
+pub(crate) async fn connect(url: &str) -> Result<LockManager, LockError> {
     let config = Config::from_url(url)?.request_timeout(Duration::from_secs(2));
     within(HANG, LockManager::connect(config)).await
 }
@@ -19,8 +19,9 @@ async fn refused(url: &str) -> LockError {
     connect(url).await.map(drop).expect_err(url)
 }
 
-async fn fresh() -> (Arc<Server>, String, String) {
-    let server = Server::shared().await;
+/// A server, an empty database, and its URL.
+pub(crate) async fn fresh<D: Database>() -> (Arc<Server<D>>, String, String) {
+    let server = Server::<D>::shared().await;
     let database = server.database().await;
     let url = server.url(&database, server.port());
     (server, database, url)
@@ -33,14 +34,11 @@ fn is_config(error: &LockError, says: &[&str]) {
     }
 }
 
-#[tokio::test]
-async fn missing_and_other_tables_are_told() {
-    let (server, database, url) = fresh().await;
+pub(crate) async fn missing_tables_are_told_and_made_on_request<D: Database>() {
+    let (_server, database, url) = fresh::<D>().await;
     let error = refused(&url).await;
-    is_config(
-        &error,
-        &[&*database, "docs/stores/sql.md", "?create_tables=true"],
-    );
+    let says = [&*database, "docs/stores/sql.md", "?create_tables=true"];
+    is_config(&error, &says);
     // Several at once, as when a service is deployed.
     let create = format!("{url}?create_tables=true");
     let all = tokio::join!(connect(&create), connect(&create), connect(&create));
@@ -49,64 +47,70 @@ async fn missing_and_other_tables_are_told() {
         within(HANG, lock.run(async {})).await.expect("the lock");
     }
     connect(&url).await.expect("they stay");
+}
+
+pub(crate) async fn other_tables_are_told<D: Database>() {
+    let (server, database, url) = fresh::<D>().await;
+    connect(&format!("{url}?create_tables=true"))
+        .await
+        .expect("the tables");
     server
         .run(&database, "UPDATE dlock_meta SET version = 7")
         .await;
     is_config(&refused(&url).await, &["version 7"]);
+    server.run(&database, "DELETE FROM dlock_meta").await;
+    is_config(&refused(&url).await, &["is empty"]);
     server
         .run(&database, "ALTER TABLE dlock_lock DROP COLUMN waited")
         .await;
     is_config(&refused(&url).await, &["waited", "compare them"]);
 }
 
-#[tokio::test]
-async fn a_user_without_rights_is_told_what_to_grant() {
-    let (server, database, url) = fresh().await;
+pub(crate) async fn a_user_without_rights_is_told_what_to_grant<D: Database>() {
+    let (server, database, url) = fresh::<D>().await;
     connect(&format!("{url}?create_tables=true"))
         .await
         .expect("the tables");
-    let user = format!("'u_{database}'@'127.0.0.1'");
-    server
-        .run(
-            "mysql",
-            &format!(
-                "CREATE USER {user} IDENTIFIED BY 'hunter2';
-                 GRANT SELECT ON {database}.dlock_meta TO {user}"
-            ),
-        )
-        .await;
-    let url = url.replace("root@", &format!("u_{database}:hunter2@"));
+    let user = format!("user_{database}");
+    let make = D::user_without_rights(&user, &database);
+    server.run(&database, &make).await;
+    let login = (format!("{}@", D::ROOT), format!("{user}:hunter2@"));
+    let url = url.replace(&login.0, &login.1);
     let error = refused(&url).await;
-    is_config(&error, &["denied", "GRANT SELECT"]);
+    is_config(&error, &[D::DENIED, "GRANT SELECT"]);
     assert!(!format!("{error} {error:?}").contains("hunter2"));
-    for table in ["lock", "reader", "queue", "process", "meta"] {
-        let grant =
-            format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.dlock_{table} TO {user}");
-        server.run("mysql", &grant).await;
-    }
+    server.run(&database, &D::grant(&user, &database)).await;
     let lock = connect(&url).await.expect("its rights").lock("key");
     within(HANG, lock.run(async {})).await.expect("the lock");
 }
 
-#[tokio::test]
-async fn a_wrong_address_or_name_is_told_without_the_password() {
-    let (server, _, _) = fresh().await;
+pub(crate) async fn a_wrong_address_or_name_is_told_without_the_password<D: Database>() {
+    let (server, _, _) = fresh::<D>().await;
     let port = server.port();
-    for (url, says) in [
-        (format!("mysql://u:hunter2@127.0.0.1:{port}/mysql"), "'u'"),
-        (format!("mysql://root@127.0.0.1:{port}/nowhere"), "nowhere"),
+    let (scheme, root, own) = (D::SCHEME, D::ROOT, D::OWN);
+    for (address, says) in [
+        (format!("u:hunter2@127.0.0.1:{port}/{own}"), D::quoted("u")),
         (
-            "mysql://root:hunter2@127.0.0.1:1/x".to_owned(),
-            "127.0.0.1:1",
+            format!("{root}:hunter2@127.0.0.1:{port}/nowhere"),
+            "nowhere".to_owned(),
         ),
         (
-            "mysql://root:hunter2@host:port/x".to_owned(),
-            "mysql://user",
+            format!("{root}:hunter2@127.0.0.1:1/x"),
+            "127.0.0.1:1".to_owned(),
+        ),
+        (
+            format!("{root}:hunter2@host:port/x"),
+            format!("{scheme}://user"),
+        ),
+        (
+            "u:hunter2@h/x?create_tables=maybe".to_owned(),
+            "create_tables".to_owned(),
         ),
     ] {
+        let url = format!("{scheme}://{address}");
         let error = refused(&url).await;
         let shown = format!("{error} {error:?}");
-        assert!(shown.contains(says), "{shown}");
+        assert!(shown.contains(&says), "{shown}");
         assert!(!shown.contains("hunter2"), "{shown}");
         if let Ok(config) = Config::from_url(&url) {
             assert!(!format!("{config:?}").contains("hunter2"));
@@ -116,12 +120,10 @@ async fn a_wrong_address_or_name_is_told_without_the_password() {
 
 /// Bodies that have taken up the whole pool wait for a lock; its holder gives
 /// it back all the same.
-#[tokio::test]
-async fn a_pool_is_not_used_up() {
-    let (_server, _, url) = fresh().await;
-    let pool = MySqlPool::connect(&url).await.expect("a pool");
-    let mysql = MySql::from_pool(&pool).create_tables(true);
-    let manager = LockManager::connect(Config::with_backend(mysql))
+pub(crate) async fn a_pool_is_not_used_up<D: Database>() {
+    let (_server, _, url) = fresh::<D>().await;
+    let pool = Pool::<D::Sql>::connect(&url).await.expect("a pool");
+    let manager = LockManager::connect(D::over(&pool))
         .await
         .expect("a connection");
     let guard = manager.lock("key").acquire().await.expect("the lock");

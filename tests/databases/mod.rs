@@ -1,0 +1,202 @@
+//! What the stores on a database server have in common: their server, the store
+//! that the suites run on, and what a server can do wrong. A test program of one
+//! says what differs, as a [`Database`], and runs `databases!(ItsDatabase)`.
+
+pub(crate) mod crashes;
+pub(crate) mod refusals;
+pub(crate) mod sale;
+pub(crate) mod server;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::Config;
+use dlock::backend::sqlx::{self, Pool};
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait};
+
+use crate::support::proxy::Proxy;
+use crate::tables::{FarTables, Tables};
+use server::{Connection, Kind, Server};
+
+/// What else differs between them.
+pub(crate) trait Database: Kind {
+    /// Milliseconds since 1970, as this database says it.
+    const NOW: &'static str;
+    /// Keeps the queues from everybody else.
+    const KEEP_QUEUE: &'static str;
+    /// What it says to a user without rights.
+    const DENIED: &'static str;
+
+    /// Runs one statement: how many rows it has changed.
+    async fn execute(connection: &mut Connection<Self>, sql: &str) -> sqlx::Result<u64>;
+
+    /// The number that a query answers with.
+    async fn number(connection: &mut Connection<Self>, sql: &str) -> sqlx::Result<i64>;
+
+    /// The store over a pool.
+    fn over(pool: &Pool<Self::Sql>) -> Config;
+
+    /// The store at this URL, over one connection at a time.
+    fn narrow(url: &str, request_timeout: Duration) -> Config;
+
+    /// The name of a user, as this database shows it.
+    fn quoted(user: &str) -> String;
+
+    /// Makes this user, who may read `dlock_meta` of this database at most.
+    fn user_without_rights(user: &str, database: &str) -> String;
+
+    /// Gives this user what dlock needs.
+    fn grant(user: &str, database: &str) -> String;
+}
+
+/// A database of the test's own, reached through a proxy that can fail.
+pub(crate) struct DatabaseStore<D: Database> {
+    pub(crate) server: Arc<Server<D>>,
+    pub(crate) proxy: Proxy,
+    pub(crate) database: String,
+}
+
+impl<D: Database> DatabaseStore<D> {
+    async fn on(server: Arc<Server<D>>) -> Self {
+        Self {
+            proxy: Proxy::to(server.port()),
+            database: server.database().await,
+            server,
+        }
+    }
+
+    /// A connection of the test's own.
+    pub(crate) async fn connection(&self) -> Connection<D> {
+        self.server.connection(&self.database).await
+    }
+}
+
+#[async_trait(?Send)]
+impl<D: Database> Store for DatabaseStore<D> {
+    async fn start() -> Self {
+        Self::on(Server::shared().await).await
+    }
+
+    async fn start_durable() -> Self {
+        Self::on(Server::shared_durable().await).await
+    }
+
+    fn config(&self) -> Config {
+        Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    fn url_at(&self, [port, ..]: [u16; 3]) -> Option<String> {
+        let scheme = D::SCHEME;
+        Some(format!("{scheme}://user:password@127.0.0.1:{port}/db"))
+    }
+
+    async fn set_refused(&self, refused: bool) -> bool {
+        self.proxy.shut(refused);
+        true
+    }
+
+    async fn take_away(&self, key: &str) {
+        let take = format!("UPDATE dlock_lock SET owner = '', expires_at = 0 WHERE name = '{key}'");
+        assert_eq!(self.execute(&take).await, 1, "nobody held `{key}`");
+    }
+
+    async fn set_outage(&self, outage: bool) {
+        self.proxy.refuse(outage);
+    }
+
+    async fn set_silence(&self, silence: bool) {
+        self.proxy.stall(silence);
+    }
+
+    async fn records(&self) -> Option<usize> {
+        let records = self.number(
+            "SELECT (SELECT COUNT(*) FROM dlock_lock) + (SELECT COUNT(*) FROM dlock_reader)
+                + (SELECT COUNT(*) FROM dlock_queue) + (SELECT COUNT(*) FROM dlock_process)",
+        );
+        Some(usize::try_from(records.await).expect("a count"))
+    }
+}
+
+impl<D: Database> Shared for DatabaseStore<D> {
+    fn url(&self) -> String {
+        let url = self.server.url(&self.database, self.proxy.port());
+        format!("{url}?create_tables=true")
+    }
+}
+
+impl<D: Database> Tables for DatabaseStore<D> {
+    const NOW: &'static str = D::NOW;
+
+    async fn execute(&self, sql: &str) -> u64 {
+        let done = D::execute(&mut self.connection().await, sql).await;
+        done.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    async fn number(&self, sql: &str) -> i64 {
+        let number = D::number(&mut self.connection().await, sql).await;
+        number.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+}
+
+impl<D: Database> FarTables for DatabaseStore<D> {
+    type Keeper = Connection<D>;
+
+    fn proxy(&self) -> &Proxy {
+        &self.proxy
+    }
+
+    fn direct(&self) -> Config {
+        let url = self.server.url(&self.database, self.server.port());
+        Config::from_url(&format!("{url}?create_tables=true")).expect("a valid URL")
+    }
+
+    async fn keep(&self, key: &str) -> Self::Keeper {
+        let keep = format!("BEGIN; SELECT name FROM dlock_lock WHERE name = '{key}' FOR UPDATE");
+        let mut connection = self.connection().await;
+        D::run(&mut connection, &keep).await.expect("the row");
+        connection
+    }
+
+    async fn keep_queue(&self) -> Self::Keeper {
+        let mut connection = self.connection().await;
+        let keep = D::run(&mut connection, D::KEEP_QUEUE).await;
+        keep.expect("the table");
+        connection
+    }
+
+    fn narrow(&self, request_timeout: Duration) -> Config {
+        D::narrow(&self.url(), request_timeout)
+    }
+}
+
+macro_rules! databases {
+    ($database:ty) => {
+        $crate::databases::databases! { @cases $database;
+            crashes {
+                locks_and_places_outlive_a_crash_of_the_server
+            }
+            refusals {
+                missing_tables_are_told_and_made_on_request
+                other_tables_are_told
+                a_user_without_rights_is_told_what_to_grant
+                a_wrong_address_or_name_is_told_without_the_password
+                a_pool_is_not_used_up
+            }
+            sale {
+                a_flash_sale_sells_exactly_the_stock
+            }
+        }
+    };
+    (@cases $database:ty; $($theme:ident { $($case:ident)* })*) => {
+        mod server {$(
+            mod $theme {$(
+                #[tokio::test]
+                async fn $case() {
+                    $crate::databases::$theme::$case::<$database>().await;
+                }
+            )*}
+        )*}
+    };
+}
+pub(crate) use databases;

@@ -1,0 +1,94 @@
+//! A real PostgreSQL server of the tests' own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use dlock::backend::sqlx::{self, PgConnection};
+
+use crate::databases::server::{Kind, SharedServers};
+use crate::support::process::command;
+
+pub(crate) struct PostgreSql;
+
+impl Kind for PostgreSql {
+    type Sql = sqlx::Postgres;
+
+    const SCHEME: &'static str = "postgres";
+    const ROOT: &'static str = "postgres";
+    const OWN: &'static str = "postgres";
+    const FAST: &'static [&'static str] = &["-c", "fsync=off"];
+
+    fn shared() -> &'static SharedServers<Self> {
+        static SHARED: SharedServers<PostgreSql> = SharedServers::none();
+        &SHARED
+    }
+
+    fn install(folder: &Path) {
+        let data = folder.join("data");
+        std::fs::create_dir(&data).expect("a folder");
+        give_to_its_user(&[folder, &data]);
+        let init = as_its_user(&program("initdb"))
+            .args(["--auth=trust", "--username=postgres", "--encoding=UTF8"])
+            .args(["--no-sync", "--locale=C", "-D"])
+            .arg(&data)
+            .stdout(Stdio::null())
+            .output()
+            .expect("initdb");
+        let errors = String::from_utf8_lossy(&init.stderr);
+        assert!(init.status.success(), "initdb: {errors}");
+    }
+
+    fn command(folder: &Path, port: u16) -> Command {
+        let mut postgres = as_its_user(&program("postgres"));
+        postgres
+            .arg("-D")
+            .arg(folder.join("data"))
+            .args(["-p", &port.to_string()])
+            .args(["-c", "listen_addresses=127.0.0.1"])
+            .args(["-c", "unix_socket_directories="])
+            .args(["-c", "max_connections=300"]);
+        postgres
+    }
+
+    async fn run(connection: &mut PgConnection, sql: &str) -> sqlx::Result<()> {
+        sqlx::raw_sql(sql).execute(connection).await.map(drop)
+    }
+}
+
+/// A program of the newest version that is installed.
+fn program(name: &str) -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten();
+    let mut found: Vec<_> = versions
+        .filter_map(|version| Some(version.ok()?.path().join("bin").join(name)))
+        .filter(|path| path.exists())
+        .collect();
+    found.sort();
+    found.pop().unwrap_or_else(|| PathBuf::from(name))
+}
+
+/// PostgreSQL refuses to be run by root: then it is its package's user.
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+pub(crate) fn as_its_user(program: &Path) -> Command {
+    if !is_root() {
+        return command(program);
+    }
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=postgres", "--regid=postgres", "--clear-groups"])
+        .args(["--pdeathsig", "KILL", "--"])
+        .arg(program);
+    command
+}
+
+pub(crate) fn give_to_its_user(paths: &[&Path]) {
+    if !is_root() {
+        return;
+    }
+    let given = Command::new("chown").arg("postgres:").args(paths).status();
+    assert!(given.is_ok_and(|status| status.success()), "chown");
+}
