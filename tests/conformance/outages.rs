@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use dlock::{LockError, LockKey, LockManager};
+use dlock::{LockError, LockKey, LockManager, LockRequest};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -80,23 +80,32 @@ pub(crate) async fn a_try_takes_one_request_timeout_of_silence(store: &mut dyn S
     // Less than two of them.
     const LIMIT: Duration = Duration::from_secs(7);
     process(store).await.shutdown().await;
-    let manager = connect(super::config(store).request_timeout(REQUEST_TIMEOUT)).await;
-    manager.lock("used").run(async {}).await.expect("the lock");
+    let patient = async || {
+        let config = super::config(store).request_timeout(REQUEST_TIMEOUT);
+        let manager = connect(config).await;
+        manager.lock("used").run(async {}).await.expect("the lock");
+        manager
+    };
+    let (writer, reader) = (patient().await, patient().await);
     store.set_silence(true).await;
-    for _ in ["over a connection that was used", "over none, as a rule"] {
-        let write = within(LIMIT, manager.lock("key").try_acquire()).await;
-        let mut answers = vec![write.map(drop)];
-        if manager.capabilities().read_write {
-            let read = within(LIMIT, manager.lock("other").read().try_acquire()).await;
-            answers.push(read.map(drop));
-        }
-        for answer in answers {
-            let error = answer.expect_err("silence");
+    let tries = async |lock: &dyn Fn() -> LockRequest| {
+        for _ in ["over a connection that was used", "over none, as a rule"] {
+            let answer = within(LIMIT, lock().try_acquire()).await;
+            let error = answer.map(drop).expect_err("silence");
             assert!(is_unavailable(&error), "{error:?}");
         }
-    }
+    };
+    let reads = async {
+        if reader.capabilities().read_write {
+            tries(&|| reader.lock("other").read()).await;
+        }
+    };
+    let writes = async { tries(&|| writer.lock("key")).await };
+    tokio::join!(writes, reads);
     store.set_silence(false).await;
-    healed(&manager).await;
+    for manager in [&writer, &reader] {
+        healed(manager).await;
+    }
 }
 
 /// Asks until the store serves the manager again.
