@@ -58,6 +58,7 @@ impl Deadline {
     }
 
     /// As an instant.
+    #[cfg(any(test, feature = "memcached"))]
     pub(crate) fn at(self) -> Instant {
         self.0
     }

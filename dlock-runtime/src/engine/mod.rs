@@ -36,7 +36,8 @@ use crate::store::{Context, LeftBehind, Scope, Store};
 
 /// A backend over a store.
 pub(crate) struct Engine<S: Store> {
-    config: S::Config,
+    /// Read at the start.
+    pub(crate) config: S::Config,
     running: OnceLock<Arc<Running<S>>>,
     stopped: AtomicBool,
 }
@@ -66,15 +67,6 @@ impl<S: Store> Engine<S> {
             running: OnceLock::new(),
             stopped: AtomicBool::new(false),
         }
-    }
-
-    pub(crate) fn config(&self) -> &S::Config {
-        &self.config
-    }
-
-    /// For settings that are made before the start.
-    pub(crate) fn config_mut(&mut self) -> &mut S::Config {
-        &mut self.config
     }
 
     fn running(&self) -> Result<&Arc<Running<S>>, BackendError> {

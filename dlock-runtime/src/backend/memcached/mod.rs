@@ -71,14 +71,14 @@ impl Memcached {
     /// From a millisecond to 24 hours, or it is refused at the start.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.engine.config_mut().request_timeout = timeout;
+        self.engine.config.request_timeout = timeout;
         self
     }
 }
 
 impl fmt::Debug for Memcached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let settings = self.engine.config();
+        let settings = &self.engine.config;
         f.debug_struct("Memcached")
             .field("server", &settings.address())
             .field("request_timeout", &settings.request_timeout)

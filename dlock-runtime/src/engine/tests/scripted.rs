@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::backend::clock::Deadline;
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, LockInfo, Owner, Renewed, Request, Servers,
 };
 use crate::engine::events::Events;
+use crate::engine::time::Time;
 use crate::store::{
     Abandoned, Applied, Behind, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted,
     Late, LeftBehind, Looks, Next, Opening, Scope, Store, Take, Waited, Want,
@@ -451,6 +452,7 @@ impl Proof for Number {
 
 pub(super) struct Scripted<P> {
     sim: Arc<Sim>,
+    time: Time,
     caller: Mutex<Option<Link>>,
     manager: Mutex<Option<Link>>,
     proof: PhantomData<fn() -> P>,
@@ -587,6 +589,7 @@ impl<P: Proof> Store for Scripted<P> {
         config.state().events = Some(context.events);
         Self {
             sim: config,
+            time: context.time,
             caller: Mutex::default(),
             manager: Mutex::default(),
             proof: PhantomData,
@@ -714,6 +717,14 @@ impl<P: Proof> Store for Scripted<P> {
     }
 
     async fn follow(&self, flight: Link, request: &Request) -> Followed {
+        if P::LOOKS == Looks::Each {
+            // Its answer comes after that of the command before it.
+            let behind = Command::Look;
+            return match flight.send(&self.sim, behind, Fate::Fine).await {
+                Ok(Ok(_)) => Followed::Run,
+                _ => Followed::Unknown,
+            };
+        }
         let release = Command::Release(request.owner, true);
         match flight.send(&self.sim, release, Fate::Fine).await {
             Ok(Ok(_)) => Followed::Settled,
@@ -860,8 +871,8 @@ impl<P: Proof> Scripted<P> {
     async fn connect(&self, command: Command, deadline: Deadline) -> Result<Link, Failure> {
         sleep(ONE_WAY).await;
         while self.sim.state().gone {
-            if Instant::now().into_std() >= deadline.at() {
-                return Err(nothing(Applied::No));
+            if self.time.has_passed(deadline) {
+                return Err(Failure::not_sent());
             }
             sleep(Duration::from_millis(100)).await;
         }
@@ -883,10 +894,10 @@ impl<P: Proof> Scripted<P> {
             Some(link) => link,
             None => self.connect(command, deadline).await?,
         };
-        let sent_at = Instant::now().into_std();
+        let sent_at = self.time.now();
         attempt.in_flight = Some(link.clone());
         let answer = link.send(&self.sim, command, fate.unwrap_or(Fate::Fine));
-        match timeout_at(deadline.at().into(), answer).await {
+        match self.time.bound(deadline, answer).await {
             Ok(Ok(Ok(answer))) => {
                 attempt.in_flight = None;
                 Ok((answer, sent_at))
