@@ -71,16 +71,24 @@ impl<S: Store> Cleanup<S> {
         let followed = running.store.follow(flight, &self.request);
         tokio::pin!(followed);
         let limit = Deadline::from(dropped_at, BEHIND);
-        let (doubt, may_end) = match running.time.bound(limit, &mut followed).await {
+        let (doubt, flies) = match running.time.bound(limit, &mut followed).await {
             Ok(Followed::Settled) if unknown.is_none() => return,
             Ok(Followed::Settled | Followed::Run) => (unknown, false),
             Ok(Followed::Unknown) => (Some(dropped_at), false),
-            Err(_) => (Some(dropped_at), unknown.is_none()),
+            Err(_) => (Some(dropped_at), true),
+        };
+        let lands = async {
+            match followed.await {
+                Followed::Settled if unknown.is_none() => return,
+                // Just now: it is given back at once.
+                Followed::Run => running.events.wake(self.request.owner, &self.request.key),
+                Followed::Settled | Followed::Unknown => {}
+            }
+            std::future::pending().await
         };
         tokio::select! {
             () = self.repeat(doubt, &leaving, unsettled) => {}
-            // Polled once it is over, `followed` would be so twice.
-            Followed::Settled = &mut followed, if may_end => {}
+            () = lands, if flies => {}
         }
     }
 
