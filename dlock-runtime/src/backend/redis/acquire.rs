@@ -12,15 +12,17 @@ use std::time::{Duration, Instant};
 use redis::{ServerError, Value};
 
 use super::call::{Call, Rare};
-use super::clock::{Backoff, Deadline};
 use super::commands::{self, Patience};
 use super::confirm::Confirmer;
-use super::connection::{Connection, Lost};
-use super::core::{Core, Servers, Shared};
+use super::connection::Connection;
+use super::core::Core;
 use super::errors::{Remedy, remedy};
 use super::give_back::GiveBack;
+use super::lost::Lost;
 use super::names::Keyspace;
 use super::scripts::Form;
+use super::shared::{Servers, Shared};
+use crate::backend::clock::{Backoff, Deadline};
 use crate::backend::{BackendError, BackendErrorKind, Grant, Mode, Renewed, Request};
 use crate::token::TOKENS_PER_GRANT;
 
@@ -46,7 +48,7 @@ impl Core {
             return Ok(grant);
         }
         let ears = match &self.shared.servers {
-            Servers::One(_) => None,
+            Servers::One(_) | Servers::Voter { .. } => None,
             Servers::Cluster { ears, .. } => Some(ears),
         };
         if let Some(ears) = ears

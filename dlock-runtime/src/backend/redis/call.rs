@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, ServerError, Value};
 
-use super::clock::{Backoff, Deadline, Sending};
-use super::cluster::{Side, Way};
+use super::cluster::{Topology, Way};
 use super::commands;
-use super::connection::{Connection, Lost};
+use super::connection::Connection;
 use super::connections::{Lane, NoConnection};
 use super::connector::Connector;
 use super::errors::{Place, Remedy, remedy};
+use super::lost::Lost;
 use super::names::Keyspace;
 use super::scripts::Form;
-use super::settings::Server;
+use super::server_connections::Side;
 use crate::backend::BackendError;
+use crate::backend::clock::{Backoff, Deadline, Sending};
 
 /// What seldom happens, boxed: a call need not make room for it.
 pub(super) type Rare<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -48,6 +49,9 @@ pub(super) struct Call<'a> {
 /// Where the commands go.
 enum Path<'a> {
     Lane(Arc<Lane>),
+    /// To the node that has this slot, of which there is one connection. Until
+    /// another has the slot for good, only a way leads there.
+    Voter(Arc<Lane>, &'a Topology, u16),
     /// In a cluster it is found anew for each attempt. The lane is that of the
     /// last one.
     Way(Way<'a>, Option<Arc<Lane>>),
@@ -56,6 +60,15 @@ enum Path<'a> {
 impl<'a> Call<'a> {
     pub(super) fn new(connector: &'a Connector, lane: Arc<Lane>) -> Self {
         Self::along(connector, Path::Lane(lane))
+    }
+
+    /// To the node of a cluster that has a slot, over its own connection.
+    pub(super) fn to_voter(
+        connector: &'a Connector,
+        lane: Arc<Lane>,
+        (topology, slot): (&'a Topology, u16),
+    ) -> Self {
+        Self::along(connector, Path::Voter(lane, topology, slot))
     }
 
     /// To whichever node of a cluster has the slot.
@@ -92,7 +105,7 @@ impl<'a> Call<'a> {
             return Err(self.give_up());
         }
         let connection = match &mut self.path {
-            Path::Lane(lane) => lane.connection(self.deadline).await,
+            Path::Lane(lane) | Path::Voter(lane, ..) => lane.connection(self.deadline).await,
             Path::Way(way, last) => match way.connection(self.deadline).await {
                 Ok((lane, connection)) => {
                     *last = Some(lane);
@@ -147,7 +160,7 @@ impl<'a> Call<'a> {
 
     fn lane(&self) -> Option<&Arc<Lane>> {
         match &self.path {
-            Path::Lane(lane) => Some(lane),
+            Path::Lane(lane) | Path::Voter(lane, ..) => Some(lane),
             Path::Way(_, last) => last.as_ref(),
         }
     }
@@ -256,12 +269,11 @@ impl<'a> Call<'a> {
 
     /// Whether the next attempt may go elsewhere.
     fn redirected(&mut self, connection: &Connection, error: &ServerError) -> bool {
-        if let Path::Lane(_) = &self.path
-            && let Server::OfSlot(topology, slot) = &self.connector.settings.server
+        if let Path::Voter(_, topology, slot) = &self.path
             && remedy(error) == Remedy::Ask
         {
             // No connection of its own leads there yet.
-            let mut way = topology.way(*slot, Side::Caller);
+            let mut way = Way::new(topology, *slot, Side::Caller);
             way.redirected(error, connection.address());
             self.path = Path::Way(way, None);
             return true;
@@ -271,7 +283,7 @@ impl<'a> Call<'a> {
                 way.redirected(error, connection.address());
                 true
             }
-            Path::Lane(lane) => {
+            Path::Lane(lane) | Path::Voter(lane, ..) => {
                 let redirected = self.connector.redirected(error, connection.address());
                 if redirected {
                     lane.discard(connection);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline};
 
-use super::names::{Keyspace, Process, VOTERS};
+use super::names::{Keyspace, VOTERS};
+use super::process::Process;
 use super::scripts::{
     ALIVE, FLOOR, Form, INSPECT, PLACES, RAISE, RENEW, Script, Scripts, TEST_MESSAGE,
 };

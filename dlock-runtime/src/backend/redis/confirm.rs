@@ -21,10 +21,10 @@ use super::call::{Answer, Call};
 use super::commands;
 use super::connections::{Connections, Lane};
 use super::connector::Connector;
-use super::core::Shared;
 use super::errors;
-use super::lease::{RENEWED_AT_ONCE, read_renewal};
 use super::names::Keyspace;
+use super::renewal::{RENEWED_AT_ONCE, read_renewal};
+use super::shared::Shared;
 use crate::backend::{BackendError, Renewed, Request};
 
 /// Renews leases on the master and its replicas. Its task ends with it.

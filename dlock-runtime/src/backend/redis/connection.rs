@@ -12,11 +12,12 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, RedisResult, ServerError, Value};
 use tokio::sync::Notify;
 
-use super::clock::{Clock, Deadline, Elapsed, Sending, Timer};
 use super::commands;
+use super::lost::Lost;
 use super::names::Keyspace;
 use super::outbox::{Batch, Outbox, Pending, Postman};
 use crate::backend::address::Address;
+use crate::backend::clock::{Clock, Deadline, Elapsed, Sending, Timer};
 
 /// A connection that many tasks use at a time. Cheap to clone.
 #[derive(Clone)]
@@ -83,18 +84,6 @@ pub(super) struct Opened {
 }
 
 pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// No answer came. Whether the server has run the command, or is yet to run
-/// it, nobody knows.
-#[derive(Clone, Debug)]
-pub(super) enum Lost {
-    /// The connection broke.
-    Broken(RedisError),
-    /// Nothing came for longer than an answer may take: it seems to be dead.
-    Silent,
-    /// The caller's time has passed. The connection may be as good as any.
-    TooLate,
-}
 
 impl Connection {
     pub(super) fn new(

@@ -14,11 +14,11 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use super::clock::{Backoff, Deadline};
 use super::connection::{Connection, Opened};
 use super::connector::{Connector, Listener};
 use super::errors;
 use crate::backend::address::Address;
+use crate::backend::clock::{Backoff, Deadline};
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// The lanes of a backend. Dropping them closes every connection.
@@ -312,9 +312,10 @@ fn new_backoff() -> Backoff {
 mod tests {
     use std::sync::atomic::AtomicU64;
 
-    use super::super::clock::Clock;
+    use super::super::locate::Locator;
     use super::super::settings::Settings;
     use super::*;
+    use crate::backend::clock::Clock;
     use crate::backend::tier::FoundTier;
 
     fn runtime() -> tokio::runtime::Runtime {
@@ -327,10 +328,12 @@ mod tests {
     #[test]
     fn a_runtime_that_ends_takes_its_lane_with_it() {
         let manager = runtime();
-        let settings = Settings::from_url("redis://127.0.0.1:1").expect("a valid URL");
+        let settings = Settings::of_server("redis://127.0.0.1:1").expect("a valid URL");
+        let address = settings.address().cloned().expect("an address");
         let connections = {
             let _entered = manager.enter();
             Connections::new(Arc::new(Connector {
+                locator: Locator::At(address),
                 place: settings.place(),
                 settings,
                 clock: Clock::of_this_runtime().expect("a runtime"),

@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, ServerError, Value};
 
-use super::clock::{Clock, Deadline};
 use super::commands;
 use super::connection::{Connection, Driver, Opened, Shards, closed};
 use super::durability;
 use super::errors::{Place, Remedy, remedy};
+use super::locate::Locator;
 use super::names::Keyspace;
-use super::settings::{Server, Settings};
+use super::settings::Settings;
 use super::socket::{Socket, dial};
 use crate::backend::BackendError;
 use crate::backend::address::Address;
+use crate::backend::clock::{Clock, Deadline};
 use crate::backend::tier::FoundTier;
 
 /// So many commands of other tasks may wait for the connection to take them.
@@ -26,6 +27,7 @@ const PIPELINE_BUFFER: usize = 1024;
 /// Makes connections.
 pub(super) struct Connector {
     pub(super) settings: Settings,
+    pub(super) locator: Locator,
     pub(super) place: Place,
     pub(super) clock: Clock,
     /// The highest token that was had. A server that has lost its last writes,
@@ -88,10 +90,10 @@ impl Connector {
 
     /// Where the server is. A master may have moved since it was last asked.
     async fn locate(&self, deadline: Deadline) -> Result<Address, BackendError> {
-        match &self.settings.server {
-            Server::At(address) => Ok(address.clone()),
-            Server::OfSlot(topology, slot) => topology.locate(*slot, deadline).await,
-            Server::Master(sentinels) => {
+        match &self.locator {
+            Locator::At(address) => Ok(address.clone()),
+            Locator::OfSlot(map, slot) => map.locate(*slot, deadline).await,
+            Locator::Sentinels(sentinels) => {
                 // The rest of the time is for the master itself.
                 let deadline = deadline.within(self.settings.patience() / 2);
                 sentinels.locate(&self.place, &self.clock, deadline).await
@@ -135,7 +137,7 @@ impl Connector {
         let mut driver: Driver = Box::pin(driver);
         let lowest = self.highest_token.load(Ordering::Relaxed);
         let set_up = async {
-            if self.settings.sentinels().is_some() {
+            if self.settings.has_sentinels() {
                 check_role(&mut multiplexed, place).await?;
             }
             if let Some(channel) = listener.and_then(|listener| listener.channel()) {
@@ -202,17 +204,17 @@ impl Connector {
     /// Resolves when it is known that the slot that is meant, if it is one, is
     /// not at this address any more: a server that says nothing does not say so.
     pub(super) async fn moves_from(&self, address: &Address) {
-        match &self.settings.server {
-            Server::OfSlot(topology, slot) => topology.moves_from(*slot, address).await,
-            Server::At(_) | Server::Master(_) => std::future::pending().await,
+        match &self.locator {
+            Locator::OfSlot(map, slot) => map.moves_from(*slot, address).await,
+            Locator::At(_) | Locator::Sentinels(_) => std::future::pending().await,
         }
     }
 
     /// The server has gone, or does not answer. If it is meant for a slot, that
     /// may be elsewhere by now.
     pub(super) fn is_in_doubt(&self) {
-        if let Server::OfSlot(topology, _) = &self.settings.server {
-            topology.refresh_soon();
+        if let Locator::OfSlot(map, _) = &self.locator {
+            map.refresh_soon();
         }
     }
 
@@ -220,12 +222,12 @@ impl Connector {
     /// slot that is meant is not its own any more, the next connection goes
     /// elsewhere.
     pub(super) fn redirected(&self, error: &ServerError, from: &Address) -> bool {
-        let Server::OfSlot(topology, slot) = &self.settings.server else {
+        let Locator::OfSlot(map, slot) = &self.locator else {
             return false;
         };
         match remedy(error) {
-            Remedy::Moved => topology.moved(*slot, error, from),
-            Remedy::Cluster | Remedy::Reconnect => topology.refresh_soon(),
+            Remedy::Moved => map.moved(*slot, error, from),
+            Remedy::Cluster | Remedy::Reconnect => map.refresh_soon(),
             _ => return false,
         }
         true

@@ -21,13 +21,13 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
-use super::clock::Deadline;
-use super::cluster::Side;
 use super::commands;
-use super::core::Shared;
 use super::scripts::CLAIM;
+use super::server_connections::Side;
+use super::shared::Shared;
 use super::values::owner_of;
 use super::waiters::Unexpected;
+use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, Request};
 use crate::key::Shown;
 

@@ -25,7 +25,7 @@ pub(super) const STRICT_WITH: &str = "`appendonly yes`, `appendfsync always` and
 /// Whether the server's own settings decide on it. Behind sentinels and in a
 /// cluster, a replica is meant to take over.
 pub(super) fn is_asked(settings: &Settings) -> bool {
-    settings.space == Keyspace::Server && settings.sentinels().is_none()
+    settings.space == Keyspace::Server && !settings.has_sentinels()
 }
 
 /// Patterns, as several names in one question are for Redis 7 only.

@@ -16,13 +16,14 @@ use redis::{RedisError, ServerError, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::call::Answer;
-use super::clock::{Backoff, Deadline};
-use super::cluster::Side;
-use super::connection::{Connection, Lost};
-use super::core::{Release, Shared};
+use super::connection::Connection;
 use super::errors::{Remedy, remedy};
+use super::lost::Lost;
 use super::scripts::Form;
+use super::server_connections::Side;
+use super::shared::{Release, Shared};
 use super::waiters::Waiters;
+use crate::backend::clock::{Backoff, Deadline};
 use crate::backend::ghost::Ghost;
 use crate::backend::{BackendError, BackendErrorKind, Owner, Request};
 use crate::in_flight::Counted;

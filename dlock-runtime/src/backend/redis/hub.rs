@@ -8,10 +8,10 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::clock::Deadline;
-use super::core::Shared;
 use super::disown::see_to_unexpected;
 use super::give_back::GiveBack;
+use super::shared::Shared;
+use crate::backend::clock::Deadline;
 use crate::in_flight::{Counted, InFlight};
 
 /// The tasks of a backend. They end with this.

@@ -8,10 +8,11 @@ use futures_util::future::join_all;
 use redis::Value;
 
 use super::call::Call;
-use super::cluster::Side;
 use super::commands;
 use super::connections::Lane;
-use super::core::{Core, Servers, Shared};
+use super::core::Core;
+use super::server_connections::Side;
+use super::shared::{Servers, Shared};
 use super::values::LockValue;
 use crate::backend::{BackendError, HolderInfo, LockInfo, Mode};
 
@@ -46,11 +47,14 @@ impl Core {
     /// To every server that has locks.
     fn lanes(&self) -> Result<Vec<Arc<Lane>>, BackendError> {
         match &self.shared.servers {
-            Servers::One(one) => Ok(vec![one.connections.here()?]),
+            Servers::One(one)
+            | Servers::Voter {
+                connections: one, ..
+            } => Ok(vec![one.of(Side::Caller)?]),
             Servers::Cluster { topology, .. } => topology
                 .masters()
                 .iter()
-                .map(|node| node.lane(Side::Caller))
+                .map(|node| node.one.of(Side::Caller))
                 .collect(),
         }
     }

@@ -6,17 +6,14 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use redis::Value;
 
-use super::call::Answer;
-use super::clock::Deadline;
 use super::cluster::Topology;
 use super::commands;
-use super::core::{Core, Servers};
+use super::core::Core;
 use super::give_back::GiveBack;
+use super::renewal::{RENEWED_AT_ONCE, read_renewal};
+use super::shared::Servers;
+use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, Released, Renewed, Request};
-
-/// So many leases are extended in one go. More would keep the server from
-/// answering others, and their answers from being read.
-pub(super) const RENEWED_AT_ONCE: usize = 256;
 
 impl Core {
     pub(super) async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
@@ -127,16 +124,5 @@ impl Core {
             Value::Int(_) => Ok(Released::NotHeld),
             _ => Err(call.nonsense()),
         }
-    }
-}
-
-/// The answer to a renewal.
-pub(super) fn read_renewal(answer: &Answer) -> Option<Renewed> {
-    match answer.value {
-        Value::Int(0) => Some(Renewed::Gone),
-        Value::Int(_) => Some(Renewed::Extended {
-            sent_at: answer.sent_at.into(),
-        }),
-        _ => None,
     }
 }

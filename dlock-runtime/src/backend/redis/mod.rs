@@ -36,12 +36,18 @@ mod hub;
 mod inspect;
 mod lease;
 mod line;
+mod locate;
+mod lost;
 mod names;
 mod outbox;
+mod process;
 mod redlock;
+mod renewal;
 mod scripts;
 mod sentinel;
+mod server_connections;
 mod settings;
+mod shared;
 mod socket;
 #[cfg(feature = "tls")]
 mod tls;
@@ -50,17 +56,17 @@ mod waiters;
 mod watch;
 
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 pub use self::cluster::Cluster;
-use self::core::Core;
+use self::core::{Core, Target};
 pub use self::redlock::Redlock;
+use self::sentinel::Sentinels;
 use self::settings::Settings;
-use super::clock;
 use super::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released, Renewed,
     Request, Servers, TokenTier,
@@ -80,6 +86,8 @@ use crate::limits;
 /// ```
 pub struct Redis {
     settings: Settings,
+    /// Who says where the server is, if not the settings.
+    sentinels: Option<Arc<Sentinels>>,
     core: OnceLock<Core>,
     stopped: AtomicBool,
 }
@@ -102,7 +110,13 @@ impl Redis {
     ///
     /// The URL is not understood. The message never holds a password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
-        Ok(Self::new(Settings::from_url(url)?))
+        match url.split_once(':') {
+            Some(("redis+sentinel" | "rediss+sentinel", _)) => {
+                let (settings, sentinels) = sentinel::read(url)?;
+                Ok(Self::new(settings, Some(sentinels)))
+            }
+            _ => Ok(Self::new(Settings::of_server(url)?, None)),
+        }
     }
 
     /// How long an operation waits for the server in all, 5 seconds by default:
@@ -114,11 +128,19 @@ impl Redis {
         self
     }
 
-    fn new(settings: Settings) -> Self {
+    fn new(settings: Settings, sentinels: Option<Arc<Sentinels>>) -> Self {
         Self {
             settings,
+            sentinels,
             core: OnceLock::new(),
             stopped: AtomicBool::new(false),
+        }
+    }
+
+    fn target(&self) -> Result<Target, BackendError> {
+        match &self.sentinels {
+            Some(sentinels) => Ok(Target::Master(Arc::clone(sentinels))),
+            None => Target::fixed(&self.settings),
         }
     }
 
@@ -139,13 +161,20 @@ impl Redis {
 /// A copy is another backend with the same settings, not yet connected.
 impl Clone for Redis {
     fn clone(&self) -> Self {
-        Self::new(self.settings.clone())
+        Self::new(self.settings.clone(), self.sentinels.clone())
     }
 }
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.settings, f)
+        match &self.sentinels {
+            None => self.settings.fmt(f),
+            Some(sentinels) => f
+                .debug_struct("RedisSentinel")
+                .field("sentinels", sentinels)
+                .field("master", &self.settings)
+                .finish(),
+        }
     }
 }
 
@@ -156,7 +185,7 @@ impl Backend for Redis {
             .core
             .get()
             .map_or(TokenTier::BestEffort, |core| core.tokens());
-        let strict_with = match self.settings.sentinels() {
+        let strict_with = match self.sentinels {
             None => durability::STRICT_WITH,
             // A failover may take a replica that lacks the last of them.
             Some(_) => "",
@@ -176,7 +205,12 @@ impl Backend for Redis {
     }
 
     fn servers(&self) -> Option<Servers> {
-        Some(settings::servers([&self.settings]))
+        let mut servers = settings::servers([&self.settings]);
+        if let Some(sentinels) = &self.sentinels {
+            let (name, hosts) = sentinels.servers();
+            (servers.name, servers.hosts) = (Some(name), hosts);
+        }
+        Some(servers)
     }
 
     async fn start(&self) -> Result<(), BackendError> {
@@ -190,7 +224,7 @@ impl Backend for Redis {
             return Err(twice());
         }
         limits::REQUEST_TIMEOUT.check_in_backend(self.settings.request_timeout)?;
-        let core = Core::start(self.settings.clone()).await?;
+        let core = Core::start(self.settings.clone(), self.target()?).await?;
         self.core.set(core).map_err(|_| twice())
     }
 

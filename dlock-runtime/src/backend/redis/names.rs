@@ -24,6 +24,7 @@ use std::sync::{Arc, LazyLock};
 use crc16::{State, XMODEM};
 use redis::{RedisWrite, ToRedisArgs};
 
+use super::process::Process;
 use super::values::owner_of;
 use crate::backend::Owner;
 
@@ -295,17 +296,7 @@ impl ToRedisArgs for Counter<'_> {
     }
 }
 
-/// This backend among all the others that share the server: names the channel
-/// on which its waiters are told, and the key that says they are alive. Two
-/// managers of one process have one each.
-#[derive(Clone, Copy)]
-pub(super) struct Process(Owner);
-
 impl Process {
-    pub(super) fn unique() -> Self {
-        Self(Owner::unique())
-    }
-
     /// Where one server has all keys.
     pub(super) fn alive_key(self) -> String {
         format!(concat!(alive_prefix!(), "{}"), self)
@@ -314,12 +305,6 @@ impl Process {
     /// Where one server has all channels.
     pub(super) fn wake_channel(self) -> String {
         format!(concat!(wake_prefix!(), "{}"), self)
-    }
-}
-
-impl fmt::Display for Process {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }
 

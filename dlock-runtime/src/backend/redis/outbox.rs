@@ -17,7 +17,7 @@ use redis::{Cmd, Pipeline, Value};
 use tokio::sync::oneshot;
 
 use super::commands;
-use super::connection::Lost;
+use super::lost::Lost;
 use super::names::Keyspace;
 use crate::token::TOKENS_PER_GRANT;
 

@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use redis::{ProtocolVersion, RedisConnectionInfo};
 
-use super::cluster::Topology;
 use super::errors::{Place, Server as Named};
 use super::names::Keyspace;
-use super::sentinel::{self, Sentinels};
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use crate::backend::address::Address;
@@ -34,14 +32,15 @@ pub(super) struct Settings {
     pub(super) space: Keyspace,
 }
 
-/// Which server keeps the locks.
+/// Which server keeps the locks, as far as the URL says. Where it is now, if that
+/// changes, its [`Locator`](super::locate::Locator) knows.
 #[derive(Clone)]
 pub(super) enum Server {
     At(Address),
-    /// The one that these sentinels call the master now.
-    Master(Arc<Sentinels>),
-    /// The node of a cluster that has this slot now.
-    OfSlot(Arc<Topology>, u16),
+    /// The one that sentinels call the master, by its name.
+    Master(Arc<str>),
+    /// The node of a cluster that has this slot.
+    OfSlot(u16),
 }
 
 static FORM: Form = Form {
@@ -55,11 +54,8 @@ static FORM: Form = Form {
 };
 
 impl Settings {
-    /// Reads the URL of one server, or of one that sentinels name.
-    pub(super) fn from_url(url: &str) -> Result<Self, BackendError> {
-        if let Some(("redis+sentinel" | "rediss+sentinel", _)) = url.split_once(':') {
-            return sentinel::read(url);
-        }
+    /// Reads the URL of one server.
+    pub(super) fn of_server(url: &str) -> Result<Self, BackendError> {
         let url = FORM.read(url)?;
         match &Self::of_servers(&url, url.path)?[..] {
             [server] => Ok(server.clone()),
@@ -96,11 +92,11 @@ impl Settings {
         let server = match &self.server {
             Server::At(address) if self.space == Keyspace::Server => Named::At(address.clone()),
             Server::At(address) => Named::Node(address.clone()),
-            Server::Master(sentinels) => Named::Master {
-                name: sentinels.master().into(),
+            Server::Master(name) => Named::Master {
+                name: Arc::clone(name),
                 at: None,
             },
-            Server::OfSlot(_, slot) => Named::Vote {
+            Server::OfSlot(slot) => Named::Vote {
                 slot: *slot,
                 at: None,
             },
@@ -108,12 +104,17 @@ impl Settings {
         Place::new(server, self.space.clone(), self.login.password())
     }
 
-    /// Who says which server it is, if it is not always the same.
-    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+    /// The address in the URL, of a server that is always there.
+    pub(super) fn address(&self) -> Option<&Address> {
         match &self.server {
-            Server::At(_) | Server::OfSlot(..) => None,
-            Server::Master(sentinels) => Some(sentinels),
+            Server::At(address) => Some(address),
+            Server::Master(_) | Server::OfSlot(_) => None,
         }
+    }
+
+    /// Whether sentinels say which server it is.
+    pub(super) fn has_sentinels(&self) -> bool {
+        matches!(self.server, Server::Master(_))
     }
 
     /// How long replicas may take to confirm what their master has: it is an
@@ -141,8 +142,8 @@ impl fmt::Debug for Settings {
         let mut shown = f.debug_struct("Redis");
         match &self.server {
             Server::At(address) => shown.field("address", &address.to_string()),
-            Server::Master(sentinels) => shown.field("master", sentinels),
-            Server::OfSlot(_, slot) => shown.field("slot", slot),
+            Server::Master(name) => shown.field("master", name),
+            Server::OfSlot(slot) => shown.field("slot", slot),
         };
         shown
             .field("database", &self.login.db())
@@ -187,27 +188,19 @@ pub(super) fn login(user: Option<&str>, password: Option<&str>) -> RedisConnecti
     }
 }
 
-/// The servers to connect to first, of these settings: the sentinels, where a
-/// master has some.
+/// The servers whose addresses stand in these settings.
 pub(super) fn servers<'s>(all: impl IntoIterator<Item = &'s Settings>) -> Servers {
     let mut encrypted = false;
     let mut hosts = Vec::new();
-    let mut name = None;
     for settings in all {
         encrypted |= settings.encrypted();
         match &settings.server {
             Server::At(address) => hosts.push(address.to_string()),
-            Server::Master(sentinels) => {
-                let (called, addresses) = sentinels.servers();
-                name = Some(called);
-                hosts.extend(addresses);
-            }
-            // The nodes that the URL names are asked first.
-            Server::OfSlot(..) => {}
+            // Others say where it is, and are connected to first.
+            Server::Master(_) | Server::OfSlot(_) => {}
         }
     }
-    let servers = Servers::new(Protocol::Redis, hosts).encrypted(encrypted);
-    Servers { name, ..servers }
+    Servers::new(Protocol::Redis, hosts).encrypted(encrypted)
 }
 
 #[cfg(test)]
@@ -215,18 +208,18 @@ mod tests {
     use super::*;
 
     fn read(url: &str) -> Settings {
-        Settings::from_url(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+        Settings::of_server(url).unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 
     fn address(settings: &Settings) -> String {
         match &settings.server {
             Server::At(address) => address.to_string(),
-            Server::Master(_) | Server::OfSlot(..) => panic!("an address was given"),
+            Server::Master(_) | Server::OfSlot(_) => panic!("an address was given"),
         }
     }
 
     fn refusal(url: &str) -> String {
-        match Settings::from_url(url) {
+        match Settings::of_server(url) {
             Ok(settings) => panic!("{url} was read as {settings:?}"),
             Err(error) => error.to_string(),
         }

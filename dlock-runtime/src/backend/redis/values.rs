@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use redis::{RedisWrite, ToRedisArgs};
 
-use super::names::Process;
+use super::process::Process;
 use crate::backend::{Mode, Owner};
 
 // What stands behind the owner of a grant that its waiter has not answered yet; the

@@ -13,7 +13,8 @@ use tokio::sync::Notify;
 
 use super::connector::Listener;
 use super::holders::Holders;
-use super::names::{Keyspace, Process};
+use super::names::Keyspace;
+use super::process::Process;
 use super::values::LockValue;
 use crate::backend::{Mode, Owner, Request};
 

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use redis::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::clock::Deadline;
 use super::commands;
 use super::connections::Lane;
-use super::core::Shared;
 use super::errors::{Remedy, remedy};
+use super::shared::Shared;
+use crate::backend::clock::Deadline;
 
 const PERIOD: Duration = Duration::from_secs(1);
 

@@ -17,7 +17,7 @@ use crate::in_flight::Counted;
 const DELETES_AT_ONCE: usize = 100;
 
 /// A lease in etcd.
-pub(in crate::backend::etcd) struct Lease {
+pub(crate) struct Lease {
     id: i64,
     /// As the server keeps it: no shorter than was asked.
     ttl: Duration,
@@ -61,7 +61,7 @@ struct Owed {
 }
 
 /// The right to attach keys to a lease, which is kept alive for it.
-pub(in crate::backend::etcd) struct Tenancy(Arc<Lease>);
+pub(crate) struct Tenancy(Arc<Lease>);
 
 impl Lease {
     /// The lease with this id, which was asked for at `sent_at`.
@@ -91,7 +91,7 @@ impl Lease {
         self.demand.notified().await;
     }
 
-    pub(in crate::backend::etcd) fn id(&self) -> i64 {
+    pub(crate) fn id(&self) -> i64 {
         self.id
     }
 
@@ -106,7 +106,7 @@ impl Lease {
 
     /// The same, of a request that was sent at `oldest` or later. `None` too if
     /// it is not confirmed by the deadline.
-    pub(in crate::backend::etcd) async fn confirmed_since(
+    pub(crate) async fn confirmed_since(
         &self,
         oldest: Instant,
         deadline: Instant,
@@ -124,12 +124,12 @@ impl Lease {
     }
 
     /// Resolves when the lease has ended.
-    pub(in crate::backend::etcd) async fn gone(&self) {
+    pub(crate) async fn gone(&self) {
         let mut state = self.state.subscribe();
         let _ = state.wait_for(|state| *state == State::Gone).await;
     }
 
-    pub(in crate::backend::etcd) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.confirmed().is_none()
     }
 
@@ -144,7 +144,7 @@ impl Lease {
     }
 
     /// The server says that it has ended, or it must be taken to have.
-    pub(in crate::backend::etcd) fn end(&self) {
+    pub(crate) fn end(&self) {
         let owed = {
             let mut use_ = self.use_();
             use_.retired = true;
@@ -157,12 +157,7 @@ impl Lease {
     /// Has a key deleted that is attached to this lease. A ghost is one that a
     /// request may yet make anew: then nobody else gets this lease, so that it
     /// can end soon.
-    pub(in crate::backend::etcd) fn give_back(
-        &self,
-        name: Arc<Name>,
-        ghost: bool,
-        counted: Counted,
-    ) {
+    pub(crate) fn give_back(&self, name: Arc<Name>, ghost: bool, counted: Counted) {
         let mut use_ = self.use_();
         if self.is_gone() {
             return;
@@ -269,7 +264,7 @@ impl Tenancy {
         Some(Self(Arc::clone(lease)))
     }
 
-    pub(in crate::backend::etcd) fn lease(&self) -> &Arc<Lease> {
+    pub(crate) fn lease(&self) -> &Arc<Lease> {
         &self.0
     }
 }

@@ -16,7 +16,7 @@ const KEYS_AT_ONCE: usize = 100;
 
 impl Watches {
     /// Looks at some of the keys every second, while there are any.
-    pub(in crate::backend::etcd) async fn look_after(self: Arc<Self>) {
+    pub(crate) async fn look_after(self: Arc<Self>) {
         loop {
             self.arrival.notified().await;
             while !self.is_empty() {

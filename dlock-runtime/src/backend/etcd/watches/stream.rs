@@ -21,7 +21,7 @@ pub(super) enum Order {
 }
 
 /// What listeners ask of the stream's task.
-pub(in crate::backend::etcd) struct Orders(mpsc::UnboundedReceiver<Order>);
+pub(crate) struct Orders(mpsc::UnboundedReceiver<Order>);
 
 impl From<mpsc::UnboundedReceiver<Order>> for Orders {
     fn from(received: mpsc::UnboundedReceiver<Order>) -> Self {
@@ -43,7 +43,7 @@ enum Ended {
 
 impl Watches {
     /// Keeps the stream while there is somebody to listen.
-    pub(in crate::backend::etcd) async fn run(self: Arc<Self>, mut orders: Orders) {
+    pub(crate) async fn run(self: Arc<Self>, mut orders: Orders) {
         let mut pause = FIRST_PAUSE;
         loop {
             // One that was made before has been noted with its key.

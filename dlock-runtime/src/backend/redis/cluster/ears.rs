@@ -15,14 +15,16 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::super::clock::{Backoff, Deadline};
-use super::super::connection::{Connection, Lost};
+use super::super::connection::Connection;
 use super::super::connector::Listener;
 use super::super::errors::{Remedy, remedy};
-use super::super::names::{Keyspace, Process};
+use super::super::lost::Lost;
+use super::super::names::Keyspace;
+use super::super::process::Process;
 use super::super::waiters::Waiters;
-use super::topology::{Node, Topology};
+use super::topology::{ListenerAt, Node, Topology};
 use crate::backend::address::Address;
+use crate::backend::clock::{Backoff, Deadline};
 
 /// How long a subscription outlives its last waiter.
 const LINGERS: Duration = Duration::from_secs(3);
@@ -33,7 +35,7 @@ const AT_ONCE: usize = 500;
 const SPACE: Keyspace = Keyspace::Slots;
 
 /// What this process listens for.
-pub(in super::super) struct Ears {
+pub(crate) struct Ears {
     process: Process,
     waiters: Arc<Waiters>,
     keys: Mutex<HashMap<Arc<str>, Channel>>,
@@ -50,16 +52,16 @@ struct Channel {
 }
 
 /// Listens for a key until it is dropped, and a little longer.
-pub(in super::super) struct Attending<'a> {
+pub(crate) struct Attending<'a> {
     ears: &'a Ears,
     key: &'a Arc<str>,
     heard_at: watch::Receiver<Option<Address>>,
 }
 
 /// Hears what one node says.
-pub(super) struct Ear {
-    pub(super) node: Address,
-    pub(super) ears: Arc<Ears>,
+struct Ear {
+    node: Address,
+    ears: Arc<Ears>,
 }
 
 impl Listener for Ear {
@@ -89,15 +91,26 @@ impl Ears {
         })
     }
 
+    /// Hears what the nodes tell the waiters.
+    pub(super) fn listeners(self: &Arc<Self>) -> ListenerAt {
+        let ears = Arc::clone(self);
+        Box::new(move |node| {
+            Arc::new(Ear {
+                node: node.clone(),
+                ears: Arc::clone(&ears),
+            })
+        })
+    }
+
     /// Whether grants of this lock would be heard of.
-    pub(in super::super) fn listen_for(&self, key: &str) -> bool {
+    pub(crate) fn listen_for(&self, key: &str) -> bool {
         let keys = self.keys();
         keys.get(key)
             .is_some_and(|channel| channel.heard_at.borrow().is_some())
     }
 
     /// Listens for a key.
-    pub(in super::super) fn attend<'a>(&'a self, key: &'a Arc<str>) -> Attending<'a> {
+    pub(crate) fn attend<'a>(&'a self, key: &'a Arc<str>) -> Attending<'a> {
         let mut keys = self.keys();
         let mut is_new = false;
         let channel = keys.entry(Arc::clone(key)).or_insert_with(|| {
@@ -170,7 +183,7 @@ impl Channel {
 
 impl Attending<'_> {
     /// Waits until grants are heard of.
-    pub(in super::super) async fn is_heard(&mut self) {
+    pub(crate) async fn is_heard(&mut self) {
         // It is there for as long as this is.
         let _ = self.heard_at.wait_for(Option::is_some).await;
     }

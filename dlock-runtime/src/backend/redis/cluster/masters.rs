@@ -20,12 +20,14 @@ use tokio::time::Instant;
 
 use super::super::call::Call;
 use super::super::commands;
-use super::super::core::{Core, Servers};
+use super::super::core::{Core, Target};
 use super::super::names::{Keyspace, VOTERS, slot_of, tag_of};
 use super::super::redlock::{Common, FEWEST_NODES, MOST_NODES, Quorum};
+use super::super::server_connections::Side;
 use super::super::settings::{Server, Settings, invalid};
+use super::super::shared::Servers;
 use super::topology::Topology;
-use super::way::Side;
+use super::way::Way;
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// How often the voters are looked at.
@@ -81,10 +83,14 @@ impl Masters {
             );
         }
         let settings = &core.shared.connector.settings;
-        let nodes = tags.iter().map(|tag| Settings {
-            server: Server::OfSlot(Arc::clone(&topology), slot_of(tag.as_bytes())),
-            space: Keyspace::Vote(Arc::clone(tag)),
-            ..settings.clone()
+        let nodes = tags.iter().map(|tag| {
+            let slot = slot_of(tag.as_bytes());
+            let settings = Settings {
+                server: Server::OfSlot(slot),
+                space: Keyspace::Vote(Arc::clone(tag)),
+                ..settings.clone()
+            };
+            (settings, Target::Voter(Arc::clone(&topology), slot))
         });
         let quorum = Quorum::start(nodes.collect(), request_timeout).await?;
         let core = Arc::new(core);
@@ -188,7 +194,7 @@ async fn agree_on(
 }
 
 fn call<'c>(core: &'c Core, topology: &'c Topology) -> Call<'c> {
-    let way = topology.way(slot_of(VOTERS.as_bytes()), Side::Manager);
+    let way = Way::new(topology, slot_of(VOTERS.as_bytes()), Side::Manager);
     Call::on_way(&core.shared.connector, way)
 }
 

@@ -33,17 +33,21 @@ pub(super) use self::ears::Ears;
 use self::masters::Masters;
 use self::topology::Node;
 pub(super) use self::topology::Topology;
-pub(super) use self::way::{Side, Way};
+pub(super) use self::way::Way;
 use super::call::Call;
-use super::clock::{Clock, Deadline};
 use super::commands;
 use super::connector::Connector;
-use super::core::{Core, Servers, Shared};
+use super::core::Core;
 use super::errors;
 use super::hub::Hub;
-use super::names::{Keyspace, Process};
+use super::locate::Locator;
+use super::names::Keyspace;
+use super::process::Process;
+use super::server_connections::Side;
 use super::settings::{self, DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, FILES, Settings};
+use super::shared::{Servers, Shared};
 use super::waiters::Waiters;
+use crate::backend::clock::{Clock, Deadline};
 use crate::backend::suspects::Suspects;
 use crate::backend::tier::FoundTier;
 use crate::backend::url::Form;
@@ -319,12 +323,14 @@ async fn start(seeds: Vec<Settings>) -> Result<Core, BackendError> {
     let process = Process::unique();
     let waiters = Waiters::new();
     let ears = Ears::new(process, Arc::clone(&waiters));
-    let settings = seeds
+    let first = seeds
         .first()
         .cloned()
-        .ok_or_else(|| FORM.invalid("it names no host"))?;
-    let topology = Topology::new(seeds, clock.clone(), Arc::clone(&ears));
+        .zip(seeds.first().and_then(Settings::address).cloned());
+    let (settings, first) = first.ok_or_else(|| FORM.invalid("it names no host"))?;
+    let topology = Topology::new(seeds, clock.clone(), ears.listeners());
     let connector = Arc::new(Connector {
+        locator: Locator::At(first),
         place: topology.place.clone(),
         settings,
         clock,
@@ -396,7 +402,7 @@ async fn check_node(node: &Arc<Node>, slot: u16, process: Process) -> Result<(),
         settings, place, ..
     } = &*node.connector;
     let start = Instant::now();
-    let mut call = Call::new(&node.connector, node.lane(Side::Manager)?);
+    let mut call = Call::new(&node.connector, node.one.of(Side::Manager)?);
     call.restart(start, Deadline::from(start, settings.request_timeout));
     let tag = super::names::tag_of(slot);
     let answers = call
@@ -434,14 +440,13 @@ async fn check_node(node: &Arc<Node>, slot: u16, process: Process) -> Result<(),
 
 #[cfg(test)]
 mod tests {
-    use super::topology::address_of;
     use super::*;
 
     #[test]
     fn the_url_is_read() {
         let url = "redis+cluster://:hunter2@a,b:7000,[::1]/0?quorum=masters";
         let store = Cluster::from_url(url).expect("a URL");
-        let addresses: Vec<_> = store.seeds.iter().filter_map(address_of).collect();
+        let addresses: Vec<_> = store.seeds.iter().filter_map(Settings::address).collect();
         let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["a:6379", "b:7000", "[::1]:6379"]);
         assert!(store.quorum);

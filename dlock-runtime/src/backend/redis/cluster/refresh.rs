@@ -13,15 +13,15 @@ use redis::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::super::clock::{Backoff, Clock, Deadline};
 use super::super::commands;
 use super::super::connection::closed;
 use super::super::errors::Place;
 use super::super::line::Line;
 use super::super::names::SLOTS;
 use super::super::settings::{Settings, invalid};
-use super::topology::{Topology, View, address_of};
+use super::topology::{Topology, View};
 use crate::backend::address::Address;
+use crate::backend::clock::{Backoff, Clock, Deadline};
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// How often the nodes are asked without cause.
@@ -43,10 +43,7 @@ const SOON: Duration = Duration::from_secs(1);
 const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 
 /// Keeps the map up to date until the backend stops.
-pub(in super::super) async fn keep_up_to_date(
-    topology: Arc<Topology>,
-    stopping: CancellationToken,
-) {
+pub(crate) async fn keep_up_to_date(topology: Arc<Topology>, stopping: CancellationToken) {
     let new_backoff = || Backoff::new(BETWEEN, LONGEST_BETWEEN);
     let mut changes = topology.changes();
     let work = async {
@@ -195,7 +192,7 @@ fn nobody_answers(place: &Place, failed: &[BackendError]) -> BackendError {
 /// Asks one node, over a connection for this question only.
 async fn ask(settings: Settings, clock: Clock) -> Result<View, BackendError> {
     let place = settings.place();
-    let Some(address) = address_of(&settings) else {
+    let Some(address) = settings.address().cloned() else {
         return Err(place.nonsense());
     };
     let start = Instant::now();

@@ -9,20 +9,19 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use redis::ServerError;
 use tokio::sync::{Notify, watch};
 
-use super::super::clock::{Clock, Deadline};
-use super::super::connections::Lane;
-use super::super::connector::Connector;
-use super::super::core::One;
+use super::super::connector::{Connector, Listener};
 use super::super::errors::{Place, Server as Named};
+use super::super::locate::{Locator, SlotMap};
 use super::super::names::{Keyspace, SLOTS};
+use super::super::server_connections::One;
 use super::super::settings::{Server, Settings};
-use super::ears::{Ear, Ears};
-use super::way::{Side, Way};
 use crate::backend::BackendError;
 use crate::backend::address::Address;
+use crate::backend::clock::{Clock, Deadline};
 use crate::backend::tier::FoundTier;
 
 /// A node that has had no slot for so long is forgotten. One that is about to
@@ -30,18 +29,20 @@ use crate::backend::tier::FoundTier;
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 /// A cluster, as far as it is known.
-pub(in super::super) struct Topology {
+pub(crate) struct Topology {
     /// The nodes that the URL names.
     pub(super) seeds: Vec<Settings>,
     pub(super) place: Place,
     pub(super) clock: Clock,
-    /// Hears what the nodes tell the waiters.
-    ears: Arc<Ears>,
+    listener: ListenerAt,
     map: RwLock<Map>,
     changes: watch::Sender<()>,
     /// The map is asked for anew.
     pub(super) demand: Notify,
 }
+
+/// Makes what hears the messages of the node at an address.
+pub(super) type ListenerAt = Box<dyn Fn(&Address) -> Arc<dyn Listener> + Send + Sync>;
 
 struct Map {
     /// By slot.
@@ -56,10 +57,10 @@ struct Map {
 }
 
 /// A master.
-pub(in super::super) struct Node {
-    pub(in super::super) address: Address,
+pub(crate) struct Node {
+    pub(crate) address: Address,
     pub(super) connector: Arc<Connector>,
-    pub(super) one: One,
+    pub(crate) one: One,
 }
 
 /// What the nodes say who has which slot.
@@ -70,27 +71,17 @@ pub(super) struct View {
     pub(super) replicas: Vec<Address>,
 }
 
-impl Node {
-    /// The connection of this side.
-    pub(in super::super) fn lane(&self, side: Side) -> Result<Arc<Lane>, BackendError> {
-        match side {
-            Side::Caller => self.one.connections.here(),
-            Side::Manager => Ok(Arc::clone(&self.one.lane)),
-        }
-    }
-}
-
 impl Topology {
-    pub(super) fn new(seeds: Vec<Settings>, clock: Clock, ears: Arc<Ears>) -> Arc<Self> {
-        let names: Vec<_> = seeds.iter().filter_map(address_of).collect();
-        let names: Vec<_> = names.iter().map(Address::to_string).collect();
+    pub(super) fn new(seeds: Vec<Settings>, clock: Clock, listener: ListenerAt) -> Arc<Self> {
+        let names: Vec<_> = seeds.iter().filter_map(Settings::address).collect();
+        let names: Vec<_> = names.into_iter().map(Address::to_string).collect();
         let secret = seeds.first().and_then(|seed| seed.login.password());
         let name = Named::Cluster(names.join(",").into());
         Arc::new(Self {
             place: Place::new(name, Keyspace::Slots, secret),
             seeds,
             clock,
-            ears,
+            listener,
             map: RwLock::new(Map {
                 owners: vec![None; SLOTS.into()],
                 nodes: HashMap::new(),
@@ -103,21 +94,16 @@ impl Topology {
         })
     }
 
-    /// The way to whichever node has a slot.
-    pub(in super::super) fn way(&self, slot: u16, side: Side) -> Way<'_> {
-        Way::new(self, slot, side)
-    }
-
     pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node>> {
         self.map().owners.get(usize::from(slot)).cloned().flatten()
     }
 
-    pub(in super::super) fn address(&self, slot: u16) -> Option<Address> {
+    pub(crate) fn address(&self, slot: u16) -> Option<Address> {
         self.owner(slot).map(|node| node.address.clone())
     }
 
     /// The nodes that have slots, in the order of these.
-    pub(in super::super) fn masters(&self) -> Vec<Arc<Node>> {
+    pub(crate) fn masters(&self) -> Vec<Arc<Node>> {
         let map = self.map();
         let mut seen = HashSet::new();
         let owners = map.owners.iter().flatten();
@@ -145,7 +131,7 @@ impl Topology {
     pub(super) fn addresses(&self) -> Vec<Address> {
         let map = self.map();
         let mut addresses: Vec<_> = map.nodes.keys().chain(&map.replicas).cloned().collect();
-        for seed in self.seeds.iter().filter_map(address_of) {
+        for seed in self.seeds.iter().filter_map(Settings::address).cloned() {
             if !addresses.contains(&seed) {
                 addresses.push(seed);
             }
@@ -174,19 +160,17 @@ impl Topology {
     fn node_in(&self, map: &mut Map, address: &Address, settings: Settings) -> Arc<Node> {
         let node = map.nodes.entry(address.clone()).or_insert_with(|| {
             let connector = Arc::new(Connector {
+                locator: Locator::At(address.clone()),
                 place: settings.place(),
                 settings,
                 clock: self.clock.clone(),
                 highest_token: AtomicU64::new(0),
                 tokens: FoundTier::unknown(),
             });
-            let ear = Ear {
-                node: address.clone(),
-                ears: Arc::clone(&self.ears),
-            };
+            let listener = (self.listener)(address);
             Arc::new(Node {
                 address: address.clone(),
-                one: One::new(&connector, Arc::new(ear)),
+                one: One::new(&connector, listener),
                 connector,
             })
         });
@@ -194,7 +178,7 @@ impl Topology {
     }
 
     /// Who has a slot, as soon as it is known.
-    pub(in super::super) async fn locate(
+    pub(crate) async fn locate(
         &self,
         slot: u16,
         deadline: Deadline,
@@ -217,7 +201,7 @@ impl Topology {
     }
 
     /// Resolves when another node is known to have the slot.
-    pub(in super::super) async fn moves_from(&self, slot: u16, address: &Address) {
+    pub(crate) async fn moves_from(&self, slot: u16, address: &Address) {
         let mut changes = self.changes();
         loop {
             changes.borrow_and_update();
@@ -242,7 +226,7 @@ impl Topology {
 
     /// A node has said that another one has a slot. It may not have named its
     /// host: then that is its own.
-    pub(in super::super) fn moved(&self, slot: u16, error: &ServerError, from: &Address) {
+    pub(crate) fn moved(&self, slot: u16, error: &ServerError, from: &Address) {
         if let Some(address) = named_in(error, from)
             && let Some(node) = self.node(&address)
         {
@@ -269,7 +253,7 @@ impl Topology {
     }
 
     /// There is cause to doubt the map.
-    pub(in super::super) fn refresh_soon(&self) {
+    pub(crate) fn refresh_soon(&self) {
         self.demand.notify_one();
     }
 
@@ -332,7 +316,7 @@ impl Topology {
     }
 
     /// Closes every connection.
-    pub(in super::super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let nodes = std::mem::take(&mut self.map_mut().nodes);
         for node in nodes.into_values() {
             node.one.close();
@@ -345,6 +329,25 @@ impl Topology {
 
     fn map_mut(&self) -> RwLockWriteGuard<'_, Map> {
         self.map.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl SlotMap for Topology {
+    async fn locate(&self, slot: u16, deadline: Deadline) -> Result<Address, BackendError> {
+        Self::locate(self, slot, deadline).await
+    }
+
+    async fn moves_from(&self, slot: u16, address: &Address) {
+        Self::moves_from(self, slot, address).await;
+    }
+
+    fn moved(&self, slot: u16, error: &ServerError, from: &Address) {
+        Self::moved(self, slot, error, from);
+    }
+
+    fn refresh_soon(&self) {
+        Self::refresh_soon(self);
     }
 }
 
@@ -378,13 +381,6 @@ impl Map {
     }
 }
 
-pub(super) fn address_of(settings: &Settings) -> Option<Address> {
-    match &settings.server {
-        Server::At(address) => Some(address.clone()),
-        Server::Master(_) | Server::OfSlot(..) => None,
-    }
-}
-
 /// The node in `MOVED <slot> <host>:<port>` or `ASK …`.
 fn named_in(error: &ServerError, from: &Address) -> Option<Address> {
     let (_, address) = error.details()?.split_once(' ')?;
@@ -401,18 +397,19 @@ fn named_in(error: &ServerError, from: &Address) -> Option<Address> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::names::Process;
+    use super::super::super::process::Process;
     use super::super::super::waiters::Waiters;
+    use super::super::ears::Ears;
     use super::*;
 
     fn topology() -> Arc<Topology> {
         let clock = Clock::of_this_runtime().expect("a runtime");
         let seed = Settings {
             space: Keyspace::Slots,
-            ..Settings::from_url("redis://127.0.0.1:1").expect("a valid URL")
+            ..Settings::of_server("redis://127.0.0.1:1").expect("a valid URL")
         };
         let ears = Ears::new(Process::unique(), Waiters::new());
-        Topology::new(vec![seed], clock, ears)
+        Topology::new(vec![seed], clock, ears.listeners())
     }
 
     fn address(port: u16) -> Address {

@@ -14,12 +14,12 @@ use redis::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::super::call::Answer;
-use super::super::clock::Deadline;
 use super::super::commands;
-use super::super::core::Shared;
+use super::super::server_connections::Side;
+use super::super::shared::Shared;
 use super::ears::Ears;
-use super::way::Side;
 use crate::backend::BackendError;
+use crate::backend::clock::Deadline;
 
 const PERIOD: Duration = Duration::from_secs(1);
 

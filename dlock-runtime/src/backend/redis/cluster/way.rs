@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use redis::ServerError;
 
-use super::super::clock::Deadline;
 use super::super::connection::Connection;
 use super::super::connections::{Lane, NoConnection};
 use super::super::errors::{Remedy, remedy};
+use super::super::server_connections::Side;
 use super::topology::{Node, Topology};
 use crate::backend::address::Address;
+use crate::backend::clock::Deadline;
 
 /// After such a time without a connection, the node may have been replaced.
 const DOUBT: Duration = Duration::from_millis(200);
@@ -19,17 +20,8 @@ const DOUBT: Duration = Duration::from_millis(200);
 /// of them may name each other for a while.
 const REDIRECTIONS: u32 = 4;
 
-/// Whose connections are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Side {
-    /// Those of the calling runtime.
-    Caller,
-    /// Those of the manager.
-    Manager,
-}
-
 /// Finds the node for each attempt of a call.
-pub(in super::super) struct Way<'a> {
+pub(crate) struct Way<'a> {
     topology: &'a Topology,
     slot: u16,
     side: Side,
@@ -40,7 +32,7 @@ pub(in super::super) struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    pub(super) fn new(topology: &'a Topology, slot: u16, side: Side) -> Self {
+    pub(crate) fn new(topology: &'a Topology, slot: u16, side: Side) -> Self {
         Self {
             topology,
             slot,
@@ -53,7 +45,7 @@ impl<'a> Way<'a> {
 
     /// The connection for the next attempt. While there is none, another node
     /// may get the slot.
-    pub(in super::super) async fn connection(
+    pub(crate) async fn connection(
         &mut self,
         deadline: Deadline,
     ) -> Result<(Arc<Lane>, Connection), NoConnection> {
@@ -61,7 +53,7 @@ impl<'a> Way<'a> {
         self.is_asking = ask.is_some();
         let node = ask.or_else(|| self.topology.owner(self.slot));
         if let Some(node) = &node {
-            let lane = node.lane(self.side).map_err(NoConnection::Failed)?;
+            let lane = node.one.of(self.side).map_err(NoConnection::Failed)?;
             if let Some(connection) = lane.ready() {
                 return Ok((lane, connection));
             }
@@ -84,7 +76,7 @@ impl<'a> Way<'a> {
                 let Some(node) = here else {
                     return std::future::pending().await;
                 };
-                let lane = node.lane(self.side).map_err(NoConnection::Failed)?;
+                let lane = node.one.of(self.side).map_err(NoConnection::Failed)?;
                 let connection = lane.connection(deadline).await?;
                 Ok((lane, connection))
             };
@@ -118,12 +110,12 @@ impl<'a> Way<'a> {
     }
 
     /// Whether the attempt is at a node that is about to get the slot.
-    pub(in super::super) fn is_asking(&self) -> bool {
+    pub(crate) fn is_asking(&self) -> bool {
         self.is_asking
     }
 
     /// A node could not do what was asked, as the slot is elsewhere or nowhere.
-    pub(in super::super) fn redirected(&mut self, error: &ServerError, from: &Address) {
+    pub(crate) fn redirected(&mut self, error: &ServerError, from: &Address) {
         match remedy(error) {
             Remedy::Moved => {
                 self.topology.moved(self.slot, error, from);
@@ -141,7 +133,7 @@ impl<'a> Way<'a> {
     }
 
     /// Whether it may follow at once where it was sent.
-    pub(in super::super) fn may_go_on(&mut self) -> bool {
+    pub(crate) fn may_go_on(&mut self) -> bool {
         if self.redirections < REDIRECTIONS {
             return true;
         }
@@ -150,7 +142,7 @@ impl<'a> Way<'a> {
     }
 
     /// The node has not answered.
-    pub(in super::super) fn is_in_doubt(&self) {
+    pub(crate) fn is_in_doubt(&self) {
         self.topology.refresh_soon();
     }
 }

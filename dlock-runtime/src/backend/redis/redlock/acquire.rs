@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use super::super::clock::Deadline;
+use super::common::Common;
 use super::election::{Campaign, Election};
-use super::quorum::Common;
 use super::waiters::Waiting;
+use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, Grant, Request};
 
 /// The window from which the pause after a split vote is drawn. It doubles each
@@ -25,7 +25,7 @@ const TRIES: u32 = 10;
 const RELEASE_SPREADS: Duration = Duration::from_millis(20);
 
 impl Common {
-    pub(in super::super) async fn try_acquire(
+    pub(crate) async fn try_acquire(
         &self,
         request: &Request,
     ) -> Result<Option<Grant>, BackendError> {
@@ -44,7 +44,7 @@ impl Common {
         }
     }
 
-    pub(in super::super) async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
+    pub(crate) async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
         let timeout = self.request_timeout;
         let mut campaign = Campaign::default();
         let mut pauses = Pauses::new(Deadline::after(timeout));

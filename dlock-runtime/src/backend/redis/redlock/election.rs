@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
-use super::super::clock::Deadline;
 use super::super::commands;
 use super::super::give_back::GiveBack;
 use super::ballot::{Ballot, Outcome, Vote, first_token, no_quorum};
+use super::common::Common;
 use super::held::HeldLease;
 use super::nodes::NodeSet;
-use super::quorum::Common;
 use super::vote::{Answer, Fate, Sent};
+use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, BackendErrorKind, Grant, Owner, Request};
 
 /// How long one who has won waits for nodes to which there is no connection yet:

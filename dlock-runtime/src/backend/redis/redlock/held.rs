@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::super::clock::Deadline;
 use super::super::connection::Connection;
 use super::nodes::NodeSet;
+use crate::backend::clock::Deadline;
 use crate::backend::{Owner, Request};
 
 /// An entry is kept for so many ttls after the lease was last extended, as a

@@ -7,21 +7,18 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::Value;
 
-use super::super::clock::Deadline;
 use super::super::commands;
 use super::ballot::no_quorum;
+use super::common::Common;
 use super::nodes::{Node, NodeSet};
-use super::quorum::Common;
+use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, HolderInfo, LockInfo, Mode};
 
 /// How long the slower nodes are waited for once a majority has answered.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 
 impl Common {
-    pub(in super::super) async fn inspect(
-        &self,
-        key: &str,
-    ) -> Result<Option<LockInfo>, BackendError> {
+    pub(crate) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
         let seen = self
             .ask_for_locks(async |node| {
                 let lock = node.core.inspect(key).await?;
@@ -31,7 +28,7 @@ impl Common {
         Ok(self.agreed(seen).await.into_iter().next())
     }
 
-    pub(in super::super) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
         let seen = self
             .ask_for_locks(async |node| node.core.list(prefix).await)
             .await?;

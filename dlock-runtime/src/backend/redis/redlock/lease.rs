@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
-use super::super::clock::Deadline;
 use super::super::give_back::GiveBack;
 use super::ballot::{Vote, no_quorum};
+use super::common::Common;
 use super::held::HeldLease;
 use super::nodes::NodeSet;
-use super::quorum::Common;
 use super::vote::Sent;
+use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, Released, Renewed, Request};
 
 /// How long a renewal waits for the slower nodes once a majority has answered,
@@ -33,10 +33,7 @@ struct Renewal<'r> {
 }
 
 impl Common {
-    pub(in super::super) async fn renew(
-        &self,
-        requests: &[Request],
-    ) -> Vec<Result<Renewed, BackendError>> {
+    pub(crate) async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
         let sent_at = Instant::now();
         let mut renewals: Vec<_> = requests.iter().map(|one| self.renewal(one)).collect();
         let votes: Vec<_> = renewals.iter().map(|one| one.vote.clone()).collect();
@@ -159,10 +156,7 @@ impl Common {
         raised.into_iter().flatten().collect()
     }
 
-    pub(in super::super) async fn release(
-        &self,
-        request: &Request,
-    ) -> Result<Released, BackendError> {
+    pub(crate) async fn release(&self, request: &Request) -> Result<Released, BackendError> {
         let lease = self.held.get(request.owner);
         let (owner, voters) = match &lease {
             Some(lease) => (lease.owner, lease.voters()),

@@ -17,6 +17,7 @@
 
 mod acquire;
 mod ballot;
+mod common;
 mod election;
 mod held;
 mod inspect;
@@ -34,8 +35,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub(super) use self::common::Common;
 pub(super) use self::nodes::MOST_NODES;
-pub(super) use self::quorum::{Common, Quorum};
+pub(super) use self::quorum::Quorum;
+use super::core::Target;
 use super::settings::{self, DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, FILES, Settings};
 use crate::backend::url::Form;
 use crate::backend::{
@@ -204,11 +207,15 @@ impl Backend for Redlock {
                 self.nodes.len()
             );
         }
-        let nodes = self.nodes.iter().map(|node| Settings {
-            request_timeout: self.request_timeout,
-            ..node.clone()
+        let nodes = self.nodes.iter().map(|node| {
+            let settings = Settings {
+                request_timeout: self.request_timeout,
+                ..node.clone()
+            };
+            Ok((settings, Target::fixed(node)?))
         });
-        let quorum = Quorum::start(nodes.collect(), self.request_timeout).await?;
+        let nodes = nodes.collect::<Result<_, BackendError>>()?;
+        let quorum = Quorum::start(nodes, self.request_timeout).await?;
         self.quorum.set(quorum).map_err(|_| twice())
     }
 

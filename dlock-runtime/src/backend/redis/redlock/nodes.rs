@@ -12,12 +12,15 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::super::call::Call;
-use super::super::clock::{Backoff, Deadline, Sending};
 use super::super::commands;
-use super::super::connection::{Connection, Lost};
+use super::super::connection::Connection;
 use super::super::connections::Lane;
-use super::super::core::{Core, One, Shared};
+use super::super::core::Core;
 use super::super::errors::Place;
+use super::super::lost::Lost;
+use super::super::server_connections::One;
+use super::super::shared::Shared;
+use crate::backend::clock::{Backoff, Deadline, Sending};
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// How soon a node that works answers a `PING`, on a busy machine too.
@@ -27,7 +30,7 @@ const SOON: Duration = Duration::from_millis(300);
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 /// So many nodes a set can hold.
-pub(in super::super) const MOST_NODES: usize = 64;
+pub(crate) const MOST_NODES: usize = 64;
 
 /// A set of nodes, by their number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,36 +9,29 @@ use redis::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::super::clock::{Clock, Deadline, Sending};
 use super::super::commands;
-use super::super::core::Core;
+use super::super::core::{Core, Target};
 use super::super::errors;
-use super::super::names::{Keyspace, Process};
+use super::super::names::Keyspace;
+use super::super::process::Process;
 use super::super::settings::{Settings, invalid};
 use super::ballot::{majority_of, no_quorum};
+use super::common::Common;
 use super::held::Held;
 use super::nodes::{Node, NodeSet};
 use super::waiters::{Ear, Waiters};
 use super::watch;
+use crate::backend::clock::{Clock, Deadline, Sending};
 use crate::backend::{BackendError, BackendErrorKind, TokenTier};
 
 /// How long the start waits for the slower nodes once a majority has answered.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(500);
 
 /// A backend between its start and its stop.
-pub(in super::super) struct Quorum {
-    pub(in super::super) common: Arc<Common>,
+pub(crate) struct Quorum {
+    pub(crate) common: Arc<Common>,
     stopping: CancellationToken,
     tasks: Mutex<Vec<JoinHandle<()>>>,
-}
-
-/// What the operations have in common with the tasks of the backend.
-pub(in super::super) struct Common {
-    pub(super) nodes: Vec<Node>,
-    pub(super) waiters: Arc<Waiters>,
-    pub(super) held: Held,
-    pub(super) clock: Clock,
-    pub(super) request_timeout: Duration,
 }
 
 /// What a node that answered has said of itself.
@@ -50,8 +43,8 @@ struct Checked {
 impl Quorum {
     /// Connects to the nodes, checks what they promise, and starts the tasks,
     /// all on the current runtime.
-    pub(in super::super) async fn start(
-        nodes: Vec<Settings>,
+    pub(crate) async fn start(
+        nodes: Vec<(Settings, Target)>,
         request_timeout: Duration,
     ) -> Result<Self, BackendError> {
         let clock = Clock::of_this_runtime().ok_or_else(errors::outside_runtime)?;
@@ -59,7 +52,7 @@ impl Quorum {
         let (nodes, attendants): (Vec<_>, Vec<_>) = nodes
             .into_iter()
             .enumerate()
-            .map(|(number, settings)| open(number, settings, &waiters))
+            .map(|(number, (settings, target))| open(number, settings, target, &waiters))
             .collect::<Result<Vec<_>, _>>()?
             .into_iter()
             .unzip();
@@ -95,7 +88,7 @@ impl Quorum {
 
     /// Waits until the nodes that answer have been told of all that was left
     /// behind.
-    pub(in super::super) async fn settle(&self) {
+    pub(crate) async fn settle(&self) {
         let nodes = self.common.nodes.iter().map(|node| async {
             tokio::select! {
                 () = node.core.hub.settle() => {}
@@ -105,7 +98,7 @@ impl Quorum {
         nodes.collect::<FuturesUnordered<_>>().collect::<()>().await;
     }
 
-    pub(in super::super) async fn stop(&self) {
+    pub(crate) async fn stop(&self) {
         self.stopping.cancel();
         let nodes = self.common.nodes.iter().map(|node| node.core.stop());
         nodes.collect::<FuturesUnordered<_>>().collect::<()>().await;
@@ -130,6 +123,7 @@ impl Drop for Quorum {
 fn open(
     number: usize,
     settings: Settings,
+    target: Target,
     waiters: &Arc<Waiters>,
 ) -> Result<(Node, super::nodes::Attendant), BackendError> {
     let ear = Ear {
@@ -139,6 +133,7 @@ fn open(
     };
     let (core, one) = Core::open(
         settings,
+        target,
         Process::unique(),
         super::super::waiters::Waiters::new(),
         Arc::new(ear),

@@ -5,15 +5,16 @@ use std::time::Instant;
 
 use redis::{ServerError, Value};
 
-use super::super::clock::Deadline;
 use super::super::commands::{self, Patience};
-use super::super::connection::{Connection, Lost};
+use super::super::connection::Connection;
 use super::super::connections::NoConnection;
 use super::super::errors::{Remedy, remedy};
+use super::super::lost::Lost;
 use super::super::scripts::Form;
 use super::super::values::LockValue;
 use super::ballot::{Vote, first_token};
 use super::nodes::Node;
+use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, Mode, Request};
 
 /// When a request was sent to a node, and over which connection.

@@ -12,14 +12,14 @@ use futures_util::stream::FuturesUnordered;
 use redis::{ServerError, Value};
 use tokio_util::sync::CancellationToken;
 
-use super::super::clock::{Backoff, Deadline};
 use super::super::commands;
-use super::super::connection::Lost;
 use super::super::connections::Lane;
-use super::super::core::Shared;
+use super::super::lost::Lost;
+use super::super::shared::Shared;
+use super::common::Common;
 use super::nodes::Node;
-use super::quorum::Common;
 use super::waiters::Waiters;
+use crate::backend::clock::{Backoff, Deadline};
 
 const PERIOD: Duration = Duration::from_secs(1);
 

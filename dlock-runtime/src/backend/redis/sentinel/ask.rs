@@ -5,7 +5,6 @@ use std::time::Instant;
 use redis::aio::MultiplexedConnection;
 use redis::{PushInfo, PushKind, Value};
 
-use super::super::clock::{Clock, Deadline};
 use super::super::commands;
 use super::super::connection::closed;
 use super::super::line::Line;
@@ -13,6 +12,7 @@ use super::Sentinels;
 use super::votes::Vote;
 use crate::backend::BackendError;
 use crate::backend::address::Address;
+use crate::backend::clock::{Clock, Deadline};
 
 /// Where a sentinel says that it now takes another server for a master.
 pub(super) const SWITCHES: &str = "+switch-master";

@@ -14,14 +14,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::super::clock::{Backoff, Deadline};
 use super::super::connections::Connections;
 use super::super::connector::Connector;
-use super::super::core::Shared;
 use super::super::line::Line;
+use super::super::shared::Shared;
 use super::Sentinels;
 use super::ask::{SWITCHES, is_switch};
 use super::votes::Votes;
+use crate::backend::clock::{Backoff, Deadline};
 
 /// How often a sentinel is asked that says nothing by itself.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ impl News {
 
 /// Gives up the connections to what is not the master any more, until the
 /// backend stops.
-pub(in super::super) async fn follow(
+pub(crate) async fn follow(
     sentinels: Arc<Sentinels>,
     shared: Arc<Shared>,
     connections: Vec<Arc<Connections>>,

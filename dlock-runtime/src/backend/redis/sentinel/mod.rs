@@ -9,6 +9,7 @@
 
 mod ask;
 mod follow;
+mod node;
 mod votes;
 
 use std::fmt;
@@ -18,13 +19,13 @@ use redis::Value;
 use tokio::task::JoinSet;
 
 pub(super) use self::follow::follow;
+use self::node::Sentinel;
 use self::votes::Votes;
-use super::clock::{Clock, Deadline};
-use super::errors::{Place, Server as Named};
-use super::names::Keyspace;
+use super::errors::Place;
 use super::settings::{self, FILES, Server, Settings};
 use crate::backend::BackendError;
 use crate::backend::address::Address;
+use crate::backend::clock::{Clock, Deadline};
 use crate::backend::url::{Form, StoreUrl};
 use crate::limits;
 
@@ -46,14 +47,8 @@ pub(super) struct Sentinels {
     located: Mutex<Option<Address>>,
 }
 
-struct Sentinel {
-    address: Address,
-    /// How to connect and log in.
-    settings: Settings,
-}
-
 /// The user and password are those of the master.
-pub(super) fn read(url: &str) -> Result<Settings, BackendError> {
+pub(super) fn read(url: &str) -> Result<(Settings, Arc<Sentinels>), BackendError> {
     let url = FORM.read(url)?;
     let (master, database) = url.path.split_once('/').unwrap_or((url.path, ""));
     let master = url.decoded(master)?;
@@ -95,11 +90,12 @@ pub(super) fn read(url: &str) -> Result<Settings, BackendError> {
         nodes: nodes.collect(),
         located: Mutex::default(),
     };
-    Ok(Settings {
-        server: Server::Master(Arc::new(sentinels)),
+    let settings = Settings {
+        server: Server::Master(sentinels.master.as_str().into()),
         replicas: replicas(&url)?,
         ..of_master
-    })
+    };
+    Ok((settings, Arc::new(sentinels)))
 }
 
 fn replicas(url: &StoreUrl<'_>) -> Result<usize, BackendError> {
@@ -211,13 +207,6 @@ impl Sentinels {
                 count - 1
             );
         }
-    }
-}
-
-impl Sentinel {
-    fn place(&self) -> Place {
-        let name = Named::Sentinel(self.address.clone());
-        Place::new(name, Keyspace::Server, self.settings.login.password())
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the sentinels say, and whether it is enough.
 
 use super::super::errors::Place;
-use super::Sentinel;
+use super::node::Sentinel;
 use crate::backend::address::Address;
 use crate::backend::{BackendError, BackendErrorKind};
 
@@ -182,8 +182,7 @@ mod tests {
 
     #[test]
     fn who_said_what_is_told() {
-        let settings = read("redis+sentinel://a,b,c/mymaster").expect("a valid URL");
-        let sentinels = settings.sentinels().expect("sentinels");
+        let (settings, sentinels) = read("redis+sentinel://a,b,c/mymaster").expect("a valid URL");
         let told = |votes: Votes| {
             let error = votes.no_winner(&settings.place(), &sentinels.nodes);
             (error.kind(), error.to_string())
