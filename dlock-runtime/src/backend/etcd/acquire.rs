@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 use super::core::{Caller, Core, Granted};
 use super::leases::Tenancy;
 use super::names::LockName;
+use super::patience::Patience;
 use super::places::Name;
 use super::settings::Recipe;
 use super::standing::{Attempt, Standing, Turn};
@@ -91,53 +90,6 @@ fn place(core: &Core, lock: &LockName, request: &Request, patience: &Patience) -
     core.places.take(lock.places(request.mode), value)
 }
 
-/// How long a request waits for an answer.
-pub(super) struct Patience {
-    core: Arc<Core>,
-    since: Instant,
-    deadline: Instant,
-    round: u32,
-}
-
-impl Patience {
-    pub(super) fn new(core: &Arc<Core>) -> Self {
-        let since = Instant::now();
-        Self {
-            since,
-            deadline: since + core.members.settings.request_timeout,
-            core: Arc::clone(core),
-            round: 0,
-        }
-    }
-
-    pub(super) fn round(&self) -> u32 {
-        self.round
-    }
-
-    /// The place was lost: another one is asked for.
-    pub(super) fn next_round(&mut self) {
-        self.round += 1;
-        self.renew();
-    }
-
-    /// After a time of waiting, the members are asked again. They have until
-    /// their silence has lasted for the request timeout, counted from when they
-    /// were last heard of; but long enough for another one to answer.
-    pub(super) fn renew(&mut self) {
-        let timeout = self.core.members.settings.request_timeout;
-        self.since = self.core.members.last_heard();
-        self.deadline = (self.since + timeout).max(Instant::now() + timeout / 4);
-    }
-
-    pub(super) fn since(&self) -> Instant {
-        self.since
-    }
-
-    pub(super) fn deadline(&self) -> Instant {
-        self.deadline
-    }
-}
-
 impl Core {
     /// A lease for the request.
     async fn tenancy(
@@ -145,9 +97,7 @@ impl Core {
         request: &Request,
         patience: &Patience,
     ) -> Result<Tenancy, BackendError> {
-        let Patience {
-            since, deadline, ..
-        } = *patience;
+        let (since, deadline) = (patience.since(), patience.deadline());
         match self.members.settings.recipe {
             Recipe::Queue => self.leases.shared(request.ttl, since, deadline).await,
             Recipe::LockService => self.leases.private(request.ttl, since, deadline).await,

@@ -22,6 +22,7 @@ mod lease;
 mod leases;
 mod members;
 mod names;
+mod patience;
 mod places;
 mod service;
 mod settings;

@@ -11,10 +11,10 @@ use std::time::Duration;
 use etcd_client::{Client, GetOptions, LockOptions, SortOrder, SortTarget};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::acquire::Patience;
 use super::core::{Caller, Core, Granted};
 use super::errors::{self, Verdict, verdict};
 use super::names::LockName;
+use super::patience::Patience;
 use super::places::Name;
 use super::standing::Standing;
 use crate::backend::{BackendError, Request};

@@ -14,13 +14,13 @@ use etcd_client::{
 };
 use tokio::time::Instant;
 
-use super::acquire::Patience;
 use super::core::{Caller, Core, Granted};
 use super::errors::{self, Verdict};
 use super::held::Place;
 use super::leases::{Lease, Tenancy};
 use super::members::{Answer, Failure};
 use super::names::LockName;
+use super::patience::Patience;
 use super::places::Name;
 use crate::backend::{BackendError, Grant, Mode, Request};
 use crate::token::TOKENS_PER_GRANT;

@@ -11,14 +11,14 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::Opened;
-use super::driver::{Answer, Column, Driver};
+use super::driver::{Answer, Column, Driver, News};
 use super::durability::Durability;
+use super::opened::Opened;
+use super::pace::{BEAT, CLEAN, Pace};
 use super::script::{ALIVE, Args, Scripts};
 use super::waiters::Waiters;
-use super::watch::{self, BEAT, CLEAN, Pace};
 use crate::backend::suspects::Suspects;
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{BackendError, BackendErrorKind, TokenTier};
 use crate::in_flight::{Counted, InFlight};
 
 /// A backend between its start and its stop.
@@ -58,24 +58,23 @@ struct Beat {
 }
 
 impl Core {
-    /// Starts the tasks, on the current runtime.
-    pub(super) fn start(
+    /// With a database that is open. Nothing goes on by itself yet.
+    pub(super) fn new(
         opened: Opened,
         process: String,
         request_timeout: Duration,
-    ) -> Result<Arc<Self>, BackendError> {
+    ) -> Result<(Self, Option<News>), BackendError> {
         let runtime = Handle::try_current().map_err(|_| outside_runtime())?;
         let come = opened.news.as_ref().map(|news| Arc::clone(&news.come));
-        let come = come.unwrap_or_default();
-        let core = Arc::new(Self {
+        let core = Self {
             driver: opened.driver,
             scripts: Scripts::new(opened.dialect, CLEAN, request_timeout),
             waiters: Waiters::default(),
             process,
             pace: opened.pace,
             request_timeout,
-            runtime: runtime.clone(),
-            come,
+            runtime,
+            come: come.unwrap_or_default(),
             beat: Mutex::default(),
             use_: Notify::new(),
             suspects: Suspects::default(),
@@ -85,23 +84,36 @@ impl Core {
             over: CancellationToken::new(),
             stopping: CancellationToken::new(),
             tasks: Mutex::default(),
-        });
-        let tasks = [core.spawn(watch::keep_watch), core.spawn(watch::keep_clean)];
-        core.tasks().extend(tasks);
-        if let Some(news) = opened.news {
-            let listening = watch::listen(Arc::clone(&core), news, core.stopping.clone());
-            let listening = runtime.spawn(listening);
-            core.tasks().push(listening);
-        }
-        Ok(core)
+        };
+        Ok((core, opened.news))
     }
 
-    fn spawn<F>(self: &Arc<Self>, task: fn(Arc<Self>, CancellationToken) -> F) -> JoinHandle<()>
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
-        self.runtime
-            .spawn(task(Arc::clone(self), self.stopping.clone()))
+    /// Runs this by itself from now on, and ends it when the backend stops.
+    pub(super) fn add_task(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let task = self.runtime.spawn(task);
+        self.tasks().push(task);
+    }
+
+    /// What the tokens are worth. If they are not strict it is looked at again
+    /// behind this: who needs them so is refused, and would never learn that
+    /// they are by now.
+    pub(super) fn tokens(self: &Arc<Self>) -> TokenTier {
+        let tier = self.durability.tier.get();
+        if tier != TokenTier::Strict && !self.over.is_cancelled() && self.durability.is_due() {
+            let core = Arc::clone(self);
+            self.run_behind(|unsettled| async move {
+                // Nobody has to wait for it.
+                drop(unsettled);
+                let looked = core.durability.look(&*core.driver).await;
+                if let Err(error) = looked {
+                    tracing::debug!(
+                        target: "dlock::store",
+                        "dlock cannot look at the settings of its database: {error}"
+                    );
+                }
+            });
+        }
+        tier
     }
 
     /// Runs what a request has left behind. The work drops what it is given when

@@ -12,10 +12,9 @@
 //! believes in; so those do wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::core::Core;
 use super::driver::{Column, Driver};
 use super::pooled::Place;
 use super::script::Dialect;
@@ -32,7 +31,7 @@ pub(super) struct Durability {
     place: Place,
     /// What to set.
     remedy: &'static str,
-    tier: FoundTier,
+    pub(super) tier: FoundTier,
     /// Of the tables. They are looked at when connecting.
     tables: AtomicBool,
     looked: Mutex<Instant>,
@@ -99,36 +98,12 @@ impl Durability {
     }
 
     /// Whether to look again now, as somebody asks who may be refused.
-    fn is_due(&self) -> bool {
+    pub(super) fn is_due(&self) -> bool {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         let due = looked.elapsed() >= AGAIN;
         if due {
             *looked = Instant::now();
         }
         due
-    }
-}
-
-impl Core {
-    /// What the tokens are worth. If they are not strict it is looked at again
-    /// behind this: who needs them so is refused, and would never learn that
-    /// they are by now.
-    pub(super) fn tokens(self: &Arc<Self>) -> TokenTier {
-        let tier = self.durability.tier.get();
-        if tier != TokenTier::Strict && !self.over.is_cancelled() && self.durability.is_due() {
-            let core = Arc::clone(self);
-            self.run_behind(|unsettled| async move {
-                // Nobody has to wait for it.
-                drop(unsettled);
-                let looked = core.durability.look(&*core.driver).await;
-                if let Err(error) = looked {
-                    tracing::debug!(
-                        target: "dlock::store",
-                        "dlock cannot look at the settings of its database: {error}"
-                    );
-                }
-            });
-        }
-        tier
     }
 }

@@ -21,12 +21,15 @@ mod inspect;
 mod lease;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+mod opened;
+mod pace;
 mod pooled;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod script;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod start;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod url;
 mod waiters;
@@ -40,10 +43,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use self::core::Core;
-use self::driver::{Driver, News};
-use self::durability::Durability;
-use self::script::Dialect;
-use self::watch::Pace;
+use self::opened::Opened;
 use super::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Owner, Released,
     Renewed, Request, Servers, TokenTier,
@@ -72,22 +72,6 @@ pub trait Database: Clone + fmt::Debug + Send + Sync + 'static {
     /// Connects and checks that the tables are there.
     #[doc(hidden)]
     async fn open(&self, process: &str, request_timeout: Duration) -> Result<Opened, BackendError>;
-}
-
-/// A database that was found in order.
-#[doc(hidden)]
-pub struct Opened {
-    driver: Arc<dyn Driver>,
-    dialect: &'static Dialect,
-    durability: Durability,
-    pace: Pace,
-    news: Option<News>,
-}
-
-impl fmt::Debug for Opened {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.driver, f)
-    }
 }
 
 /// Locks in the tables of a database.
@@ -182,7 +166,7 @@ impl<D: Database> Backend for Sql<D> {
         // This backend among all that share the database.
         let process = Owner::unique().to_string();
         let opened = self.database.open(&process, self.request_timeout).await?;
-        let core = Core::start(opened, process, self.request_timeout)?;
+        let core = start::start(opened, process, self.request_timeout)?;
         self.core.set(core).map_err(|_| twice())
     }
 

@@ -6,39 +6,14 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 
 use super::core::Core;
 use super::driver::{Column, Message, News, Row};
+use super::pace::{BEAT, CLEAN};
 use super::script::Args;
-
-/// How often a process with waiters says that it is alive.
-pub(super) const BEAT: Duration = Duration::from_secs(1);
-
-/// How often somebody cleans the tables.
-pub(super) const CLEAN: Duration = Duration::from_secs(2);
-
-/// How soon a waiter's turn is looked for where no messages come. The pause
-/// grows with how long nothing has happened: those who wait for a lock that goes
-/// from hand to hand look often, those who wait for a long job seldom.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    pub(super) shortest: Duration,
-    pub(super) longest: Duration,
-}
-
-/// Part of the time that has been waited already.
-const PART: u32 = 6;
-
-impl Pace {
-    fn pause(self, calm: Duration) -> Duration {
-        (calm / PART)
-            .clamp(self.shortest, self.longest)
-            .mul_f64(0.75 + fastrand::f64() / 2.0)
-    }
-}
 
 /// Looks after the waiters until the backend stops.
 pub(super) async fn keep_watch(core: Arc<Core>, stopping: CancellationToken) {
@@ -267,16 +242,19 @@ async fn tables_hold_something(core: &Core) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::time::Duration;
 
     use async_trait::async_trait;
 
     use super::*;
     use crate::backend::BackendError;
-    use crate::backend::sql::Opened;
     use crate::backend::sql::driver::{Answer, Driver, Outcome};
     use crate::backend::sql::durability::Durability;
+    use crate::backend::sql::opened::Opened;
+    use crate::backend::sql::pace::Pace;
     use crate::backend::sql::pooled::Place;
     use crate::backend::sql::script::Dialect;
+    use crate::backend::sql::start::start;
 
     /// Has nothing to say, and counts what it is asked.
     #[derive(Debug, Default)]
@@ -361,7 +339,7 @@ mod tests {
             },
             news: None,
         };
-        let core = Core::start(opened, "process".to_owned(), BEAT);
+        let core = start(opened, "process".to_owned(), BEAT);
         let core = core.expect("a runtime");
         let mut waiting = Vec::new();
         let asked = || (counts.looks.load(Relaxed), counts.beats.load(Relaxed));

@@ -114,7 +114,7 @@ impl<'a> Claim<'a> {
     }
 
     async fn pursue(&mut self, mut deadline: Deadline, waits: bool) -> Result<Outcome, Failed> {
-        self.core.check_numbers(&self.place, deadline).await?;
+        self.core.used_up.check(&self.place, deadline).await?;
         let mut made = self.make(deadline).await?;
         if made.member.sequence.is_at_the_end() {
             self.core.used_up.keep_in_mind(&self.place.folder);

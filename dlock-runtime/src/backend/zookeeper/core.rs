@@ -1,29 +1,23 @@
-//! A backend between its start and its stop: what its operations share, and the
+//! A backend between its start and its stop: what its operations share with the
 //! tasks that go on by themselves.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::SessionState;
 
 use super::errors::{Failed, no_answer, refused, used_up};
-use super::give_back;
 use super::names;
 use super::nodes::Nodes;
 use super::session::Session;
 use super::settings::Settings;
 use super::used_up::UsedUp;
-use super::waiters::{self, Waiters};
-use crate::backend::clock::{Backoff, Clock, Deadline};
+use super::waiters::Waiters;
+use crate::backend::BackendError;
+use crate::backend::clock::{Clock, Deadline};
 use crate::backend::losses::Losses;
-use crate::backend::{BackendError, BackendErrorKind};
-
-/// Between attempts to open a session.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LAST_PAUSE: Duration = Duration::from_millis(500);
 
 /// How long a session may take to be closed. Nobody is any worse off if it then
 /// just expires.
@@ -45,35 +39,35 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Opens a session and starts the tasks, all on the current runtime.
-    pub(super) async fn start(settings: Settings) -> Result<Arc<Self>, BackendError> {
-        let clock = Clock::of_this_runtime().ok_or_else(|| {
-            BackendError::new(
-                BackendErrorKind::Unsupported,
-                "started outside a tokio runtime; start it from a task of one",
-            )
-        })?;
-        let deadline = Deadline::after(settings.request_timeout);
-        let session = first_session(&settings, &clock, deadline).await?;
-        let core = Arc::new(Self {
+    /// With its first session. What goes on by itself is not started yet.
+    pub(super) fn new(settings: Settings, clock: Clock, session: Arc<Session>) -> Self {
+        Self {
             settings,
             clock,
             nodes: Nodes::default(),
             waiters: Waiters::default(),
             used_up: UsedUp::default(),
             losses: Losses::default(),
-            session: watch::Sender::new(Some(Arc::clone(&session))),
+            session: watch::Sender::new(Some(session)),
             trouble: Mutex::default(),
             stopping: CancellationToken::new(),
             tasks: Mutex::default(),
-        });
-        let tasks = [
-            tokio::spawn(keep_session(Arc::clone(&core), session)),
-            tokio::spawn(give_back::work(Arc::clone(&core))),
-            tokio::spawn(waiters::look(Arc::clone(&core))),
-        ];
-        core.tasks().extend(tasks);
-        Ok(core)
+        }
+    }
+
+    /// Takes these tasks along when it stops.
+    pub(super) fn add_tasks(&self, tasks: impl IntoIterator<Item = JoinHandle<()>>) {
+        self.tasks().extend(tasks);
+    }
+
+    /// There is another session, or none for now.
+    pub(super) fn set_session(&self, session: Option<Arc<Session>>) {
+        self.session.send_replace(session);
+    }
+
+    /// Why no session could be opened; nothing once one was.
+    pub(super) fn set_trouble(&self, trouble: Option<BackendError>) {
+        *self.trouble() = trouble;
     }
 
     /// The session of this time. Waits for a new one if it has ended.
@@ -151,58 +145,5 @@ impl Core {
 
     fn tasks(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Opens a session with servers that nobody has heard of yet. What refuses is told
-/// at once; but one that is silent, on a busy machine perhaps, is asked again for
-/// as long as a call may take. (The client gives up each server after a silence
-/// that is a part of that, so as to ask another.)
-async fn first_session(
-    settings: &Settings,
-    clock: &Clock,
-    deadline: Deadline,
-) -> Result<Arc<Session>, BackendError> {
-    loop {
-        let asked_at = Instant::now();
-        match Session::open(settings, clock, deadline).await {
-            Err(error)
-                if error.kind() == BackendErrorKind::Unavailable
-                    && asked_at.elapsed() >= settings.silence()
-                    && !deadline.has_passed() => {}
-            answer => return answer,
-        }
-    }
-}
-
-/// Sees the end of each session, tells those who lost their locks by it, and
-/// opens another.
-async fn keep_session(core: Arc<Core>, mut session: Arc<Session>) {
-    let place = core.settings.place();
-    loop {
-        let state = session.follow().await;
-        core.session.send_replace(None);
-        let lost = core.nodes.forget_all_of(&session);
-        // A session that is still alive is closed by this.
-        drop(session);
-        let number = lost.len();
-        core.losses.tell(lost);
-        let how = match state {
-            SessionState::Expired => "has expired",
-            SessionState::AuthFailed => "was refused",
-            _ => "has ended",
-        };
-        tracing::warn!(target: "dlock::store", "the session with {place} {how}, and {number} locks are lost with it");
-        let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
-        session = loop {
-            match Session::open(&core.settings, &core.clock, core.deadline()).await {
-                Ok(session) => break session,
-                Err(error) => *core.trouble() = Some(error),
-            }
-            tokio::time::sleep(backoff.pause()).await;
-        };
-        *core.trouble() = None;
-        tracing::info!(target: "dlock::store", "a new session with {place}");
-        core.session.send_replace(Some(Arc::clone(&session)));
     }
 }

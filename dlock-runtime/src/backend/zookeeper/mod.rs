@@ -20,11 +20,13 @@ mod errors;
 mod give_back;
 mod inspect;
 mod lease;
+mod look;
 mod names;
 mod nodes;
 mod queue;
 mod session;
 mod settings;
+mod start;
 #[cfg(feature = "tls")]
 mod tls;
 mod used_up;
@@ -161,7 +163,7 @@ impl Backend for ZooKeeper {
             return Err(twice());
         }
         limits::REQUEST_TIMEOUT.check_in_backend(self.settings.request_timeout)?;
-        let core = Core::start(self.settings.clone()).await?;
+        let core = start::start(self.settings.clone()).await?;
         self.core.set(core).map_err(|_| twice())
     }
 

@@ -8,7 +8,6 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::core::Core;
 use super::errors::Failed;
 use super::names::Sequence;
 use super::nodes::Place;
@@ -23,31 +22,13 @@ impl UsedUp {
         self.folders().insert(folder.to_owned());
     }
 
-    fn forget(&self, folder: &str) {
-        self.folders().remove(folder);
-    }
-
-    fn has(&self, folder: &str) -> bool {
-        self.folders().contains(folder)
-    }
-
-    fn folders(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Core {
     /// Fails if the folder had come to its end, and still has. (A server that is
     /// behind the others may say so for a moment after it was deleted.)
-    pub(super) async fn check_numbers(
-        &self,
-        place: &Place,
-        deadline: Deadline,
-    ) -> Result<(), Failed> {
+    pub(super) async fn check(&self, place: &Place, deadline: Deadline) -> Result<(), Failed> {
         let Place {
             session, folder, ..
         } = place;
-        while self.used_up.has(folder) {
+        while self.has(folder) {
             session.connected(deadline).await?;
             let looked_at = session.client.check_stat(folder);
             let next = match session.answer(deadline, looked_at).await {
@@ -58,9 +39,21 @@ impl Core {
             if next.is_some_and(Sequence::is_at_the_end) {
                 return Err(Failed::UsedUp);
             }
-            self.used_up.forget(folder);
+            self.forget(folder);
         }
         Ok(())
+    }
+
+    fn forget(&self, folder: &str) {
+        self.folders().remove(folder);
+    }
+
+    fn has(&self, folder: &str) -> bool {
+        self.folders().contains(folder)
+    }
+
+    fn folders(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use etcd_client::{Client, Error, LeaseKeepAliveStream, LeaseKeeper};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::lease::Lease;
-use super::{BEATS, FIRST_PAUSE, LAST_PAUSE, Leases, Slot};
+use super::lease::{BEATS, FIRST_PAUSE, LAST_PAUSE, Lease};
+use super::{Leases, Slot};
 use crate::backend::etcd::errors::{Verdict, verdict};
 use crate::backend::etcd::members::Asked;
 use crate::in_flight::Counted;

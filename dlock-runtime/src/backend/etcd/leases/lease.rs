@@ -8,10 +8,15 @@ use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::{BEATS, FIRST_PAUSE, LAST_PAUSE};
 use crate::backend::etcd::members::Members;
 use crate::backend::etcd::places::Name;
 use crate::in_flight::Counted;
+
+/// How often a lease is kept alive while it lasts once.
+pub(super) const BEATS: u32 = 3;
+
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const LAST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Servers take 128 operations in a transaction (`--max-txn-ops`).
 const DELETES_AT_ONCE: usize = 100;

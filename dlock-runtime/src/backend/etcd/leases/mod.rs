@@ -25,12 +25,6 @@ use super::places::Places;
 use crate::backend::BackendError;
 use crate::in_flight::InFlight;
 
-/// How often a lease is kept alive while it lasts once.
-const BEATS: u32 = 3;
-
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LAST_PAUSE: Duration = Duration::from_secs(2);
-
 /// All leases of a backend.
 pub(super) struct Leases {
     members: Arc<Members>,

@@ -13,6 +13,7 @@
 
 mod look;
 mod message;
+mod orders;
 mod stream;
 
 use std::collections::HashMap;
@@ -21,8 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
-use self::stream::Order;
-pub(super) use self::stream::Orders;
+use self::orders::Order;
+pub(super) use self::orders::Orders;
 use super::members::Members;
 
 pub(super) struct Watches {

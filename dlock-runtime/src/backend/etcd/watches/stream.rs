@@ -5,29 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{WatchFilterType, WatchOptions, WatchResponse, WatchStream};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Watches;
 use super::message::{Meaning, Message};
+use super::orders::{Order, Orders};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
-
-/// What the stream's task is to do.
-pub(super) enum Order {
-    Watch(i64),
-    Cancel(i64),
-}
-
-/// What listeners ask of the stream's task.
-pub(crate) struct Orders(mpsc::UnboundedReceiver<Order>);
-
-impl From<mpsc::UnboundedReceiver<Order>> for Orders {
-    fn from(received: mpsc::UnboundedReceiver<Order>) -> Self {
-        Self(received)
-    }
-}
 
 struct Open {
     stream: WatchStream,

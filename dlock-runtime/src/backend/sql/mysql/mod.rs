@@ -19,10 +19,10 @@ use sqlx::{ConnectOptions, Pool};
 
 use super::driver::Driver;
 use super::durability::Durability;
+use super::pace::Pace;
 use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell, own_pool};
 use super::script::Dialect;
 use super::url::take_parameter;
-use super::watch::Pace;
 use super::{Database, Opened, Sql};
 use crate::backend::address::Address;
 use crate::backend::{BackendError, BackendErrorKind, Protocol, Servers};

@@ -21,9 +21,9 @@ use sqlx::{ConnectOptions, Pool};
 
 use super::driver::Driver;
 use super::durability::Durability;
+use super::pace::Pace;
 use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell};
 use super::script::Dialect;
-use super::watch::Pace;
 use super::{Database, Opened, Sql};
 use crate::backend::{BackendError, BackendErrorKind};
 
