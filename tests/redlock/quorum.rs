@@ -172,6 +172,15 @@ async fn who_only_tries_is_not_in_its_own_way() {
     let manager = connect(&redlock_url(&ports)).await;
     had(&manager, "key").await;
     for number in 0..8 {
+        // A node whose answers were missed for too long is dialled anew, and has no
+        // vote until then.
+        let votes = async || {
+            let guard = manager.lock("all").try_acquire().await;
+            let votes = nodes.get(&lock_name("all")).await;
+            drop(guard);
+            votes
+        };
+        until("all vote", votes, |votes| votes.iter().all(Option::is_some)).await;
         let key = format!("key:{number}");
         let swallow_replies = |is: bool| {
             for proxy in &proxies[2..] {
