@@ -31,8 +31,8 @@ async fn a_waiter_is_not_told_by_the_loop_for_those_behind() {
         })
     };
 
-    let (mut ours, mut behind) = (Duration::ZERO, Duration::ZERO);
-    for _ in 0..20 {
+    let (mut ours, mut behind) = (Vec::new(), Vec::new());
+    for _ in 0..21 {
         let guard = one.lock("key").acquire().await.expect("the lock");
         let request = other.lock("key");
         let waiting = tokio::spawn(async move {
@@ -43,7 +43,7 @@ async fn a_waiter_is_not_told_by_the_loop_for_those_behind() {
         let start = Instant::now();
         guard.release().await.expect("the release");
         let (guard, had) = within(HANG, waiting).await.expect("no panic");
-        ours += had - start;
+        ours.push(had - start);
         guard.release().await.expect("the release");
 
         // A watch that begins with what was read.
@@ -60,11 +60,18 @@ async fn a_waiter_is_not_told_by_the_loop_for_those_behind() {
                 break;
             }
         }
-        behind += start.elapsed();
+        behind.push(start.elapsed());
     }
     writing.abort();
+    // The loop costs half of its 100 ms. A busy machine may cost as much, but
+    // costs both; and a pause of its own is not in the middle of what was taken.
+    let middle = |times: &mut Vec<Duration>| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    };
+    let (ours, behind) = (middle(&mut ours), middle(&mut behind));
     assert!(
-        ours < behind / 2,
-        "{ours:?} for 20 hand-overs, and {behind:?} with watches that are behind"
+        ours + Duration::from_millis(20) < behind,
+        "{ours:?} for a hand-over, and {behind:?} with a watch that is behind"
     );
 }

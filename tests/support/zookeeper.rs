@@ -263,6 +263,9 @@ impl ZooKeeperServer {
         server.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
         // A crash of the machine is no part of the tests.
         server.arg("-Dzookeeper.forceSync=no");
+        // A vote that got lost is sent again after a pause that doubles, up to a
+        // minute.
+        server.arg("-Dzookeeper.fastleader.maxNotificationInterval=1000");
         server.arg(format!("-Dzookeeper.log.dir={}", dir.display()));
         if self.setup.tidy {
             server.arg("-Dznode.container.checkIntervalMs=200");
