@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// A refusal comes within a round trip. A call does not wait longer to be told.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(250);
 
 /// The hosts that refuse connections at each of their addresses, in their order,
 /// and what one of them said.

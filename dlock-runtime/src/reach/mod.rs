@@ -207,10 +207,10 @@ impl Inner {
         if let Some(look) = self.found_within(FRESH) {
             return look.refused;
         }
-        let at = Instant::now();
         let refused = self.refused().await;
         *self.last() = Some(Look {
-            at,
+            // Its end: those who have waited for it share it.
+            at: Instant::now(),
             refused: refused.clone(),
         });
         refused

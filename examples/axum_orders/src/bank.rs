@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use redis::AsyncCommands;
-use redis::aio::ConnectionManager;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+
+use crate::PATIENCE;
 
 /// A payment provider.
 #[async_trait]
@@ -80,9 +82,11 @@ impl InRedis {
     ///
     /// What the client says if Redis does not answer.
     pub async fn connect(url: &str, shop: &str, takes: Duration) -> Result<Self, BankError> {
+        let config = ConnectionManagerConfig::new().set_response_timeout(Some(PATIENCE));
+        let client = redis::Client::open(url)?;
         Ok(Self {
             takes,
-            connection: redis::Client::open(url)?.get_connection_manager().await?,
+            connection: client.get_connection_manager_with_config(config).await?,
             list: format!("shop:{shop}:charges"),
         })
     }

@@ -30,3 +30,6 @@ pub mod table;
 
 pub use handlers::router;
 pub use shop::Shop;
+
+/// How long Redis may take for one answer.
+pub(crate) const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);

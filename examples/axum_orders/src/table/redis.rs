@@ -4,10 +4,11 @@ use std::sync::LazyLock;
 
 use async_trait::async_trait;
 use dlock::FencingToken;
-use redis::aio::ConnectionManager;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{AsyncCommands, RedisError, Script};
 
 use super::{Change, TableError};
+use crate::PATIENCE;
 
 /// A table that all copies of the service share.
 pub struct Table {
@@ -61,7 +62,10 @@ impl Table {
     ///
     /// What the client says if Redis does not answer.
     pub async fn connect(url: &str, shop: &str) -> Result<Self, TableError> {
-        let connection = redis::Client::open(url)?.get_connection_manager().await?;
+        // The client's own limit of half a second fails orders on a busy machine.
+        let config = ConnectionManagerConfig::new().set_response_timeout(Some(PATIENCE));
+        let client = redis::Client::open(url)?;
+        let connection = client.get_connection_manager_with_config(config).await?;
         Ok(Self {
             connection,
             shop: shop.to_owned(),
