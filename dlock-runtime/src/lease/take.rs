@@ -124,7 +124,16 @@ impl Leases {
                 () = self.backend().settle() => {}
                 () = self.executor().sleep(timeout / 2) => {}
             }
-            self.ask(asking, request.again()?, section).await
+            let begun = self.now();
+            loop {
+                let taken = self.ask(asking, request.again()?, section).await?;
+                // What the first has got may be on its way back still.
+                let is_early = self.now().saturating_duration_since(begun) < timeout / 4;
+                if !matches!(taken, Taken::Busy) || !is_early {
+                    return Ok(taken);
+                }
+                self.executor().sleep(timeout / 40).await;
+            }
         };
         tokio::select! {
             taken = again => taken,
