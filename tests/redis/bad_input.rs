@@ -7,6 +7,7 @@ use std::time::Duration;
 use dlock::{Config, LockError, LockManager};
 
 use crate::support::port::free_port;
+use crate::support::proxy::Proxy;
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::wait::{HANG, within};
 
@@ -113,6 +114,17 @@ async fn a_server_that_is_silent_is_unavailable() {
     server.resume();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     says(&error, &["request timeout"]);
+}
+
+/// It closes every connection as soon as it is made.
+#[tokio::test]
+async fn a_server_that_turns_everybody_away_is_unavailable() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::to(server.port());
+    proxy.refuse(true);
+    let error = refusal(&server.url_through(proxy.port())).await;
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    says(&error, &[&proxy.port().to_string()]);
 }
 
 /// For how long it was asked is told, not for how long in the last attempt.

@@ -58,13 +58,13 @@ pub use self::sql::postgres;
 #[cfg(feature = "sqlite")]
 pub use self::sql::sqlite;
 #[cfg(any(feature = "redis", feature = "sqlx"))]
-mod suspects;
-#[cfg(any(feature = "redis", feature = "sqlx"))]
 #[cfg_attr(
     not(feature = "redis"),
     allow(dead_code, reason = "the SQL stores that look come next")
 )]
 mod tier;
+#[cfg(any(test, feature = "memcached", feature = "redis", feature = "sqlx"))]
+pub(crate) mod unknown_outcomes;
 /// The crate whose pools the SQL stores can be made from.
 #[cfg(feature = "sqlx")]
 pub use sqlx;

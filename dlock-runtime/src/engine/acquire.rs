@@ -7,7 +7,7 @@
 //! leaves behind goes to the [cleanup](super::cleanup).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Running;
 use super::call::{Call, Rare};
@@ -15,7 +15,7 @@ use super::lease_table::LeaseTable;
 use crate::backend::{BackendError, Grant, Request};
 use crate::in_flight::Counted;
 use crate::store::{
-    Applied, Behind, Failure, Granted, LeftBehind, Looks, Opening, Store, Take, Want,
+    Applied, Behind, Failure, Granted, Late, LeftBehind, Looks, Opening, Store, Take, Want,
 };
 use crate::token::FencingToken;
 
@@ -98,9 +98,6 @@ enum Asked<S: Store> {
 
 /// Who only tries takes so many ties for a lock that is held.
 const TIES: u32 = 10;
-
-/// How late a command may come of which nothing is known but when it was sent.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 impl<'a, S: Store> Acquisition<'a, S> {
     fn new(running: &'a Arc<Running<S>>, request: &'a Request) -> Self {
@@ -248,17 +245,21 @@ impl<'a, S: Store> Acquisition<'a, S> {
     fn granted(&mut self, granted: Granted<S>) -> Option<Grant> {
         let running = self.running;
         let (token, sent_at) = (granted.token, granted.sent_at);
+        let late = self.left.unknown.map(|unknown| {
+            let late = running
+                .store
+                .late(self.request, Some(&granted.record), unknown);
+            (unknown, late)
+        });
         if !running.enter(self.request, granted) {
             self.left.there = false;
             return None;
         }
         // From here on it is the caller's.
-        let left = std::mem::take(&mut self.left);
-        if let Some(unknown) = left.unknown {
-            let now = running.time.now();
-            let is_past =
-                |sent_at: Instant| now.saturating_duration_since(sent_at) > FORGOTTEN_AFTER;
-            running.unknown.add(self.request.owner, unknown, is_past);
+        self.left = LeftBehind::default();
+        if let Some((unknown, Late::Until(end))) = late {
+            let (owner, now) = (self.request.owner, running.time.now());
+            running.unknown.add(owner, unknown, Some(end.at()), now);
         }
         let sent_at = tokio::time::Instant::from_std(sent_at);
         Some(Grant::new(FencingToken::from(token), sent_at))

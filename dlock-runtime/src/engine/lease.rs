@@ -40,7 +40,7 @@ impl<S: Store> Running<S> {
         if LeaseTable::<S::Record>::KEEPS {
             self.table.remove(request.owner);
         }
-        if let Some(unknown) = self.unknown.take(request.owner) {
+        if let Some(unknown) = self.unknown.take(request.owner, || self.time.now()) {
             let abandoned = Abandoned::at_rest(record);
             self.clean_up(request.clone(), abandoned, Some(unknown));
         }
@@ -64,7 +64,9 @@ impl<S: Store> Running<S> {
             let renewing = self.store.renew(&mut due, deadline, &mut call.attempt);
             let renewed = renewing.await;
             let (now, mut again) = (self.time.now(), None);
-            for ((index, answer), due) in indexes.into_iter().zip(renewed).zip(due) {
+            let mut renewed = renewed.into_iter();
+            for (index, due) in indexes.into_iter().zip(due) {
+                let answer = renewed.next().unwrap_or_else(|| Err(Failure::not_sent()));
                 if let Some(record) = due.record {
                     self.table.update(&requests[index], record, now);
                 }

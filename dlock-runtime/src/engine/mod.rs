@@ -8,7 +8,6 @@ mod lease;
 mod lease_table;
 mod recheck;
 pub(crate) mod time;
-mod unknown;
 pub(crate) mod waiters;
 
 use std::fmt;
@@ -23,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 use self::events::{Events, Leases};
 use self::lease_table::LeaseTable;
 use self::time::Time;
-use self::unknown::UnknownOutcomes;
 use crate::backend::clock::Clock;
 use crate::backend::losses::Losses;
+use crate::backend::unknown_outcomes::UnknownOutcomes;
 use crate::backend::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Owner, Released,
     Renewed, Request, Servers,

@@ -369,7 +369,8 @@ for_each_store! {
         }
     }
 
-    /// A store where nothing comes late: one answer to a release is all it takes.
+    /// A store where nothing comes late: one answer to a release is all it takes,
+    /// whether the lock was held or its caller left.
     async fn where_nothing_is_late_one_release_is_enough<P: Proof>() {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
@@ -381,7 +382,17 @@ for_each_store! {
         engine.release(&request).await.expect("an answer");
         timeout(2 * TTL, engine.settle()).await.expect("it is told");
         sleep(2 * TTL).await;
-        assert_eq!(sim.sent(), ["release", "release"]);
+        assert_eq!(sim.sent(), ["release"]);
+
+        sim.next([Fate::AnswerLost]);
+        let next = self::request();
+        let left = timeout(ONE_WAY + MOMENT, engine.acquire(&next)).await;
+        assert!(left.is_err(), "the answer was lost");
+        sim.forget_history();
+        timeout(2 * TTL, engine.settle()).await.expect("it is told");
+        sleep(2 * TTL).await;
+        assert_eq!(sim.sent(), ["release"]);
+        assert!(sim.is_free());
     }
 
     /// What was there is gone without a release: no repeat makes a success of it.
@@ -577,8 +588,8 @@ for_each_store! {
                     sleep(number * Duration::from_millis(23)).await;
                     let key = format!("key:{number}");
                     let request = Request::new(key, Mode::Write, TTL);
-                    let _ = engine.acquire(&request).await;
-                    panic!("somebody has it");
+                    let answer = engine.acquire(&request).await;
+                    panic!("somebody has it: {answer:?}");
                 })
             };
             let mut waiting: Vec<_> = (0..waiters).map(come_and_wait).collect();

@@ -127,7 +127,8 @@ impl Leases {
             let begun = self.now();
             loop {
                 let taken = self.ask(asking, request.again()?, section).await?;
-                // What the first has got may be on its way back still.
+                // What the first has got may be on its way back still: a store of
+                // several nodes does not wait for those that look silent.
                 let is_early = self.now().saturating_duration_since(begun) < timeout / 4;
                 if !matches!(taken, Taken::Busy) || !is_early {
                     return Ok(taken);

@@ -12,7 +12,7 @@ use super::{
     wait, write,
 };
 use crate::support::proxy::Proxy;
-use crate::support::redis::RedisServer;
+use crate::support::redis::{RedisServer, Setup};
 use crate::support::wait::{HANG, within};
 
 /// Short, so that what ends by it ends soon.
@@ -24,6 +24,49 @@ async fn impatient(url: &str) -> Arc<Redis> {
         .request_timeout(TIMEOUT);
     redis.start().await.expect("the backend starts");
     Arc::new(redis)
+}
+
+/// The server forgets the scripts, and each operation heals within its call.
+#[tokio::test]
+async fn forgotten_scripts_are_sent_again() {
+    let mut server = Setup::default().append_only().start().await;
+    let redis = started(&server.url()).await;
+    async fn forget(server: &mut RedisServer, restart: bool) {
+        if restart {
+            server.restart().await;
+        } else {
+            server.command::<()>(&["SCRIPT", "FLUSH"]).await;
+        }
+    }
+    for restart in [false, true] {
+        let readers: Vec<_> = (0..10).map(|_| read("shared")).collect();
+        let writer = write("a");
+        take(&redis, &writer).await;
+        for reader in &readers {
+            forget(&mut server, false).await;
+            take(&redis, reader).await;
+        }
+        forget(&mut server, restart).await;
+        let busy = redis.try_acquire(&write("a")).await.expect("an answer");
+        assert!(busy.is_none());
+        forget(&mut server, restart).await;
+        let mut all = readers.clone();
+        all.push(writer.clone());
+        for renewed in redis.renew(&all).await {
+            assert!(
+                matches!(renewed, Ok(Renewed::Extended { .. })),
+                "{renewed:?}"
+            );
+        }
+        forget(&mut server, restart).await;
+        assert!(redis.inspect("a").await.expect("an answer").is_some());
+        forget(&mut server, restart).await;
+        assert_eq!(redis.list("").await.expect("a list").len(), 2);
+        for lease in &all {
+            forget(&mut server, false).await;
+            release(&redis, lease).await;
+        }
+    }
 }
 
 /// The `SET` is kept back on its way until its caller has given up and all

@@ -244,7 +244,8 @@ impl<'a> Acquisition<'a> {
         let trace = std::mem::take(&mut self.trace);
         if let Some(sent_at) = trace.unanswered {
             let Request { owner, ttl, .. } = *self.request;
-            self.core.suspects.add(owner, sent_at, ttl);
+            let until = sent_at.checked_add(ttl);
+            self.core.unknown.add(owner, sent_at, until, Instant::now());
         }
         Ok(Some(Grant::new(
             first.into(),

@@ -22,8 +22,8 @@ use super::waiters::{Waiters, WakeUps};
 use super::watch;
 use crate::backend::address::Address;
 use crate::backend::clock::Clock;
-use crate::backend::suspects::Suspects;
 use crate::backend::tier::FoundTier;
+use crate::backend::unknown_outcomes::UnknownOutcomes;
 use crate::backend::{BackendError, TokenTier};
 
 /// A backend between its start and its stop.
@@ -31,7 +31,7 @@ pub(super) struct Core {
     pub(super) shared: Arc<Shared>,
     pub(super) hub: Hub,
     pub(super) confirmer: Option<Confirmer>,
-    pub(super) suspects: Suspects,
+    pub(super) unknown: UnknownOutcomes,
 }
 
 /// Which server a backend works with.
@@ -145,7 +145,7 @@ impl Core {
             hub: Hub::start(&shared, tasks, stopping),
             confirmer,
             shared,
-            suspects: Suspects::default(),
+            unknown: UnknownOutcomes::default(),
         };
         Ok((core, one))
     }

@@ -109,7 +109,7 @@ impl Core {
                 (self.shared.release)(self.shared.space(), form, request, None)
             })
             .await?;
-        if let Some(unanswered) = self.suspects.take(request.owner) {
+        if let Some(unanswered) = self.unknown.take(request.owner, Instant::now) {
             self.hub.give_back(GiveBack {
                 request: request.clone(),
                 behind: None,

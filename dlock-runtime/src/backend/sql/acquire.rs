@@ -143,10 +143,11 @@ impl<'a> Acquisition<'a> {
     fn granted(&mut self, token: i64, sent_at: Instant) -> Grant {
         self.left = false;
         if let Some(unanswered) = self.unanswered.take() {
-            let window = self.core.may_run_within();
+            let until = unanswered.checked_add(self.core.may_run_within());
+            let owner = self.request.owner;
             self.core
-                .suspects
-                .add(self.request.owner, unanswered, window);
+                .unknown
+                .add(owner, unanswered, until, Instant::now());
         }
         let token = FencingToken::from(token.unsigned_abs());
         Grant::new(token, tokio::time::Instant::from_std(sent_at))

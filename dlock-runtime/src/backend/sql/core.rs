@@ -17,7 +17,7 @@ use super::opened::Opened;
 use super::pace::{BEAT, CLEAN, Pace};
 use super::script::{ALIVE, Args, Scripts};
 use super::waiters::Waiters;
-use crate::backend::suspects::Suspects;
+use crate::backend::unknown_outcomes::UnknownOutcomes;
 use crate::backend::{BackendError, BackendErrorKind, TokenTier};
 use crate::in_flight::{Counted, InFlight};
 
@@ -37,7 +37,7 @@ pub(super) struct Core {
     beat: Mutex<Beat>,
     /// A lock has been taken.
     use_: Notify,
-    pub(super) suspects: Suspects,
+    pub(super) unknown: UnknownOutcomes,
     pub(super) durability: Durability,
     /// Counts what the database has not been told yet.
     pub(super) unsettled: InFlight,
@@ -77,7 +77,7 @@ impl Core {
             come: come.unwrap_or_default(),
             beat: Mutex::default(),
             use_: Notify::new(),
-            suspects: Suspects::default(),
+            unknown: UnknownOutcomes::default(),
             durability: opened.durability,
             unsettled: InFlight::default(),
             behind: InFlight::default(),

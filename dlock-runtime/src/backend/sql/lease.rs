@@ -158,7 +158,7 @@ impl Core {
                 (answer, held)
             }
         };
-        if let Some(unanswered) = self.suspects.take(request.owner) {
+        if let Some(unanswered) = self.unknown.take(request.owner, Instant::now) {
             self.give_back(request, None, Some(unanswered));
         }
         // The first release may have been run, and its answer lost.

@@ -48,8 +48,8 @@ use super::settings::{self, DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, FILES, Settin
 use super::shared::{Servers, Shared};
 use super::waiters::Waiters;
 use crate::backend::clock::{Clock, Deadline};
-use crate::backend::suspects::Suspects;
 use crate::backend::tier::FoundTier;
+use crate::backend::unknown_outcomes::UnknownOutcomes;
 use crate::backend::url::Form;
 use crate::backend::{
     self, Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released,
@@ -362,7 +362,7 @@ async fn start(seeds: Vec<Settings>) -> Result<Core, BackendError> {
         hub: Hub::start(&shared, tasks, stopping),
         confirmer: None,
         shared,
-        suspects: Suspects::default(),
+        unknown: UnknownOutcomes::default(),
     };
     check(&topology, process).await?;
     Ok(core)

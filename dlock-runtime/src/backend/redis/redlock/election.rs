@@ -275,8 +275,9 @@ impl Trace<'_> {
         };
         for node in self.lost.iter() {
             if let Some((_, sent_at)) = self.sent[node].get() {
-                let suspects = &self.common.nodes[node].core.suspects;
-                suspects.add(self.election.owner, *sent_at, self.election.ttl);
+                let unknown = &self.common.nodes[node].core.unknown;
+                let until = sent_at.checked_add(self.election.ttl);
+                unknown.add(self.election.owner, *sent_at, until, Instant::now());
             }
         }
         for node in &self.common.nodes {

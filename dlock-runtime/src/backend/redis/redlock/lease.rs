@@ -134,8 +134,9 @@ impl Common {
             match (answer, sent.get()) {
                 (Vote::Yes { .. }, _) => had.insert(node),
                 (Vote::Failed(_), Some((_, sent_at))) => {
-                    let suspects = &self.nodes[node].core.suspects;
-                    suspects.add(vote.owner, *sent_at, vote.ttl);
+                    let until = sent_at.checked_add(vote.ttl);
+                    let unknown = &self.nodes[node].core.unknown;
+                    unknown.add(vote.owner, *sent_at, until, Instant::now());
                 }
                 // If it is ours, what was under way when the lock was granted
                 // has arrived.
@@ -218,7 +219,7 @@ impl Common {
                 core.hub.give_back(GiveBack {
                     request: vote.clone(),
                     behind: None,
-                    unanswered: core.suspects.take(owner),
+                    unanswered: core.unknown.take(owner, Instant::now),
                     release: core.shared.release,
                 });
             }
