@@ -13,7 +13,7 @@ use super::section::{HeldKey, HeldLock, Section, SectionRef};
 use crate::backend::Mode;
 use crate::error::LockError;
 use crate::executor::check_runtime;
-use crate::gate::{Collecting, Entry, Refusal, Turn, Whereabouts};
+use crate::gate::{Collecting, Entry, Refusal, Turn, WaitState};
 use crate::key::{LockKey, Shown, namespaced};
 use crate::lease::{Lease, Renewals};
 use crate::limits;
@@ -150,7 +150,7 @@ async fn take(
             fresh: !options.renew,
             section: span,
         },
-        whereabouts: Whereabouts::new(limit.is_some()),
+        wait_state: WaitState::new(limit.is_some()),
     };
     let mut locks = pin!(async {
         tokio::select! {
@@ -167,13 +167,13 @@ async fn take(
         Some(limit) => {
             let (gate, reach) = (manager.gate(), manager.leases().reach());
             let half_way = || {
-                gate.make_sure_of_the_store(&taking.whereabouts);
-                if gate.outage(&taking.whereabouts, limit / 2).is_some() {
+                gate.make_sure_of_the_store(&taking.wait_state);
+                if gate.outage(&taking.wait_state, limit / 2).is_some() {
                     reach.look();
                 }
             };
             let outage = || {
-                let silent = gate.outage(&taking.whereabouts, limit)?;
+                let silent = gate.outage(&taking.wait_state, limit)?;
                 Some(reach.explained_within(limit, silent))
             };
             let executor = manager.leases().executor();
@@ -201,7 +201,7 @@ struct Taking<'a> {
     spec: &'a LockSpec,
     nesting: &'a Nesting,
     entry: Entry<'a>,
-    whereabouts: Whereabouts,
+    wait_state: WaitState,
 }
 
 impl Taking<'_> {
@@ -296,7 +296,7 @@ impl Taking<'_> {
             ..
         } = self;
         let full = namespaced(manager.namespace(), name);
-        let entered = manager.gate().enter(full, &self.entry, &self.whereabouts);
+        let entered = manager.gate().enter(full, &self.entry, &self.wait_state);
         let turn = match entered.await {
             Ok(turn) => turn,
             Err(Refusal::Busy) => return Err(LockError::Busy { key: key.clone() }),

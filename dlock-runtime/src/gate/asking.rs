@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::attention::Attention;
+use super::leadership::Leadership;
 use super::place::StorePlace;
 use super::sweep::{Sweep, Tick};
-use super::{Baton, Gate};
 use crate::backend::{Progress, Request};
 use crate::lease::Answer;
 use crate::observe::{Labels, Unclaimed};
@@ -35,8 +35,8 @@ struct State {
 
 #[derive(Debug)]
 pub(super) enum Asked {
-    /// For a queue; the place is with the baton.
-    Leads(Baton),
+    /// For a queue; the place is with the leadership.
+    Leads(Leadership),
     /// For one task only.
     Alone(StorePlace),
 }
@@ -133,9 +133,9 @@ impl Polling {
 }
 
 impl Future for Polling {
-    /// The answer, with the baton of whoever leads; `None` if the request was
+    /// The answer, with the leadership of whoever leads; `None` if the request was
     /// taken away.
-    type Output = Option<(Option<Baton>, Answer)>;
+    type Output = Option<(Option<Leadership>, Answer)>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { asking, waker } = &*self;
@@ -148,14 +148,14 @@ impl Future for Polling {
         let answer = match &mut state.asked {
             None => return Poll::Ready(None),
             Some(Asked::Alone(place)) => place.answer.as_mut().poll(&mut context),
-            Some(Asked::Leads(baton)) => {
+            Some(Asked::Leads(leadership)) => {
                 // Out of it while it is polled: what panics is not polled again.
-                let Some(mut place) = baton.place.take() else {
+                let Some(mut place) = leadership.place.take() else {
                     return Poll::Ready(None);
                 };
                 let answer = place.answer.as_mut().poll(&mut context);
                 if answer.is_pending() {
-                    baton.place = Some(place);
+                    leadership.place = Some(place);
                 }
                 answer
             }
@@ -166,7 +166,7 @@ impl Future for Polling {
         };
         drop(state);
         answer.map(|answer| match asked {
-            Some(Asked::Leads(baton)) => Some((Some(baton), answer)),
+            Some(Asked::Leads(leadership)) => Some((Some(leadership), answer)),
             Some(Asked::Alone(_)) | None => Some((None, answer)),
         })
     }
@@ -179,44 +179,5 @@ impl Drop for Polling {
             (state.asked.take(), state.shown.take())
         };
         drop((asked, shown));
-    }
-}
-
-/// A request of one task only, which the sweep knows for as long.
-pub(super) struct Alone {
-    gate: Arc<Gate>,
-    number: u64,
-    polling: Polling,
-}
-
-impl Alone {
-    pub(super) fn begin(gate: &Arc<Gate>, place: StorePlace, labels: Labels) -> Self {
-        let request = place.request.clone();
-        let asking = Asking::begin(&gate.sweep, request, Asked::Alone(place), labels);
-        Self {
-            gate: Arc::clone(gate),
-            number: gate
-                .others()
-                .enter(super::Other::Asking(Arc::clone(&asking))),
-            polling: Polling::new(asking),
-        }
-    }
-}
-
-impl Future for Alone {
-    type Output = Option<Answer>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let polling = Pin::new(&mut self.polling);
-        polling
-            .poll(cx)
-            .map(|answer| answer.map(|(_, answer)| answer))
-    }
-}
-
-impl Drop for Alone {
-    fn drop(&mut self) {
-        let left = self.gate.others().leave(self.number);
-        drop(left);
     }
 }

@@ -44,12 +44,12 @@ impl Hash for Name {
 }
 
 /// For a map of names, which bring their hash along.
-pub(super) type Hashed = std::hash::BuildHasherDefault<AsItIs>;
+pub(super) type Hashed = std::hash::BuildHasherDefault<PrehashedHasher>;
 
 #[derive(Debug, Default)]
-pub(super) struct AsItIs(u64);
+pub(super) struct PrehashedHasher(u64);
 
-impl Hasher for AsItIs {
+impl Hasher for PrehashedHasher {
     fn finish(&self) -> u64 {
         self.0
     }

@@ -7,14 +7,14 @@ use std::task::Waker;
 use tokio::time::Instant;
 
 use super::asking::Asking;
-use super::outage::Probe;
 use super::place::StorePlace;
+use super::probe::Probe;
 use super::sweep::Tick;
 use super::ticket::{Claim, Ticket};
 use crate::backend::Progress;
 use crate::observe::Labels;
 
-/// A queue is there while somebody leads it or has a turn. Its baton is with
+/// A queue is there while somebody leads it or has a turn. Its leadership is with
 /// one of those, or on its way to a waiter, or loose.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
@@ -30,7 +30,7 @@ pub(super) struct Queue {
     /// Who was given something last, and may not have come for it yet.
     given: Option<Arc<Ticket>>,
     /// Somebody did not come for what it was given. Those behind may be the
-    /// same: the baton goes to the first of them who comes, and not to the first.
+    /// same: the leadership goes to the first of them who comes, and not to the first.
     doubtful: bool,
     /// The right to speak to the store is for the first who comes, with the place
     /// in the store's queue until the next look.
@@ -173,7 +173,7 @@ impl Queue {
         self.doubtful = true;
     }
 
-    /// Leaves the baton to the first who comes, and calls all: to be woken.
+    /// Leaves the leadership to the first who comes, and calls all: to be woken.
     #[must_use]
     pub(super) fn let_loose(&mut self, place: Option<StorePlace>) -> Vec<Waker> {
         self.holding = Holding::Nobody;
@@ -189,7 +189,7 @@ impl Queue {
         self.loose.is_some()
     }
 
-    /// The baton, with the place in the store's queue if that was kept, for who
+    /// The leadership, with the place in the store's queue if that was kept, for who
     /// has come.
     pub(super) fn take_loose(&mut self) -> Option<Option<StorePlace>> {
         let loose = self.loose.take()?;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::Gate;
+use tokio::runtime;
 
 const PERIOD: Duration = Duration::from_millis(500);
 
@@ -36,18 +36,27 @@ impl Tick {
     }
 }
 
-#[derive(Debug)]
+/// What is looked at.
+pub(super) trait Look: Send + Sync {
+    /// Where the task of the sweep runs.
+    fn runtime(&self) -> runtime::Handle;
+
+    /// Takes back what nobody has come for. Whether there is more that may come
+    /// to that.
+    fn look(&self, tick: Tick) -> bool;
+}
+
 pub(super) struct Sweep {
-    gate: Weak<Gate>,
+    at: Weak<dyn Look>,
     /// Its task is there.
     armed: AtomicBool,
     tick: AtomicU32,
 }
 
 impl Sweep {
-    pub(super) fn new(gate: Weak<Gate>) -> Arc<Self> {
+    pub(super) fn new(at: Weak<dyn Look>) -> Arc<Self> {
         Arc::new(Self {
-            gate,
+            at,
             armed: AtomicBool::new(false),
             tick: AtomicU32::new(1),
         })
@@ -60,14 +69,23 @@ impl Sweep {
             return;
         }
         let armed = Armed(Some(Arc::clone(self)));
-        if let Some(gate) = self.gate.upgrade() {
-            gate.leases.executor().keeper_runtime().spawn(armed.work());
+        if let Some(at) = self.at.upgrade() {
+            at.runtime().spawn(armed.work());
         }
     }
 
     fn look(&self) -> bool {
         let tick = Tick(self.tick.fetch_add(1, Ordering::SeqCst) + 1);
-        self.gate.upgrade().is_some_and(|gate| gate.sweep(tick))
+        self.at.upgrade().is_some_and(|at| at.look(tick))
+    }
+}
+
+impl std::fmt::Debug for Sweep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sweep")
+            .field("armed", &self.armed)
+            .field("tick", &self.tick)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,20 +1,30 @@
 //! A task's place in the queue of its process, and what it is given there.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
+use super::entry::Refusal;
+use super::leadership::Leadership;
 use super::sweep::Tick;
-use super::{Baton, Gate, Name, Refusal, Turn};
+use super::turn::{Successor, Turn};
 use crate::observe::{Labels, Unclaimed};
 
 /// What a waiting task is given. Whatever of it is dropped passes itself on.
 #[derive(Debug)]
 pub(super) enum Delivery {
     Turn(Turn),
-    Lead(Baton),
+    Lead(Leadership),
     Failed(Refusal),
+}
+
+/// How a wait in the process ends.
+#[derive(Debug)]
+pub(super) enum Came {
+    For(Delivery),
+    /// There is something new to be seen.
+    Called,
+    /// It was given something and did not come in time.
+    TooLate,
 }
 
 /// What a waiting task and the gate share. Exactly one of the two takes out
@@ -172,87 +182,14 @@ impl Ticket {
         waits
     }
 
-    fn take_out(&self, then: Stage) -> Option<Delivery> {
+    /// Takes out what crosses with the task's leaving.
+    pub(super) fn take(&self) -> Option<Delivery> {
+        self.take_out(Stage::Gone)
+    }
+
+    /// What has come for the task, or its waker is kept for when it does.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Came> {
         let mut slot = self.slot();
-        if !matches!(slot.stage, Stage::Given { .. }) {
-            return None;
-        }
-        let given = std::mem::replace(&mut slot.stage, then);
-        drop(slot);
-        match given {
-            Stage::Given { delivery, .. } => Some(delivery),
-            _ => None,
-        }
-    }
-
-    fn slot(&self) -> MutexGuard<'_, Slot> {
-        // No code of ours panics while it holds this.
-        self.slot
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-/// A task that waits in the queue of its process.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    gate: Arc<Gate>,
-    name: Name,
-    ticket: Arc<Ticket>,
-    /// Among those who only want an answer.
-    tries: bool,
-}
-
-/// How a wait in the process ends.
-#[derive(Debug)]
-pub(super) enum Came {
-    For(Delivery),
-    /// There is something new to be seen.
-    Called,
-    /// It was given something and did not come in time.
-    TooLate,
-}
-
-impl Waiting {
-    pub(super) fn new(gate: Arc<Gate>, name: Name, ticket: Arc<Ticket>, tries: bool) -> Self {
-        Self {
-            gate,
-            name,
-            ticket,
-            tries,
-        }
-    }
-
-    pub(super) fn name(&self) -> &Name {
-        &self.name
-    }
-
-    /// Waits to be given something.
-    pub(super) async fn comes(&mut self) -> Came {
-        loop {
-            match (&mut *self).await {
-                Came::Called => {
-                    let Self {
-                        gate, name, ticket, ..
-                    } = self;
-                    if let Some(baton) = gate.take_loose(name, ticket, self.tries) {
-                        return Came::For(Delivery::Lead(baton));
-                    }
-                    if self.tries {
-                        return Came::Called;
-                    }
-                }
-                came => return came,
-            }
-        }
-    }
-}
-
-impl Future for &mut Waiting {
-    type Output = Came;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Came> {
-        let mut slot = self.ticket.slot();
         match &slot.stage {
             Stage::Given { .. } => {
                 let given = std::mem::replace(&mut slot.stage, Stage::Gone);
@@ -276,15 +213,30 @@ impl Future for &mut Waiting {
             }
         }
     }
+
+    fn take_out(&self, then: Stage) -> Option<Delivery> {
+        let mut slot = self.slot();
+        if !matches!(slot.stage, Stage::Given { .. }) {
+            return None;
+        }
+        let given = std::mem::replace(&mut slot.stage, then);
+        drop(slot);
+        match given {
+            Stage::Given { delivery, .. } => Some(delivery),
+            _ => None,
+        }
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        // No code of ours panics while it holds this.
+        self.slot
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
 }
 
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        if self.ticket.leave() {
-            self.gate.left(&self.name, self.tries);
-        } else {
-            // What crossed with the drop passes itself on.
-            drop(self.ticket.take_out(Stage::Gone));
-        }
+impl Successor for Ticket {
+    fn takes(&self, turn: Turn) {
+        self.deliver(Delivery::Turn(turn));
     }
 }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::queue::Queue;
-use super::ticket::Delivery;
-use super::{Baton, Gate, Name};
+use super::name::Name;
 use crate::backend::{BackendError, Released};
 use crate::lease::{Lease, LeaseGuard, Renewals};
 use crate::observe::SectionSpan;
@@ -28,29 +26,50 @@ struct Parts {
     index: u32,
     /// How many more there may be.
     handovers_left: u32,
-    /// The queue behind this turn; a reader has none. Its baton follows the
+    /// The queue behind this turn; a reader has none. Its leadership follows the
     /// lease: it passes on when the lease is lost, or has gone back.
     behind: Option<Behind>,
 }
 
-#[derive(Debug)]
 struct Behind {
-    gate: Arc<Gate>,
+    queues: Arc<dyn Successors>,
     name: Name,
 }
 
+/// Who comes after a turn.
+pub(super) trait Successors: Send + Sync {
+    /// The next in the queue, if a used lease will do for it. It is out of the
+    /// queue then.
+    fn successor(&self, name: &Name) -> Option<Arc<dyn Successor>>;
+
+    /// Whether somebody waits in the queue.
+    fn is_waited_for(&self, name: &Name) -> bool;
+}
+
+/// A task that waits for a turn.
+pub(super) trait Successor {
+    fn takes(&self, turn: Turn);
+}
+
+impl std::fmt::Debug for Behind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
 impl Turn {
-    pub(super) fn first(lease: LeaseGuard, handovers_left: u32, baton: Baton) -> Self {
-        let behind = Behind {
-            gate: Arc::clone(&baton.gate),
-            name: baton.name.clone(),
-        };
-        lease.lease().follow_with(Box::new(baton));
+    /// The first with its lease, which the queue's leadership follows.
+    pub(super) fn first(
+        lease: LeaseGuard,
+        handovers_left: u32,
+        queues: Arc<dyn Successors>,
+        name: Name,
+    ) -> Self {
         Self::from_parts(Parts {
             lease,
             index: 0,
             handovers_left,
-            behind: Some(behind),
+            behind: Some(Behind { queues, name }),
         })
     }
 
@@ -183,15 +202,15 @@ impl Parts {
     /// Gives the lease to the next task in this process, if the store's queue
     /// has been kept waiting less than the limit, and time is left on it.
     fn hand_over(self) -> Result<(), Self> {
-        let Some(Behind { gate, name }) = &self.behind else {
+        let Some(Behind { queues, name }) = &self.behind else {
             return Err(self);
         };
         if self.handovers_left == 0 || !self.has_time_left() {
             return Err(self);
         }
-        let next = gate.queues().get_mut(name).and_then(Queue::next_holder);
-        let Some(waiter) = next else { return Err(self) };
-        gate.sweep.arm();
+        let Some(successor) = queues.successor(name) else {
+            return Err(self);
+        };
         // Renewed until the next body begins, however the last one wanted it.
         self.lease.lease().set_renewals(Renewals::Always);
         let next = Self {
@@ -201,16 +220,14 @@ impl Parts {
         };
         let lease = next.lease.lease();
         lease.section().handed_over(lease.key(), next.token());
-        waiter.deliver(Delivery::Turn(Turn::from_parts(next)));
+        successor.takes(Turn::from_parts(next));
         Ok(())
     }
 
     /// Whether a task of this process will ask for the lock next.
     fn is_followed(&self) -> bool {
-        self.behind.as_ref().is_some_and(|Behind { gate, name }| {
-            let queues = gate.queues();
-            queues.get(name).is_some_and(|queue| queue.len() > 0)
-        })
+        let behind = self.behind.as_ref();
+        behind.is_some_and(|Behind { queues, name }| queues.is_waited_for(name))
     }
 
     fn token(&self) -> FencingToken {

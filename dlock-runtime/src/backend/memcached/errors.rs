@@ -1,12 +1,12 @@
 //! What memcached and its client say, in the words of a [`BackendError`]: what
 //! happened, where, and what to do about it.
 
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use async_memcached::{Error, ErrorKind, Status};
 
-use super::settings::Settings;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
 
@@ -79,7 +79,7 @@ impl Failure {
         }
     }
 
-    pub(super) fn into_error(self, at: &Settings, waited: Duration) -> BackendError {
+    pub(super) fn into_error(self, at: &dyn fmt::Display, waited: Duration) -> BackendError {
         use BackendErrorKind::{Config, Unavailable, Unsupported};
         match self {
             Self::Broken(error) => {
@@ -168,14 +168,14 @@ impl From<Error> for Failure {
 }
 
 /// Nothing was heard in time.
-pub(super) fn silent(at: &Settings, after: Duration) -> BackendError {
+pub(super) fn silent(at: &dyn fmt::Display, after: Duration) -> BackendError {
     BackendError::unavailable(format!(
         "{at} did not answer within {after:?}; check the network, or raise the request timeout"
     ))
 }
 
 /// Something that dlock did not write stands where a lock belongs.
-pub(super) fn foreign(at: &Settings, name: &[u8]) -> BackendError {
+pub(super) fn foreign(at: &dyn fmt::Display, name: &[u8]) -> BackendError {
     BackendError::new(
         BackendErrorKind::Config,
         format!(

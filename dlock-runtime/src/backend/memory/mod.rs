@@ -5,17 +5,19 @@
 //! lets a test [inject faults](Faults): take a lease away, be unavailable,
 //! answer late.
 
+mod fault_state;
 mod faults;
+mod shared;
 mod store;
 
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use faults::FaultState;
-pub use faults::Faults;
-use store::{Attempt, Store};
+pub use self::faults::Faults;
+use self::shared::Shared;
+use self::store::Attempt;
 
 use crate::backend::losses::Losses;
 use crate::backend::{
@@ -52,22 +54,11 @@ pub struct Memory {
     losses: Arc<Losses>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    store: Mutex<Store>,
-    faults: FaultState,
-    clones: Mutex<Vec<Weak<Losses>>>,
-}
-
 impl Memory {
     /// An empty store.
     #[must_use]
     pub fn new() -> Self {
-        Self::over(Arc::new(Shared {
-            store: Mutex::default(),
-            faults: FaultState::default(),
-            clones: Mutex::default(),
-        }))
+        Self::over(Arc::default())
     }
 
     fn over(shared: Arc<Shared>) -> Self {
@@ -96,27 +87,6 @@ impl Clone for Memory {
     }
 }
 
-impl Shared {
-    fn store(&self) -> MutexGuard<'_, Store> {
-        // No code of ours panics while it holds this.
-        self.store
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn clones(&self) -> MutexGuard<'_, Vec<Weak<Losses>>> {
-        self.clones
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn tell_losses(&self, owners: &[Owner]) {
-        for losses in self.clones().iter().filter_map(Weak::upgrade) {
-            losses.tell(owners.iter().copied());
-        }
-    }
-}
-
 #[async_trait]
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
@@ -131,9 +101,7 @@ impl Backend for Memory {
     async fn start(&self) -> Result<(), BackendError> {
         self.shared.faults.pass().await?;
         // Not before: with no manager, nobody would take out what is told here.
-        let mut clones = self.shared.clones();
-        clones.retain(|clone| clone.strong_count() > 0);
-        clones.push(Arc::downgrade(&self.losses));
+        self.shared.tells(&self.losses);
         Ok(())
     }
 
