@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use crate::backend::clock::Deadline;
 use crate::backend::{
-    BackendError, BackendErrorKind, Capabilities, LockInfo, Owner, Released, Renewed, Request,
-    Servers,
+    BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Owner, Released, Renewed,
+    Request, Servers,
 };
 use crate::engine::events::Events;
 pub(crate) use crate::engine::events::Scope;
@@ -49,13 +49,29 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
     /// How the locks that are waited for are looked at.
     const LOOKS: Looks;
 
+    /// Who waits has a place for as long as others think this process alive: it has
+    /// to show that it is. Else a place lasts by itself.
+    const BEATS: bool = true;
+
+    /// A lease that nobody extends ends by itself in the store. Else the engine
+    /// ends it when its time has passed, by a [`release`](Self::release) of its
+    /// record as one that was [`Left`](Ending::Left).
+    const EXPIRES: bool = true;
+
     /// Called on the manager's runtime.
     fn open(config: Self::Config, context: Context) -> Self;
 
     /// Connects, and sees whether the store is one that can keep locks.
     fn check(&self, deadline: Deadline) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Ends what [`open`](Self::open) began.
+    /// The engine stops: nothing follows. `holds`: there are leases that are to
+    /// last beyond it (`min_hold`).
+    fn shut_down(&self, holds: bool, deadline: Deadline) -> impl Future<Output = ()> + Send {
+        let _ = (holds, deadline);
+        async {}
+    }
+
+    /// Ends what [`open`](Self::open) began, if it has not ended.
     fn close(&self);
 
     fn capabilities(config: &Self::Config) -> Capabilities;
@@ -138,6 +154,12 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
         None
     }
 
+    /// How long a lease lasts at most, whatever was asked for.
+    fn longest_lease(record: &Self::Record) -> Option<Duration> {
+        let _ = record;
+        None
+    }
+
     /// The lease or session that the grant ends with.
     fn scope(record: &Self::Record) -> Option<Scope> {
         let _ = record;
@@ -186,6 +208,12 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
 
     // Looking.
 
+    /// Whether a holder that was shown is this owner. The default is for a store
+    /// that shows owners as they are displayed, with more around them or not.
+    fn is_owner(holder: &HolderInfo, owner: Owner) -> bool {
+        holder.shows(owner)
+    }
+
     fn inspect(
         &self,
         key: &str,
@@ -214,8 +242,7 @@ pub(crate) struct Context {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Looks {
     /// All in one go, whenever one of them is due: waiters are told by the store,
-    /// and have places in its queues for as long as others think this process
-    /// alive.
+    /// and have places in its queues.
     Together,
     /// Each when it is due, with those that are due soon: nobody is told.
     Each,

@@ -485,7 +485,7 @@ impl HolderInfo {
     }
 
     /// Whether the owner stands in what the store has, as it is displayed.
-    fn shows(&self, owner: Owner) -> bool {
+    pub(crate) fn shows(&self, owner: Owner) -> bool {
         let owner = owner.to_string();
         let mut found = self.owner.match_indices(&owner);
         found.any(|(at, _)| {

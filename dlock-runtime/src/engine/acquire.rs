@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::Running;
 use super::call::{Call, Rare};
 use super::lease_table::LeaseTable;
+use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, Grant, Request};
 use crate::in_flight::Counted;
 use crate::store::{
@@ -71,7 +72,13 @@ impl<S: Store> Running<S> {
             return true;
         }
         let scope = S::scope(&granted.record);
-        self.table.insert(request, granted.record, granted.sent_at);
+        if S::EXPIRES {
+            self.table.insert(request, granted.record, granted.sent_at);
+        } else {
+            let lasts = S::longest_lease(&granted.record).unwrap_or(request.ttl);
+            let end = Deadline::from(granted.sent_at, lasts.min(request.ttl));
+            self.table.insert_until(end.at(), request, granted.record);
+        }
         let has_ended = scope.is_some_and(|scope| self.store.has_ended(scope));
         !(has_ended && self.table.remove(request.owner))
     }
@@ -160,7 +167,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
                 let asked = match answer.take() {
                     Some(asked) => asked,
                     None => {
-                        let beat = !running.events.is_known();
+                        let beat = S::BEATS && !running.events.is_known();
                         self.ask(Want::Queue { beat }).await?
                     }
                 };
@@ -245,6 +252,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
     fn granted(&mut self, granted: Granted<S>) -> Option<Grant> {
         let running = self.running;
         let (token, sent_at) = (granted.token, granted.sent_at);
+        let longest = S::longest_lease(&granted.record);
         let late = self.left.unknown.map(|unknown| {
             let late = running
                 .store
@@ -262,7 +270,8 @@ impl<'a, S: Store> Acquisition<'a, S> {
             running.unknown.add(owner, unknown, Some(end.at()), now);
         }
         let sent_at = tokio::time::Instant::from_std(sent_at);
-        Some(Grant::new(FencingToken::from(token), sent_at))
+        let grant = Grant::new(FencingToken::from(token), sent_at);
+        Some(longest.map_or(grant, |longest| grant.at_most(longest)))
     }
 }
 

@@ -53,6 +53,23 @@ impl<S: Store> Running<S> {
         let work = cleanup.run(abandoned.flight, unknown, dropped_at, counted);
         self.spawn(work);
     }
+
+    /// Ends a lease that the store does not. Nobody has to wait for it: its holder
+    /// has been told, or has given it back.
+    pub(super) fn end(self: &Arc<Self>, request: Request, record: S::Record) {
+        let (running, owner) = (Arc::clone(self), request.owner);
+        let cleanup = Cleanup {
+            running: Arc::clone(self),
+            request,
+            record: Some(record),
+        };
+        self.spawn(async move {
+            let leaving = running.events.waiters.leaves(owner);
+            let now = running.time.now();
+            cleanup.repeat(None, now, &leaving, &mut None).await;
+            running.table.remove(owner);
+        });
+    }
 }
 
 impl<S: Store> Cleanup<S> {
@@ -63,10 +80,13 @@ impl<S: Store> Cleanup<S> {
         dropped_at: Instant,
         unsettled: Counted,
     ) {
+        let mut unsettled = Some(unsettled);
         let running = Arc::clone(&self.running);
         let leaving = running.events.waiters.leaves(self.request.owner);
         let Some(flight) = flight else {
-            return self.repeat(unknown, &leaving, unsettled).await;
+            return self
+                .repeat(unknown, dropped_at, &leaving, &mut unsettled)
+                .await;
         };
         let followed = running.store.follow(flight, &self.request);
         tokio::pin!(followed);
@@ -87,7 +107,7 @@ impl<S: Store> Cleanup<S> {
             std::future::pending().await
         };
         tokio::select! {
-            () = self.repeat(doubt, &leaving, unsettled) => {}
+            () = self.repeat(doubt, dropped_at, &leaving, &mut unsettled) => {}
             () = lands, if flies => {}
         }
     }
@@ -95,30 +115,44 @@ impl<S: Store> Cleanup<S> {
     /// Releases over the manager's connection: one, or as many as it takes until
     /// nothing can come any more. However long an outage lasts, that is for those
     /// only that were under way when it began.
-    async fn repeat(&self, doubt: Option<Instant>, leaving: &Leaving<'_>, unsettled: Counted) {
+    ///
+    /// A shutdown waits until the store was told, or the ttl has passed.
+    async fn repeat(
+        &self,
+        doubt: Option<Instant>,
+        dropped_at: Instant,
+        leaving: &Leaving<'_>,
+        unsettled: &mut Option<Counted>,
+    ) {
         let running = &self.running;
         let late = doubt.map(|sent_at| {
             let store = &running.store;
             store.late(&self.request, self.record.as_ref(), sent_at)
         });
+        let limit = match late {
+            Some(Late::Until(end)) => end,
+            None | Some(Late::Never) => Deadline::from(dropped_at, self.request.ttl),
+        };
         let mut answered_before = false;
-        let mut unsettled = Some(unsettled);
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         loop {
             let asked = running.time.now();
             let answer = self.release().await;
-            let has_ended = self.has_ended(late);
+            let has_passed = running.time.has_passed(limit);
             let told = answer.is_ok();
             let enough = match answer {
                 Ok(()) => {
                     let before = std::mem::replace(&mut answered_before, true);
                     match late {
                         None | Some(Late::Never) => true,
-                        Some(Late::Until(_)) => before && has_ended,
+                        Some(Late::Until(_)) => before && has_passed,
                     }
                 }
                 // It will not be allowed later either.
-                Err(error) if error.kind() != BackendErrorKind::Unavailable => has_ended,
+                Err(error) if error.kind() != BackendErrorKind::Unavailable => match late {
+                    None | Some(Late::Never) => true,
+                    Some(Late::Until(_)) => has_passed,
+                },
                 Err(_) => {
                     let took = running.time.now().saturating_duration_since(asked);
                     if took >= running.request_timeout / 2 {
@@ -132,27 +166,17 @@ impl<S: Store> Cleanup<S> {
             if enough || (told && running.stopping.is_cancelled()) {
                 return;
             }
-            if told || has_ended {
+            if told || has_passed {
                 drop(unsettled.take());
             }
             let pause = running.time.after(backoff.pause());
-            let until = match late {
-                Some(Late::Until(end)) if !has_ended => pause.min(end),
-                _ => pause,
-            };
+            let until = if has_passed { pause } else { pause.min(limit) };
             tokio::select! {
                 () = running.time.sleep(until) => {}
                 // It was granted just now.
                 () = leaving.granted() => {}
                 () = running.stopping.cancelled(), if !running.stopping.is_cancelled() => {}
             }
-        }
-    }
-
-    fn has_ended(&self, late: Option<Late>) -> bool {
-        match late {
-            None | Some(Late::Never) => true,
-            Some(Late::Until(end)) => self.running.time.has_passed(end),
         }
     }
 

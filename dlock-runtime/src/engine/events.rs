@@ -29,7 +29,8 @@ pub(crate) struct Inner {
 
 /// Who has the leases that may end by themselves.
 pub(super) trait Leases: Send + Sync {
-    fn scope_ended(&self, scope: Scope);
+    /// How many were held.
+    fn scope_ended(&self, scope: Scope) -> usize;
 }
 
 /// After so long, others may take this process for dead.
@@ -72,12 +73,11 @@ impl Inner {
         self.waiters.wake_all();
     }
 
-    /// A lease or session has ended, with all that was held by it.
-    pub(crate) fn ended(&self, scope: Scope) {
+    /// A lease or session has ended, with all that was held by it: how many locks.
+    pub(crate) fn ended(&self, scope: Scope) -> usize {
         // Before there is anybody to tell, there are no leases.
-        if let Some(leases) = self.leases.get().and_then(Weak::upgrade) {
-            leases.scope_ended(scope);
-        }
+        let leases = self.leases.get().and_then(Weak::upgrade);
+        leases.map_or(0, |leases| leases.scope_ended(scope))
     }
 
     pub(super) fn are_told_to(&self, leases: Weak<dyn Leases>) {

@@ -1,10 +1,12 @@
 //! Keeping a lock, giving it back, and looking at it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Running;
 use super::call::Call;
 use super::lease_table::LeaseTable;
+use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, LockInfo, Released, Renewed, Request};
 use crate::store::{Abandoned, Applied, Cause, Due, Ending, Failure, Next, Store};
 
@@ -14,7 +16,8 @@ impl<S: Store> Running<S> {
         request: &Request,
     ) -> Result<Released, BackendError> {
         let (record, mut repeated) = if LeaseTable::<S::Record>::KEEPS {
-            let entry = self.table.give_back(request.owner);
+            let by = self.time.after(self.request_timeout);
+            let entry = self.table.give_back(request.owner, by.at());
             match entry.or_else(|| Some((S::forgotten()?, false))) {
                 Some((record, before)) => (Some(record), before),
                 None => return Ok(Released::NotHeld),
@@ -47,6 +50,28 @@ impl<S: Store> Running<S> {
         Ok(freed.told(repeated))
     }
 
+    /// Ends the leases that the store does not, when their time has passed: until
+    /// the engine is told to stop.
+    pub(super) async fn end_leases(self: Arc<Self>) {
+        while !self.stopping.is_cancelled() {
+            let (over, next) = self.table.take_due(self.time.now());
+            for (request, record) in over {
+                self.end(request, record);
+            }
+            let due = async {
+                match next {
+                    Some(next) => self.time.sleep(Deadline::from(next, Duration::ZERO)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.stopping.cancelled() => {}
+                () = self.table.sooner() => {}
+                () = due => {}
+            }
+        }
+    }
+
     /// All of them have one request timeout.
     pub(super) async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
         let mut answers: Vec<Option<Result<Renewed, BackendError>>> = Vec::new();
@@ -71,7 +96,9 @@ impl<S: Store> Running<S> {
                     self.table.update(&requests[index], record, now);
                 }
                 match answer {
-                    Ok(renewed) => answers[index] = Some(Ok(renewed)),
+                    Ok(renewed) => {
+                        answers[index] = Some(Ok(self.extended(&requests[index], renewed)))
+                    }
                     // It concerns this one, and not those beside it.
                     Err(Failure {
                         cause: Cause::Error(error),
@@ -93,6 +120,21 @@ impl<S: Store> Running<S> {
             (None, None) => unreachable!("each has an answer, or there is an error"),
         };
         answers.into_iter().map(failed).collect()
+    }
+
+    /// A lease that this process ends may have ended meanwhile.
+    fn extended(&self, request: &Request, renewed: Renewed) -> Renewed {
+        match renewed {
+            Renewed::Extended { sent_at } if !S::EXPIRES => {
+                let due = Deadline::from(sent_at.into_std(), request.ttl);
+                if self.table.extend(request.owner, due.at()) {
+                    renewed
+                } else {
+                    Renewed::Gone
+                }
+            }
+            _ => renewed,
+        }
     }
 
     /// Those that have no answer yet, each with its place among `requests`.

@@ -26,8 +26,8 @@ use crate::backend::clock::Clock;
 use crate::backend::losses::Losses;
 use crate::backend::unknown_outcomes::UnknownOutcomes;
 use crate::backend::{
-    Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Owner, Released,
-    Renewed, Request, Servers,
+    Backend, BackendError, BackendErrorKind, Capabilities, Grant, HolderInfo, LockInfo, Owner,
+    Released, Renewed, Request, Servers,
 };
 use crate::in_flight::InFlight;
 use crate::limits;
@@ -115,6 +115,9 @@ impl<S: Store> Engine<S> {
         let leases = Arc::downgrade(&running);
         running.events.are_told_to(leases);
         running.spawn(Arc::clone(&running).look_after_waiters());
+        if !S::EXPIRES {
+            running.spawn(Arc::clone(&running).end_leases());
+        }
         self.running
             .set(running)
             .map_err(|_| self.misused("was started twice"))
@@ -172,16 +175,21 @@ impl<S: Store> Running<S> {
         let limit = self.time.after(self.request_timeout);
         let _ = self.time.bound(limit, self.tasks.wait_idle()).await;
         self.stopped.cancel();
+        let held = self.table.clear();
+        let limit = self.time.after(self.request_timeout);
+        self.store.shut_down(held, limit).await;
         self.store.close();
     }
 }
 
 impl<S: Store> Leases for Running<S> {
-    fn scope_ended(&self, scope: Scope) {
+    fn scope_ended(&self, scope: Scope) -> usize {
         let lost = self.table.ended(|record| S::scope(record) == Some(scope));
-        if !lost.is_empty() {
+        let number = lost.len();
+        if number > 0 {
             self.losses.tell(lost);
         }
+        number
     }
 }
 
@@ -262,6 +270,10 @@ impl<D: Driven> Backend for D {
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
         self.engine().running()?.list(prefix).await
+    }
+
+    fn is_owner(&self, holder: &HolderInfo, owner: Owner) -> bool {
+        D::Store::is_owner(holder, owner)
     }
 
     async fn next_losses(&self) -> Vec<Owner> {

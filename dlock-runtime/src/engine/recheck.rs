@@ -40,9 +40,10 @@ impl<S: Store> Running<S> {
                 while self.events.waiters.is_empty() {
                     self.events.waiters.change().await;
                 }
-                match S::LOOKS {
-                    Looks::Each => self.look_at_each().await,
-                    Looks::Together => self.look_together().await,
+                if S::LOOKS == Looks::Together && S::BEATS {
+                    self.look_and_beat().await;
+                } else {
+                    self.look_when_due().await;
                 }
             };
             tokio::select! {
@@ -60,8 +61,9 @@ impl<S: Store> Running<S> {
         }
     }
 
-    /// For a store that tells nobody anything.
-    async fn look_at_each(&self) {
+    /// For a store that tells nobody anything, or whose waiters keep their places
+    /// by themselves.
+    async fn look_when_due(&self) {
         let mut schedule = Schedule(HashMap::new());
         while !self.events.waiters.is_empty() {
             self.update(&mut schedule);
@@ -74,7 +76,10 @@ impl<S: Store> Running<S> {
                     }
                 }
                 Some(_) => {
-                    let keys = schedule.due(self.time.now());
+                    let keys = match S::LOOKS {
+                        Looks::Together => schedule.all(),
+                        Looks::Each => schedule.due(self.time.now()),
+                    };
                     if !self.look(&mut schedule, keys, false).await {
                         // Each waiter now finds out for itself, and fails if the
                         // outage lasts for the request timeout.
@@ -87,7 +92,7 @@ impl<S: Store> Running<S> {
 
     /// For a store whose waiters have places, which they lose when others take this
     /// process for dead.
-    async fn look_together(&self) {
+    async fn look_and_beat(&self) {
         let mut schedule = Schedule(HashMap::new());
         let mut looked = self.time.now();
         let mut beat = looked + BEAT;
@@ -112,7 +117,7 @@ impl<S: Store> Running<S> {
             let beats = beat <= now + BEAT / 4;
             let gap = now.duration_since(looked) >= GAP;
             looked = now;
-            let keys = schedule.0.keys().cloned().collect();
+            let keys = schedule.all();
             if !self.look(&mut schedule, keys, beats).await || gap {
                 self.events.missed();
             }
@@ -197,6 +202,10 @@ impl<S: Store> Running<S> {
 impl<S: Store> Schedule<S> {
     fn soonest(&self) -> Option<Instant> {
         self.0.values().map(|key| key.next).min()
+    }
+
+    fn all(&self) -> Vec<Arc<str>> {
+        self.0.keys().cloned().collect()
     }
 
     /// What is due, and what will be soon: that saves a trip.

@@ -13,7 +13,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::executor::Executor;
-use self::scripted::{Fate, LISTS, Number, ONE_WAY, Proof, Scripted, Session, Sim, foreign};
+use self::scripted::{
+    Fate, LISTS, LONGEST, Lasting, Number, ONE_WAY, Proof, Scripted, Session, Sim, foreign,
+};
 use super::{Engine, Time};
 use crate::backend::{Backend, Grant, Mode, Owner, Released, Renewed, Request};
 use crate::store::{Looks, Opening};
@@ -82,6 +84,11 @@ macro_rules! for_each_store {
             #[test]
             fn with_a_session() {
                 paused(test::<Session>);
+            }
+
+            #[test]
+            fn with_leases_that_last() {
+                paused(test::<Lasting>);
             }
 
             #[test]
@@ -890,7 +897,7 @@ fn a_session_that_ends_later_is_told() {
         let engine = engine::<Session>(&sim).await;
         let request = request();
         granted(&engine, &request).await;
-        sim.end_the_session();
+        assert_eq!(sim.end_the_session(), 1);
         let told = timeout(Duration::from_secs(1), engine.next_losses()).await;
         assert_eq!(told.expect("it is told"), [request.owner]);
         assert!(engine.has_ended(request.owner));
@@ -898,5 +905,166 @@ fn a_session_that_ends_later_is_told() {
             engine.release(&request).await.expect("an answer"),
             Released::NotHeld
         );
+    });
+}
+
+/// Nobody gives it back, and the store keeps it: it ends from here, and not before
+/// its holder knows that.
+#[test]
+fn a_lease_that_the_store_does_not_end_ends_from_here() {
+    paused(|| async {
+        let sim = Sim::new();
+        let engine = engine::<Lasting>(&sim).await;
+        let request = request();
+        let grant = granted(&engine, &request).await;
+        let mut ends = grant.sent_at + TTL;
+        // A renewal puts it off, and one for another time sets it.
+        for ttl in [TTL, TTL / 4] {
+            sleep_until(ends - TTL / 10).await;
+            let mut another = request.clone();
+            another.ttl = ttl;
+            let renewed = engine.renew(&[another]).await;
+            let [Ok(Renewed::Extended { sent_at })] = renewed[..] else {
+                panic!("{renewed:?}");
+            };
+            ends = sent_at + ttl;
+        }
+        sleep_until(ends - MOMENT).await;
+        assert!(!engine.has_ended(request.owner));
+        assert_eq!(sim.holder(), Some(request.owner));
+        sleep(ROUND_TRIP + MOMENT).await;
+        assert!(sim.is_free());
+        assert!(engine.has_ended(request.owner));
+        let renewed = engine.renew(std::slice::from_ref(&request)).await;
+        assert!(matches!(renewed[..], [Ok(Renewed::Gone)]), "{renewed:?}");
+        let released = engine.release(&request).await.expect("an answer");
+        assert_eq!(released, Released::NotHeld);
+    });
+}
+
+/// No lease is longer, whatever was asked for.
+#[test]
+fn a_lease_lasts_as_long_as_the_store_is_sure_of() {
+    paused(|| async {
+        let sim = Sim::new();
+        let engine = engine::<Lasting>(&sim).await;
+        let request = Request::new("key", Mode::Write, 2 * LONGEST);
+        let grant = granted(&engine, &request).await;
+        assert_eq!(grant.ttl, Some(LONGEST));
+        sleep_until(grant.sent_at + LONGEST - MOMENT).await;
+        assert_eq!(sim.holder(), Some(request.owner));
+        sleep(ROUND_TRIP + MOMENT).await;
+        assert!(sim.is_free());
+    });
+}
+
+/// A renewal is answered behind the end: it brings nothing back.
+#[test]
+fn a_renewal_that_is_late_brings_no_lease_back() {
+    paused(|| async {
+        let sim = Sim::new();
+        let engine = engine::<Lasting>(&sim).await;
+        let request = request();
+        let grant = granted(&engine, &request).await;
+        sleep_until(grant.sent_at + TTL - Duration::from_secs(1)).await;
+        sim.next([Fate::SlowAnswer(Duration::from_secs(2))]);
+        let renewed = engine.renew(std::slice::from_ref(&request)).await;
+        assert!(matches!(renewed[..], [Ok(Renewed::Gone)]), "{renewed:?}");
+        assert!(sim.is_free());
+    });
+}
+
+/// It failed, or its caller's runtime polls it no more: the store is told all the
+/// same, and before the lease would have ended.
+#[test]
+fn a_release_that_did_not_arrive_is_made_up_for() {
+    paused(|| async {
+        let sim = Sim::new();
+        let engine = engine::<Lasting>(&sim).await;
+        let this = request();
+        granted(&engine, &this).await;
+        sim.is_gone(true);
+        assert!(engine.release(&this).await.is_err(), "nobody answers");
+        sim.is_gone(false);
+        sleep(Duration::from_secs(8)).await;
+        assert!(sim.is_free());
+
+        let next = request();
+        granted(&engine, &next).await;
+        sim.next([Fate::RequestLost]);
+        let mut releasing = engine.release(&next);
+        let once = poll_fn(|context| Poll::Ready(releasing.as_mut().poll(context)));
+        assert!(once.await.is_pending());
+        sleep(sim.request_timeout() - ROUND_TRIP).await;
+        assert_eq!(sim.holder(), Some(next.owner), "there is time to ask again");
+        sleep(3 * ROUND_TRIP + MOMENT).await;
+        assert!(sim.is_free());
+    });
+}
+
+/// Those who left during an outage are waited for until the store was told, but no
+/// longer than their ttl.
+#[test]
+fn a_shutdown_waits_until_the_store_was_told() {
+    paused(|| async {
+        for outage in [TTL / 3, 2 * TTL] {
+            let sim = Sim::new();
+            let engine = engine::<Lasting>(&sim).await;
+            sim.is_never_late();
+            held_by_another(&sim);
+            let left = timeout(5 * ONE_WAY, engine.acquire(&request())).await;
+            assert!(left.is_err(), "somebody has it");
+            sim.is_gone(true);
+            let start = Instant::now();
+            let back = async {
+                sleep(outage).await;
+                sim.is_gone(false);
+            };
+            let settled = async {
+                engine.settle().await;
+                start.elapsed()
+            };
+            let (settled, ()) = tokio::join!(settled, back);
+            let limit = outage.min(TTL);
+            assert!(settled >= limit - Duration::from_secs(1), "{settled:?}");
+            assert!(settled <= limit + 2 * sim.request_timeout(), "{settled:?}");
+        }
+    });
+}
+
+/// The store knows whether it may end what its leases end with.
+#[test]
+fn a_stop_says_whether_a_lease_is_to_outlast_it() {
+    paused(|| async {
+        for held in [false, true] {
+            let sim = Sim::new();
+            let engine = engine::<Lasting>(&sim).await;
+            let request = request();
+            granted(&engine, &request).await;
+            if !held {
+                engine.release(&request).await.expect("an answer");
+            }
+            engine.stop().await;
+            assert_eq!(sim.was_shut_down(), Some(held));
+        }
+    });
+}
+
+/// Nobody takes it for dead: it says nothing of itself.
+#[test]
+fn a_place_that_lasts_needs_no_beats() {
+    paused(|| async {
+        let sim = Sim::new();
+        let engine = engine::<Lasting>(&sim).await;
+        sim.lose_messages();
+        held_by_another(&sim);
+        let left = timeout(TTL / 2, engine.acquire(&request())).await;
+        assert!(left.is_err(), "somebody has it");
+        assert!(sim.beats().is_empty(), "{:?}", sim.beats());
+        assert!(sim.looks() > 10, "it is looked at: {}", sim.looks());
+        sleep(ROUND_TRIP + MOMENT).await;
+        sim.forget_history();
+        sleep(TTL).await;
+        assert_eq!((sim.looks(), sim.farewells()), (0, 0));
     });
 }

@@ -75,6 +75,7 @@ struct State {
     never_late: bool,
     beats: Vec<Instant>,
     farewells: u32,
+    shut_down: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -193,8 +194,9 @@ impl Sim {
         self.state().ends_session = true;
     }
 
-    pub(super) fn end_the_session(&self) {
-        self.state().end_session();
+    /// How many locks are lost with it.
+    pub(super) fn end_the_session(&self) -> usize {
+        self.state().end_session()
     }
 
     /// Who waits is told nothing, but may watch the one before.
@@ -243,6 +245,11 @@ impl Sim {
 
     pub(super) fn farewells(&self) -> u32 {
         self.state().farewells
+    }
+
+    /// Whether it was told of its end; and then, whether leases last beyond it.
+    pub(super) fn was_shut_down(&self) -> Option<bool> {
+        self.state().shut_down
     }
 
     pub(super) fn looks(&self) -> usize {
@@ -339,12 +346,11 @@ impl State {
         }
     }
 
-    fn end_session(&mut self) {
+    fn end_session(&mut self) -> usize {
         self.ended.insert(self.session);
-        if let Some(events) = &self.events {
-            events.ended(Scope(self.session));
-        }
+        let ended = Scope(self.session);
         self.session += 1;
+        self.events.as_ref().map_or(0, |events| events.ended(ended))
     }
 
     fn run(&mut self, command: Command) -> Answer {
@@ -388,12 +394,18 @@ impl State {
 pub(super) trait Proof: Clone + Send + Sync + 'static {
     const OPENING: Opening;
     const LOOKS: Looks = Looks::Together;
+    const BEATS: bool = true;
+    const EXPIRES: bool = true;
     /// What a request begins with, as [`Sim::sent`] shows it.
     const FIRST: &'static str;
 
     fn of(session: u64) -> Self;
 
     fn scope(&self) -> Option<Scope> {
+        None
+    }
+
+    fn longest_lease() -> Option<Duration> {
         None
     }
 
@@ -425,6 +437,33 @@ impl Proof for Session {
 
     fn scope(&self) -> Option<Scope> {
         Some(Scope(self.0))
+    }
+}
+
+/// A session whose locks and places last for as long as it does: a lease ends from
+/// here.
+#[derive(Clone, Debug)]
+pub(super) struct Lasting(u64);
+
+/// How long such a lease is sure to last.
+pub(super) const LONGEST: Duration = Duration::from_secs(120);
+
+impl Proof for Lasting {
+    const OPENING: Opening = Opening::Place;
+    const BEATS: bool = false;
+    const EXPIRES: bool = false;
+    const FIRST: &'static str = "ask";
+
+    fn of(session: u64) -> Self {
+        Self(session)
+    }
+
+    fn scope(&self) -> Option<Scope> {
+        Some(Scope(self.0))
+    }
+
+    fn longest_lease() -> Option<Duration> {
+        Some(LONGEST)
     }
 }
 
@@ -584,6 +623,8 @@ impl<P: Proof> Store for Scripted<P> {
     type Seen = ();
 
     const LOOKS: Looks = P::LOOKS;
+    const BEATS: bool = P::BEATS;
+    const EXPIRES: bool = P::EXPIRES;
 
     fn open(config: Arc<Sim>, context: Context) -> Self {
         config.state().events = Some(context.events);
@@ -617,6 +658,10 @@ impl<P: Proof> Store for Scripted<P> {
         config.request_timeout()
     }
 
+    async fn shut_down(&self, holds: bool, _deadline: Deadline) {
+        self.sim.state().shut_down = Some(holds);
+    }
+
     fn close(&self) {}
 
     fn opening(&self, _request: &Request) -> Opening {
@@ -634,7 +679,7 @@ impl<P: Proof> Store for Scripted<P> {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Take<Self>, Failure> {
-        let (owner, ttl) = (request.owner, request.ttl);
+        let (owner, ttl) = (request.owner, lasts::<P>(request.ttl));
         let command = match want {
             Want::First => Command::First(owner, ttl),
             Want::Try => Command::Ask(owner, ttl, false),
@@ -662,7 +707,7 @@ impl<P: Proof> Store for Scripted<P> {
     ) -> Vec<Result<Renewed, Failure>> {
         let mut renewed = Vec::new();
         for due in due {
-            let command = Command::Renew(due.request.owner, due.request.ttl);
+            let command = Command::Renew(due.request.owner, lasts::<P>(due.request.ttl));
             let fate = self.sim.state().fates.pop_front();
             let answer = self.send(command, fate, deadline, attempt).await;
             if let Some(record) = &mut due.record {
@@ -741,6 +786,10 @@ impl<P: Proof> Store for Scripted<P> {
 
     fn forgotten() -> Option<P> {
         P::forgotten()
+    }
+
+    fn longest_lease(_record: &P) -> Option<Duration> {
+        P::longest_lease()
     }
 
     fn scope(record: &P) -> Option<Scope> {
@@ -910,6 +959,12 @@ impl<P: Proof> Scripted<P> {
             Err(_) => Err(nothing(Applied::OnItsWay)),
         }
     }
+}
+
+/// How long the store keeps a lock.
+fn lasts<P: Proof>(ttl: Duration) -> Duration {
+    const FOR_EVER: Duration = Duration::from_secs(1_000_000);
+    if P::EXPIRES { ttl } else { FOR_EVER }
 }
 
 fn nothing(applied: Applied) -> Failure {
