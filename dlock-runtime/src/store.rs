@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::backend::clock::Deadline;
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Owner, Released, Renewed,
-    Request, Servers,
+    Request, Servers, TokenTier,
 };
 use crate::engine::events::Events;
 pub(crate) use crate::engine::events::Scope;
@@ -53,10 +53,17 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
     /// to show that it is. Else a place lasts by itself.
     const BEATS: bool = true;
 
+    /// How often a process with waiters shows that it is alive.
+    const BEAT: Duration = Duration::from_secs(1);
+
     /// A lease that nobody extends ends by itself in the store. Else the engine
     /// ends it when its time has passed, by a [`release`](Self::release) of its
     /// record as one that was [`Left`](Ending::Left).
     const EXPIRES: bool = true;
+
+    /// How long a grant waits for its waiter to ask, where one may be told
+    /// ([`Events::granted`]) to an owner who does not wait any more.
+    const CLAIM: Option<Duration> = None;
 
     /// Called on the manager's runtime.
     fn open(config: Self::Config, context: Context) -> Self;
@@ -77,6 +84,16 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
     fn capabilities(config: &Self::Config) -> Capabilities;
 
     fn servers(config: &Self::Config) -> Option<Servers>;
+
+    /// What its tokens are worth, if that was found out only when it ran.
+    fn tokens(&self) -> Option<TokenTier> {
+        None
+    }
+
+    /// Where it is, if that was found out only when it ran.
+    fn located(&self) -> Option<Servers> {
+        None
+    }
 
     /// How long the store may be silent before an operation fails.
     fn request_timeout(config: &Self::Config) -> Duration;
@@ -101,6 +118,31 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
         deadline: Deadline,
         attempt: &mut Self::Attempt,
     ) -> impl Future<Output = Result<Take<Self>, Failure>> + Send;
+
+    /// Whether a grant counts only when [`confirm`](Self::confirm) has succeeded.
+    fn confirms(&self) -> bool {
+        false
+    }
+
+    /// Makes sure of a grant, and says from when the lease counts; `None` if the
+    /// lock is gone.
+    fn confirm(
+        &self,
+        request: &Request,
+        deadline: Deadline,
+        attempt: &mut Self::Attempt,
+    ) -> impl Future<Output = Result<Option<Instant>, Failure>> + Send {
+        let _ = (request, deadline, attempt);
+        async { Ok(None) }
+    }
+
+    /// How long a renewal is repeated before the keeper of the leases is told that
+    /// some have failed: those beside them wait for that. `shortest` is the
+    /// shortest ttl of them.
+    fn renews_within(&self, request_timeout: Duration, shortest: Duration) -> Duration {
+        let _ = shortest;
+        request_timeout
+    }
 
     /// Extends leases, as many of them together as it can; an answer for each.
     fn renew(
@@ -175,6 +217,19 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
 
     // Waiting.
 
+    /// What must be done before a place in the queue is asked for: one who cannot be
+    /// told may be passed over. It may fail, and then the place is asked for all the
+    /// same.
+    fn before_queue(
+        &self,
+        request: &Request,
+        deadline: Deadline,
+        attempt: &mut Self::Attempt,
+    ) -> impl Future<Output = ()> + Send {
+        let _ = (request, deadline, attempt);
+        async {}
+    }
+
     /// Waits until the one before may have gone. The engine also ends it, at a
     /// wake-up. An error counts like that of an attempt.
     fn wait(
@@ -199,6 +254,21 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
         beat: bool,
         deadline: Deadline,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Undoes grants to owners who do not wait for them any more, by their places in
+    /// the queue; and what other places this process has there of owners whom
+    /// `knows` does not know: they have gone for good.
+    fn disown(
+        &self,
+        key: &str,
+        granted: &[String],
+        knows: &(dyn Fn(Owner) -> bool + Sync),
+        deadline: Deadline,
+        attempt: &mut Self::Attempt,
+    ) -> impl Future<Output = Result<(), Failure>> + Send {
+        let _ = (key, granted, knows, deadline, attempt);
+        async { Ok(()) }
+    }
 
     /// The last waiter has gone: the process need not be thought alive any more.
     fn farewell(&self, deadline: Deadline) -> impl Future<Output = ()> + Send {
@@ -355,6 +425,9 @@ pub(crate) enum Cause {
 /// Whether another attempt may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
+    /// At once, a few times in a row: it was sent to the wrong place, and the right
+    /// one is known.
+    Now,
     /// After a pause.
     Pause,
     /// Not: it would be refused again.
@@ -366,6 +439,8 @@ pub(crate) enum Next {
 pub(crate) enum Applied {
     /// Nothing, for certain.
     No,
+    /// It was answered, and may have been run in part.
+    Answered,
     /// The answer may come yet; the attempt has it.
     OnItsWay,
     /// The answer will not come, and the command may be run yet.

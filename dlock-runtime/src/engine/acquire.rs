@@ -7,7 +7,7 @@
 //! leaves behind goes to the [cleanup](super::cleanup).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Running;
 use super::call::{Call, Rare};
@@ -131,7 +131,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
     /// `None` says nothing: what can be asked twice must be asked.
     async fn first(&mut self) -> Result<Option<Grant>, BackendError> {
         match self.attempt(Want::First).await? {
-            Some(Take::Granted(granted)) => Ok(self.granted(granted)),
+            Some(Take::Granted(granted)) => self.granted(granted).await,
             Some(_) => {
                 self.request.is_held_by_somebody();
                 self.call.was_answered();
@@ -163,6 +163,12 @@ impl<'a, S: Store> Acquisition<'a, S> {
             self.counted = Some(running.tasks.count());
             // Before it asks: a grant may be told before the answer has come.
             let mut waiting = running.events.waiters.enter(self.request);
+            if answer.is_none() {
+                let deadline = self.call.begin()?;
+                let (store, attempt) = (&running.store, &mut self.call.attempt);
+                store.before_queue(self.request, deadline, attempt).await;
+                self.call.was_answered();
+            }
             loop {
                 let asked = match answer.take() {
                     Some(asked) => asked,
@@ -172,10 +178,15 @@ impl<'a, S: Store> Acquisition<'a, S> {
                     }
                 };
                 match asked {
-                    Asked::Granted(grant) => return Ok(grant),
+                    Asked::Granted(grant) => {
+                        if S::CLAIM.is_some() {
+                            running.events.unexpected.holders.enter(self.request);
+                        }
+                        return Ok(grant);
+                    }
                     Asked::Contended => self.call.wait_for_others().await,
                     Asked::Held => {
-                        waiting.woken().await?;
+                        waiting.woken(running.time.now()).await?;
                         self.call.give_more_time();
                     }
                     Asked::Behind(behind) => {
@@ -183,7 +194,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
                         let (store, attempt) = (&running.store, &mut self.call.attempt);
                         let failed = tokio::select! {
                             biased;
-                            woken = waiting.woken() => { woken?; None }
+                            woken = waiting.woken(running.time.now()) => { woken?; None }
                             ended = store.wait(self.request, behind.watch, attempt) => ended.err(),
                         };
                         self.call.give_more_time();
@@ -204,7 +215,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
             };
             match take {
                 Take::Granted(granted) => {
-                    if let Some(grant) = self.granted(granted) {
+                    if let Some(grant) = self.granted(granted).await? {
                         return Ok(Asked::Granted(grant));
                     }
                     self.call.was_answered();
@@ -243,13 +254,47 @@ impl<'a, S: Store> Acquisition<'a, S> {
 
     fn note(&mut self, failure: &Failure) {
         self.left.in_flight = failure.applied == Applied::OnItsWay;
-        if let Applied::Unknown { sent_at } = failure.applied {
-            self.left.unknown = Some(sent_at);
+        match failure.applied {
+            Applied::Unknown { sent_at } => self.left.unknown = Some(sent_at),
+            Applied::Answered => self.left.there = true,
+            Applied::No | Applied::OnItsWay => {}
         }
     }
 
     /// The lock is held. `None`: it has been lost already.
-    fn granted(&mut self, granted: Granted<S>) -> Option<Grant> {
+    async fn granted(&mut self, mut granted: Granted<S>) -> Result<Option<Grant>, BackendError> {
+        if self.running.store.confirms() {
+            match self.confirm().await? {
+                Some(sent_at) => granted.sent_at = sent_at,
+                None => return Ok(None),
+            }
+        }
+        Ok(self.is_granted(granted))
+    }
+
+    /// Until the grant counts it is to be given back, whatever becomes of this.
+    fn confirm(&mut self) -> Rare<'_, Result<Option<Instant>, BackendError>> {
+        Box::pin(async move {
+            self.left.there = true;
+            self.call.was_answered();
+            let store = &self.running.store;
+            loop {
+                let deadline = self.call.begin()?;
+                let attempt = &mut self.call.attempt;
+                match store.confirm(self.request, deadline, attempt).await {
+                    Ok(Some(sent_at)) => return Ok(Some(sent_at)),
+                    // It is elsewhere, or free: to ask at once might find the same.
+                    Ok(None) => {
+                        self.call.failed(Failure::not_sent()).await?;
+                        return Ok(None);
+                    }
+                    Err(failure) => self.call.failed(failure).await?,
+                }
+            }
+        })
+    }
+
+    fn is_granted(&mut self, granted: Granted<S>) -> Option<Grant> {
         let running = self.running;
         let (token, sent_at) = (granted.token, granted.sent_at);
         let longest = S::longest_lease(&granted.record);

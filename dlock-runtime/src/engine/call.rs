@@ -12,6 +12,10 @@ use crate::store::{Cause, Failure, Next, Store};
 /// What seldom happens, boxed: a call need not make room for it.
 pub(super) type Rare<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// So many attempts follow each other without a pause: two servers may send a call
+/// to each other for a while.
+const AT_ONCE: u32 = 4;
+
 pub(super) struct Call<'a, S: Store> {
     running: &'a Running<S>,
     pub(super) attempt: S::Attempt,
@@ -19,6 +23,8 @@ pub(super) struct Call<'a, S: Store> {
     /// Since when there is no answer.
     started: Instant,
     backoff: Backoff,
+    /// So many attempts were made without a pause.
+    at_once: u32,
     /// Why the last attempt came to nothing.
     cause: Option<Cause>,
 }
@@ -50,6 +56,7 @@ impl<'a, S: Store> Call<'a, S> {
             deadline: Deadline::from(started, limit),
             started,
             backoff: new_backoff(),
+            at_once: 0,
             cause: None,
         }
     }
@@ -101,7 +108,11 @@ impl<'a, S: Store> Call<'a, S> {
             });
             match failure.next {
                 Next::Stop => Err(self.give_up()),
-                Next::Pause => self.pause().await,
+                Next::Now if self.at_once < AT_ONCE => {
+                    self.at_once += 1;
+                    Ok(())
+                }
+                Next::Now | Next::Pause => self.pause().await,
             }
         })
     }
@@ -117,6 +128,7 @@ impl<'a, S: Store> Call<'a, S> {
     }
 
     async fn pause(&mut self) -> Result<(), BackendError> {
+        self.at_once = 0;
         let time = &self.running.time;
         let pause = self.backoff.pause();
         if time.remaining(self.deadline) <= pause {

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::time::Time;
+use super::unexpected::Unexpected;
 use super::waiters::Waiters;
 use crate::backend::Owner;
 
@@ -18,6 +19,7 @@ pub(crate) struct Events(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(super) waiters: Waiters,
+    pub(super) unexpected: Unexpected,
     time: Time,
     began: Instant,
     /// When the store was last known to answer, in microseconds from `began`.
@@ -48,6 +50,7 @@ impl Events {
     pub(super) fn new(time: Time) -> Self {
         Self(Arc::new(Inner {
             waiters: Waiters::default(),
+            unexpected: Unexpected::default(),
             began: time.now(),
             time,
             heard: AtomicU64::new(0),
@@ -61,6 +64,20 @@ impl Inner {
     /// This owner was granted the lock, the store says.
     pub(crate) fn wake(&self, owner: Owner, key: &str) {
         self.waiters.wake(owner, key);
+    }
+
+    /// The same, by its place in the queue. If it does not wait, that is seen to.
+    pub(crate) fn granted(&self, owner: Owner, key: &str, place: &str) {
+        if !self.waiters.wake(owner, key) {
+            self.unexpected.note(owner, key, place);
+        }
+    }
+
+    /// Whether this owner waits, has what it waited for, or is being given back. It
+    /// is entered before its place is asked for: who has a place and is unknown has
+    /// gone for good.
+    pub(super) fn knows(&self, owner: Owner, key: &str) -> bool {
+        self.waiters.knows(owner, key) || self.unexpected.holders.get(owner).is_some()
     }
 
     /// A lock is free, or may be.

@@ -15,6 +15,11 @@ impl<S: Store> Running<S> {
         self: &Arc<Self>,
         request: &Request,
     ) -> Result<Released, BackendError> {
+        if S::CLAIM.is_some() {
+            // Before it is sent: what is granted to this owner from now on is not its
+            // own.
+            self.events.unexpected.holders.leave(request.owner);
+        }
         let (record, mut repeated) = if LeaseTable::<S::Record>::KEEPS {
             let by = self.time.after(self.request_timeout);
             let entry = self.table.give_back(request.owner, by.at());
@@ -72,11 +77,15 @@ impl<S: Store> Running<S> {
         }
     }
 
-    /// All of them have one request timeout.
+    /// All of them have one time limit.
     pub(super) async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
         let mut answers: Vec<Option<Result<Renewed, BackendError>>> = Vec::new();
         answers.resize_with(requests.len(), || None);
-        let mut call = Call::new(self);
+        let shortest = requests.iter().map(|request| request.ttl).min();
+        let limit = self
+            .store
+            .renews_within(self.request_timeout, shortest.unwrap_or_default());
+        let mut call = Call::of_at_most(self, limit);
         let error = loop {
             let (indexes, mut due) = self.open(requests, &mut answers);
             if due.is_empty() {

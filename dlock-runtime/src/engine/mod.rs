@@ -8,6 +8,7 @@ mod lease;
 mod lease_table;
 mod recheck;
 pub(crate) mod time;
+mod unexpected;
 pub(crate) mod waiters;
 
 use std::fmt;
@@ -118,6 +119,9 @@ impl<S: Store> Engine<S> {
         if !S::EXPIRES {
             running.spawn(Arc::clone(&running).end_leases());
         }
+        if let Some(claim) = S::CLAIM {
+            running.spawn(Arc::clone(&running).see_to_unexpected(claim));
+        }
         self.running
             .set(running)
             .map_err(|_| self.misused("was started twice"))
@@ -213,7 +217,12 @@ impl<S: Store> Driven for Engine<S> {
 #[async_trait]
 impl<D: Driven> Backend for D {
     fn capabilities(&self) -> Capabilities {
-        D::Store::capabilities(&self.engine().config)
+        let mut capabilities = D::Store::capabilities(&self.engine().config);
+        let running = self.engine().running.get();
+        if let Some(tokens) = running.and_then(|running| running.store.tokens()) {
+            capabilities.tokens = tokens;
+        }
+        capabilities
     }
 
     fn request_timeout(&self) -> Option<Duration> {
@@ -221,7 +230,9 @@ impl<D: Driven> Backend for D {
     }
 
     fn servers(&self) -> Option<Servers> {
-        D::Store::servers(&self.engine().config)
+        let running = self.engine().running.get();
+        let located = running.and_then(|running| running.store.located());
+        located.or_else(|| D::Store::servers(&self.engine().config))
     }
 
     async fn start(&self) -> Result<(), BackendError> {

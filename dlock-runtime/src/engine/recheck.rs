@@ -10,9 +10,6 @@ use super::call::Call;
 use crate::backend::clock::Deadline;
 use crate::store::{Looks, Store, Waited};
 
-/// How often a process with waiters shows that it is alive.
-const BEAT: Duration = Duration::from_secs(1);
-
 /// After such a gap between two looks this process was paused or cut off, and may
 /// have been taken for dead.
 const GAP: Duration = Duration::from_secs(4);
@@ -95,7 +92,7 @@ impl<S: Store> Running<S> {
     async fn look_and_beat(&self) {
         let mut schedule = Schedule(HashMap::new());
         let mut looked = self.time.now();
-        let mut beat = looked + BEAT;
+        let mut beat = looked + S::BEAT;
         let mut idle_since = None;
         loop {
             let now = self.time.now();
@@ -114,7 +111,7 @@ impl<S: Store> Running<S> {
                 continue;
             }
             // What is not yet due goes along, and saves a trip.
-            let beats = beat <= now + BEAT / 4;
+            let beats = beat <= now + S::BEAT / 4;
             let gap = now.duration_since(looked) >= GAP;
             looked = now;
             let keys = schedule.all();
@@ -122,7 +119,7 @@ impl<S: Store> Running<S> {
                 self.events.missed();
             }
             if beats {
-                beat = self.time.now() + BEAT;
+                beat = self.time.now() + S::BEAT;
             }
         }
     }

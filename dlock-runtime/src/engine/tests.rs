@@ -156,6 +156,83 @@ for_each_store! {
         }
     }
 
+    /// Sent on, it follows at once, but not for ever: two servers may send it to each
+    /// other.
+    async fn what_was_sent_on_follows_at_once<P: Proof>() {
+        let first = usize::from(P::OPENING == Opening::First);
+        for moved in [1, 4, 12] {
+            let sim = Sim::new();
+            let engine = engine::<P>(&sim).await;
+            sim.next(vec![Fate::Moved; moved]);
+            let (request, start) = (request(), Instant::now());
+            granted(&engine, &request).await;
+            let trips = u32::try_from(moved + 1).expect("a few");
+            let pauses = start.elapsed().saturating_sub(trips * ROUND_TRIP);
+            assert_eq!(pauses > MOMENT, moved > 4, "{pauses:?}");
+            assert_eq!(sim.sent().len(), moved + 1);
+            let again = sim.sent().iter().skip(first).filter(|sent| **sent == "ask").count();
+            assert_eq!(again, moved + 1 - first);
+        }
+    }
+
+    /// The answer was an error, and something is there all the same.
+    async fn what_was_run_in_part_is_given_back<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.next([Fate::Half]);
+        // In the pause before it asks again.
+        let left = timeout(2 * ROUND_TRIP, engine.acquire(&request())).await;
+        assert!(left.is_err(), "it was answered with an error");
+        sleep(ROUND_TRIP + MOMENT).await;
+        assert!(sim.is_free());
+    }
+
+    /// A grant counts when it is confirmed, and its lease from then on.
+    async fn a_grant_is_confirmed<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.confirms();
+        sim.next([Fate::Fine, Fate::Refused, Fate::AnswerLost]);
+        let (request, start) = (request(), Instant::now());
+        let grant = granted(&engine, &request).await;
+        assert_eq!(sim.sent(), [P::FIRST, "confirm", "confirm", "confirm"]);
+        assert!(grant.sent_at >= start + 2 * ROUND_TRIP, "when the last was sent");
+        let ends = sim.ends().expect("it is held");
+        assert_eq!(grant.sent_at + TTL + ONE_WAY, ends);
+    }
+
+    /// What is gone before is no grant.
+    async fn a_grant_that_is_gone_is_asked_for_again<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.confirms();
+        sim.loses_the_next_grant();
+        let request = request();
+        granted(&engine, &request).await;
+        assert_eq!(sim.sent(), [P::FIRST, "confirm", "ask", "confirm"]);
+        assert_eq!(sim.holder(), Some(request.owner));
+    }
+
+    /// For as long as the call has time; and the lock does not stay.
+    async fn a_grant_that_is_not_confirmed_goes_back<P: Proof>() {
+        for step in (0..40).chain([100_000]) {
+            let sim = Sim::new();
+            let engine = engine::<P>(&sim).await;
+            sim.confirms();
+            sim.next([Fate::Fine]);
+            sim.next(vec![Fate::Refused; 100]);
+            let (request, start) = (request(), Instant::now());
+            let answer = timeout(step * ONE_WAY / 2, engine.acquire(&request)).await;
+            let took = start.elapsed();
+            if let Ok(answer) = answer {
+                answer.expect_err("nobody confirms it");
+                assert!(took <= sim.request_timeout() && took >= sim.request_timeout() / 2, "{took:?}");
+            }
+            sleep(2 * ROUND_TRIP + MOMENT).await;
+            assert!(sim.is_free(), "ended after {took:?}");
+        }
+    }
+
     /// Each instant of an acquisition, free and behind another, with all that may
     /// become of its first command: nothing is left a round trip after the caller
     /// has gone, while the connection lives.
@@ -649,6 +726,77 @@ for_each_store! {
 }
 
 for_each_queue! {
+    /// Who cannot be told is passed over. However long it takes, there is time to ask.
+    async fn who_waits_listens_first<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let other = held_by_another(&sim);
+        sim.listens_for(sim.request_timeout() * 2);
+        let request = request();
+        let release = async {
+            sleep(3 * sim.request_timeout()).await;
+            sim.release(other);
+        };
+        let (_, ()) = tokio::join!(granted(&engine, &request), release);
+        let mut asked: Vec<_> = sim.sent();
+        if P::OPENING == Opening::First {
+            assert_eq!(asked.remove(0), "first");
+        }
+        assert_eq!(asked, ["listen", "ask", "ask"]);
+    }
+
+    /// A server that has taken over knows of waiters who had their lock long ago: it
+    /// costs those who wait one question of their process.
+    async fn places_of_those_who_have_gone_are_undone<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.names_places();
+        let other = held_by_another(&sim);
+        let request = request();
+        let failover = async {
+            sleep(Duration::from_millis(500)).await;
+            assert_eq!(sim.waiting(), 1, "it has its place");
+            let gone = [(); 50].map(|()| Owner::unique());
+            let places: Vec<_> = gone.into_iter().chain([request.owner]).collect();
+            sim.fails_over(other, &places);
+            // The first attempt comes to nothing.
+            sim.next([Fate::Refused]);
+            let start = Instant::now();
+            sim.release(other);
+            start
+        };
+        let (_, start) = tokio::join!(granted(&engine, &request), failover);
+        assert!(start.elapsed() <= 20 * ROUND_TRIP, "{:?}", start.elapsed());
+        engine.release(&request).await.expect("an answer");
+        assert!(sim.is_free());
+    }
+
+    /// Or of a place of one who holds the lock: it keeps it. And it is nobody's when it
+    /// has gone back.
+    async fn a_holder_that_is_granted_its_own_lock_keeps_it<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.names_places();
+        let other = held_by_another(&sim);
+        let request = request();
+        let release = async {
+            sleep(Duration::from_millis(500)).await;
+            sim.release(other);
+        };
+        let (_, ()) = tokio::join!(granted(&engine, &request), release);
+        sim.fails_over(request.owner, &[]);
+        sim.next([Fate::Refused]);
+        sim.tell_place(request.owner);
+        sleep(Duration::from_millis(50)).await;
+        let ends = sim.ends().expect("it is held");
+        assert!(ends > Instant::now() + TTL / 2, "it was renewed at once");
+        engine.release(&request).await.expect("an answer");
+        sim.fails_over(request.owner, &[]);
+        sim.tell_place(request.owner);
+        sleep(Duration::from_millis(50)).await;
+        assert!(sim.is_free(), "it was undone");
+    }
+
     /// The message that the lock is had comes before the answer that it is not.
     async fn a_wake_up_before_the_answer_counts<P: Proof>() {
         let sim = Sim::new();

@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use crate::backend::{BackendError, Owner, Request};
+use crate::backend::{BackendError, Mode, Owner, Request};
 
 #[derive(Default)]
 pub(crate) struct Waiters {
@@ -30,9 +31,10 @@ struct State {
 }
 
 struct Entry {
+    mode: Mode,
     wake: Arc<Notify>,
-    /// It does not ask the store at this moment, but waits for a cause to.
-    waits: bool,
+    /// Since when it waits for a cause to ask; `None` while it asks.
+    waits: Option<Instant>,
     /// It will not get the lock.
     refused: Option<BackendError>,
 }
@@ -40,9 +42,23 @@ struct Entry {
 /// One who waits, as the store is shown it.
 pub(crate) struct Waiter {
     pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
+    /// Since when it has not asked.
+    pub(crate) since: Instant,
     /// Set by [`Store::recheck`](crate::store::Store::recheck): it has cause to
     /// ask.
     pub(crate) wake: bool,
+}
+
+impl Waiter {
+    pub(crate) fn of(owner: Owner, mode: Mode, since: Instant) -> Self {
+        Self {
+            owner,
+            mode,
+            since,
+            wake: false,
+        }
+    }
 }
 
 /// A waiter's place in the table, which it leaves when this is dropped.
@@ -65,8 +81,9 @@ impl Waiters {
     pub(super) fn enter(&self, request: &Request) -> Waiting<'_> {
         let wake = Arc::new(Notify::new());
         let entry = Entry {
+            mode: request.mode,
             wake: Arc::clone(&wake),
-            waits: false,
+            waits: None,
             refused: None,
         };
         let mut state = self.state();
@@ -93,13 +110,23 @@ impl Waiters {
         }
     }
 
-    pub(super) fn wake(&self, owner: Owner, key: &str) {
+    /// Whether there is somebody to wake.
+    pub(super) fn wake(&self, owner: Owner, key: &str) -> bool {
         let mut state = self.state();
-        if let Some(entry) = state.keys.get_mut(key).and_then(|key| key.get_mut(&owner)) {
+        if let Some(entry) = state.entry(key, owner) {
             entry.wake.notify_one();
         } else if let Some(leaving) = state.leaving.get(&owner) {
             leaving.notify_one();
+        } else {
+            return false;
         }
+        true
+    }
+
+    /// Whether this owner waits, or what it has is being given back.
+    pub(super) fn knows(&self, owner: Owner, key: &str) -> bool {
+        let mut state = self.state();
+        state.entry(key, owner).is_some() || state.leaving.contains_key(&owner)
     }
 
     pub(super) fn wake_key(&self, key: &str) {
@@ -117,7 +144,7 @@ impl Waiters {
     /// Nobody who waits for this will get it, however long it waits.
     pub(super) fn refuse(&self, key: &str, error: &BackendError) {
         if let Some(waiters) = self.state().keys.get_mut(key) {
-            for entry in waiters.values_mut().filter(|entry| entry.waits) {
+            for entry in waiters.values_mut().filter(|entry| entry.waits.is_some()) {
                 entry.refused = Some(error.clone());
                 entry.wake.notify_one();
             }
@@ -143,7 +170,8 @@ impl Waiters {
     pub(super) fn for_each_key(&self, mut each: impl FnMut(&Arc<str>)) {
         let state = self.state();
         let waited = state.keys.iter();
-        let waited = waited.filter(|(_, waiters)| waiters.values().any(|entry| entry.waits));
+        let waited =
+            waited.filter(|(_, waiters)| waiters.values().any(|entry| entry.waits.is_some()));
         waited.for_each(|(key, _)| each(key));
     }
 
@@ -153,10 +181,10 @@ impl Waiters {
         let Some(waiters) = state.keys.get(key) else {
             return Vec::new();
         };
-        let waiting = waiters.iter().filter(|(_, entry)| entry.waits);
-        waiting
-            .map(|(&owner, _)| Waiter { owner, wake: false })
-            .collect()
+        let waiting = waiters
+            .iter()
+            .filter_map(|(&owner, entry)| Some(Waiter::of(owner, entry.mode, entry.waits?)));
+        waiting.collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -193,17 +221,17 @@ impl Waiting<'_> {
 
     /// Waits until there is cause to ask the store again. Where it is dropped
     /// before, the caller asks for a reason of its own, or has gone.
-    pub(super) async fn woken(&self) -> Result<(), BackendError> {
+    pub(super) async fn woken(&self, now: Instant) -> Result<(), BackendError> {
         struct Waits<'a>(&'a Waiting<'a>);
         impl Drop for Waits<'_> {
             fn drop(&mut self) {
                 let mut state = self.0.waiters.state();
                 if let Some(entry) = state.entry(&self.0.key, self.0.owner) {
-                    entry.waits = false;
+                    entry.waits = None;
                 }
             }
         }
-        self.begin();
+        self.begin(now);
         {
             let _waits = Waits(self);
             self.wake.notified().await;
@@ -214,15 +242,15 @@ impl Waiting<'_> {
         refused.or_else(|| state.closed.clone()).map_or(Ok(()), Err)
     }
 
-    fn begin(&self) {
+    fn begin(&self, now: Instant) {
         let mut state = self.waiters.state();
         let closed = state.closed.is_some();
         let Some(waiters) = state.keys.get_mut(&self.key) else {
             return;
         };
-        let first = !waiters.values().any(|entry| entry.waits);
+        let first = !waiters.values().any(|entry| entry.waits.is_some());
         if let Some(entry) = waiters.get_mut(&self.owner) {
-            entry.waits = true;
+            entry.waits = Some(now);
             if closed {
                 entry.wake.notify_one();
             }

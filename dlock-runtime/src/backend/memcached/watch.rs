@@ -114,11 +114,11 @@ fn seen<S: Store<Seen = Seen>>(key: &mut Waited<S>, holder: Option<Vec<u8>>, now
 mod tests {
     use super::super::store::MemcachedStore;
     use super::*;
-    use crate::backend::Owner;
+    use crate::backend::{Mode, Owner};
     use crate::store::Waiter;
 
     fn waited(owners: [Owner; 2]) -> Waited<MemcachedStore> {
-        let waiter = |owner| Waiter { owner, wake: false };
+        let waiter = |owner| Waiter::of(owner, Mode::Write, Instant::now());
         Waited {
             key: "key".into(),
             waiters: owners.map(waiter).into(),

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::backend::clock::Deadline;
 use crate::backend::{
-    BackendError, BackendErrorKind, Capabilities, LockInfo, Owner, Renewed, Request, Servers,
+    BackendError, BackendErrorKind, Capabilities, LockInfo, Mode, Owner, Renewed, Request, Servers,
 };
 use crate::engine::events::Events;
 use crate::engine::time::Time;
@@ -33,6 +33,10 @@ pub(super) enum Fate {
     Fine,
     /// The store refuses it for now.
     Refused,
+    /// It was sent to the wrong place, and the right one is known now.
+    Moved,
+    /// It is run, and answered with an error.
+    Half,
     /// The connection breaks before it has arrived.
     RequestLost,
     /// The connection breaks behind it.
@@ -76,6 +80,12 @@ struct State {
     beats: Vec<Instant>,
     farewells: u32,
     shut_down: Option<bool>,
+    confirms: bool,
+    loses_grant: bool,
+    /// So long it takes to listen.
+    listens_for: Option<Duration>,
+    /// A grant is told with the place that it was given to.
+    names_places: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +95,7 @@ enum Command {
     /// With `true`, by the manager.
     Release(Owner, bool),
     Renew(Owner, Duration),
+    Confirm(Owner, Duration),
     Look,
 }
 
@@ -96,6 +107,8 @@ enum Answer {
     Done(bool),
     Looked(Option<Owner>),
     Refused,
+    Moved,
+    Half,
 }
 
 impl Command {
@@ -105,6 +118,7 @@ impl Command {
             Self::Ask(..) => "ask",
             Self::Release(..) => "release",
             Self::Renew(..) => "renew",
+            Self::Confirm(..) => "confirm",
             Self::Look => "look",
         }
     }
@@ -114,7 +128,8 @@ impl Command {
             Self::First(owner, _)
             | Self::Ask(owner, ..)
             | Self::Release(owner, _)
-            | Self::Renew(owner, _) => Some(owner),
+            | Self::Renew(owner, _)
+            | Self::Confirm(owner, _) => Some(owner),
             Self::Look => None,
         }
     }
@@ -234,6 +249,37 @@ impl Sim {
         self.state().never_late = true;
     }
 
+    /// A grant counts when it is confirmed.
+    pub(super) fn confirms(&self) {
+        self.state().confirms = true;
+    }
+
+    /// It is gone before it is confirmed.
+    pub(super) fn loses_the_next_grant(&self) {
+        self.state().loses_grant = true;
+    }
+
+    pub(super) fn listens_for(&self, duration: Duration) {
+        self.state().listens_for = Some(duration);
+    }
+
+    /// A grant is told with its place, which its owner may have left.
+    pub(super) fn names_places(&self) {
+        self.state().names_places = true;
+    }
+
+    /// Another server takes over, which knows of one holder and of these places.
+    pub(super) fn fails_over(&self, holder: Owner, places: &[Owner]) {
+        let mut state = self.state();
+        state.holder = Some((holder, Instant::now() + CLAIM));
+        state.queue = places.iter().map(|&place| (place, CLAIM)).collect();
+    }
+
+    /// Tells an owner of its grant.
+    pub(super) fn tell_place(&self, owner: Owner) {
+        self.events().granted(owner, "key", &owner.to_string());
+    }
+
     pub(super) fn events(&self) -> Events {
         self.state().events.clone().expect("it was opened")
     }
@@ -283,10 +329,15 @@ impl State {
         if let Some((owner, ttl)) = self.queue.pop_front() {
             self.holder = Some((owner, Instant::now() + ttl.min(CLAIM)));
             let tells = !self.tells_nothing && !self.watches;
+            let names = self.names_places;
             if let Some(events) = self.events.clone().filter(|_| tells) {
                 tokio::spawn(async move {
                     sleep(ONE_WAY).await;
-                    events.wake(owner, "key");
+                    if names {
+                        events.granted(owner, "key", &owner.to_string());
+                    } else {
+                        events.wake(owner, "key");
+                    }
                 });
             }
         }
@@ -378,7 +429,11 @@ impl State {
                 }
             },
             Command::Release(owner, _) => Answer::Done(self.release(owner)),
-            Command::Renew(owner, ttl) => {
+            Command::Confirm(..) if std::mem::take(&mut self.loses_grant) => {
+                self.holder = None;
+                Answer::Done(false)
+            }
+            Command::Renew(owner, ttl) | Command::Confirm(owner, ttl) => {
                 let held = self.holder.is_some_and(|(holder, _)| holder == owner);
                 if held {
                     self.holder = Some((owner, Instant::now() + ttl));
@@ -573,9 +628,18 @@ impl Link {
                     link.break_up();
                     let _ = tell.send(Err(Broken));
                 }
-                Fate::Refused => {
-                    sleep_until(run_at + ONE_WAY).await;
-                    let _ = tell.send(Ok(Answer::Refused));
+                Fate::Refused | Fate::Moved | Fate::Half => {
+                    sleep_until(run_at).await;
+                    let answer = match fate {
+                        Fate::Moved => Answer::Moved,
+                        Fate::Half => {
+                            run(command);
+                            Answer::Half
+                        }
+                        _ => Answer::Refused,
+                    };
+                    sleep(ONE_WAY).await;
+                    let _ = tell.send(Ok(answer));
                 }
                 Fate::Fine | Fate::Slow(_) | Fate::SlowAnswer(_) | Fate::Twice => {
                     sleep_until(run_at).await;
@@ -625,6 +689,11 @@ impl<P: Proof> Store for Scripted<P> {
     const LOOKS: Looks = P::LOOKS;
     const BEATS: bool = P::BEATS;
     const EXPIRES: bool = P::EXPIRES;
+
+    const CLAIM: Option<Duration> = match P::LOOKS {
+        Looks::Together => Some(CLAIM),
+        Looks::Each => None,
+    };
 
     fn open(config: Arc<Sim>, context: Context) -> Self {
         config.state().events = Some(context.events);
@@ -695,7 +764,7 @@ impl<P: Proof> Store for Scripted<P> {
             })),
             Answer::Tie => Ok(Take::Contended),
             Answer::Held => Ok(self.held(want, owner, sent_at)),
-            _ => Err(refused()),
+            answer => Err(failed(answer)),
         }
     }
 
@@ -718,7 +787,7 @@ impl<P: Proof> Store for Scripted<P> {
                     sent_at: sent_at.into(),
                 }),
                 Answer::Done(false) => Ok(Renewed::Gone),
-                _ => Err(refused()),
+                answer => Err(failed(answer)),
             }));
         }
         renewed
@@ -741,8 +810,56 @@ impl<P: Proof> Store for Scripted<P> {
             Answer::Done(true) => Ok(Freed::Released),
             Answer::Done(false) if self.sim.state().lost_all => Ok(Freed::Lost),
             Answer::Done(false) => Ok(Freed::NotHeld),
-            _ => Err(refused()),
+            answer => Err(failed(answer)),
         }
+    }
+
+    fn confirms(&self) -> bool {
+        self.sim.state().confirms
+    }
+
+    async fn confirm(
+        &self,
+        request: &Request,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<std::time::Instant>, Failure> {
+        let command = Command::Confirm(request.owner, request.ttl);
+        let fate = self.sim.state().fates.pop_front();
+        match self.send(command, fate, deadline, attempt).await? {
+            (Answer::Done(held), sent_at) => Ok(held.then_some(sent_at)),
+            (answer, _) => Err(failed(answer)),
+        }
+    }
+
+    async fn before_queue(&self, _: &Request, _: Deadline, _: &mut Attempt) {
+        let listens_for = self.sim.state().listens_for;
+        if let Some(listens_for) = listens_for {
+            self.sim.state().sent.push("listen");
+            sleep(listens_for).await;
+        }
+    }
+
+    async fn disown(
+        &self,
+        _key: &str,
+        granted: &[String],
+        knows: &(dyn Fn(Owner) -> bool + Sync),
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<(), Failure> {
+        let fate = self.sim.state().fates.pop_front();
+        match self.send(Command::Look, fate, deadline, attempt).await?.0 {
+            Answer::Looked(_) => {}
+            answer => return Err(failed(answer)),
+        }
+        let mut state = self.sim.state();
+        state.queue.retain(|(owner, _)| knows(*owner));
+        let holder = state.holder.map(|(holder, _)| holder);
+        if let Some(holder) = holder.filter(|holder| granted.contains(&holder.to_string())) {
+            state.release(holder);
+        }
+        Ok(())
     }
 
     fn silent(&self, for_long: Duration) -> BackendError {
@@ -834,6 +951,10 @@ impl<P: Proof> Store for Scripted<P> {
         let mut state = self.sim.state();
         let of_who_is_before = |key: &Waited<Self>| key.key.starts_with("before ");
         assert!(!state.watches || waited.iter().all(of_who_is_before));
+        for waiter in waited.iter().flat_map(|key| &key.waiters) {
+            assert_eq!(waiter.mode, Mode::Write);
+            assert!(waiter.since <= self.time.now());
+        }
         if beat {
             state.beats.push(Instant::now());
         }
@@ -975,8 +1096,20 @@ fn nothing(applied: Applied) -> Failure {
     }
 }
 
-fn refused() -> Failure {
-    Failure::refused(BackendError::unavailable("it cannot just now"))
+/// What an answer means that is an error.
+fn failed(answer: Answer) -> Failure {
+    let refused = Failure::refused(BackendError::unavailable("it cannot just now"));
+    match answer {
+        Answer::Moved => Failure {
+            next: Next::Now,
+            ..refused
+        },
+        Answer::Half => Failure {
+            applied: Applied::Answered,
+            ..refused
+        },
+        _ => refused,
+    }
 }
 
 pub(super) fn foreign() -> BackendError {
