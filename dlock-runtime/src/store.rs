@@ -65,6 +65,11 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
     /// ([`Events::granted`]) to an owner who does not wait any more.
     const CLAIM: Option<Duration> = None;
 
+    /// How long a flight may take to come to its end before a release is sent
+    /// beside it. The default is for one that flies on the caller's runtime, which
+    /// may be blocked.
+    const FLIES_FOR: Duration = Duration::from_millis(250);
+
     /// Called on the manager's runtime.
     fn open(config: Self::Config, context: Context) -> Self;
 
@@ -354,6 +359,10 @@ pub(crate) enum Take<S: Store> {
     Behind(Behind<S>),
     /// Nobody has it: several ask at a time.
     Contended,
+    /// It had a place, and has none any more: the next attempt is for another.
+    /// With a record, something of the lost one may be there or come yet, and is
+    /// given back by that.
+    PlaceLost(Option<S::Record>),
 }
 
 /// The place before one's own.
@@ -439,7 +448,8 @@ pub(crate) enum Next {
 pub(crate) enum Applied {
     /// Nothing, for certain.
     No,
-    /// It was answered, and may have been run in part.
+    /// It was answered, and may have been run in part: the request may have the lock
+    /// or a place.
     Answered,
     /// The answer may come yet; the attempt has it.
     OnItsWay,
@@ -525,6 +535,9 @@ pub(crate) enum Late {
     /// What it did has ended by then, if it was run in time. The store may have
     /// stood still meanwhile; so the last word is its answer.
     Until(Deadline),
+    /// It does nothing once this has ended, and what it did ends with it. A store
+    /// that says so sees to it that this does end, once nobody needs it.
+    In(Scope),
 }
 
 /// A key that somebody waits for, or the name of a [`Behind`].

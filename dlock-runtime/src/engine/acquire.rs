@@ -16,7 +16,8 @@ use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, Grant, Request};
 use crate::in_flight::Counted;
 use crate::store::{
-    Applied, Behind, Failure, Granted, Late, LeftBehind, Looks, Opening, Store, Take, Want,
+    Abandoned, Applied, Behind, Failure, Granted, Late, LeftBehind, Looks, Opening, Store, Take,
+    Want,
 };
 use crate::token::FencingToken;
 
@@ -106,6 +107,10 @@ enum Asked<S: Store> {
 /// Who only tries takes so many ties for a lock that is held.
 const TIES: u32 = 10;
 
+/// A watch that fails sooner has not waited: its store has failed since the one
+/// before it.
+const AT_ONCE: Duration = Duration::from_millis(250);
+
 impl<'a, S: Store> Acquisition<'a, S> {
     fn new(running: &'a Arc<Running<S>>, request: &'a Request) -> Self {
         Self {
@@ -191,13 +196,17 @@ impl<'a, S: Store> Acquisition<'a, S> {
                     }
                     Asked::Behind(behind) => {
                         waiting.watches(behind.name);
+                        let began = running.time.now();
                         let (store, attempt) = (&running.store, &mut self.call.attempt);
                         let failed = tokio::select! {
                             biased;
                             woken = waiting.woken(running.time.now()) => { woken?; None }
                             ended = store.wait(self.request, behind.watch, attempt) => ended.err(),
                         };
-                        self.call.give_more_time();
+                        let waited = running.time.now().saturating_duration_since(began);
+                        if failed.is_none() || waited >= AT_ONCE {
+                            self.call.give_more_time();
+                        }
                         if let Some(failure) = failed {
                             self.call.failed(failure).await?;
                         }
@@ -219,6 +228,10 @@ impl<'a, S: Store> Acquisition<'a, S> {
                         return Ok(Asked::Granted(grant));
                     }
                     self.call.was_answered();
+                    continue;
+                }
+                Take::PlaceLost(record) => {
+                    self.place_lost(record);
                     continue;
                 }
                 Take::Contended => return Ok(Asked::Contended),
@@ -261,6 +274,16 @@ impl<'a, S: Store> Acquisition<'a, S> {
         }
     }
 
+    /// What may have come of it goes with its record, and not with the next place.
+    fn place_lost(&mut self, record: Option<S::Record>) {
+        let left = std::mem::take(&mut self.left);
+        if let Some(record) = record {
+            let (request, abandoned) = (self.request.clone(), Abandoned::at_rest(Some(record)));
+            self.running.clean_up(request, abandoned, left.unknown);
+        }
+        self.call.give_more_time();
+    }
+
     /// The lock is held. `None`: it has been lost already.
     async fn granted(&mut self, mut granted: Granted<S>) -> Result<Option<Grant>, BackendError> {
         if self.running.store.confirms() {
@@ -298,21 +321,26 @@ impl<'a, S: Store> Acquisition<'a, S> {
         let running = self.running;
         let (token, sent_at) = (granted.token, granted.sent_at);
         let longest = S::longest_lease(&granted.record);
-        let late = self.left.unknown.map(|unknown| {
+        if let Some(sent_at) = self.left.unknown {
             let late = running
                 .store
-                .late(self.request, Some(&granted.record), unknown);
-            (unknown, late)
-        });
-        if !running.enter(self.request, granted) {
-            self.left.there = false;
-            return None;
+                .late(self.request, Some(&granted.record), sent_at);
+            let until = match late {
+                Late::Never => None,
+                Late::Until(end) => Some(Some(end.at())),
+                Late::In(_) => Some(None),
+            };
+            if let Some(until) = until {
+                let (owner, now) = (self.request.owner, running.time.now());
+                running.unknown.add(owner, sent_at, until, now);
+            }
         }
-        // From here on it is the caller's.
+        // From here on it is the caller's; or it has ended, and all with it.
         self.left = LeftBehind::default();
-        if let Some((unknown, Late::Until(end))) = late {
-            let (owner, now) = (self.request.owner, running.time.now());
-            running.unknown.add(owner, unknown, Some(end.at()), now);
+        if !running.enter(self.request, granted) {
+            let now = || running.time.now();
+            let _ = running.unknown.take(self.request.owner, now);
+            return None;
         }
         let sent_at = tokio::time::Instant::from_std(sent_at);
         let grant = Grant::new(FencingToken::from(token), sent_at);

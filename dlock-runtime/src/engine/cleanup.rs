@@ -20,10 +20,6 @@ use crate::backend::{BackendError, BackendErrorKind, Request};
 use crate::in_flight::Counted;
 use crate::store::{Abandoned, Ending, Followed, Late, Store};
 
-/// How long a flight may take to come to its end before the release is sent over
-/// the manager's connection as well: the caller's runtime may be blocked.
-const BEHIND: Duration = Duration::from_millis(250);
-
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -66,7 +62,8 @@ impl<S: Store> Running<S> {
         self.spawn(async move {
             let leaving = running.events.waiters.leaves(owner);
             let now = running.time.now();
-            cleanup.repeat(None, now, &leaving, &mut None).await;
+            let unknown = running.unknown.take(owner, || now);
+            cleanup.repeat(unknown, now, &leaving, &mut None).await;
             running.table.remove(owner);
         });
     }
@@ -90,7 +87,7 @@ impl<S: Store> Cleanup<S> {
         };
         let followed = running.store.follow(flight, &self.request);
         tokio::pin!(followed);
-        let limit = Deadline::from(dropped_at, BEHIND);
+        let limit = Deadline::from(dropped_at, S::FLIES_FOR);
         let (doubt, flies) = match running.time.bound(limit, &mut followed).await {
             Ok(Followed::Settled) if unknown.is_none() => return,
             Ok(Followed::Settled | Followed::Run) => (unknown, false),
@@ -131,11 +128,22 @@ impl<S: Store> Cleanup<S> {
         });
         let limit = match late {
             Some(Late::Until(end)) => end,
-            None | Some(Late::Never) => Deadline::from(dropped_at, self.request.ttl),
+            None | Some(Late::Never | Late::In(_)) => Deadline::from(dropped_at, self.request.ttl),
         };
         let mut answered_before = false;
-        let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+        let last_pause = match late {
+            // It may take as long as others hold locks by the same.
+            Some(Late::In(_)) => (self.request.ttl / 3).max(FIRST_PAUSE),
+            _ => LAST_PAUSE,
+        };
+        let mut backoff = Backoff::new(FIRST_PAUSE, last_pause);
         loop {
+            let scope_end = running.scope_end.notified();
+            tokio::pin!(scope_end);
+            scope_end.as_mut().enable();
+            if self.is_over(late, answered_before) {
+                return;
+            }
             let asked = running.time.now();
             let answer = self.release().await;
             let has_passed = running.time.has_passed(limit);
@@ -146,18 +154,21 @@ impl<S: Store> Cleanup<S> {
                     match late {
                         None | Some(Late::Never) => true,
                         Some(Late::Until(_)) => before && has_passed,
+                        // Until that has ended.
+                        Some(Late::In(_)) => false,
                     }
                 }
                 // It will not be allowed later either.
                 Err(error) if error.kind() != BackendErrorKind::Unavailable => match late {
                     None | Some(Late::Never) => true,
                     Some(Late::Until(_)) => has_passed,
+                    Some(Late::In(_)) => false,
                 },
                 Err(_) => {
                     let took = running.time.now().saturating_duration_since(asked);
                     if took >= running.request_timeout / 2 {
                         // Waiting for an answer was pause enough.
-                        backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+                        backoff = Backoff::new(FIRST_PAUSE, last_pause);
                     }
                     false
                 }
@@ -175,9 +186,21 @@ impl<S: Store> Cleanup<S> {
                 () = running.time.sleep(until) => {}
                 // It was granted just now.
                 () = leaving.granted() => {}
+                () = scope_end => {}
                 () = running.stopping.cancelled(), if !running.stopping.is_cancelled() => {}
             }
         }
+    }
+
+    /// There is nothing to give back: a lease or session has ended.
+    fn is_over(&self, late: Option<Late>, answered: bool) -> bool {
+        let has_ended = |scope| self.running.store.has_ended(scope);
+        let comes_late = match late {
+            Some(Late::In(scope)) => !(answered && has_ended(scope)),
+            _ => true,
+        };
+        let scope = self.record.as_ref().and_then(S::scope);
+        !comes_late || scope.is_some_and(has_ended)
     }
 
     async fn release(&self) -> Result<(), BackendError> {

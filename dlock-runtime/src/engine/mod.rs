@@ -18,6 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use self::events::{Events, Leases};
@@ -52,6 +53,8 @@ struct Running<S: Store> {
     table: LeaseTable<S::Record>,
     unknown: UnknownOutcomes,
     losses: Losses,
+    /// Told when a lease or session has ended.
+    scope_end: Notify,
     /// Counts what the store has not been told yet.
     unsettled: InFlight,
     tasks: InFlight,
@@ -104,6 +107,7 @@ impl<S: Store> Engine<S> {
             table: LeaseTable::new(),
             unknown: UnknownOutcomes::default(),
             losses: Losses::default(),
+            scope_end: Notify::new(),
             unsettled: InFlight::default(),
             tasks: InFlight::default(),
             stopping: CancellationToken::new(),
@@ -190,9 +194,14 @@ impl<S: Store> Leases for Running<S> {
     fn scope_ended(&self, scope: Scope) -> usize {
         let lost = self.table.ended(|record| S::scope(record) == Some(scope));
         let number = lost.len();
+        for &owner in &lost {
+            // Nothing of it can come any more.
+            let _ = self.unknown.take(owner, || self.time.now());
+        }
         if number > 0 {
             self.losses.tell(lost);
         }
+        self.scope_end.notify_waiters();
         number
     }
 }

@@ -937,6 +937,21 @@ for_each_queue! {
         assert!(start.elapsed() <= 2 * ROUND_TRIP + MOMENT, "{:?}", start.elapsed());
     }
 
+    /// The store answers, but will not let anybody watch: that is told, and not
+    /// tried for ever.
+    async fn a_watch_that_fails_again_and_again_is_told<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.lets_watch();
+        sim.all_watches_fail();
+        held_by_another(&sim);
+        let (request, start) = (request(), Instant::now());
+        let answer = timeout(3 * sim.request_timeout(), engine.acquire(&request)).await;
+        answer.expect("it is told").expect_err("no watch");
+        assert!(start.elapsed() >= sim.request_timeout() / 2, "{:?}", start.elapsed());
+        assert!(sim.sent().len() <= 60, "{} questions", sim.sent().len());
+    }
+
     /// A caller that leaves while it watches leaves nothing.
     async fn who_leaves_a_watch_leaves_its_place<P: Proof>() {
         for step in 0..24 {
@@ -1019,6 +1034,123 @@ for_each_queue! {
             assert_eq!(sim.farewells(), 1, "stops: {stops}");
         }
     }
+}
+
+/// A command may be run for as long as a session lasts: it is undone until then,
+/// whoever had the lock meanwhile, and from then on nothing is asked or kept.
+#[test]
+fn what_may_come_until_the_session_ends_is_undone_until_then() {
+    for leaves in [false, true] {
+        paused(|| async move {
+            let sim = Sim::new();
+            let engine = engine::<Session>(&sim).await;
+            sim.is_late_in_a_session();
+            let late = 10 * TTL;
+            sim.next([Fate::Late(late)]);
+            let (request, start) = (request(), Instant::now());
+            if leaves {
+                let left = timeout(ONE_WAY + MOMENT, engine.acquire(&request)).await;
+                assert!(left.is_err(), "the answer was lost");
+            } else {
+                granted(&engine, &request).await;
+                engine.release(&request).await.expect("an answer");
+                assert_eq!(sim.records(), 1, "it may be needed");
+            }
+            timeout(MOMENT + 2 * ROUND_TRIP, engine.settle())
+                .await
+                .expect("it is told");
+            sleep_until(start + late + TTL / 2).await;
+            assert!(sim.ran(request.owner, "ask"), "it was run");
+            assert!(sim.is_free());
+            let releases = sim.sent().len();
+            assert!(
+                releases <= 60,
+                "{releases} commands in {:?}",
+                start.elapsed()
+            );
+            sim.end_the_session();
+            sleep(MOMENT).await;
+            assert_eq!(sim.records(), 0, "leaves: {leaves}");
+            sim.forget_history();
+            sleep(10 * TTL).await;
+            assert!(sim.sent().is_empty(), "{:?}", sim.sent());
+        });
+    }
+}
+
+/// What is given back ends with its session, and then there is nothing to tell.
+#[test]
+fn what_has_ended_is_not_given_back() {
+    paused(|| async {
+        let sim = Sim::new();
+        let engine = engine::<Session>(&sim).await;
+        sim.is_late_in_a_session();
+        sim.next([Fate::Late(10 * TTL)]);
+        let request = request();
+        granted(&engine, &request).await;
+        sim.end_the_session();
+        sim.forget_history();
+        assert_eq!(
+            engine.release(&request).await.expect("an answer"),
+            Released::NotHeld
+        );
+        sleep(5 * TTL).await;
+        assert!(sim.sent().is_empty(), "{:?}", sim.sent());
+        assert_eq!(sim.records(), 0);
+    });
+}
+
+/// It asks for another place at once; and what is left of the one it had is given
+/// back by its own record, not by that of the next.
+#[test]
+fn who_has_lost_its_place_takes_another() {
+    for (leaves_something, sent) in [
+        (false, vec!["ask", "ask"]),
+        (true, vec!["ask", "ask", "release"]),
+    ] {
+        for waits in [false, true] {
+            let mut sent = sent.clone();
+            paused(|| async move {
+                let sim = Sim::new();
+                let engine = engine::<Session>(&sim).await;
+                sim.loses_a_place(leaves_something);
+                let (request, start) = (request(), Instant::now());
+                let grant = if waits {
+                    Some(engine.acquire(&request).await.expect("an answer"))
+                } else {
+                    engine.try_acquire(&request).await.expect("an answer")
+                };
+                assert!(grant.is_some());
+                assert!(
+                    start.elapsed() <= 2 * ROUND_TRIP + MOMENT,
+                    "{:?}",
+                    start.elapsed()
+                );
+                sleep(TTL / 2).await;
+                assert_eq!(sim.holder(), Some(request.owner));
+                let mut told = sim.sent();
+                told.sort_unstable();
+                sent.sort_unstable();
+                assert_eq!(told, sent, "waits: {waits}");
+                assert_eq!(sim.records(), 1, "that of the lease");
+            });
+        }
+    }
+}
+
+/// A flight that comes to its end by itself: no release is sent beside it.
+#[test]
+fn what_lands_by_itself_is_waited_for() {
+    paused(|| async {
+        let sim = Sim::new();
+        let engine = engine::<Session>(&sim).await;
+        sim.next([Fate::Slow(Duration::from_secs(3))]);
+        let left = timeout(5 * ONE_WAY, engine.acquire(&request())).await;
+        assert!(left.is_err(), "no answer has come");
+        sleep(Duration::from_secs(4)).await;
+        assert!(sim.is_free());
+        assert_eq!(sim.sent(), ["ask", "release"], "the one behind it");
+    });
 }
 
 /// The session ends behind the grant, before anybody knows of it here.

@@ -72,6 +72,12 @@ struct State {
     watches: bool,
     watched: Vec<(Owner, Arc<Notify>)>,
     watch_fails: bool,
+    /// All of them do, from now on.
+    watches_fail: bool,
+    places_lost: VecDeque<bool>,
+    late_in_session: bool,
+    /// Each record of a lease has one of these.
+    records: Arc<()>,
     ties: u32,
     hold_back: Option<Duration>,
     foreign: bool,
@@ -221,6 +227,26 @@ impl Sim {
 
     pub(super) fn the_next_watch_fails(&self) {
         self.state().watch_fails = true;
+    }
+
+    pub(super) fn all_watches_fail(&self) {
+        self.state().watches_fail = true;
+    }
+
+    /// The next question finds that its place is gone; if so, with something that
+    /// has to be given back.
+    pub(super) fn loses_a_place(&self, leaves_something: bool) {
+        self.state().places_lost.push_back(leaves_something);
+    }
+
+    /// What is late does nothing when the session of its time has ended.
+    pub(super) fn is_late_in_a_session(&self) {
+        self.state().late_in_session = true;
+    }
+
+    /// So many records of leases are kept.
+    pub(super) fn records(&self) -> usize {
+        Arc::strong_count(&self.state().records) - 1
     }
 
     /// So many questions find that others ask at the same time.
@@ -451,10 +477,16 @@ pub(super) trait Proof: Clone + Send + Sync + 'static {
     const LOOKS: Looks = Looks::Together;
     const BEATS: bool = true;
     const EXPIRES: bool = true;
+    const FLIES_FOR: Duration = Duration::from_millis(250);
     /// What a request begins with, as [`Sim::sent`] shows it.
     const FIRST: &'static str;
 
-    fn of(session: u64) -> Self;
+    fn of(session: u64, is_there: &Arc<()>) -> Self;
+
+    /// Of a place that was lost.
+    fn is_lost(&self) -> bool {
+        false
+    }
 
     fn scope(&self) -> Option<Scope> {
         None
@@ -476,22 +508,37 @@ impl Proof for () {
     const OPENING: Opening = Opening::First;
     const FIRST: &'static str = "first";
 
-    fn of(_session: u64) -> Self {}
+    fn of(_session: u64, _is_there: &Arc<()>) -> Self {}
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Session(u64);
+pub(super) struct Session {
+    number: u64,
+    _is_there: Arc<()>,
+}
+
+/// No session has this number: that of a place which was lost.
+const LOST: u64 = 0;
 
 impl Proof for Session {
     const OPENING: Opening = Opening::Place;
     const FIRST: &'static str = "ask";
+    /// What was sent comes to its end by itself.
+    const FLIES_FOR: Duration = Duration::MAX;
 
-    fn of(session: u64) -> Self {
-        Self(session)
+    fn of(session: u64, is_there: &Arc<()>) -> Self {
+        Self {
+            number: session,
+            _is_there: Arc::clone(is_there),
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.number == LOST
     }
 
     fn scope(&self) -> Option<Scope> {
-        Some(Scope(self.0))
+        Some(Scope(self.number))
     }
 }
 
@@ -509,7 +556,7 @@ impl Proof for Lasting {
     const EXPIRES: bool = false;
     const FIRST: &'static str = "ask";
 
-    fn of(session: u64) -> Self {
+    fn of(session: u64, _is_there: &Arc<()>) -> Self {
         Self(session)
     }
 
@@ -531,7 +578,7 @@ impl Proof for Number {
     const LOOKS: Looks = Looks::Each;
     const FIRST: &'static str = "ask";
 
-    fn of(session: u64) -> Self {
+    fn of(session: u64, _is_there: &Arc<()>) -> Self {
         Self(Some(session))
     }
 
@@ -689,6 +736,7 @@ impl<P: Proof> Store for Scripted<P> {
     const LOOKS: Looks = P::LOOKS;
     const BEATS: bool = P::BEATS;
     const EXPIRES: bool = P::EXPIRES;
+    const FLIES_FOR: Duration = P::FLIES_FOR;
 
     const CLAIM: Option<Duration> = match P::LOOKS {
         Looks::Together => Some(CLAIM),
@@ -756,11 +804,19 @@ impl<P: Proof> Store for Scripted<P> {
         };
         let fate = self.sim.state().fates.pop_front();
         let (answer, sent_at) = self.send(command, fate, deadline, attempt).await?;
+        let (lost, records) = {
+            let mut state = self.sim.state();
+            (state.places_lost.pop_front(), Arc::clone(&state.records))
+        };
+        if let Some(leaves_something) = lost {
+            let record = leaves_something.then(|| P::of(LOST, &records));
+            return Ok(Take::PlaceLost(record));
+        }
         match answer {
             Answer::Granted { token, session } => Ok(Take::Granted(Granted {
                 token,
                 sent_at,
-                record: P::of(session),
+                record: P::of(session, &records),
             })),
             Answer::Tie => Ok(Take::Contended),
             Answer::Held => Ok(self.held(want, owner, sent_at)),
@@ -796,7 +852,7 @@ impl<P: Proof> Store for Scripted<P> {
     async fn release(
         &self,
         request: &Request,
-        _record: Option<&P>,
+        record: Option<&P>,
         ending: Ending,
         deadline: Deadline,
         attempt: &mut Attempt,
@@ -805,7 +861,9 @@ impl<P: Proof> Store for Scripted<P> {
             Ending::Released => self.sim.state().fates.pop_front(),
             Ending::Left => None,
         };
-        let command = Command::Release(request.owner, ending == Ending::Left);
+        let lost = record.is_some_and(P::is_lost).then(Owner::unique);
+        let owner = lost.unwrap_or(request.owner);
+        let command = Command::Release(owner, ending == Ending::Left);
         match self.send(command, fate, deadline, attempt).await?.0 {
             Answer::Done(true) => Ok(Freed::Released),
             Answer::Done(false) if self.sim.state().lost_all => Ok(Freed::Lost),
@@ -894,9 +952,14 @@ impl<P: Proof> Store for Scripted<P> {
         }
     }
 
-    fn late(&self, request: &Request, _record: Option<&P>, sent_at: std::time::Instant) -> Late {
-        if self.sim.state().never_late {
+    fn late(&self, request: &Request, record: Option<&P>, sent_at: std::time::Instant) -> Late {
+        let state = self.sim.state();
+        if state.never_late {
             return Late::Never;
+        }
+        if state.late_in_session {
+            let scope = record.and_then(P::scope);
+            return Late::In(scope.unwrap_or(Scope(state.session)));
         }
         Late::Until(Deadline::from(sent_at, request.ttl))
     }
@@ -1029,8 +1092,8 @@ impl<P: Proof> Scripted<P> {
         let Some(before) = before else {
             return Take::Queued;
         };
-        let (told, fails) = (Arc::new(Notify::new()), state.watch_fails);
-        state.watch_fails = false;
+        let fails = std::mem::take(&mut state.watch_fails) || state.watches_fail;
+        let told = Arc::new(Notify::new());
         state.watched.push((before, Arc::clone(&told)));
         Take::Behind(Behind {
             name: format!("before {before}").into(),
