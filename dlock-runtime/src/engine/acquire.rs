@@ -167,7 +167,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
             let running = self.running;
             self.counted = Some(running.tasks.count());
             // Before it asks: a grant may be told before the answer has come.
-            let mut waiting = running.events.waiters.enter(self.request);
+            let mut waiting = running.events.waiters().enter(self.request);
             if answer.is_none() {
                 let deadline = self.call.begin()?;
                 let (store, attempt) = (&running.store, &mut self.call.attempt);
@@ -185,7 +185,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
                 match asked {
                     Asked::Granted(grant) => {
                         if S::CLAIM.is_some() {
-                            running.events.unexpected.holders.enter(self.request);
+                            running.events.unexpected().holders.enter(self.request);
                         }
                         return Ok(grant);
                     }

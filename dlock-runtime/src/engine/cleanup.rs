@@ -60,7 +60,7 @@ impl<S: Store> Running<S> {
             record: Some(record),
         };
         self.spawn(async move {
-            let leaving = running.events.waiters.leaves(owner);
+            let leaving = running.events.waiters().leaves(owner);
             let now = running.time.now();
             let unknown = running.unknown.take(owner, || now);
             cleanup.repeat(unknown, now, &leaving, &mut None).await;
@@ -79,7 +79,7 @@ impl<S: Store> Cleanup<S> {
     ) {
         let mut unsettled = Some(unsettled);
         let running = Arc::clone(&self.running);
-        let leaving = running.events.waiters.leaves(self.request.owner);
+        let leaving = running.events.waiters().leaves(self.request.owner);
         let Some(flight) = flight else {
             return self
                 .repeat(unknown, dropped_at, &leaving, &mut unsettled)

@@ -17,9 +17,9 @@ pub(crate) struct Scope(pub(crate) u64);
 #[derive(Clone)]
 pub(crate) struct Events(Arc<Inner>);
 
-pub(crate) struct Inner {
-    pub(super) waiters: Waiters,
-    pub(super) unexpected: Unexpected,
+struct Inner {
+    waiters: Waiters,
+    unexpected: Unexpected,
     time: Time,
     began: Instant,
     /// When the store was last known to answer, in microseconds from `began`.
@@ -38,14 +38,6 @@ pub(super) trait Leases: Send + Sync {
 /// After so long, others may take this process for dead.
 const KNOWN_FOR: Duration = Duration::from_secs(2);
 
-impl std::ops::Deref for Events {
-    type Target = Inner;
-
-    fn deref(&self) -> &Inner {
-        &self.0
-    }
-}
-
 impl Events {
     pub(super) fn new(time: Time) -> Self {
         Self(Arc::new(Inner {
@@ -58,18 +50,24 @@ impl Events {
             leases: OnceLock::new(),
         }))
     }
-}
 
-impl Inner {
+    pub(super) fn waiters(&self) -> &Waiters {
+        &self.0.waiters
+    }
+
+    pub(super) fn unexpected(&self) -> &Unexpected {
+        &self.0.unexpected
+    }
+
     /// This owner was granted the lock, the store says.
     pub(crate) fn wake(&self, owner: Owner, key: &str) {
-        self.waiters.wake(owner, key);
+        self.0.waiters.wake(owner, key);
     }
 
     /// The same, by its place in the queue. If it does not wait, that is seen to.
     pub(crate) fn granted(&self, owner: Owner, key: &str, place: &str) {
-        if !self.waiters.wake(owner, key) {
-            self.unexpected.note(owner, key, place);
+        if !self.0.waiters.wake(owner, key) {
+            self.0.unexpected.note(owner, key, place);
         }
     }
 
@@ -77,58 +75,61 @@ impl Inner {
     /// is entered before its place is asked for: who has a place and is unknown has
     /// gone for good.
     pub(super) fn knows(&self, owner: Owner, key: &str) -> bool {
-        self.waiters.knows(owner, key) || self.unexpected.holders.get(owner).is_some()
+        self.0.waiters.knows(owner, key) || self.0.unexpected.holders.get(owner).is_some()
     }
 
     /// A lock is free, or may be.
     pub(crate) fn freed(&self, key: &str) {
-        self.waiters.wake_key(key);
+        self.0.waiters.wake_key(key);
     }
 
     /// Messages may have been missed: everybody asks again.
     pub(crate) fn missed(&self) {
-        self.waiters.wake_all();
+        self.0.waiters.wake_all();
     }
 
     /// A lease or session has ended, with all that was held by it: how many locks.
     pub(crate) fn ended(&self, scope: Scope) -> usize {
         // Before there is anybody to tell, there are no leases.
-        let leases = self.leases.get().and_then(Weak::upgrade);
+        let leases = self.0.leases.get().and_then(Weak::upgrade);
         leases.map_or(0, |leases| leases.scope_ended(scope))
     }
 
     pub(super) fn are_told_to(&self, leases: Weak<dyn Leases>) {
-        let _ = self.leases.set(leases);
+        let _ = self.0.leases.set(leases);
     }
 
     /// The store has answered a question that was sent then.
     pub(crate) fn heard(&self, sent_at: Instant) {
-        self.heard.fetch_max(self.stamp(sent_at), Ordering::Relaxed);
+        self.0
+            .heard
+            .fetch_max(self.stamp(sent_at), Ordering::Relaxed);
     }
 
     pub(super) fn last_heard(&self) -> Instant {
-        self.began + Duration::from_micros(self.heard.load(Ordering::Relaxed))
+        self.0.began + Duration::from_micros(self.0.heard.load(Ordering::Relaxed))
     }
 
     /// Others were told by what was sent then that this process is alive.
     pub(crate) fn beats(&self, sent_at: Instant) {
-        self.known
+        self.0
+            .known
             .fetch_max(self.stamp(sent_at).max(1), Ordering::Relaxed);
     }
 
     pub(super) fn is_known(&self) -> bool {
-        let known = self.known.load(Ordering::Relaxed);
-        let since = self.began + Duration::from_micros(known);
-        known != 0 && self.time.now().saturating_duration_since(since) < KNOWN_FOR
+        let known = self.0.known.load(Ordering::Relaxed);
+        let since = self.0.began + Duration::from_micros(known);
+        known != 0 && self.0.time.now().saturating_duration_since(since) < KNOWN_FOR
     }
 
     /// From now on they need not. Whether they were ever told.
     pub(super) fn forget_beat(&self) -> bool {
-        self.known.swap(0, Ordering::Relaxed) != 0
+        self.0.known.swap(0, Ordering::Relaxed) != 0
     }
 
     fn stamp(&self, at: Instant) -> u64 {
-        let since = at.saturating_duration_since(self.began).as_micros();
+        let since = at.saturating_duration_since(self.0.began).as_micros();
         u64::try_from(since).unwrap_or(u64::MAX)
     }
 }

@@ -18,7 +18,7 @@ impl<S: Store> Running<S> {
         if S::CLAIM.is_some() {
             // Before it is sent: what is granted to this owner from now on is not its
             // own.
-            self.events.unexpected.holders.leave(request.owner);
+            self.events.unexpected().holders.leave(request.owner);
         }
         let (record, mut repeated) = if LeaseTable::<S::Record>::KEEPS {
             let by = self.time.after(self.request_timeout);

@@ -178,7 +178,7 @@ impl<S: Store> Running<S> {
     async fn stop(&self) {
         self.stopping.cancel();
         let has_stopped = format!("the {} backend has stopped", self.name);
-        let waiters = &self.events.waiters;
+        let waiters = &self.events.waiters();
         waiters.close(BackendError::unavailable(has_stopped));
         let limit = self.time.after(self.request_timeout);
         let _ = self.time.bound(limit, self.tasks.wait_idle()).await;
@@ -248,7 +248,7 @@ impl<D: Driven> Backend for D {
         let engine = self.engine();
         let clock = Clock::of_this_runtime()
             .ok_or_else(|| engine.misused("was started outside a tokio runtime"))?;
-        engine.open(Time::Machine(clock)).await
+        engine.open(Time::of_the_machine(clock)).await
     }
 
     async fn stop(&self) {

@@ -34,8 +34,8 @@ impl<S: Store> Running<S> {
     pub(super) async fn look_after_waiters(self: Arc<Self>) {
         while !self.stopping.is_cancelled() {
             let waited = async {
-                while self.events.waiters.is_empty() {
-                    self.events.waiters.change().await;
+                while self.events.waiters().is_empty() {
+                    self.events.waiters().change().await;
                 }
                 if S::LOOKS == Looks::Together && S::BEATS {
                     self.look_and_beat().await;
@@ -62,13 +62,13 @@ impl<S: Store> Running<S> {
     /// by themselves.
     async fn look_when_due(&self) {
         let mut schedule = Schedule(HashMap::new());
-        while !self.events.waiters.is_empty() {
+        while !self.events.waiters().is_empty() {
             self.update(&mut schedule);
             match schedule.soonest() {
-                None => self.events.waiters.change().await,
+                None => self.events.waiters().change().await,
                 Some(soonest) if soonest > self.time.now() => {
                     tokio::select! {
-                        () = self.events.waiters.change() => {}
+                        () = self.events.waiters().change() => {}
                         () = self.time.sleep(Deadline::from(soonest, Duration::ZERO)) => {}
                     }
                 }
@@ -96,7 +96,7 @@ impl<S: Store> Running<S> {
         let mut idle_since = None;
         loop {
             let now = self.time.now();
-            if !self.events.waiters.is_empty() {
+            if !self.events.waiters().is_empty() {
                 idle_since = None;
             } else if now.duration_since(*idle_since.get_or_insert(now)) >= LINGERS {
                 return;
@@ -105,7 +105,7 @@ impl<S: Store> Running<S> {
             let next = schedule.soonest().map_or(beat, |soonest| soonest.min(beat));
             if next > now {
                 tokio::select! {
-                    () = self.events.waiters.change() => {}
+                    () = self.events.waiters().change() => {}
                     () = self.time.sleep(Deadline::from(next, Duration::ZERO)) => {}
                 }
                 continue;
@@ -128,7 +128,7 @@ impl<S: Store> Running<S> {
     fn update(&self, schedule: &mut Schedule<S>) {
         let now = self.time.now();
         schedule.0.values_mut().for_each(|key| key.waited = false);
-        self.events.waiters.for_each_key(|key| {
+        self.events.waiters().for_each_key(|key| {
             let entry = schedule.0.entry(Arc::clone(key)).or_insert_with(|| {
                 let mut seen = S::Seen::default();
                 Entry {
@@ -148,7 +148,7 @@ impl<S: Store> Running<S> {
         let mut waited: Vec<_> = keys
             .into_iter()
             .map(|key| Waited::<S> {
-                waiters: self.events.waiters.of_key(&key),
+                waiters: self.events.waiters().of_key(&key),
                 seen: schedule.take(&key),
                 key,
                 refused: None,
@@ -179,10 +179,10 @@ impl<S: Store> Running<S> {
         let now = self.time.now();
         for mut key in waited {
             if let Some(error) = &key.refused {
-                self.events.waiters.refuse(&key.key, error);
+                self.events.waiters().refuse(&key.key, error);
             }
             for waiter in key.waiters.iter().filter(|waiter| waiter.wake) {
-                self.events.waiters.wake(waiter.owner, &key.key);
+                self.events.waiters().wake(waiter.owner, &key.key);
             }
             let entry = Entry {
                 next: now + self.store.pace(&mut key.seen),

@@ -39,7 +39,7 @@ async fn engine<P: Proof>(sim: &Arc<Sim>) -> Engine<Scripted<P>> {
 
 async fn engine_on<P: Proof>(manager: &Arc<Executor>, sim: &Arc<Sim>) -> Engine<Scripted<P>> {
     let engine = Engine::new(Arc::clone(sim));
-    let time = Time::Tokio(Arc::clone(manager) as _);
+    let time = Time::of_tokio(Arc::clone(manager) as _);
     engine.open(time).await.expect("it opens");
     // So that its connections are there.
     let request = request();

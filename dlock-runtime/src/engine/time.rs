@@ -8,8 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::backend::clock::{Clock, Deadline, Elapsed};
 
+/// The clock and the tasks of an engine. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) enum Time {
+pub(crate) struct Time(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
     /// The machine's, whatever a test does to the caller's runtime.
     Machine(Clock),
     /// Tokio's, which a test may pause.
@@ -22,10 +26,19 @@ pub(crate) trait Spawn: fmt::Debug + Send + Sync {
 }
 
 impl Time {
+    pub(super) fn of_the_machine(clock: Clock) -> Self {
+        Self(Source::Machine(clock))
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_tokio(manager: Arc<dyn Spawn>) -> Self {
+        Self(Source::Tokio(manager))
+    }
+
     pub(crate) fn now(&self) -> Instant {
-        match self {
-            Self::Machine(_) => Instant::now(),
-            Self::Tokio(_) => tokio::time::Instant::now().into_std(),
+        match &self.0 {
+            Source::Machine(_) => Instant::now(),
+            Source::Tokio(_) => tokio::time::Instant::now().into_std(),
         }
     }
 
@@ -43,17 +56,17 @@ impl Time {
 
     /// A task of the manager's. Works from a `Drop`, and outside a runtime.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        match self {
-            Self::Machine(clock) => drop(clock.manager().spawn(work)),
-            Self::Tokio(manager) => manager.spawn(Box::pin(work)),
+        match &self.0 {
+            Source::Machine(clock) => drop(clock.manager().spawn(work)),
+            Source::Tokio(manager) => manager.spawn(Box::pin(work)),
         }
     }
 
     /// By the manager's timers, so that the caller's runtime needs none.
     pub(crate) async fn sleep(&self, until: Deadline) {
-        match self {
-            Self::Machine(clock) => clock.sleep(until).await,
-            Self::Tokio(_) => tokio::time::sleep_until(until.at().into()).await,
+        match &self.0 {
+            Source::Machine(clock) => clock.sleep(until).await,
+            Source::Tokio(_) => tokio::time::sleep_until(until.at().into()).await,
         }
     }
 
@@ -62,9 +75,9 @@ impl Time {
         deadline: Deadline,
         future: F,
     ) -> Result<F::Output, Elapsed> {
-        match self {
-            Self::Machine(clock) => clock.bound(deadline, future).await,
-            Self::Tokio(_) => tokio::time::timeout_at(deadline.at().into(), future)
+        match &self.0 {
+            Source::Machine(clock) => clock.bound(deadline, future).await,
+            Source::Tokio(_) => tokio::time::timeout_at(deadline.at().into(), future)
                 .await
                 .map_err(|_| Elapsed),
         }

@@ -116,7 +116,7 @@ impl<S: Store> Running<S> {
             let (mut undone, mut answered) = (FuturesUnordered::new(), FuturesUnordered::new());
             loop {
                 tokio::select! {
-                    grants = self.events.unexpected.next() => {
+                    grants = self.events.unexpected().next() => {
                         let strangers = grants.strangers.into_iter();
                         undone.extend(strangers.map(|(key, places)| self.disown(key, places, claim)));
                         let holders = grants.holders.into_iter();
