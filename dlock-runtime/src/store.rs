@@ -64,6 +64,18 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
     /// How long a grant waits for its waiter to ask, where one may be told
     /// ([`Events::granted`]) to an owner who does not wait any more.
     const CLAIM: Option<Duration> = None;
+    /// The pauses between the attempts of an operation: the first, and the longest.
+    const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+
+    /// After so long without a beat, others take a process for dead, and the places
+    /// of its waiters are void. At least 4 s.
+    const DEAD_AFTER: Duration = Duration::from_secs(8);
+
+    /// What is wrong with the settings, before anything is opened.
+    fn check_config(config: &Self::Config) -> Result<(), BackendError> {
+        let _ = config;
+        Ok(())
+    }
 
     /// How long a flight may take to come to its end before a release is sent
     /// beside it. The default is for one that flies on the caller's runtime, which
@@ -80,6 +92,13 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
     /// last beyond it (`min_hold`).
     fn shut_down(&self, holds: bool, deadline: Deadline) -> impl Future<Output = ()> + Send {
         let _ = (holds, deadline);
+        async {}
+    }
+
+    /// All was given back, and nobody asks for a lock any more: ends what is not to
+    /// be there when the process ends. What is asked all the same is answered.
+    fn rest(&self, deadline: Deadline) -> impl Future<Output = ()> + Send {
+        let _ = deadline;
         async {}
     }
 
@@ -328,6 +347,8 @@ pub(crate) enum Looks {
 pub(crate) enum Opening {
     /// [`Want::First`]. Then one who waits asks for a place.
     First,
+    /// The same, by a command that knows its owner: as often as it takes.
+    Cheap,
     /// [`Want::Try`]: a place in the queue costs more than a lock that is free, or
     /// there is none.
     Try,
@@ -338,8 +359,8 @@ pub(crate) enum Opening {
 /// How much is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// The lock, in the cheapest way, by a command that cannot tell a success of
-    /// its own from somebody else's: never sent twice.
+    /// The lock, in the cheapest way. After [`Opening::First`] by a command that
+    /// cannot tell a success of its own from somebody else's: never sent twice.
     First,
     /// The lock, if it is free.
     Try,

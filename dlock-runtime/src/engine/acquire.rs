@@ -27,10 +27,13 @@ impl<S: Store> Running<S> {
         request: &Request,
     ) -> Result<Option<Grant>, BackendError> {
         let mut acquisition = Acquisition::new(self, request);
-        if self.store.opening(request) == Opening::First
-            && let Some(grant) = acquisition.first().await?
-        {
-            return Ok(Some(grant));
+        let had = match self.store.opening(request) {
+            Opening::First => acquisition.first().await?,
+            Opening::Cheap => acquisition.cheapest().await?,
+            Opening::Try | Opening::Place => None,
+        };
+        if had.is_some() {
+            return Ok(had);
         }
         match acquisition.ask(Want::Try).await? {
             Asked::Granted(grant) => Ok(Some(grant)),
@@ -49,6 +52,10 @@ impl<S: Store> Running<S> {
         }
         let answer = match self.store.opening(request) {
             Opening::First => match acquisition.first().await? {
+                Some(grant) => return Ok(grant),
+                None => None,
+            },
+            Opening::Cheap => match acquisition.cheapest().await? {
                 Some(grant) => return Ok(grant),
                 None => None,
             },
@@ -146,6 +153,17 @@ impl<'a, S: Store> Acquisition<'a, S> {
         }
     }
 
+    /// What knows its owner, until it is answered.
+    async fn cheapest(&mut self) -> Result<Option<Grant>, BackendError> {
+        match self.ask(Want::First).await? {
+            Asked::Granted(grant) => Ok(Some(grant)),
+            _ => {
+                self.call.was_answered();
+                Ok(None)
+            }
+        }
+    }
+
     /// After a tie.
     fn try_again(&mut self) -> Rare<'_, Result<Option<Grant>, BackendError>> {
         Box::pin(async move {
@@ -216,7 +234,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         })
     }
 
-    /// Asks until the store has answered. Not for [`Want::First`].
+    /// Asks until the store has answered, by what knows its owner.
     async fn ask(&mut self, want: Want) -> Result<Asked<S>, BackendError> {
         loop {
             let Some(take) = self.attempt(want).await? else {

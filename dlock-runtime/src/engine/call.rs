@@ -55,7 +55,7 @@ impl<'a, S: Store> Call<'a, S> {
             attempt: S::Attempt::default(),
             deadline: Deadline::from(started, limit),
             started,
-            backoff: new_backoff(),
+            backoff: new_backoff::<S>(),
             at_once: 0,
             cause: None,
         }
@@ -84,7 +84,7 @@ impl<'a, S: Store> Call<'a, S> {
     fn count_from(&mut self, start: Instant) {
         self.deadline = Deadline::from(start, self.running.request_timeout);
         self.started = start;
-        self.backoff = new_backoff();
+        self.backoff = new_backoff::<S>();
         self.cause = None;
     }
 
@@ -150,6 +150,7 @@ impl<'a, S: Store> Call<'a, S> {
     }
 }
 
-fn new_backoff() -> Backoff {
-    Backoff::new(Duration::from_millis(10), Duration::from_millis(250))
+fn new_backoff<S: Store>() -> Backoff {
+    let (first, longest) = S::PAUSES;
+    Backoff::new(first, longest)
 }

@@ -26,6 +26,8 @@ struct Inner {
     heard: AtomicU64,
     /// Others know since then that this process is alive; 0 if they do not.
     known: AtomicU64,
+    /// After so long without a beat they take it for dead.
+    dead_after: Duration,
     leases: OnceLock<Weak<dyn Leases>>,
 }
 
@@ -35,11 +37,8 @@ pub(super) trait Leases: Send + Sync {
     fn scope_ended(&self, scope: Scope) -> usize;
 }
 
-/// After so long, others may take this process for dead.
-const KNOWN_FOR: Duration = Duration::from_secs(2);
-
 impl Events {
-    pub(super) fn new(time: Time) -> Self {
+    pub(super) fn new(time: Time, dead_after: Duration) -> Self {
         Self(Arc::new(Inner {
             waiters: Waiters::default(),
             unexpected: Unexpected::default(),
@@ -47,6 +46,7 @@ impl Events {
             time,
             heard: AtomicU64::new(0),
             known: AtomicU64::new(0),
+            dead_after,
             leases: OnceLock::new(),
         }))
     }
@@ -74,7 +74,7 @@ impl Events {
     /// Whether this owner waits, has what it waited for, or is being given back. It
     /// is entered before its place is asked for: who has a place and is unknown has
     /// gone for good.
-    pub(super) fn knows(&self, owner: Owner, key: &str) -> bool {
+    pub(crate) fn knows(&self, owner: Owner, key: &str) -> bool {
         self.0.waiters.knows(owner, key) || self.0.unexpected.holders.get(owner).is_some()
     }
 
@@ -110,17 +110,22 @@ impl Events {
         self.0.began + Duration::from_micros(self.0.heard.load(Ordering::Relaxed))
     }
 
-    /// Others were told by what was sent then that this process is alive.
+    /// Others were told by what was sent then that this process is alive. Those who
+    /// wait ask again if it may have been taken for dead before: a part of the time
+    /// for that is the way to the store.
     pub(crate) fn beats(&self, sent_at: Instant) {
-        self.0
-            .known
-            .fetch_max(self.stamp(sent_at).max(1), Ordering::Relaxed);
+        let stamp = self.stamp(sent_at).max(1);
+        let before = self.0.known.fetch_max(stamp, Ordering::Relaxed);
+        let gap = Duration::from_micros(stamp.saturating_sub(before));
+        if before != 0 && gap >= self.0.dead_after * 3 / 4 {
+            self.missed();
+        }
     }
 
     pub(super) fn is_known(&self) -> bool {
         let known = self.0.known.load(Ordering::Relaxed);
         let since = self.0.began + Duration::from_micros(known);
-        known != 0 && self.0.time.now().saturating_duration_since(since) < KNOWN_FOR
+        known != 0 && self.0.time.now().saturating_duration_since(since) < self.0.dead_after / 2
     }
 
     /// From now on they need not. Whether they were ever told.

@@ -93,7 +93,8 @@ impl<S: Store> Engine<S> {
         }
         let request_timeout = S::request_timeout(&self.config);
         limits::REQUEST_TIMEOUT.check_in_backend(request_timeout)?;
-        let events = Events::new(time.clone());
+        S::check_config(&self.config)?;
+        let events = Events::new(time.clone(), S::DEAD_AFTER);
         let context = Context {
             time: time.clone(),
             events: events.clone(),
@@ -262,6 +263,8 @@ impl<D: Driven> Backend for D {
     async fn settle(&self) {
         if let Ok(running) = self.engine().running() {
             running.unsettled.wait_idle().await;
+            let limit = running.time.after(running.request_timeout);
+            let _ = running.time.bound(limit, running.store.rest(limit)).await;
         }
     }
 

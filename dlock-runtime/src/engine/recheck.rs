@@ -10,10 +10,6 @@ use super::call::Call;
 use crate::backend::clock::Deadline;
 use crate::store::{Looks, Store, Waited};
 
-/// After such a gap between two looks this process was paused or cut off, and may
-/// have been taken for dead.
-const GAP: Duration = Duration::from_secs(4);
-
 /// Waits that follow each other closely keep the process alive in between.
 const LINGERS: Duration = Duration::from_secs(2);
 
@@ -91,8 +87,7 @@ impl<S: Store> Running<S> {
     /// process for dead.
     async fn look_and_beat(&self) {
         let mut schedule = Schedule(HashMap::new());
-        let mut looked = self.time.now();
-        let mut beat = looked + S::BEAT;
+        let mut beat = self.time.now() + S::BEAT;
         let mut idle_since = None;
         loop {
             let now = self.time.now();
@@ -112,10 +107,8 @@ impl<S: Store> Running<S> {
             }
             // What is not yet due goes along, and saves a trip.
             let beats = beat <= now + S::BEAT / 4;
-            let gap = now.duration_since(looked) >= GAP;
-            looked = now;
             let keys = schedule.all();
-            if !self.look(&mut schedule, keys, beats).await || gap {
+            if !self.look(&mut schedule, keys, beats).await {
                 self.events.missed();
             }
             if beats {

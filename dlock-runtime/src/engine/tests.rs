@@ -14,10 +14,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::executor::Executor;
 use self::scripted::{
-    Fate, LISTS, LONGEST, Lasting, Number, ONE_WAY, Proof, Scripted, Session, Sim, foreign,
+    Fate, Hasty, LISTS, LONGEST, Lasting, Number, ONE_WAY, Proof, Scripted, Session, Sim, foreign,
 };
 use super::{Engine, Time};
-use crate::backend::{Backend, Grant, Mode, Owner, Released, Renewed, Request};
+use crate::backend::{Backend, Grant, Mode, Owner, Released, Renewed, Request, TokenTier};
 use crate::store::{Looks, Opening};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -82,6 +82,11 @@ macro_rules! for_each_store {
             }
 
             #[test]
+            fn in_haste() {
+                paused(test::<Hasty>);
+            }
+
+            #[test]
             fn with_a_session() {
                 paused(test::<Session>);
             }
@@ -111,6 +116,11 @@ macro_rules! for_each_queue {
             #[test]
             fn without_a_record() {
                 paused(test::<()>);
+            }
+
+            #[test]
+            fn in_haste() {
+                paused(test::<Hasty>);
             }
 
             #[test]
@@ -220,7 +230,7 @@ for_each_store! {
             let engine = engine::<P>(&sim).await;
             sim.confirms();
             sim.next([Fate::Fine]);
-            sim.next(vec![Fate::Refused; 100]);
+            sim.next(vec![Fate::Refused; 1_000]);
             let (request, start) = (request(), Instant::now());
             let answer = timeout(step * ONE_WAY / 2, engine.acquire(&request)).await;
             let took = start.elapsed();
@@ -594,15 +604,16 @@ for_each_store! {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
         // The first knows of no ties.
-        let busy = request();
+        let (busy, longest) = (request(), P::PAUSES.1);
+        let ties = 5 * sim.request_timeout().div_duration_f64(longest) as u32;
         sim.next([Fate::Refused]);
-        sim.ties(100);
+        sim.ties(ties);
         assert!(engine.try_acquire(&busy).await.expect("an answer").is_none());
         assert!(sim.is_free());
         // However long it takes, the store has answered.
         let (request, start) = (request(), Instant::now());
         sim.next([Fate::Refused]);
-        sim.ties(100);
+        sim.ties(ties);
         granted(&engine, &request).await;
         assert!(start.elapsed() > sim.request_timeout(), "{:?}", start.elapsed());
         assert_eq!(sim.holder(), Some(request.owner));
@@ -700,6 +711,54 @@ for_each_store! {
         assert_eq!(sim.looks(), 0, "nobody waits");
     }
 
+    /// A store rests when all was given back.
+    async fn a_store_rests_when_nothing_is_left<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.next([Fate::SlowAnswer(Duration::from_secs(1))]);
+        let left = timeout(2 * ONE_WAY, engine.acquire(&request())).await;
+        assert!(left.is_err() && !sim.is_free(), "it was run, and not answered");
+        engine.settle().await;
+        assert_eq!(sim.rests(), [true]);
+    }
+
+    async fn the_next_attempt_is_as_soon_as_the_store_says<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.next([Fate::Refused]);
+        let start = Instant::now();
+        granted(&engine, &request()).await;
+        let pause = start.elapsed() - 2 * ROUND_TRIP;
+        let (first, _) = P::PAUSES;
+        assert!(pause >= first * 3 / 4, "{pause:?}");
+        assert!(pause <= first * 5 / 4 + 2 * ONE_WAY, "{pause:?}");
+        if P::OPENING == Opening::Cheap {
+            assert!(!sim.was_asked_for_a_place());
+        }
+    }
+
+    async fn wrong_settings_open_nothing<P: Proof>() {
+        let sim = Sim::new();
+        sim.has_wrong_config();
+        let engine = Engine::<Scripted<P>>::new(Arc::clone(&sim));
+        let time = Time::of_tokio(Executor::new() as _);
+        let error = engine.open(time).await.expect_err("what is wrong");
+        assert_eq!(error.to_string(), foreign().to_string());
+        assert!(!sim.was_opened());
+    }
+
+    /// What they are worth may change while the store is open.
+    async fn tokens_are_worth_what_the_store_says<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let by_itself = engine.capabilities().tokens;
+        for tier in [TokenTier::Strict, TokenTier::BestEffort] {
+            sim.gives_tokens(tier);
+            assert_eq!(engine.capabilities().tokens, tier);
+        }
+        assert_eq!(engine.clone().capabilities().tokens, by_itself, "not yet started");
+    }
+
     /// Somebody has left whose command may come yet: a stop tells the store, and does
     /// not wait for that.
     async fn a_stop_does_not_wait_for_what_may_come<P: Proof>() {
@@ -739,8 +798,8 @@ for_each_queue! {
         };
         let (_, ()) = tokio::join!(granted(&engine, &request), release);
         let mut asked: Vec<_> = sim.sent();
-        if P::OPENING == Opening::First {
-            assert_eq!(asked.remove(0), "first");
+        if P::OPENING != Opening::Place {
+            assert_eq!(asked.remove(0), P::FIRST);
         }
         assert_eq!(asked, ["listen", "ask", "ask"]);
     }
@@ -804,7 +863,7 @@ for_each_queue! {
         let other = held_by_another(&sim);
         let (request, start) = (request(), Instant::now());
         // The first is answered; the answer to the question for a place is slow.
-        let first = (P::OPENING == Opening::First).then_some(Fate::Fine);
+        let first = matches!(P::OPENING, Opening::First | Opening::Cheap).then_some(Fate::Fine);
         sim.next(first.into_iter().chain([Fate::SlowAnswer(Duration::from_millis(50))]));
         let release = async {
             sleep(Duration::from_millis(20)).await;
@@ -949,7 +1008,8 @@ for_each_queue! {
         let answer = timeout(3 * sim.request_timeout(), engine.acquire(&request)).await;
         answer.expect("it is told").expect_err("no watch");
         assert!(start.elapsed() >= sim.request_timeout() / 2, "{:?}", start.elapsed());
-        assert!(sim.sent().len() <= 60, "{} questions", sim.sent().len());
+        let most = 3 * sim.request_timeout().div_duration_f64(P::PAUSES.1) as usize;
+        assert!(sim.sent().len() <= most, "{} questions", sim.sent().len());
     }
 
     /// A caller that leaves while it watches leaves nothing.
@@ -973,7 +1033,7 @@ for_each_queue! {
         let engine = engine::<P>(&sim).await;
         let other = held_by_another(&sim);
         let late = Duration::from_secs(10);
-        let first = (P::OPENING == Opening::First).then_some(Fate::Fine);
+        let first = matches!(P::OPENING, Opening::First | Opening::Cheap).then_some(Fate::Fine);
         sim.next(first.into_iter().chain([Fate::Late(late)]));
         let (request, start) = (request(), Instant::now());
         let left = timeout(5 * ONE_WAY, engine.acquire(&request)).await;
@@ -1003,6 +1063,84 @@ for_each_queue! {
         let (_, ()) = tokio::join!(granted(&engine, &request), release);
         let waited = start.elapsed();
         assert!(waited < Duration::from_millis(110), "{waited:?}");
+    }
+
+    /// Whose places may have been void for a while ask for new ones; a gap that
+    /// nobody has noticed costs no question.
+    async fn who_may_have_been_taken_for_dead_asks_again<P: Proof>() {
+        let quarter = P::DEAD_AFTER / 4;
+        for (gap, asks) in [(quarter, false), (4 * quarter, true)] {
+            let (sim, manager) = (Sim::new(), Executor::new());
+            let engine = engine_on::<P>(&manager, &sim).await;
+            held_by_another(&sim);
+            let request = request();
+            let stalling = async {
+                sleep(Duration::from_secs(5)).await;
+                sim.forget_history();
+                manager.stall();
+                sleep(gap).await;
+                manager.go_on();
+                sleep(Duration::from_secs(1)).await;
+            };
+            tokio::select! {
+                () = stalling => {}
+                answer = engine.acquire(&request) => panic!("somebody has it: {answer:?}"),
+            }
+            assert_eq!(!sim.sent().is_empty(), asks, "after {gap:?}");
+        }
+    }
+
+    /// Those who come close behind each other do not keep it from looking.
+    async fn arrivals_put_no_look_off<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        held_by_another(&sim);
+        let mut waiting: Vec<_> = (0..100)
+            .map(|number| {
+                let engine = &engine;
+                Box::pin(async move {
+                    sleep(number * P::PACE.min(Duration::from_millis(90)) * 3 / 4).await;
+                    engine.acquire(&request()).await
+                })
+            })
+            .collect();
+        let all = poll_fn(|context| {
+            for one in &mut waiting {
+                assert!(one.as_mut().poll(context).is_pending(), "somebody has it");
+            }
+            Poll::<()>::Pending
+        });
+        sim.forget_history();
+        let _ = timeout(Duration::from_secs(9), all).await;
+        let looks = sim.looks();
+        let most = 9_000 / P::PACE.as_millis() as usize;
+        assert!(looks >= most.min(1_000) * 3 / 4, "{looks} looks in 9 s");
+    }
+
+    /// So a store tells who left a place behind from who asks at this moment.
+    async fn who_waits_or_leaves_is_known<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        let other = held_by_another(&sim);
+        let (request, events) = (request(), sim.events());
+        let knows = || events.knows(request.owner, "key");
+        assert!(!knows());
+        let seen = async {
+            sleep(20 * ROUND_TRIP).await;
+            assert!(knows(), "it waits");
+            sim.is_gone(true);
+        };
+        tokio::select! {
+            () = seen => {}
+            answer = engine.acquire(&request) => panic!("somebody has it: {answer:?}"),
+        }
+        sleep(Duration::from_secs(8)).await;
+        assert!(knows(), "its place is being given back");
+        assert!(!events.knows(Owner::unique(), "key"));
+        sim.is_gone(false);
+        sim.release(other);
+        sleep(Duration::from_secs(20)).await;
+        assert!(sim.is_free() && !knows(), "nothing is left");
     }
 
     /// Others think this process alive for as long as it waits, and are told when

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::backend::clock::Deadline;
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, LockInfo, Mode, Owner, Renewed, Request, Servers,
+    TokenTier,
 };
 use crate::engine::events::Events;
 use crate::engine::time::Time;
@@ -92,6 +93,11 @@ struct State {
     listens_for: Option<Duration>,
     /// A grant is told with the place that it was given to.
     names_places: bool,
+    asked_for_a_place: bool,
+    tokens: Option<TokenTier>,
+    has_wrong_config: bool,
+    /// Whether all had been given back each time when it was told to rest.
+    rests: Vec<bool>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -324,6 +330,26 @@ impl Sim {
         self.state().shut_down
     }
 
+    pub(super) fn was_asked_for_a_place(&self) -> bool {
+        self.state().asked_for_a_place
+    }
+
+    pub(super) fn gives_tokens(&self, tier: TokenTier) {
+        self.state().tokens = Some(tier);
+    }
+
+    pub(super) fn has_wrong_config(&self) {
+        self.state().has_wrong_config = true;
+    }
+
+    pub(super) fn was_opened(&self) -> bool {
+        self.state().events.is_some()
+    }
+
+    pub(super) fn rests(&self) -> Vec<bool> {
+        self.state().rests.clone()
+    }
+
     pub(super) fn looks(&self) -> usize {
         let state = self.state();
         state.sent.iter().filter(|sent| **sent == "look").count()
@@ -478,6 +504,10 @@ pub(super) trait Proof: Clone + Send + Sync + 'static {
     const BEATS: bool = true;
     const EXPIRES: bool = true;
     const FLIES_FOR: Duration = Duration::from_millis(250);
+    const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+    const DEAD_AFTER: Duration = Duration::from_secs(8);
+    /// How soon it is looked at.
+    const PACE: Duration = Duration::from_secs(1);
     /// What a request begins with, as [`Sim::sent`] shows it.
     const FIRST: &'static str;
 
@@ -509,6 +539,23 @@ impl Proof for () {
     const FIRST: &'static str = "first";
 
     fn of(_session: u64, _is_there: &Arc<()>) -> Self {}
+}
+
+/// What it opens with can be repeated. It is asked again soon, and takes a process
+/// for dead soon.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hasty;
+
+impl Proof for Hasty {
+    const OPENING: Opening = Opening::Cheap;
+    const FIRST: &'static str = "ask";
+    const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
+    const DEAD_AFTER: Duration = Duration::from_secs(4);
+    const PACE: Duration = Duration::from_millis(100);
+
+    fn of(_session: u64, _is_there: &Arc<()>) -> Self {
+        Self
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -576,6 +623,7 @@ pub(super) struct Number(Option<u64>);
 impl Proof for Number {
     const OPENING: Opening = Opening::Try;
     const LOOKS: Looks = Looks::Each;
+    const PACE: Duration = Duration::from_millis(5);
     const FIRST: &'static str = "ask";
 
     fn of(session: u64, _is_there: &Arc<()>) -> Self {
@@ -742,6 +790,15 @@ impl<P: Proof> Store for Scripted<P> {
         Looks::Together => Some(CLAIM),
         Looks::Each => None,
     };
+    const PAUSES: (Duration, Duration) = P::PAUSES;
+    const DEAD_AFTER: Duration = P::DEAD_AFTER;
+
+    fn check_config(config: &Arc<Sim>) -> Result<(), BackendError> {
+        match config.state().has_wrong_config {
+            true => Err(foreign()),
+            false => Ok(()),
+        }
+    }
 
     fn open(config: Arc<Sim>, context: Context) -> Self {
         config.state().events = Some(context.events);
@@ -779,7 +836,16 @@ impl<P: Proof> Store for Scripted<P> {
         self.sim.state().shut_down = Some(holds);
     }
 
+    async fn rest(&self, _deadline: Deadline) {
+        let is_free = self.sim.is_free();
+        self.sim.state().rests.push(is_free);
+    }
+
     fn close(&self) {}
+
+    fn tokens(&self) -> Option<TokenTier> {
+        self.sim.state().tokens
+    }
 
     fn opening(&self, _request: &Request) -> Opening {
         P::OPENING
@@ -798,11 +864,15 @@ impl<P: Proof> Store for Scripted<P> {
     ) -> Result<Take<Self>, Failure> {
         let (owner, ttl) = (request.owner, lasts::<P>(request.ttl));
         let command = match want {
-            Want::First => Command::First(owner, ttl),
-            Want::Try => Command::Ask(owner, ttl, false),
+            Want::First if P::OPENING == Opening::First => Command::First(owner, ttl),
+            Want::First | Want::Try => Command::Ask(owner, ttl, false),
             Want::Queue { .. } => Command::Ask(owner, ttl, P::LOOKS == Looks::Together),
         };
-        let fate = self.sim.state().fates.pop_front();
+        let fate = {
+            let mut state = self.sim.state();
+            state.asked_for_a_place |= matches!(want, Want::Queue { .. });
+            state.fates.pop_front()
+        };
         let (answer, sent_at) = self.send(command, fate, deadline, attempt).await?;
         let (lost, records) = {
             let mut state = self.sim.state();
@@ -995,10 +1065,7 @@ impl<P: Proof> Store for Scripted<P> {
     }
 
     fn pace(&self, _seen: &mut ()) -> Duration {
-        match P::LOOKS {
-            Looks::Together => Duration::from_secs(1),
-            Looks::Each => Duration::from_millis(5),
-        }
+        P::PACE
     }
 
     async fn recheck(
