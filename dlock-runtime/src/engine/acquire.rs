@@ -61,7 +61,9 @@ impl<S: Store> Running<S> {
             },
             Opening::Try => match acquisition.ask(Want::Try).await? {
                 Asked::Granted(grant) => return Ok(grant),
-                // Where nobody has a place, there is no more to ask for.
+                // After a tie it is not asked again at once. And where nobody has a
+                // place, there is no more to ask for.
+                Asked::Contended => Some(Asked::Contended),
                 answer if S::LOOKS == Looks::Each => Some(answer),
                 _ => {
                     acquisition.call.was_answered();
@@ -186,16 +188,17 @@ impl<'a, S: Store> Acquisition<'a, S> {
             self.counted = Some(running.tasks.count());
             // Before it asks: a grant may be told before the answer has come.
             let mut waiting = running.events.waiters().enter(self.request);
-            if answer.is_none() {
-                let deadline = self.call.begin()?;
-                let (store, attempt) = (&running.store, &mut self.call.attempt);
-                store.before_queue(self.request, deadline, attempt).await;
-                self.call.was_answered();
-            }
+            let mut is_ready = false;
             loop {
                 let asked = match answer.take() {
                     Some(asked) => asked,
                     None => {
+                        if !std::mem::replace(&mut is_ready, true) {
+                            let deadline = self.call.begin()?;
+                            let (store, attempt) = (&running.store, &mut self.call.attempt);
+                            store.before_queue(self.request, deadline, attempt).await;
+                            self.call.was_answered();
+                        }
                         let beat = S::BEATS && !running.events.is_known();
                         self.ask(Want::Queue { beat }).await?
                     }

@@ -25,6 +25,8 @@ pub(super) struct Call<'a, S: Store> {
     backoff: Backoff,
     /// So many attempts were made without a pause.
     at_once: u32,
+    /// So many ties one after the other.
+    ties: u32,
     /// Why the last attempt came to nothing.
     cause: Option<Cause>,
 }
@@ -57,6 +59,7 @@ impl<'a, S: Store> Call<'a, S> {
             started,
             backoff: new_backoff::<S>(),
             at_once: 0,
+            ties: 0,
             cause: None,
         }
     }
@@ -85,6 +88,7 @@ impl<'a, S: Store> Call<'a, S> {
         self.deadline = Deadline::from(start, self.running.request_timeout);
         self.started = start;
         self.backoff = new_backoff::<S>();
+        self.ties = 0;
         self.cause = None;
     }
 
@@ -117,11 +121,15 @@ impl<'a, S: Store> Call<'a, S> {
         })
     }
 
-    /// The store has answered, and others were as quick: a pause that no two of
-    /// them take alike, and then there is as much time again.
+    /// The store has answered, and others were as quick. A pause, drawn from the
+    /// whole of a window that doubles, so that of several who collide one goes
+    /// first; and then there is as much time again.
     pub(super) async fn wait_for_others(&mut self) {
+        let window = FIRST_WINDOW.saturating_mul(1 << self.ties.min(16));
+        let pause = window.min(LAST_WINDOW).mul_f64(fastrand::f64());
+        self.ties += 1;
         let time = &self.running.time;
-        time.sleep(time.after(self.backoff.pause())).await;
+        time.sleep(time.after(pause)).await;
         self.started = time.now();
         self.deadline = Deadline::from(self.started, self.running.request_timeout);
         self.cause = None;
@@ -149,6 +157,10 @@ impl<'a, S: Store> Call<'a, S> {
         }
     }
 }
+
+/// The window from which the pause after a tie is drawn.
+const FIRST_WINDOW: Duration = Duration::from_millis(3);
+const LAST_WINDOW: Duration = Duration::from_millis(250);
 
 fn new_backoff<S: Store>() -> Backoff {
     let (first, longest) = S::PAUSES;

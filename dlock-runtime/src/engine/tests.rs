@@ -14,7 +14,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::executor::Executor;
 use self::scripted::{
+<<<<<<< HEAD
     Fate, Hasty, LISTS, LONGEST, Lasting, Number, ONE_WAY, Proof, Scripted, Session, Sim, foreign,
+=======
+    Fate, LISTS, LONGEST, Lasting, Number, ONE_WAY, Proof, Scripted, Session, Sim, Tried, foreign,
+>>>>>>> fa560fe (Engine: of those who tie one goes first, also where they only tried before they wait)
 };
 use super::{Engine, Time};
 use crate::backend::{Backend, Grant, Mode, Owner, Released, Renewed, Request, TokenTier};
@@ -1484,5 +1488,27 @@ fn a_place_that_lasts_needs_no_beats() {
         sim.forget_history();
         sleep(TTL).await;
         assert_eq!((sim.looks(), sim.farewells()), (0, 0));
+    });
+}
+
+/// They were as quick as each other when they tried; who waits does not ask at once
+/// for a place either.
+#[test]
+fn a_tie_of_those_who_try_first_is_waited_out() {
+    paused(|| async {
+        let sim = Sim::new();
+        let engine = engine::<Tried>(&sim).await;
+        let (runs, mut pauses) = (50, Duration::ZERO);
+        for _ in 0..runs {
+            sim.ties(1);
+            let (request, start) = (request(), Instant::now());
+            granted(&engine, &request).await;
+            pauses += start.elapsed() - 2 * ROUND_TRIP;
+            engine.release(&request).await.expect("an answer");
+        }
+        // Drawn from the whole of the first window.
+        let mean = pauses / runs;
+        let few = Duration::from_micros(700)..Duration::from_micros(2_300);
+        assert!(few.contains(&mean), "{mean:?}");
     });
 }

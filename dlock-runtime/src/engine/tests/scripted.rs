@@ -616,6 +616,19 @@ impl Proof for Lasting {
     }
 }
 
+/// There is a queue, but a lock that is free costs less than a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tried;
+
+impl Proof for Tried {
+    const OPENING: Opening = Opening::Try;
+    const FIRST: &'static str = "ask";
+
+    fn of(_session: u64, _is_there: &Arc<()>) -> Self {
+        Self
+    }
+}
+
 /// A number that saves a question: there is no queue, and nobody is told.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Number(Option<u64>);
