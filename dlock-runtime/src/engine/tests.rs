@@ -14,11 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::executor::Executor;
 use self::scripted::{
-<<<<<<< HEAD
-    Fate, Hasty, LISTS, LONGEST, Lasting, Number, ONE_WAY, Proof, Scripted, Session, Sim, foreign,
-=======
-    Fate, LISTS, LONGEST, Lasting, Number, ONE_WAY, Proof, Scripted, Session, Sim, Tried, foreign,
->>>>>>> fa560fe (Engine: of those who tie one goes first, also where they only tried before they wait)
+    Fate, Hasty, LISTS, LONGEST, Lasting, Number, ONE_WAY, Proof, Scripted, Session, Sim, Tried, foreign,
 };
 use super::{Engine, Time};
 use crate::backend::{Backend, Grant, Mode, Owner, Released, Renewed, Request, TokenTier};
