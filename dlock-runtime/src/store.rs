@@ -77,6 +77,10 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
         Ok(())
     }
 
+    /// Connections belong to the manager's runtime, and so all that is asked of this
+    /// is asked there: each operation is a task. Else it is the caller's that asks.
+    const AT_HOME: bool = false;
+
     /// How long a flight may take to come to its end before a release is sent
     /// beside it. The default is for one that flies on the caller's runtime, which
     /// may be blocked.
@@ -213,6 +217,12 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
     fn late(&self, request: &Request, record: Option<&Self::Record>, sent_at: Instant) -> Late;
 
     // Records and sessions.
+
+    /// Whether this lease was shown as that holder, where that is not by its owner.
+    fn is_shown_as(record: &Self::Record, holder: &HolderInfo) -> bool {
+        let _ = (record, holder);
+        false
+    }
 
     /// The record of a lease that the table no longer has. `None`: without one
     /// there is no lease.

@@ -1,6 +1,7 @@
 //! One engine for all stores: it makes a [`Backend`] of a [`Store`].
 
 mod acquire;
+mod at_home;
 mod call;
 mod cleanup;
 pub(crate) mod events;
@@ -176,6 +177,10 @@ impl<S: Store> Running<S> {
         });
     }
 
+    fn has_stopped(&self) -> BackendError {
+        BackendError::unavailable(format!("the {} backend has stopped", self.name))
+    }
+
     async fn stop(&self) {
         self.stopping.cancel();
         let has_stopped = format!("the {} backend has stopped", self.name);
@@ -269,34 +274,78 @@ impl<D: Driven> Backend for D {
     }
 
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
-        self.engine().running()?.try_acquire(request).await
+        let running = self.engine().running()?;
+        if !D::Store::AT_HOME {
+            return running.try_acquire(request).await;
+        }
+        let (home, asked) = (Arc::clone(running), request.clone());
+        let trying = async move { home.try_acquire(&asked).await };
+        running.ask_at_home(request, trying).await
     }
 
     async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
-        self.engine().running()?.acquire(request).await
+        let running = self.engine().running()?;
+        if !D::Store::AT_HOME {
+            return running.acquire(request).await;
+        }
+        let (home, asked) = (Arc::clone(running), request.clone());
+        let acquiring = async move { home.acquire(&asked).await };
+        running.ask_at_home(request, acquiring).await
     }
 
     async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        match self.engine().running() {
-            Ok(running) => running.renew(requests).await,
-            Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
+        let all = |error: BackendError| requests.iter().map(|_| Err(error.clone())).collect();
+        let running = match self.engine().running() {
+            Ok(running) => running,
+            Err(error) => return all(error),
+        };
+        if !D::Store::AT_HOME {
+            return running.renew(requests).await;
         }
+        let (home, due) = (Arc::clone(running), requests.to_vec());
+        let renewing = running.at_home(async move { home.renew(&due).await });
+        renewing.await.unwrap_or_else(all)
     }
 
     async fn release(&self, request: &Request) -> Result<Released, BackendError> {
-        self.engine().running()?.release(request).await
+        let running = self.engine().running()?;
+        if !D::Store::AT_HOME {
+            return running.release(request).await;
+        }
+        let (home, request) = (Arc::clone(running), request.clone());
+        running
+            .at_home(async move { home.release(&request).await })
+            .await?
     }
 
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
-        self.engine().running()?.inspect(key).await
+        let running = self.engine().running()?;
+        if !D::Store::AT_HOME {
+            return running.inspect(key).await;
+        }
+        let (home, key) = (Arc::clone(running), key.to_owned());
+        running
+            .at_home(async move { home.inspect(&key).await })
+            .await?
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
-        self.engine().running()?.list(prefix).await
+        let running = self.engine().running()?;
+        if !D::Store::AT_HOME {
+            return running.list(prefix).await;
+        }
+        let (home, prefix) = (Arc::clone(running), prefix.to_owned());
+        running
+            .at_home(async move { home.list(&prefix).await })
+            .await?
     }
 
     fn is_owner(&self, holder: &HolderInfo, owner: Owner) -> bool {
-        D::Store::is_owner(holder, owner)
+        let is_shown = |running: &Arc<Running<D::Store>>| {
+            let record = running.table.record(owner);
+            record.is_some_and(|record| D::Store::is_shown_as(&record, holder))
+        };
+        D::Store::is_owner(holder, owner) || self.engine().running().is_ok_and(is_shown)
     }
 
     async fn next_losses(&self) -> Vec<Owner> {

@@ -14,7 +14,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::executor::Executor;
 use self::scripted::{
-    Fate, Hasty, LISTS, LONGEST, Lasting, Number, ONE_WAY, Proof, Scripted, Session, Sim, Tried, foreign,
+    AtHome, Fate, Hasty, LISTS, LONGEST, Lasting, Number, ONE_WAY, Proof, Scripted, Session, Sim,
+    Tried, foreign,
 };
 use super::{Engine, Time};
 use crate::backend::{Backend, Grant, Mode, Owner, Released, Renewed, Request, TokenTier};
@@ -97,6 +98,11 @@ macro_rules! for_each_store {
             }
 
             #[test]
+            fn at_home() {
+                paused(test::<AtHome>);
+            }
+
+            #[test]
             fn without_a_queue() {
                 paused(test::<Number>);
             }
@@ -126,6 +132,11 @@ macro_rules! for_each_queue {
             #[test]
             fn with_a_session() {
                 paused(test::<Session>);
+            }
+
+            #[test]
+            fn at_home() {
+                paused(test::<AtHome>);
             }
         }
     )*};
@@ -574,9 +585,12 @@ for_each_store! {
         }
     }
 
-    /// The manager's thread stands still: callers need it for nothing, and it sees to
-    /// those who left when it goes on.
+    /// The manager's thread stands still: callers need it for nothing, unless all is
+    /// asked there, and it sees to those who left when it goes on.
     async fn a_manager_that_stands_still_gives_back_later<P: Proof>() {
+        if P::AT_HOME {
+            return;
+        }
         for step in 0..16 {
             let (sim, manager) = (Sim::new(), Executor::new());
             let engine = engine_on::<P>(&manager, &sim).await;
@@ -1274,6 +1288,63 @@ fn who_has_lost_its_place_takes_another() {
             });
         }
     }
+}
+
+/// A runtime that stands still when the lock is passed on to it: that is held for
+/// its ttl, and others get it then.
+#[test]
+fn a_caller_that_stands_still_holds_up_nobody_at_home() {
+    paused(|| async {
+        let sim = Sim::new();
+        let engine = engine::<AtHome>(&sim).await;
+        let other = held_by_another(&sim);
+        let (this, next) = (request(), request());
+        let caller = Executor::new();
+        let stalled = caller.run(engine.acquire(&this));
+        let mut stalled = pin!(stalled);
+        let queued = timeout(Duration::from_millis(20), &mut stalled).await;
+        assert!(queued.is_err(), "somebody has it");
+        caller.stall();
+        sim.release(other);
+        let start = Instant::now();
+        granted(&engine, &next).await;
+        let waited = start.elapsed();
+        assert!(waited <= TTL + Duration::from_secs(1), "{waited:?}");
+        caller.go_on();
+        let grant = stalled.await.expect("it was had");
+        assert!(grant.sent_at + TTL <= Instant::now() && engine.has_ended(this.owner));
+        assert_eq!(sim.holder(), Some(next.owner));
+    });
+}
+
+/// It was granted, and its caller leaves before it hears of that.
+#[test]
+fn what_nobody_heard_of_goes_back_at_home() {
+    paused(|| async {
+        for waits in [false, true] {
+            let sim = Sim::new();
+            let engine = engine::<AtHome>(&sim).await;
+            let request = request();
+            {
+                let asking = async {
+                    match waits {
+                        true => engine.acquire(&request).await.map(Some),
+                        false => engine.try_acquire(&request).await,
+                    }
+                };
+                let mut asking = pin!(asking);
+                let once = poll_fn(|context| Poll::Ready(asking.as_mut().poll(context)));
+                assert!(once.await.is_pending());
+                sleep(2 * ROUND_TRIP).await;
+                assert_eq!(sim.holder(), Some(request.owner));
+            }
+            timeout(2 * ROUND_TRIP, engine.settle())
+                .await
+                .expect("it is told");
+            assert!(sim.is_free());
+            assert!(engine.has_ended(request.owner));
+        }
+    });
 }
 
 /// A flight that comes to its end by itself: no release is sent beside it.

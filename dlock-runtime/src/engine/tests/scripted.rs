@@ -508,6 +508,7 @@ pub(super) trait Proof: Clone + Send + Sync + 'static {
     const DEAD_AFTER: Duration = Duration::from_secs(8);
     /// How soon it is looked at.
     const PACE: Duration = Duration::from_secs(1);
+    const AT_HOME: bool = false;
     /// What a request begins with, as [`Sim::sent`] shows it.
     const FIRST: &'static str;
 
@@ -613,6 +614,25 @@ impl Proof for Lasting {
 
     fn longest_lease() -> Option<Duration> {
         Some(LONGEST)
+    }
+}
+
+/// The same, and all is asked on the manager's runtime.
+#[derive(Clone, Debug)]
+pub(super) struct AtHome(u64);
+
+impl Proof for AtHome {
+    const OPENING: Opening = Opening::Place;
+    const EXPIRES: bool = false;
+    const AT_HOME: bool = true;
+    const FIRST: &'static str = "ask";
+
+    fn of(session: u64, _is_there: &Arc<()>) -> Self {
+        Self(session)
+    }
+
+    fn scope(&self) -> Option<Scope> {
+        Some(Scope(self.0))
     }
 }
 
@@ -798,6 +818,7 @@ impl<P: Proof> Store for Scripted<P> {
     const BEATS: bool = P::BEATS;
     const EXPIRES: bool = P::EXPIRES;
     const FLIES_FOR: Duration = P::FLIES_FOR;
+    const AT_HOME: bool = P::AT_HOME;
 
     const CLAIM: Option<Duration> = match P::LOOKS {
         Looks::Together => Some(CLAIM),
