@@ -333,9 +333,9 @@
 
 pub use dlock_macros::distributed_lock;
 pub use dlock_runtime::{
-    Config, FencingToken, Held, InLockScope, LockError, LockGuard, LockKey, LockManager,
+    Config, Engine, FencingToken, Held, InLockScope, LockError, LockGuard, LockKey, LockManager,
     LockRequest, LockScopeExt, LossReason, MAX_KEY_BYTES, ManagerScope, OnLost, Patience, Run,
-    Source, TOKENS_PER_GRANT, backend, current, init, lock, shutdown,
+    Source, TOKENS_PER_GRANT, backend, current, init, lock, shutdown, store,
 };
 
 #[doc(hidden)]

@@ -12,11 +12,6 @@ pub mod backend;
 mod clock;
 mod core;
 mod duration;
-#[cfg(any(test, feature = "memcached"))]
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "what the next stores need, its tests hold it to")
-)]
 mod engine;
 mod error;
 mod executor;
@@ -31,18 +26,14 @@ pub mod macro_support;
 mod observe;
 mod options;
 mod reach;
-#[cfg(any(test, feature = "memcached"))]
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "what the next stores need, its tests hold it to")
-)]
-mod store;
+pub mod store;
 mod token;
 
 pub use api::{
     Config, Held, InLockScope, LockGuard, LockManager, LockRequest, LockScopeExt, ManagerScope,
     Run, current, init, lock, shutdown,
 };
+pub use engine::Engine;
 pub use error::{LockError, LossReason, Source};
 pub use key::{LockKey, MAX_KEY_BYTES};
 pub use options::{OnLost, Patience};

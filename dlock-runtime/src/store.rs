@@ -5,25 +5,29 @@
 //! of the deadline it is given, and says of a failure the two things that only
 //! the store can know: whether another attempt may help, and what may have come
 //! of this one. Waiting, repeating, giving back and telling who should ask again
-//! are the engine's ([`crate::engine`]).
+//! are the [engine](crate::Engine)'s.
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::clock::Deadline;
+pub use crate::backend::clock::{Deadline, Elapsed};
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Owner, Released, Renewed,
     Request, Servers, TokenTier,
 };
-use crate::engine::events::Events;
-pub(crate) use crate::engine::events::Scope;
-use crate::engine::time::Time;
-pub(crate) use crate::engine::waiters::Waiter;
+pub use crate::engine::events::{Events, Scope};
+pub use crate::engine::time::Time;
+pub use crate::engine::waiters::Waiter;
 
 /// A store that keeps locks.
-pub(crate) trait Store: Send + Sync + Sized + 'static {
+///
+/// [`Engine`](crate::Engine) makes a backend of it. A complete small one, locks in a
+/// directory of files, is the example `own_store`; `docs/design/a-new-store.md` leads
+/// through it. Both are young: what a store has to give may change with any minor
+/// version.
+pub trait Store: Send + Sync + Sized + 'static {
     /// What its URL says. A copy makes another backend, not yet connected.
     type Config: Clone + fmt::Debug + Send + Sync + 'static;
 
@@ -64,6 +68,7 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
     /// How long a grant waits for its waiter to ask, where one may be told
     /// ([`Events::granted`]) to an owner who does not wait any more.
     const CLAIM: Option<Duration> = None;
+
     /// The pauses between the attempts of an operation: the first, and the longest.
     const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
@@ -109,8 +114,11 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
     /// Ends what [`open`](Self::open) began, if it has not ended.
     fn close(&self);
 
+    /// What the locks of this store can do.
     fn capabilities(config: &Self::Config) -> Capabilities;
 
+    /// Where it is, for the question why it does not answer. `None`: it has no
+    /// servers that could be connected to.
     fn servers(config: &Self::Config) -> Option<Servers>;
 
     /// What its tokens are worth, if that was found out only when it ran.
@@ -318,6 +326,7 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
         holder.shows(owner)
     }
 
+    /// What is known of a lock; `None` if nobody holds it.
     fn inspect(
         &self,
         key: &str,
@@ -325,7 +334,7 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
         attempt: &mut Self::Attempt,
     ) -> impl Future<Output = Result<Option<LockInfo>, Failure>> + Send;
 
-    /// `None`: there is more to ask, for which there is as much time again.
+    /// The locks that are held whose keys begin with `prefix`. `None`: there is more to ask, for which there is as much time again.
     fn list(
         &self,
         prefix: &str,
@@ -336,15 +345,18 @@ pub(crate) trait Store: Send + Sync + Sized + 'static {
 
 /// What a store is given when it is opened. It asks for time and tasks nowhere
 /// else.
-#[derive(Clone)]
-pub(crate) struct Context {
-    pub(crate) time: Time,
-    pub(crate) events: Events,
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Context {
+    /// The clock, and the tasks of the manager's runtime.
+    pub time: Time,
+    /// Where the store says what happens of its own accord.
+    pub events: Events,
 }
 
 /// How the locks that are waited for are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Looks {
+pub enum Looks {
     /// All in one go, whenever one of them is due: waiters are told by the store,
     /// and have places in its queues.
     Together,
@@ -354,7 +366,7 @@ pub(crate) enum Looks {
 
 /// What a request begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opening {
+pub enum Opening {
     /// [`Want::First`]. Then one who waits asks for a place.
     First,
     /// The same, by a command that knows its owner: as often as it takes.
@@ -368,7 +380,7 @@ pub(crate) enum Opening {
 
 /// How much is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub enum Want {
     /// The lock, in the cheapest way. After [`Opening::First`] by a command that
     /// cannot tell a success of its own from somebody else's: never sent twice.
     First,
@@ -376,11 +388,15 @@ pub(crate) enum Want {
     Try,
     /// The lock, or a place in its queue if it has one. With `beat`, others must
     /// be told that this process is alive.
-    Queue { beat: bool },
+    Queue {
+        /// Nobody has been told for a while.
+        beat: bool,
+    },
 }
 
 /// The answer to a question for the lock.
-pub(crate) enum Take<S: Store> {
+pub enum Take<S: Store> {
+    /// It has the lock.
     Granted(Granted<S>),
     /// Somebody holds it, and nothing is left of the request.
     Busy,
@@ -397,31 +413,35 @@ pub(crate) enum Take<S: Store> {
 }
 
 /// The place before one's own.
-pub(crate) struct Behind<S: Store> {
+pub struct Behind<S: Store> {
     /// What is looked at for it, in place of the lock's key: who waits for the
     /// same stands under one name.
-    pub(crate) name: Arc<str>,
-    pub(crate) watch: S::Watch,
+    pub name: Arc<str>,
+    /// What [`Store::wait`] waits for.
+    pub watch: S::Watch,
 }
 
 /// A lock that was had.
-pub(crate) struct Granted<S: Store> {
+pub struct Granted<S: Store> {
     /// The first of the numbers that were drawn; 0 from a store without any.
-    pub(crate) token: u64,
+    pub token: u64,
     /// When the request was sent that the lease counts from.
-    pub(crate) sent_at: Instant,
-    pub(crate) record: S::Record,
+    pub sent_at: Instant,
+    /// What proves it.
+    pub record: S::Record,
 }
 
 /// One lease of those that are to be extended.
-pub(crate) struct Due<S: Store> {
-    pub(crate) request: Request,
-    pub(crate) record: Option<S::Record>,
+pub struct Due<S: Store> {
+    /// As it was granted.
+    pub request: Request,
+    /// What proves it, to be replaced by what proves it from now on.
+    pub record: Option<S::Record>,
 }
 
 /// Why a lock is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub enum Ending {
     /// The body has ended.
     Released,
     /// The caller left on the way: there may be a lease, a place, both or none.
@@ -430,7 +450,8 @@ pub(crate) enum Ending {
 
 /// The answer to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Freed {
+pub enum Freed {
+    /// It was held, and is not any more.
     Released,
     /// There was nothing. If a release before this one was not answered, that one
     /// has done it.
@@ -440,6 +461,7 @@ pub(crate) enum Freed {
 }
 
 impl Freed {
+    /// What the caller is told, if the release was `repeated` or not.
     pub(crate) fn told(self, repeated: bool) -> Released {
         match self {
             Self::Released => Released::Released,
@@ -450,13 +472,20 @@ impl Freed {
 }
 
 /// An attempt that came to nothing.
-pub(crate) struct Failure {
-    pub(crate) cause: Cause,
-    pub(crate) next: Next,
-    pub(crate) applied: Applied,
+#[derive(Debug)]
+pub struct Failure {
+    /// Why.
+    pub cause: Cause,
+    /// Whether another attempt may help.
+    pub next: Next,
+    /// What may have come of it.
+    pub applied: Applied,
 }
 
-pub(crate) enum Cause {
+/// Why an attempt came to nothing.
+#[derive(Debug)]
+pub enum Cause {
+    /// The store, or the way there, said so.
     Error(BackendError),
     /// No answer came. For how long tells the operation, not the attempt.
     Silence,
@@ -464,7 +493,7 @@ pub(crate) enum Cause {
 
 /// Whether another attempt may help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub enum Next {
     /// At once, a few times in a row: it was sent to the wrong place, and the right
     /// one is known.
     Now,
@@ -476,7 +505,7 @@ pub(crate) enum Next {
 
 /// What may have come of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Applied {
+pub enum Applied {
     /// Nothing, for certain.
     No,
     /// It was answered, and may have been run in part: the request may have the lock
@@ -485,12 +514,15 @@ pub(crate) enum Applied {
     /// The answer may come yet; the attempt has it.
     OnItsWay,
     /// The answer will not come, and the command may be run yet.
-    Unknown { sent_at: Instant },
+    Unknown {
+        /// When the command was sent.
+        sent_at: Instant,
+    },
 }
 
 impl Failure {
     /// The store will not do it, or not now, and has not.
-    pub(crate) fn refused(error: BackendError) -> Self {
+    pub fn refused(error: BackendError) -> Self {
         let next = if error.kind() == BackendErrorKind::Unavailable {
             Next::Pause
         } else {
@@ -504,7 +536,7 @@ impl Failure {
     }
 
     /// There was no time to ask.
-    pub(crate) fn not_sent() -> Self {
+    pub fn not_sent() -> Self {
         Self {
             cause: Cause::Silence,
             next: Next::Pause,
@@ -515,31 +547,33 @@ impl Failure {
 
 /// What a caller that has left may have at the store, as the engine knows it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LeftBehind {
+pub struct LeftBehind {
     /// An attempt was under way, or may be yet.
-    pub(crate) in_flight: bool,
+    pub in_flight: bool,
     /// When the last was sent whose outcome is unknown.
-    pub(crate) unknown: Option<Instant>,
+    pub unknown: Option<Instant>,
     /// It has the lock or a place.
-    pub(crate) there: bool,
+    pub there: bool,
 }
 
 impl LeftBehind {
-    pub(crate) fn is_nothing(&self) -> bool {
+    /// Whether there is nothing to see to.
+    pub fn is_nothing(&self) -> bool {
         !self.in_flight && self.unknown.is_none() && !self.there
     }
 }
 
 /// What the engine has to see to.
-pub(crate) struct Abandoned<S: Store> {
-    pub(crate) flight: Option<S::Flight>,
+pub struct Abandoned<S: Store> {
+    /// What is on its way, to be [followed](Store::follow).
+    pub flight: Option<S::Flight>,
     /// By which it is given back.
-    pub(crate) record: Option<S::Record>,
+    pub record: Option<S::Record>,
 }
 
 impl<S: Store> Abandoned<S> {
     /// Nothing is on its way: one release tells.
-    pub(crate) fn at_rest(record: Option<S::Record>) -> Self {
+    pub fn at_rest(record: Option<S::Record>) -> Self {
         Self {
             flight: None,
             record,
@@ -549,7 +583,7 @@ impl<S: Store> Abandoned<S> {
 
 /// What has become of a flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Followed {
+pub enum Followed {
     /// Nothing is left of it.
     Settled,
     /// It was run: a release undoes it.
@@ -560,7 +594,7 @@ pub(crate) enum Followed {
 
 /// How long a command may still be run that was never answered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Late {
+pub enum Late {
     /// A release that was answered shows that it will not be.
     Never,
     /// What it did has ended by then, if it was run in time. The store may have
@@ -572,24 +606,27 @@ pub(crate) enum Late {
 }
 
 /// A key that somebody waits for, or the name of a [`Behind`].
-pub(crate) struct Waited<S: Store> {
-    pub(crate) key: Arc<str>,
-    pub(crate) waiters: Vec<Waiter>,
-    pub(crate) seen: S::Seen,
+pub struct Waited<S: Store> {
+    /// The key, or the name.
+    pub key: Arc<str>,
+    /// Who waits for it in this process.
+    pub waiters: Vec<Waiter>,
+    /// What was remembered at the last look.
+    pub seen: S::Seen,
     /// Set by [`Store::recheck`]: nobody will get it, and why.
-    pub(crate) refused: Option<BackendError>,
+    pub refused: Option<BackendError>,
 }
 
 impl<S: Store> Waited<S> {
     /// All who wait for it have cause to ask.
-    pub(crate) fn wake_all(&mut self) {
+    pub fn wake_all(&mut self) {
         for waiter in &mut self.waiters {
             waiter.wake = true;
         }
     }
 
     /// The waiter of this owner has, if there is one.
-    pub(crate) fn wake(&mut self, is: impl Fn(Owner) -> bool) {
+    pub fn wake(&mut self, is: impl Fn(Owner) -> bool) {
         for waiter in self.waiters.iter_mut().filter(|waiter| is(waiter.owner)) {
             waiter.wake = true;
         }

@@ -36,6 +36,14 @@ pub trait Shared: Store {
     /// Leads the other processes to it.
     fn url(&self) -> String;
 
+    /// What they connect with. A store of one's own has no URL that dlock knows.
+    fn config_at(url: &str) -> Config
+    where
+        Self: Sized,
+    {
+        Config::from_url(url).expect("a valid URL")
+    }
+
     /// Whether a process that has been paused keeps all others from the store,
     /// for as long as it is. Only a store without a server has such moments.
     async fn is_stuck(&self) -> bool {
@@ -111,8 +119,9 @@ impl<S: Shared + ?Sized> Scene<S> {
 
     /// One more process, as far as the store can tell: this one.
     pub async fn judge(&self) -> LockManager {
-        let config = Config::from_url(&self.store.url()).expect("a valid URL");
-        let judge = LockManager::connect(config).await.expect("a connection");
+        let judge = LockManager::connect(self.store.config())
+            .await
+            .expect("a connection");
         assert_eq!(
             judge.capabilities().tokens > TokenTier::None,
             self.store.tokens()
@@ -379,7 +388,7 @@ macro_rules! contenders {
         #[test]
         fn plays_a_role() {
             if let Some(role) = $crate::support::worker::role() {
-                $crate::processes::contender::play(&role);
+                $crate::processes::contender::play(&role, <$store as $crate::processes::Shared>::config_at);
             }
         }
     };

@@ -16,11 +16,11 @@ use tokio::time::Sleep;
 
 /// When a call must have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Deadline(Instant);
+pub struct Deadline(Instant);
 
 /// The deadline has passed.
 #[derive(Debug)]
-pub(crate) struct Elapsed;
+pub struct Elapsed;
 
 /// When a command is sent, and until when its answer is waited for. To look at
 /// the clock costs: it is done once for each command.
@@ -47,19 +47,19 @@ impl Sending {
 
 impl Deadline {
     /// So much later than now.
-    pub(crate) fn after(wait: Duration) -> Self {
+    pub fn after(wait: Duration) -> Self {
         Self::from(Instant::now(), wait)
     }
 
-    pub(crate) fn from(start: Instant, wait: Duration) -> Self {
+    /// So much later than `start`.
+    pub fn from(start: Instant, wait: Duration) -> Self {
         // Far enough for any timeout that overflows.
         const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
         Self(start.checked_add(wait).unwrap_or_else(|| start + CENTURY))
     }
 
     /// As an instant.
-    #[cfg(any(test, feature = "memcached"))]
-    pub(crate) fn at(self) -> Instant {
+    pub fn at(self) -> Instant {
         self.0
     }
 
@@ -69,15 +69,17 @@ impl Deadline {
     }
 
     /// This, or so much later than now if that is sooner.
-    pub(crate) fn within(self, wait: Duration) -> Self {
+    pub fn within(self, wait: Duration) -> Self {
         self.min(Self::after(wait))
     }
 
-    pub(crate) fn remaining(self) -> Duration {
+    /// How much time is left, by the machine's clock.
+    pub fn remaining(self) -> Duration {
         self.0.saturating_duration_since(Instant::now())
     }
 
-    pub(crate) fn has_passed(self) -> bool {
+    /// Whether there is none.
+    pub fn has_passed(self) -> bool {
         self.remaining().is_zero()
     }
 }

@@ -23,7 +23,6 @@ use crate::token::FencingToken;
 
 #[cfg(feature = "servers")]
 mod address;
-#[cfg(any(test, feature = "memcached", feature = "redis", feature = "zookeeper"))]
 #[cfg_attr(
     not(feature = "redis"),
     allow(dead_code, reason = "each store uses its own part of it")
@@ -63,7 +62,6 @@ pub use self::sql::sqlite;
     allow(dead_code, reason = "the SQL stores that look come next")
 )]
 mod tier;
-#[cfg(any(test, feature = "memcached", feature = "redis", feature = "sqlx"))]
 pub(crate) mod unknown_outcomes;
 /// The crate whose pools the SQL stores can be made from.
 #[cfg(feature = "sqlx")]

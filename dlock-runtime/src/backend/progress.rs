@@ -63,18 +63,10 @@ impl Progress {
     }
 
     /// The request waits before it asks the store.
-    #[cfg_attr(
-        not(any(test, feature = "memcached")),
-        expect(dead_code, reason = "for stores on the engine")
-    )]
     pub(crate) fn asks_later(&self) {
         self.heard.asked.store(NOT_YET, Ordering::Release);
     }
 
-    #[cfg_attr(
-        not(any(test, feature = "memcached")),
-        expect(dead_code, reason = "for stores on the engine")
-    )]
     pub(crate) fn asks_now(&self) {
         self.heard.asked.store(self.nanos(), Ordering::Release);
     }

@@ -1,5 +1,6 @@
 //! What a store says of its own accord.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -11,11 +12,11 @@ use crate::backend::Owner;
 
 /// A lease of etcd's, or a session: what several grants end with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Scope(pub(crate) u64);
+pub struct Scope(pub u64);
 
 /// Where a store says it. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Events(Arc<Inner>);
+pub struct Events(Arc<Inner>);
 
 struct Inner {
     waiters: Waiters,
@@ -35,6 +36,12 @@ struct Inner {
 pub(super) trait Leases: Send + Sync {
     /// How many were held.
     fn scope_ended(&self, scope: Scope) -> usize;
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").finish_non_exhaustive()
+    }
 }
 
 impl Events {
@@ -60,12 +67,12 @@ impl Events {
     }
 
     /// This owner was granted the lock, the store says.
-    pub(crate) fn wake(&self, owner: Owner, key: &str) {
+    pub fn wake(&self, owner: Owner, key: &str) {
         self.0.waiters.wake(owner, key);
     }
 
     /// The same, by its place in the queue. If it does not wait, that is seen to.
-    pub(crate) fn granted(&self, owner: Owner, key: &str, place: &str) {
+    pub fn granted(&self, owner: Owner, key: &str, place: &str) {
         if !self.0.waiters.wake(owner, key) {
             self.0.unexpected.note(owner, key, place);
         }
@@ -74,22 +81,22 @@ impl Events {
     /// Whether this owner waits, has what it waited for, or is being given back. It
     /// is entered before its place is asked for: who has a place and is unknown has
     /// gone for good.
-    pub(crate) fn knows(&self, owner: Owner, key: &str) -> bool {
+    pub fn knows(&self, owner: Owner, key: &str) -> bool {
         self.0.waiters.knows(owner, key) || self.0.unexpected.holders.get(owner).is_some()
     }
 
     /// A lock is free, or may be.
-    pub(crate) fn freed(&self, key: &str) {
+    pub fn freed(&self, key: &str) {
         self.0.waiters.wake_key(key);
     }
 
     /// Messages may have been missed: everybody asks again.
-    pub(crate) fn missed(&self) {
+    pub fn missed(&self) {
         self.0.waiters.wake_all();
     }
 
     /// A lease or session has ended, with all that was held by it: how many locks.
-    pub(crate) fn ended(&self, scope: Scope) -> usize {
+    pub fn ended(&self, scope: Scope) -> usize {
         // Before there is anybody to tell, there are no leases.
         let leases = self.0.leases.get().and_then(Weak::upgrade);
         leases.map_or(0, |leases| leases.scope_ended(scope))
@@ -100,7 +107,7 @@ impl Events {
     }
 
     /// The store has answered a question that was sent then.
-    pub(crate) fn heard(&self, sent_at: Instant) {
+    pub fn heard(&self, sent_at: Instant) {
         self.0
             .heard
             .fetch_max(self.stamp(sent_at), Ordering::Relaxed);
@@ -113,7 +120,7 @@ impl Events {
     /// Others were told by what was sent then that this process is alive. Those who
     /// wait ask again if it may have been taken for dead before: a part of the time
     /// for that is the way to the store.
-    pub(crate) fn beats(&self, sent_at: Instant) {
+    pub fn beats(&self, sent_at: Instant) {
         let stamp = self.stamp(sent_at).max(1);
         let before = self.0.known.fetch_max(stamp, Ordering::Relaxed);
         let gap = Duration::from_micros(stamp.saturating_sub(before));

@@ -36,8 +36,15 @@ use crate::in_flight::InFlight;
 use crate::limits;
 use crate::store::{Context, LeftBehind, Scope, Store};
 
-/// A backend over a store.
-pub(crate) struct Engine<S: Store> {
+/// A backend over a [`Store`](crate::store::Store): it waits, repeats, renews in time
+/// what must be, gives back what callers leave behind, and tells an outage from a
+/// lock that is held. The store gives it primitives and nothing else.
+///
+/// For [`Config::with_backend`](crate::Config::with_backend). It is young: what a
+/// store has to give may change with any minor version.
+///
+/// A copy is another backend with the same settings, not yet started.
+pub struct Engine<S: Store> {
     /// Read at the start.
     pub(crate) config: S::Config,
     running: OnceLock<Arc<Running<S>>>,
@@ -65,7 +72,9 @@ struct Running<S: Store> {
 }
 
 impl<S: Store> Engine<S> {
-    pub(crate) fn new(config: S::Config) -> Self {
+    /// Over the store that these settings lead to. Nothing is opened before it is
+    /// started, which [`LockManager::connect`](crate::LockManager::connect) does.
+    pub fn new(config: S::Config) -> Self {
         Self {
             config,
             running: OnceLock::new(),

@@ -10,13 +10,17 @@ use crate::backend::clock::{Clock, Deadline, Elapsed};
 
 /// The clock and the tasks of an engine. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Time(Source);
+pub struct Time(Source);
 
 #[derive(Clone, Debug)]
 enum Source {
     /// The machine's, whatever a test does to the caller's runtime.
     Machine(Clock),
     /// Tokio's, which a test may pause.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "what the engine's tests run on")
+    )]
     Tokio(Arc<dyn Spawn>),
 }
 
@@ -35,27 +39,31 @@ impl Time {
         Self(Source::Tokio(manager))
     }
 
-    pub(crate) fn now(&self) -> Instant {
+    /// The time that leases count by.
+    pub fn now(&self) -> Instant {
         match &self.0 {
             Source::Machine(_) => Instant::now(),
             Source::Tokio(_) => tokio::time::Instant::now().into_std(),
         }
     }
 
-    pub(crate) fn after(&self, wait: Duration) -> Deadline {
+    /// So much later than now.
+    pub fn after(&self, wait: Duration) -> Deadline {
         Deadline::from(self.now(), wait)
     }
 
-    pub(crate) fn has_passed(&self, deadline: Deadline) -> bool {
+    /// Whether that is past.
+    pub fn has_passed(&self, deadline: Deadline) -> bool {
         deadline.at() <= self.now()
     }
 
-    pub(crate) fn remaining(&self, deadline: Deadline) -> Duration {
+    /// How much time is left.
+    pub fn remaining(&self, deadline: Deadline) -> Duration {
         deadline.at().saturating_duration_since(self.now())
     }
 
     /// A task of the manager's. Works from a `Drop`, and outside a runtime.
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         match &self.0 {
             Source::Machine(clock) => drop(clock.manager().spawn(work)),
             Source::Tokio(manager) => manager.spawn(Box::pin(work)),
@@ -63,14 +71,19 @@ impl Time {
     }
 
     /// By the manager's timers, so that the caller's runtime needs none.
-    pub(crate) async fn sleep(&self, until: Deadline) {
+    pub async fn sleep(&self, until: Deadline) {
         match &self.0 {
             Source::Machine(clock) => clock.sleep(until).await,
             Source::Tokio(_) => tokio::time::sleep_until(until.at().into()).await,
         }
     }
 
-    pub(crate) async fn bound<F: Future>(
+    /// What comes of `future`, if that is before the deadline.
+    ///
+    /// # Errors
+    ///
+    /// The deadline has passed.
+    pub async fn bound<F: Future>(
         &self,
         deadline: Deadline,
         future: F,

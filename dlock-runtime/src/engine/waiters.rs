@@ -40,14 +40,18 @@ struct Entry {
 }
 
 /// One who waits, as the store is shown it.
-pub(crate) struct Waiter {
-    pub(crate) owner: Owner,
-    pub(crate) mode: Mode,
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Waiter {
+    /// Who it is.
+    pub owner: Owner,
+    /// What it waits to do.
+    pub mode: Mode,
     /// Since when it has not asked.
-    pub(crate) since: Instant,
+    pub since: Instant,
     /// Set by [`Store::recheck`](crate::store::Store::recheck): it has cause to
     /// ask.
-    pub(crate) wake: bool,
+    pub wake: bool,
 }
 
 impl Waiter {

@@ -69,7 +69,7 @@ async fn add_one_stubbornly(contender: &Contender) -> Result<(), Failure> {
 }
 
 /// The life of a worker.
-pub fn play(role: &str) {
+pub fn play(role: &str, config_at: impl FnOnce(&str) -> Config) {
     let contender = Contender {
         name: setting("NAME"),
         resource: setting("RESOURCE").parse().expect("an address"),
@@ -77,7 +77,7 @@ pub fn play(role: &str) {
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        let config = Config::from_url(&setting("URL")).expect("a valid URL");
+        let config = config_at(&setting("URL"));
         let ttl = setting("TTL").parse().expect("a number");
         let config = config.ttl(Duration::from_millis(ttl));
         dlock::init(config).await.expect("a connection");

@@ -1,0 +1,43 @@
+//! A store of one's own: locks in a directory of files, for the processes of one
+//! Linux machine.
+//!
+//! It is complete: locks expire when their holder dies, who waits is served in the
+//! order of coming, and tokens rise across a crash of the machine. What it does not
+//! do is most of the work: waiting, repeating, giving back what a caller left behind
+//! and telling an outage from a lock that is held are the engine's.
+//!
+//! - `clock.rs`: the time that all processes of a machine have in common.
+//! - `lock.rs`: what is known of a lock, and what may be done with it.
+//! - `files.rs`: one lock, one file, changed by one process at a time.
+//! - `store.rs`: what the engine asks of it.
+//!
+//! ```
+//! use dlock::{Config, LockManager};
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = std::env::temp_dir().join(format!("own-store-{}", std::process::id()));
+//! # std::fs::create_dir_all(&directory)?;
+//! let config = Config::with_backend(own_store::directory(&directory));
+//! let manager = LockManager::connect(config).await?;
+//! let guard = manager.lock("nightly").acquire().await?;
+//! guard.release().await?;
+//! # std::fs::remove_dir_all(&directory)?;
+//! # Ok(()) }
+//! ```
+
+mod clock;
+pub mod files;
+pub mod lock;
+mod store;
+
+use std::path::PathBuf;
+
+use dlock::Engine;
+
+pub use store::Directory;
+
+/// A backend whose locks are in this directory, which must be there. All processes
+/// that share them name the same one.
+pub fn directory(path: impl Into<PathBuf>) -> Engine<Directory> {
+    Engine::new(path.into())
+}

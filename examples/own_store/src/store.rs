@@ -1,0 +1,340 @@
+//! What the engine asks of the directory.
+//!
+//! Each question is one change of a file, in a thread that may block. When its
+//! caller leaves, the thread goes on: it is the engine that waits for it then, and
+//! gives back what it has done.
+
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use dlock::backend::{
+    BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Mode, Renewed, Request,
+    Servers, TokenTier,
+};
+use dlock::store::{
+    Abandoned, Applied, Cause, Context, Deadline, Due, Ending, Failure, Followed, Freed, Granted,
+    Late, LeftBehind, Looks, Next, Opening, Store, Take, Time, Waited, Want,
+};
+use tokio::task::{self, JoinHandle};
+
+use crate::clock;
+use crate::files;
+use crate::lock::{Answer, Lock};
+
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a lock that is waited for is looked at. To look is to read a small file.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Locks in a directory.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    time: Time,
+}
+
+type Asked = JoinHandle<io::Result<Answer>>;
+
+/// What an acquisition remembers: its question, for as long as it is not answered.
+#[derive(Debug, Default)]
+pub struct Attempt {
+    asked: Option<(Asked, Instant)>,
+}
+
+impl Store for Directory {
+    type Config = PathBuf;
+    type Record = ();
+    type Attempt = Attempt;
+    type Flight = Asked;
+    type Watch = std::convert::Infallible;
+    type Seen = ();
+
+    const LOOKS: Looks = Looks::Together;
+
+    fn open(path: PathBuf, context: Context) -> Self {
+        Self {
+            path,
+            time: context.time,
+        }
+    }
+
+    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+        let path = self.path.clone();
+        self.blocking(deadline, move || files::keys(&path).map(drop))
+            .await
+    }
+
+    fn close(&self) {}
+
+    fn capabilities(_: &PathBuf) -> Capabilities {
+        let mut capabilities = Capabilities::new("directory");
+        capabilities.fair = true;
+        capabilities.tokens = TokenTier::Strict;
+        capabilities.max_key_bytes = files::MAX_KEY_BYTES;
+        capabilities
+    }
+
+    fn servers(_: &PathBuf) -> Option<Servers> {
+        None
+    }
+
+    fn request_timeout(_: &PathBuf) -> Duration {
+        REQUEST_TIMEOUT
+    }
+
+    /// A place costs no more than a question for the lock.
+    fn opening(&self, _: &Request) -> Opening {
+        Opening::Place
+    }
+
+    async fn take(
+        &self,
+        request: &Request,
+        want: Want,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Take<Self>, Failure> {
+        if request.mode != Mode::Write {
+            return Err(Failure::refused(BackendError::new(
+                BackendErrorKind::Unsupported,
+                "a directory has no read locks; use mode \"write\"",
+            )));
+        }
+        // Asked before, and not yet answered: that answer will do.
+        let (asked, sent_at) = attempt.asked.get_or_insert_with(|| {
+            let (path, key) = (self.path.clone(), request.key.clone());
+            let (owner, ttl) = (request.owner.to_string(), clock::millis(request.ttl));
+            let asked = task::spawn_blocking(move || {
+                files::change(&path, &key, deadline, |lock, now| {
+                    let waits_until = matches!(want, Want::Queue { .. })
+                        .then(|| now + clock::millis(Self::DEAD_AFTER));
+                    lock.take(&owner, now + ttl, waits_until)
+                })
+            });
+            (asked, self.time.now())
+        });
+        let Ok(answer) = self.time.bound(deadline, asked).await else {
+            return Err(silence(Applied::OnItsWay));
+        };
+        let sent_at = *sent_at;
+        attempt.asked = None;
+        match answered(answer) {
+            Ok(Answer::Granted(token)) => Ok(Take::Granted(Granted {
+                token,
+                sent_at,
+                record: (),
+            })),
+            Ok(Answer::Busy) => Ok(Take::Busy),
+            Ok(Answer::Queued) => Ok(Take::Queued),
+            Err(error) => Err(self.failure(error)),
+        }
+    }
+
+    async fn renew(
+        &self,
+        due: &mut [Due<Self>],
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Vec<Result<Renewed, Failure>> {
+        let mut renewed = Vec::with_capacity(due.len());
+        for Due { request, .. } in due {
+            let (owner, ttl) = (request.owner.to_string(), clock::millis(request.ttl));
+            let sent_at = self.time.now();
+            let extended = self.change(request, deadline, move |lock, now| {
+                lock.extend(&owner, now + ttl)
+            });
+            renewed.push(extended.await.map(|held| {
+                if held {
+                    let sent_at = sent_at.into();
+                    Renewed::Extended { sent_at }
+                } else {
+                    Renewed::Gone
+                }
+            }));
+        }
+        renewed
+    }
+
+    async fn release(
+        &self,
+        request: &Request,
+        _: Option<&()>,
+        _: Ending,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Freed, Failure> {
+        let owner = request.owner.to_string();
+        let released = self.change(request, deadline, move |lock, _| lock.release(&owner));
+        Ok(if released.await? {
+            Freed::Released
+        } else {
+            Freed::NotHeld
+        })
+    }
+
+    fn silent(&self, for_long: Duration) -> BackendError {
+        BackendError::unavailable(format!(
+            "the directory {} has not answered for {for_long:?}: the disk is slow, or a process \
+             that was stopped is in the middle of a change; look for one with `fuser` on the files \
+             that end in `.lock`",
+            self.path.display()
+        ))
+    }
+
+    fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Option<Abandoned<Self>> {
+        let flight = attempt.asked.map(|(asked, _)| asked);
+        let is_there = left.there || left.unknown.is_some();
+        (flight.is_some() || is_there).then_some(Abandoned {
+            flight,
+            record: None,
+        })
+    }
+
+    async fn follow(&self, asked: Asked, _: &Request) -> Followed {
+        match asked.await {
+            Ok(Ok(Answer::Busy)) => Followed::Settled,
+            Ok(_) => Followed::Run,
+            // Its runtime ended before it began.
+            Err(error) if error.is_cancelled() => Followed::Settled,
+            Err(_) => Followed::Run,
+        }
+    }
+
+    /// Nothing is on its way but what is followed.
+    fn late(&self, _: &Request, _: Option<&()>, _: Instant) -> Late {
+        Late::Never
+    }
+
+    fn pace(&self, (): &mut ()) -> Duration {
+        LOOK
+    }
+
+    async fn recheck(
+        &self,
+        waited: &mut [Waited<Self>],
+        beat: bool,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        for lock in waited {
+            let (path, key) = (self.path.clone(), lock.key.clone());
+            let owners = lock.waiters.iter().map(|waiter| waiter.owner.to_string());
+            let owners: Vec<_> = owners.collect();
+            let calls = self.blocking(deadline, move || {
+                let calls = |lock: &Lock| owners.iter().map(|owner| lock.calls(owner)).collect();
+                if beat {
+                    return files::change(&path, &key, deadline, |lock, now| {
+                        for owner in &owners {
+                            lock.is_alive(owner, now + clock::millis(Self::DEAD_AFTER));
+                        }
+                        calls(lock)
+                    });
+                }
+                files::look(&path, &key).map(|(lock, _)| calls(&lock))
+            });
+            let calls: Vec<bool> = calls.await?;
+            for (waiter, calls) in lock.waiters.iter_mut().zip(calls) {
+                waiter.wake |= calls;
+            }
+        }
+        Ok(())
+    }
+
+    async fn inspect(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Option<LockInfo>, Failure> {
+        let (path, key) = (self.path.clone(), key.to_owned());
+        self.blocking(deadline, move || info(&path, key)).await
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        let (path, prefix) = (self.path.clone(), prefix.to_owned());
+        let listed = self.blocking(deadline, move || {
+            let keys = files::keys(&path)?.into_iter();
+            let keys = keys.filter(|key| key.starts_with(&prefix));
+            keys.filter_map(|key| info(&path, key).transpose())
+                .collect()
+        });
+        listed.await.map(Some)
+    }
+}
+
+impl Directory {
+    /// A change that may be made twice, and so does not matter when nobody waits for
+    /// its answer any more.
+    async fn change<T: Send + 'static>(
+        &self,
+        request: &Request,
+        deadline: Deadline,
+        with: impl FnOnce(&mut Lock, u64) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let (path, key) = (self.path.clone(), request.key.clone());
+        self.blocking(deadline, move || files::change(&path, &key, deadline, with))
+            .await
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        deadline: Deadline,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> Result<T, Failure> {
+        match self.time.bound(deadline, task::spawn_blocking(work)).await {
+            Ok(answer) => answered(answer).map_err(|error| self.failure(error)),
+            Err(_) => Err(silence(Applied::No)),
+        }
+    }
+
+    fn failure(&self, error: io::Error) -> Failure {
+        let path = self.path.display();
+        match error.kind() {
+            ErrorKind::TimedOut => silence(Applied::No),
+            ErrorKind::InvalidData => Failure::refused(BackendError::new(
+                BackendErrorKind::Config,
+                format!(
+                    "a file in {path} holds something that is no lock; give locks a directory of their own"
+                ),
+            )),
+            _ => Failure {
+                cause: Cause::Error(
+                    BackendError::unavailable(format!(
+                        "the directory {path}: {error}; check that it is there and can be written"
+                    ))
+                    .with_source(error),
+                ),
+                next: Next::Pause,
+                // It may have failed after the new state was in its place.
+                applied: Applied::Answered,
+            },
+        }
+    }
+}
+
+fn answered<T>(answer: Result<io::Result<T>, task::JoinError>) -> io::Result<T> {
+    answer.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+fn silence(applied: Applied) -> Failure {
+    Failure {
+        cause: Cause::Silence,
+        next: Next::Pause,
+        applied,
+    }
+}
+
+fn info(path: &std::path::Path, key: String) -> io::Result<Option<LockInfo>> {
+    let (lock, now) = files::look(path, &key)?;
+    let waiters = lock.queue.len();
+    Ok(lock.holder.map(|holder| {
+        let expires_in = Duration::from_millis(holder.until - now);
+        let holder = HolderInfo::new(holder.owner, Some(expires_in));
+        LockInfo::new(key, Mode::Write, vec![holder], waiters)
+    }))
+}

@@ -1,0 +1,81 @@
+//! The directory runs the same suite as every other store, with contenders in
+//! processes of their own that are killed and paused.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dlock::Config;
+use dlock::store::Deadline;
+use dlock_conformance::processes::Shared;
+use dlock_conformance::support::dir::TempDir;
+use dlock_conformance::{Store, async_trait, conformance, contenders};
+use own_store::files;
+
+/// A directory of the test's own.
+struct OwnStore {
+    dir: TempDir,
+}
+
+impl OwnStore {
+    fn locks(&self) -> PathBuf {
+        self.dir.path().join("locks")
+    }
+
+    fn at(dir: TempDir) -> Self {
+        let store = Self { dir };
+        std::fs::create_dir(store.locks()).expect("a new directory");
+        store
+    }
+}
+
+#[async_trait(?Send)]
+impl Store for OwnStore {
+    async fn start() -> Self {
+        Self::at(TempDir::in_memory())
+    }
+
+    async fn start_durable() -> Self {
+        Self::at(TempDir::default())
+    }
+
+    fn config(&self) -> Config {
+        Config::with_backend(own_store::directory(self.locks()))
+    }
+
+    async fn take_away(&self, key: &str) {
+        let deadline = Deadline::after(Duration::from_secs(10));
+        let holder = files::change(&self.locks(), key, deadline, |lock, _| lock.holder.take());
+        assert!(holder.expect("the file").is_some(), "nobody held `{key}`");
+    }
+
+    /// The directory is elsewhere for a while.
+    async fn set_outage(&self, outage: bool) {
+        let away = self.dir.path().join("away");
+        let moved = if outage {
+            std::fs::rename(self.locks(), away)
+        } else {
+            std::fs::rename(away, self.locks())
+        };
+        moved.expect("the test's own directory");
+    }
+}
+
+#[async_trait(?Send)]
+impl Shared for OwnStore {
+    fn url(&self) -> String {
+        self.locks().display().to_string()
+    }
+
+    fn config_at(url: &str) -> Config {
+        Config::with_backend(own_store::directory(url))
+    }
+
+    /// Paused in the middle of a change, it keeps the file to itself.
+    async fn is_stuck(&self) -> bool {
+        let deadline = Deadline::after(Duration::from_millis(300));
+        files::change(&self.locks(), "counter", deadline, |_, _| ()).is_err()
+    }
+}
+
+conformance!(crate::OwnStore);
+contenders!(crate::OwnStore);
