@@ -1,12 +1,14 @@
-//! Waiting costs by process, not by waiter; and a release wakes one.
+//! What a section costs. Waiting costs by process, not by waiter; and a release
+//! wakes one.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use dlock::LockManager;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::harness::config;
+use crate::harness::{config, had};
 use crate::support::wait::{HANG, until, within};
 use crate::support::zookeeper::{Setup, ZooKeeperServer};
 
@@ -22,6 +24,50 @@ async fn connect(server: &ZooKeeperServer) -> LockManager {
     );
     let config = config(&url).request_timeout(HANG);
     LockManager::connect(config).await.expect("a connection")
+}
+
+/// Its node is made, the folder listed behind it, and the node deleted. Who waits
+/// watches the one before, and then lists once more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_section_is_three_requests_and_five_behind_another() {
+    const SECTIONS: u64 = 30;
+    /// Signs of life, and looks at what is waited for.
+    const BESIDES: u64 = 20;
+    let server = Setup::default().start().await;
+    let (manager, other) = (connect(&server).await, connect(&server).await);
+    // From here on there is a folder.
+    had(&manager, "key").await;
+    let asked = Cell::new(0);
+    let number = |name| {
+        asked.set(asked.get() + 1);
+        server.number(name).expect("a number")
+    };
+    let requests = || number("zk_packets_received") - asked.get();
+    let transactions = server.transactions();
+    let before = requests();
+    for _ in 0..SECTIONS {
+        had(&manager, "key").await;
+    }
+    let alone = requests() - before;
+    assert!(alone <= 3 * SECTIONS + BESIDES, "{alone} requests");
+
+    let before = requests();
+    for _ in 0..SECTIONS {
+        let guard = manager.lock("key").acquire().await.expect("the lock");
+        let next = tokio::spawn(other.lock("key").run(async {}));
+        let watches = async || number("zk_watch_count");
+        until("it waits", watches, |&count| count == 1).await;
+        guard.release().await.expect("the release");
+        let next = within(HANG, next).await.expect("no panic");
+        next.expect("the lock");
+    }
+    let in_turn = requests() - before;
+    assert!(
+        in_turn <= (3 + 5) * SECTIONS + BESIDES,
+        "{in_turn} requests"
+    );
+    let writes = server.transactions() - transactions;
+    assert_eq!(writes, 2 * 3 * SECTIONS, "one to take and one to give");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,14 +6,18 @@ use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
 
 /// Why a command has no answer that helps.
-#[derive(Debug)]
-pub(super) enum Failed {
+#[derive(Clone, Debug)]
+pub(crate) enum Failed {
     /// The connection broke. The command may have been done.
     Lost,
     /// The session has ended, and its nodes go with it.
     Over,
     /// There was no answer in time. The command may be done yet.
     TooLate,
+    /// There was no connection in time: nothing was sent.
+    NotSent,
+    /// There is no session, and why the last could not be opened.
+    NoSession(Option<BackendError>),
     /// The server does not do it.
     Refused(Error),
     /// The numbers by which the requests in this folder queue are used up.
@@ -38,6 +42,9 @@ impl Failed {
         }
     }
 }
+
+/// Its numbers are not those of a server that dlock knows.
+pub(super) const TOO_OLD: Failed = Failed::Refused(Error::Unimplemented);
 
 /// No server has answered.
 pub(super) fn no_answer(place: &str) -> BackendError {

@@ -1,100 +1,62 @@
 //! Looking at locks.
 
-use zookeeper_client::{Error, MultiReadResult};
+use zookeeper_client::MultiReadResult;
 
-use super::core::Core;
+use super::ensemble::Ensemble;
 use super::errors::Failed;
 use super::names;
 use super::queue::holders;
-use super::session::Session;
 use crate::backend::clock::Deadline;
-use crate::backend::{BackendError, HolderInfo, LockInfo};
+use crate::backend::{HolderInfo, LockInfo};
 
-/// How many folders one question is about.
-const AT_ONCE: usize = 200;
+/// How many nodes or folders one question is about: it must stay well below the
+/// megabyte that the server takes (`jute.maxbuffer`).
+pub(super) const AT_ONCE: usize = 200;
 
-impl Core {
-    pub(super) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
+/// A list on its way.
+#[derive(Default)]
+pub(super) struct Listing {
+    /// The locks that are not looked at yet, once they are known.
+    keys: Option<Vec<String>>,
+    locks: Vec<LockInfo>,
+}
+
+impl Ensemble {
+    pub(super) async fn info(
+        &self,
+        key: &str,
+        deadline: Deadline,
+    ) -> Result<Option<LockInfo>, Failed> {
+        let session = self.session(deadline).await?;
         let folder = self.folder(key);
-        let names = self.children(&folder, self.deadline()).await?;
+        let names = self.list_synced(&session, &folder, deadline).await?;
         Ok(names.and_then(|names| info(key, &names)))
     }
 
-    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
-        let deadline = self.deadline();
-        let root = &self.settings.root;
-        let Some(names) = self.children(root, deadline).await? else {
-            return Ok(Vec::new());
+    /// The folders of the locks, or a look at some of them; `None` until there is no
+    /// more to do.
+    pub(super) async fn next_of_list(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        listing: &mut Listing,
+    ) -> Result<Option<Vec<LockInfo>>, Failed> {
+        let session = self.session(deadline).await?;
+        let Some(keys) = &mut listing.keys else {
+            let root = &self.settings.root;
+            let names = self.list_synced(&session, root, deadline).await?;
+            let keys = names.iter().flatten().filter_map(|name| names::key(name));
+            listing.keys = Some(keys.filter(|key| key.starts_with(prefix)).collect());
+            return Ok(None);
         };
-        let keys = names.iter().filter_map(|name| names::key(name));
-        let keys: Vec<_> = keys.filter(|key| key.starts_with(prefix)).collect();
-        let mut locks = Vec::new();
-        for keys in keys.chunks(AT_ONCE) {
-            locks.extend(self.infos(keys, deadline).await?);
+        if keys.is_empty() {
+            return Ok(Some(std::mem::take(&mut listing.locks)));
         }
-        Ok(locks)
-    }
-
-    /// The nodes of a folder, `None` if there is no folder.
-    async fn children(
-        &self,
-        folder: &str,
-        deadline: Deadline,
-    ) -> Result<Option<Vec<String>>, BackendError> {
-        loop {
-            let session = self.session(deadline).await?;
-            match self.children_now(&session, folder, deadline).await {
-                Ok(names) => return Ok(names),
-                Err(failed) => self.ask_again(failed, folder, deadline)?,
-            }
-        }
-    }
-
-    async fn children_now(
-        &self,
-        session: &Session,
-        folder: &str,
-        deadline: Deadline,
-    ) -> Result<Option<Vec<String>>, Failed> {
         session.connected(deadline).await?;
-        // As they are now, and not as they were when this server last heard of
-        // the others.
-        let synced = session.client.sync(&self.settings.root);
-        let listed = session.client.list_children(folder);
-        let answers = futures_util::future::join(synced, listed);
-        let (synced, listed) = session.bound(deadline, answers).await?;
-        synced.map_err(|error| session.failed(error))?;
-        match listed {
-            Ok(names) => Ok(Some(names)),
-            Err(Error::NoNode) => Ok(None),
-            Err(error) => Err(session.failed(error)),
-        }
-    }
-
-    async fn infos(
-        &self,
-        keys: &[String],
-        deadline: Deadline,
-    ) -> Result<Vec<LockInfo>, BackendError> {
-        loop {
-            let session = self.session(deadline).await?;
-            match self.infos_now(&session, keys, deadline).await {
-                Ok(locks) => return Ok(locks),
-                Err(failed) => self.ask_again(failed, &self.settings.root, deadline)?,
-            }
-        }
-    }
-
-    async fn infos_now(
-        &self,
-        session: &Session,
-        keys: &[String],
-        deadline: Deadline,
-    ) -> Result<Vec<LockInfo>, Failed> {
-        session.connected(deadline).await?;
+        let next = &keys[keys.len().saturating_sub(AT_ONCE)..];
         let answer = {
             let mut question = session.client.new_multi_reader();
-            for key in keys {
+            for key in next {
                 question
                     .add_get_children(&self.folder(key))
                     .map_err(|error| session.failed(error))?;
@@ -102,26 +64,14 @@ impl Core {
             question.commit()
         };
         let answers = session.answer(deadline, answer).await?;
-        let locks = keys
-            .iter()
-            .zip(answers)
-            .filter_map(|(key, answer)| match answer {
-                MultiReadResult::Children { children } => info(key, &children),
-                _ => None,
-            });
-        Ok(locks.collect())
-    }
-
-    fn ask_again(
-        &self,
-        failed: Failed,
-        folder: &str,
-        deadline: Deadline,
-    ) -> Result<(), BackendError> {
-        match failed {
-            Failed::Lost | Failed::Over if !deadline.has_passed() => Ok(()),
-            failed => Err(self.error(failed, folder)),
-        }
+        let infos = next.iter().zip(answers);
+        let infos = infos.filter_map(|(key, answer)| match answer {
+            MultiReadResult::Children { children } => info(key, &children),
+            _ => None,
+        });
+        listing.locks.extend(infos);
+        keys.truncate(keys.len().saturating_sub(AT_ONCE));
+        Ok(None)
     }
 }
 

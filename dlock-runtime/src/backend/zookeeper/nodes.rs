@@ -1,285 +1,277 @@
-//! The nodes of this process: those that hold locks, and those that nobody wants
-//! any more.
-//!
-//! An ephemeral node stays for as long as its session does, whatever becomes of
-//! who made it. So it is this process that ends a lease at its ttl, and that
-//! deletes what was left behind: until the server has confirmed it, or the
-//! session has ended.
+//! The node of a request: made in the lock's folder, found there again, watched,
+//! and deleted.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
-use tokio::sync::Notify;
+use futures_util::future::join;
+use zookeeper_client::{CreateMode, Error, Stat};
 
+use super::ensemble::Ensemble;
+use super::errors::Failed;
 use super::names;
-use super::session::{Session, Term};
+use super::session::Session;
+use crate::backend::clock::Deadline;
 use crate::backend::{Owner, Request};
-use crate::in_flight::{Counted, InFlight};
 
-#[derive(Default)]
-pub(super) struct Nodes {
-    table: Mutex<Table>,
-    /// Told when something is due before the time that the table is armed for.
-    earlier: Notify,
-    left_behind: InFlight,
-}
-
-#[derive(Default)]
-struct Table {
-    nodes: HashMap<Owner, Node>,
-    schedule: BTreeSet<(Instant, Owner)>,
-    /// When the next look is. What is due later need not wake anybody, so a
-    /// short hold costs no more than an entry.
-    armed: Option<Instant>,
-}
-
-/// The node of a request.
+/// The node of a request, or one that comes yet.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct Node {
     pub(super) session: Arc<Session>,
     /// The lock's.
     pub(super) folder: String,
-    /// Its name in there, if it was heard.
-    pub(super) name: Option<String>,
+    /// If it was heard of.
+    pub(super) made: Option<Made>,
 }
 
-struct Node {
-    place: Place,
-    /// When it is to be deleted, if it still is there.
-    due: Instant,
-    wanted: bool,
-    /// When the question was sent by which it was last seen in the store.
-    seen_at: Instant,
-    /// Of its lease.
-    ttl: Duration,
-    /// A shutdown waits for it, until then.
-    counted: Option<(Counted, Instant)>,
+#[derive(Clone)]
+pub(super) struct Made {
+    /// Its name in the folder.
+    pub(super) name: String,
+    /// The transaction that made it.
+    pub(super) czxid: i64,
 }
 
-/// A node that is to be deleted.
-pub(super) struct Doomed {
-    pub(super) owner: Owner,
-    pub(super) place: Place,
-    /// A shutdown waits for it, until then.
-    pub(super) counted: Option<(Counted, Instant)>,
-}
-
-impl Nodes {
-    /// This node holds a lock for this term.
-    pub(super) fn hold(&self, owner: Owner, place: Place, seen_at: Instant, term: Term) {
-        self.insert(
-            owner,
-            Node {
-                place,
-                due: term.ends(),
-                wanted: true,
-                seen_at,
-                ttl: term.ttl,
-                counted: None,
-            },
-        );
-    }
-
-    /// Nobody wants this node, if it is there.
-    pub(super) fn leave_behind(&self, request: &Request, place: Place) {
-        let now = Instant::now();
-        self.insert(
-            request.owner,
-            Node {
-                place,
-                due: now,
-                wanted: false,
-                seen_at: now,
-                ttl: request.ttl,
-                counted: Some((self.left_behind.count(), now + request.ttl)),
-            },
-        );
-    }
-
-    fn insert(&self, owner: Owner, node: Node) {
-        self.change(|table| {
-            table.remove(owner);
-            table.schedule.insert((node.due, owner));
-            table.nodes.insert(owner, node);
-        });
-    }
-
-    /// Whether the lease of this request cannot be renewed by what is known.
-    pub(super) fn is_to_be_seen(&self, request: &Request) -> bool {
-        let table = self.table();
-        let node = table.nodes.get(&request.owner).filter(|node| node.wanted);
-        // What asks for another time than before is about to be kept or left.
-        node.is_some_and(|node| node.ttl != request.ttl || node.is_to_be_seen(Instant::now()))
-    }
-
-    /// The nodes that hold locks for these requests, and all others that have not
-    /// been seen for a while.
-    pub(super) fn to_be_seen(&self, requests: &[Request]) -> Vec<(Owner, Place)> {
-        let asked: HashSet<_> = requests.iter().map(|request| request.owner).collect();
-        let now = Instant::now();
-        let table = self.table();
-        let nodes = table.nodes.iter().filter(|&(owner, node)| {
-            node.wanted && (asked.contains(owner) || node.is_to_be_seen(now))
-        });
-        nodes
-            .map(|(&owner, node)| (owner, node.place.clone()))
-            .collect()
-    }
-
-    /// These nodes were there when that was asked.
-    pub(super) fn seen(&self, nodes: &[(Owner, Place)], sent_at: Instant) {
-        let mut table = self.table();
-        for (owner, _) in nodes {
-            if let Some(node) = table.nodes.get_mut(owner) {
-                node.seen_at = node.seen_at.max(sent_at);
-            }
-        }
-    }
-
-    /// Extends the lease of this request to its ttl from when its node was last
-    /// seen: then, and by which session. `None` if the lease has ended.
-    pub(super) fn extend(&self, request: &Request) -> Option<(Arc<Session>, Instant)> {
-        self.change(|table| {
-            let node = table.nodes.get(&request.owner);
-            let node = node.filter(|node| node.wanted)?;
-            let (session, seen_at) = (Arc::clone(&node.place.session), node.seen_at);
-            table.reschedule(request.owner, seen_at + request.ttl);
-            Some((session, seen_at))
-        })
-    }
-
-    /// The lease ends now, by whoever asks; if that does not get to delete the
-    /// node within `patience`, it is deleted from here. Where it is, and whether
-    /// somebody has tried before. `None` if the owner has no node.
-    pub(super) fn give_back(&self, owner: Owner, patience: Duration) -> Option<(Place, bool)> {
-        self.change(|table| {
-            let node = table.nodes.get_mut(&owner)?;
-            let tried = !std::mem::replace(&mut node.wanted, false);
-            let place = node.place.clone();
-            table.reschedule(owner, Instant::now() + patience);
-            Some((place, tried))
-        })
-    }
-
-    /// The node is to be deleted from here, and now.
-    pub(super) fn hurry(&self, owner: Owner) {
-        self.change(|table| table.reschedule(owner, Instant::now()));
-    }
-
-    /// The node is no more. Whether it held a lock.
-    pub(super) fn forget(&self, owner: Owner) -> bool {
-        let node = self.table().remove(owner);
-        node.is_some_and(|node| node.wanted)
-    }
-
-    /// The session has ended, with all of its nodes. Who held a lock by them.
-    pub(super) fn forget_all_of(&self, session: &Arc<Session>) -> Vec<Owner> {
-        let mut table = self.table();
-        let gone: Vec<_> = table
-            .nodes
-            .iter()
-            .filter(|(_, node)| Arc::ptr_eq(&node.place.session, session))
-            .map(|(&owner, _)| owner)
-            .collect();
-        gone.into_iter()
-            .filter(|&owner| table.remove(owner).is_some_and(|node| node.wanted))
-            .collect()
-    }
-
-    /// Whether a lock is held by this owner.
-    pub(super) fn holds(&self, owner: Owner) -> bool {
-        let table = self.table();
-        table.nodes.get(&owner).is_some_and(|node| node.wanted)
-    }
-
-    /// Whether locks are held whose time has not come.
-    pub(super) fn holds_any(&self) -> bool {
-        self.table().nodes.values().any(|node| node.wanted)
-    }
-
-    /// What is to be deleted now, and when there will be more.
-    pub(super) fn take_due(&self) -> (Vec<Doomed>, Option<Instant>) {
-        let now = Instant::now();
-        let mut table = self.table();
-        let mut doomed = Vec::new();
-        while let Some(&(due, owner)) = table.schedule.first() {
-            if due > now {
-                break;
-            }
-            table.schedule.pop_first();
-            // Out of the schedule: whoever deletes it does not give up.
-            let Some(node) = table.nodes.get_mut(&owner) else {
-                continue;
-            };
-            node.wanted = false;
-            doomed.push(Doomed {
-                owner,
-                place: node.place.clone(),
-                counted: node.counted.take(),
-            });
-        }
-        table.armed = table.schedule.first().map(|&(due, _)| due);
-        (doomed, table.armed)
-    }
-
-    /// Waits until something is due sooner than it was.
-    pub(super) async fn earlier(&self) {
-        self.earlier.notified().await;
-    }
-
-    /// Waits until nothing is left behind, or it would have run out.
-    pub(super) async fn settle(&self) {
-        self.left_behind.wait_idle().await;
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
-        let mut table = self.table();
-        let answer = change(&mut table);
-        let first = table.schedule.first().map(|&(due, _)| due);
-        let wake = first.is_some_and(|first| table.armed.is_none_or(|armed| first < armed));
-        if wake {
-            table.armed = first;
-        }
-        drop(table);
-        if wake {
-            self.earlier.notify_one();
-        }
-        answer
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        // No code of ours panics while it holds this.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Place {
-    /// The path of the node.
-    pub(super) fn path(&self) -> String {
-        names::join(&self.folder, self.name.as_deref().unwrap_or_default())
-    }
+/// The nodes of a folder, as seen by what was sent then.
+pub(super) struct Listed {
+    pub(super) names: Vec<String>,
+    pub(super) sent_at: Instant,
 }
 
 impl Node {
-    /// Often enough for a renewal that comes at a third of the ttl.
-    fn is_to_be_seen(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.seen_at) > self.ttl / 6
+    pub(super) fn path(&self) -> String {
+        let name = self.made.as_ref().map(|made| made.name.as_str());
+        names::join(&self.folder, name.unwrap_or_default())
+    }
+
+    pub(super) fn known(&self) -> Option<(&Self, &Made)> {
+        Some((self, self.made.as_ref()?))
     }
 }
 
-impl Table {
-    fn reschedule(&mut self, owner: Owner, due: Instant) {
-        if let Some(node) = self.nodes.get_mut(&owner) {
-            self.schedule.remove(&(node.due, owner));
-            self.schedule.insert((due, owner));
-            node.due = due;
+impl Ensemble {
+    /// Makes the request's node, and lists the folder behind it. What may be there
+    /// is in `node` from before it is sent.
+    pub(super) async fn make(
+        &self,
+        request: &Request,
+        session: &Arc<Session>,
+        deadline: Deadline,
+        node: &mut Option<Node>,
+    ) -> Result<Listed, Failed> {
+        let client = &session.client;
+        let folder = self.folder(&request.key);
+        let start = names::request(request.owner, self.settings.recipe, request.mode);
+        let path = names::join(&folder, &start);
+        let data = request.owner.to_string();
+        let options = CreateMode::EphemeralSequential.with_acls(self.settings.acls());
+        let (created, listed, sent_at) = loop {
+            session.connected(deadline).await?;
+            let sent_at = self.context.time.now();
+            *node = Some(Node {
+                session: Arc::clone(session),
+                folder: folder.clone(),
+                made: None,
+            });
+            // Both are sent at once, and done in this order: the one round trip.
+            let created = client.create(&path, data.as_bytes(), &options);
+            let listed = client.list_children(&folder);
+            let (created, listed) = session.bound(deadline, join(created, listed)).await?;
+            match created.map_err(|error| session.failed(error)) {
+                Ok(created) => break (created, listed, sent_at),
+                Err(Failed::Refused(error)) => {
+                    *node = None;
+                    if error != Error::NoNode {
+                        return Err(Failed::Refused(error));
+                    }
+                }
+                // Created or not? It has a name by which it is found.
+                Err(failed) => return Err(failed),
+            }
+            // There is no folder. It may also vanish again before it is used: the
+            // server removes containers that are empty.
+            self.make_folder(session, &folder, deadline).await?;
+        };
+        session.prove(sent_at);
+        let (stat, sequence) = created;
+        let name = format!("{start}{sequence}");
+        // Not if a broken connection lies between the two.
+        let behind = listed.ok().filter(|names| names.contains(&name));
+        let made = node.insert(Node {
+            session: Arc::clone(session),
+            folder,
+            made: Some(Made {
+                name,
+                czxid: stat.czxid,
+            }),
+        });
+        match behind {
+            Some(names) => Ok(Listed { names, sent_at }),
+            None => self.list(made, deadline).await,
         }
     }
 
-    fn remove(&mut self, owner: Owner) -> Option<Node> {
-        let node = self.nodes.remove(&owner)?;
-        self.schedule.remove(&(node.due, owner));
-        Some(node)
+    /// Makes a lock's folder and those around it: containers, which the server
+    /// removes when they have been empty for a while.
+    async fn make_folder(
+        &self,
+        session: &Session,
+        folder: &str,
+        deadline: Deadline,
+    ) -> Result<(), Failed> {
+        loop {
+            let made = self.folder_in_use(session, folder);
+            match session.answer(deadline, made).await {
+                // What was not made shows in the next attempt.
+                Ok(()) | Err(Failed::Refused(Error::NodeExists)) => return Ok(()),
+                Err(Failed::Refused(Error::NoNode)) => {}
+                Err(failed) => return Err(failed),
+            }
+            let options = CreateMode::Container.with_acls(self.settings.acls());
+            let made = session.client.mkdir(&self.settings.root, &options);
+            match session.answer(deadline, made).await {
+                Ok(()) => {}
+                Err(Failed::Refused(Error::NoNode)) => return Ok(()),
+                Err(failed) => return Err(failed),
+            }
+        }
+    }
+
+    /// Makes the lock's folder as one in which something has been, all at once. Only
+    /// such a container is ever removed (`ContainerManager.getCandidates` of
+    /// ZooKeeper 3.8), and the request may be dropped before it has a node there.
+    async fn folder_in_use(&self, session: &Session, folder: &str) -> Result<(), Error> {
+        let acls = self.settings.acls();
+        let first = names::join(folder, "first");
+        let made = {
+            let mut steps = session.client.new_multi_writer();
+            steps.add_create(folder, b"", &CreateMode::Container.with_acls(acls))?;
+            steps.add_create(&first, b"", &CreateMode::Persistent.with_acls(acls))?;
+            steps.add_delete(&first, None)?;
+            steps.commit()
+        };
+        made.await?;
+        Ok(())
+    }
+
+    /// The nodes beside this one. Without a folder, it is not there either.
+    pub(super) async fn list(&self, node: &Node, deadline: Deadline) -> Result<Listed, Failed> {
+        let session = &node.session;
+        session.connected(deadline).await?;
+        let sent_at = self.context.time.now();
+        let listed = session.client.list_children(&node.folder);
+        let names = match session.answer(deadline, listed).await {
+            Err(Failed::Refused(Error::NoNode)) => Vec::new(),
+            listed => listed?,
+        };
+        Ok(Listed { names, sent_at })
+    }
+
+    /// Looks for the node of a request whose creation was not answered, and says
+    /// whether it is there.
+    ///
+    /// What the session has sent over this connection comes before the question.
+    /// What it sent over an earlier one has either reached the leader before the
+    /// session moved, and then `sync` waits until this server has it too; or it
+    /// is refused there, as the session has moved.
+    ///
+    /// The owner may have made another node by an earlier session, which the
+    /// server has not ended yet: so a name says less than whose the node is.
+    pub(super) async fn find(
+        &self,
+        owner: Owner,
+        node: &mut Node,
+        deadline: Deadline,
+    ) -> Result<bool, Failed> {
+        let session = &node.session;
+        let own = names::own(owner);
+        let names = self.list_synced(session, &node.folder, deadline).await?;
+        for name in names.unwrap_or_default() {
+            if !name.starts_with(&own) {
+                continue;
+            }
+            let path = names::join(&node.folder, &name);
+            let looked_at = session.client.check_stat(&path);
+            let stat = session.answer(deadline, looked_at).await?;
+            let is_ours = |stat: &Stat| stat.ephemeral_owner == session.client.session_id().0;
+            if let Some(Stat { czxid, .. }) = stat.filter(is_ours) {
+                node.made = Some(Made { name, czxid });
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The nodes of a folder as they are now, and not as they were when this server
+    /// last heard of the others. `None`: there is no folder.
+    pub(super) async fn list_synced(
+        &self,
+        session: &Session,
+        folder: &str,
+        deadline: Deadline,
+    ) -> Result<Option<Vec<String>>, Failed> {
+        session.connected(deadline).await?;
+        // Both are sent at once, in this order.
+        let synced = session.client.sync(&self.settings.root);
+        let listed = session.client.list_children(folder);
+        let answers = async {
+            let (synced, listed) = join(synced, listed).await;
+            synced?;
+            match listed {
+                Ok(names) => Ok(Some(names)),
+                Err(Error::NoNode) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        session.answer(deadline, answers).await
+    }
+
+    /// Waits until the node of this path is gone, or may be.
+    pub(super) async fn wait_for_the_end_of(
+        &self,
+        session: &Session,
+        path: &str,
+    ) -> Result<(), Failed> {
+        // When that has passed in silence, as much is left to ask again.
+        let limit = self.settings.request_timeout / 2;
+        let deadline = self.context.time.after(limit);
+        session.connected(deadline).await?;
+        // Of its data, as that leaves no watch behind if there is no node.
+        let watched = session.client.get_and_watch_data(path);
+        let watcher = match session.answer(deadline, watched).await {
+            Ok((_, _, watcher)) => watcher,
+            Err(Failed::Refused(Error::NoNode)) => return Ok(()),
+            Err(failed) => return Err(failed),
+        };
+        tokio::select! {
+            changed = session.changed(watcher) => changed,
+            () = session.is_silent_for(limit) => Err(Failed::NotSent),
+        }
+    }
+
+    /// Deletes the node of a request, and says whether it was there. Once
+    /// answered, it is not there and will not come.
+    pub(super) async fn delete(
+        &self,
+        owner: Owner,
+        node: &mut Node,
+        deadline: Deadline,
+    ) -> Result<bool, Failed> {
+        if node.made.is_none() && !self.find(owner, node, deadline).await? {
+            return Ok(false);
+        }
+        let session = &node.session;
+        session.connected(deadline).await?;
+        let path = node.path();
+        let sent_at = self.context.time.now();
+        let deleted = session.client.delete(&path, None);
+        match session.answer(deadline, deleted).await {
+            Ok(()) => {
+                session.prove(sent_at);
+                Ok(true)
+            }
+            Err(Failed::Refused(Error::NoNode)) => Ok(false),
+            Err(failed) => Err(failed),
+        }
     }
 }

@@ -23,16 +23,17 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::{Client, Error, OneshotWatcher, SessionState};
+use zookeeper_client::{Client, Error, MultiWriteError, OneshotWatcher, SessionState};
 
 use super::errors::{Failed, no_answer, not_connected};
 use super::settings::{Scheme, Settings};
 use crate::backend::BackendError;
-use crate::backend::clock::{Clock, Deadline};
+use crate::backend::clock::Deadline;
+use crate::store::{Context, Scope};
 
-pub(super) struct Session {
+pub(crate) struct Session {
     pub(super) client: Client,
-    clock: Clock,
+    context: Context,
     /// The longest lease that it can carry.
     pub(super) longest: Duration,
     /// When the last write that was confirmed was sent.
@@ -47,11 +48,19 @@ pub(super) struct Term {
     pub(super) ttl: Duration,
 }
 
+/// What became of a check of nodes.
+pub(super) enum Checked {
+    /// All of them are there, and so is the session. When that was asked.
+    There(Instant),
+    /// This one is not.
+    Missing(usize),
+}
+
 impl Session {
     /// Opens a session, with the tasks for it on the current runtime.
     pub(super) async fn open(
         settings: &Settings,
-        clock: &Clock,
+        context: &Context,
         deadline: Deadline,
     ) -> Result<Arc<Self>, BackendError> {
         let place = settings.place();
@@ -70,7 +79,7 @@ impl Session {
         if let Some(tls) = &settings.tls {
             connector = connector.with_tls(tls.options());
         }
-        let sent_at = Instant::now();
+        let sent_at = context.time.now();
         let cluster = settings.cluster();
         let connect = async {
             #[cfg(feature = "tls")]
@@ -79,19 +88,25 @@ impl Session {
             }
             connector.connect(&cluster).await
         };
-        let client = clock
+        let client = context
+            .time
             .bound(deadline, connect)
             .await
             .map_err(|_| no_answer(&place))?
             .map_err(|error| not_connected(&place, error))?;
+        context.events.heard(sent_at);
         Ok(Arc::new(Self {
             longest: longest_lease(client.session_timeout(), settings.silence()),
             client,
-            clock: clock.clone(),
+            context: context.clone(),
             // To open a session is a write.
             proven: Mutex::new(sent_at),
             over: CancellationToken::new(),
         }))
+    }
+
+    pub(super) fn scope(&self) -> Scope {
+        Scope(self.client.session_id().0.cast_unsigned())
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -115,7 +130,8 @@ impl Session {
                 return state;
             }
             tokio::select! {
-                _ = states.changed() => {}
+                // Until now there was a connection, or there is one again.
+                _ = states.changed() => self.heard(self.context.time.now()),
                 () = self.ended() => {}
             }
         }
@@ -136,7 +152,11 @@ impl Session {
                 states.changed().await;
             }
         };
-        self.bound(deadline, connected).await
+        let connected = self.bound(deadline, connected).await;
+        connected.map_err(|failed| match failed {
+            Failed::TooLate => Failed::NotSent,
+            failed => failed,
+        })
     }
 
     /// Waits for an answer to what was sent.
@@ -152,7 +172,7 @@ impl Session {
                 () = self.ended() => Err(Failed::Over),
             }
         };
-        let answer = self.clock.bound(deadline, answer).await;
+        let answer = self.context.time.bound(deadline, answer).await;
         answer.unwrap_or(Err(Failed::TooLate))
     }
 
@@ -162,9 +182,13 @@ impl Session {
         deadline: Deadline,
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Failed> {
-        self.bound(deadline, answer)
-            .await?
-            .map_err(|error| self.failed(error))
+        let sent_at = self.context.time.now();
+        let answer = self.bound(deadline, answer).await?;
+        let answer = answer.map_err(|error| self.failed(error));
+        if matches!(answer, Ok(_) | Err(Failed::Refused(_))) {
+            self.heard(sent_at);
+        }
+        answer
     }
 
     pub(super) fn failed(&self, error: Error) -> Failed {
@@ -190,8 +214,40 @@ impl Session {
         })
     }
 
+    /// Checks that nodes exist, by a transaction that changes nothing.
+    pub(super) async fn check(
+        &self,
+        paths: impl Iterator<Item = String>,
+        deadline: Deadline,
+    ) -> Result<Checked, Failed> {
+        self.connected(deadline).await?;
+        let sent_at = self.context.time.now();
+        let answer = {
+            let mut question = self.client.new_multi_writer();
+            for path in paths {
+                // Of any version.
+                question
+                    .add_check_version(&path, -1)
+                    .map_err(|error| self.failed(error))?;
+            }
+            question.commit()
+        };
+        match self.bound(deadline, answer).await? {
+            Ok(_) => {
+                self.prove(sent_at);
+                Ok(Checked::There(sent_at))
+            }
+            Err(MultiWriteError::OperationFailed {
+                index,
+                source: Error::NoNode,
+            }) => Ok(Checked::Missing(index)),
+            Err(error) => Err(self.failed(error.into())),
+        }
+    }
+
     /// Resolves when there has been no connection for so long.
     pub(super) async fn is_silent_for(&self, limit: Duration) {
+        let time = &self.context.time;
         let mut states = self.client.state_watcher();
         loop {
             if states.state() == SessionState::SyncConnected {
@@ -203,12 +259,7 @@ impl Session {
                     states.changed().await;
                 }
             };
-            if self
-                .clock
-                .bound(Deadline::after(limit), back)
-                .await
-                .is_err()
-            {
+            if time.bound(time.after(limit), back).await.is_err() {
                 return;
             }
         }
@@ -218,6 +269,13 @@ impl Session {
     pub(super) fn prove(&self, sent_at: Instant) {
         let mut proven = self.proven.lock().unwrap_or_else(PoisonError::into_inner);
         *proven = sent_at.max(*proven);
+        drop(proven);
+        self.heard(sent_at);
+    }
+
+    /// Some server has answered what was sent then.
+    pub(super) fn heard(&self, sent_at: Instant) {
+        self.context.events.heard(sent_at);
     }
 
     /// How long a lease lasts whose node was seen by what was sent then.
@@ -243,14 +301,10 @@ fn longest_lease(timeout: Duration, silence: Duration) -> Duration {
 }
 
 impl Term {
-    pub(super) fn ends(self) -> Instant {
-        self.begins + self.ttl
-    }
-
     /// Whether most of it is still ahead.
-    pub(super) fn is_fresh(self) -> bool {
-        let left = self.ends().saturating_duration_since(Instant::now());
-        left >= self.ttl * 3 / 4
+    pub(super) fn is_fresh(self, now: Instant) -> bool {
+        let end = self.begins + self.ttl;
+        end.saturating_duration_since(now) >= self.ttl * 3 / 4
     }
 }
 

@@ -23,7 +23,7 @@ const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the servers are, and how to use them.
 #[derive(Clone)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     /// Each with its port.
     pub(super) hosts: Vec<String>,
     /// The folder of all locks, `/` or without a slash at its end.

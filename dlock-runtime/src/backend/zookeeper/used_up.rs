@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::errors::Failed;
 use super::names::Sequence;
-use super::nodes::Place;
+use super::session::Session;
 use crate::backend::clock::Deadline;
 
 /// Each has had two thousand million nodes, so they are few.
@@ -24,23 +24,23 @@ impl UsedUp {
 
     /// Fails if the folder had come to its end, and still has. (A server that is
     /// behind the others may say so for a moment after it was deleted.)
-    pub(super) async fn check(&self, place: &Place, deadline: Deadline) -> Result<(), Failed> {
-        let Place {
-            session, folder, ..
-        } = place;
-        while self.has(folder) {
-            session.connected(deadline).await?;
-            let looked_at = session.client.check_stat(folder);
-            let next = match session.answer(deadline, looked_at).await {
-                Ok(stat) => stat.map(|stat| next_number(stat.cversion, stat.num_children)),
-                Err(Failed::Lost) => continue,
-                Err(failed) => return Err(failed),
-            };
-            if next.is_some_and(Sequence::is_at_the_end) {
-                return Err(Failed::UsedUp);
-            }
-            self.forget(folder);
+    pub(super) async fn check(
+        &self,
+        session: &Session,
+        folder: &str,
+        deadline: Deadline,
+    ) -> Result<(), Failed> {
+        if !self.has(folder) {
+            return Ok(());
         }
+        session.connected(deadline).await?;
+        let looked_at = session.client.check_stat(folder);
+        let stat = session.answer(deadline, looked_at).await?;
+        let next = stat.map(|stat| next_number(stat.cversion, stat.num_children));
+        if next.is_some_and(Sequence::is_at_the_end) {
+            return Err(Failed::UsedUp);
+        }
+        self.forget(folder);
         Ok(())
     }
 
