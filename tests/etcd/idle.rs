@@ -1,5 +1,5 @@
-//! What waiting costs the server: by process, not by waiter; and what a release
-//! costs: one event, however many wait.
+//! What a lock costs the server; what waiting does: by process, not by waiter; and
+//! what a release does: one event, however many wait.
 
 use std::time::{Duration, Instant};
 
@@ -67,6 +67,31 @@ async fn waiting_costs_little(keys: usize) {
     all.into_iter()
         .collect::<Result<(), _>>()
         .expect("the locks");
+}
+
+/// A free lock is one request to take and one to give back. Its lease is confirmed
+/// now and then, for all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_section_is_two_requests() {
+    const SECTIONS: u64 = 200;
+    let server = EtcdServer::start().await;
+    let manager = crate::harness::connect(&etcd_url(&[server.port()])).await;
+    let sections = async |number: u64| {
+        for _ in 0..number {
+            manager.lock("key").run(async {}).await.expect("the lock");
+        }
+        messages(&server).await
+    };
+    let before = sections(1).await;
+    let cost = sections(SECTIONS).await - before;
+    assert!(
+        cost >= 2 * SECTIONS,
+        "{cost} messages for {SECTIONS} sections"
+    );
+    assert!(
+        cost <= 2 * SECTIONS + 20,
+        "{cost} messages for {SECTIONS} sections"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

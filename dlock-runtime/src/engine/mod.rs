@@ -250,7 +250,8 @@ impl<D: Driven> Backend for D {
     }
 
     fn request_timeout(&self) -> Option<Duration> {
-        Some(D::Store::request_timeout(&self.engine().config))
+        // The manager hears its answers at home.
+        (!D::Store::AT_HOME).then(|| D::Store::request_timeout(&self.engine().config))
     }
 
     fn servers(&self) -> Option<Servers> {
@@ -370,6 +371,15 @@ impl<D: Driven> Backend for D {
             && D::Store::forgotten().is_none()
             && self.engine().running().is_ok_and(has_none)
     }
+}
+
+/// What a store is given, for a test of one of its parts.
+#[cfg(test)]
+pub(crate) fn context() -> Context {
+    let clock = Clock::of_this_runtime().expect("a runtime");
+    let time = Time::of_the_machine(clock);
+    let events = Events::new(time.clone(), Duration::from_secs(8));
+    Context { time, events }
 }
 
 #[cfg(test)]

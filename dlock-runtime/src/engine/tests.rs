@@ -1230,6 +1230,28 @@ fn what_may_come_until_the_session_ends_is_undone_until_then() {
     }
 }
 
+/// The same of a lease that nobody extends or gives back, and that ends from here.
+#[test]
+fn what_may_come_after_a_lease_that_ended_here_is_undone() {
+    paused(|| async {
+        let sim = Sim::new();
+        let engine = engine::<Lasting>(&sim).await;
+        sim.is_late_in_a_session();
+        let late = 3 * TTL;
+        sim.next([Fate::Late(late)]);
+        let (request, start) = (request(), Instant::now());
+        granted(&engine, &request).await;
+        sleep_until(start + late + TTL / 2).await;
+        assert!(sim.ran(request.owner, "ask"), "it was run");
+        assert!(sim.is_free());
+        sim.end_the_session();
+        sleep(MOMENT).await;
+        sim.forget_history();
+        sleep(10 * TTL).await;
+        assert!(sim.sent().is_empty(), "{:?}", sim.sent());
+    });
+}
+
 /// What is given back ends with its session, and then there is nothing to tell.
 #[test]
 fn what_has_ended_is_not_given_back() {

@@ -1,106 +1,402 @@
 //! Taking a lock: a key for each request, and the lowest create-revision holds.
+//!
+//! A waiter watches the one before it, and nobody else (etcd's own
+//! `concurrency.Mutex` does the same); and its own key, which may be deleted or
+//! end with its lease.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 
-use super::core::{Caller, Core, Granted};
-use super::leases::Tenancy;
+use etcd_client::{Client, TxnResponse};
+
+use super::errors::{self, Failed, Verdict};
+use super::leases::Leases;
+use super::members::Members;
 use super::names::LockName;
-use super::patience::Patience;
-use super::places::Name;
+use super::places::{Name, Places};
+use super::queue::{Ahead, Found, Key, Stands, revision};
+use super::service::{LockCall, Turn};
 use super::settings::Recipe;
-use super::standing::{Attempt, Standing, Turn};
-use crate::backend::{BackendError, Request};
+use super::watches::{Listening, Watches};
+use crate::backend::Request;
+use crate::backend::clock::Deadline;
+use crate::store::{Applied, Failure, Followed};
 
-/// Takes the lock if it is free. Nothing is written if it is not.
-pub(super) async fn try_acquire(
-    core: Arc<Core>,
-    request: Request,
-) -> Result<Option<Granted>, BackendError> {
-    let lock = core.members.settings.names.lock(&request.key);
-    let mut patience = Patience::new(&core);
-    loop {
-        let tenancy = core.tenancy(&request, &patience).await?;
-        let name = match core.members.settings.recipe {
-            Recipe::Queue => place(&core, &lock, &request, &patience),
-            Recipe::LockService => {
-                let key = lock.of_lock_service(tenancy.lease().id());
-                Name::given(key, request.owner.to_string())
-            }
-        };
-        let mut standing = Standing::new(&core, tenancy, name);
-        match standing.take(&lock, &request, &patience).await? {
-            Attempt::Had => {}
-            Attempt::Busy => {
-                request.is_held_by_somebody();
-                return Ok(None);
-            }
-            Attempt::Lost => {
-                patience.next_round();
-                continue;
-            }
-        }
-        match standing.granted(&request, &patience).await? {
-            Some(granted) => return Ok(Some(granted)),
-            None => patience.next_round(),
-        }
-    }
+/// One cluster, and what this process has there.
+pub(super) struct Cluster {
+    pub(super) members: Arc<Members>,
+    pub(super) leases: Arc<Leases>,
+    pub(super) places: Arc<Places>,
+    pub(super) watches: Arc<Watches>,
 }
 
-/// Takes the lock, waiting for it. `None` if the caller has left.
-pub(super) async fn acquire(
-    core: Arc<Core>,
-    request: Request,
-    mut caller: Caller,
-) -> Result<Option<Granted>, BackendError> {
-    let lock = core.members.settings.names.lock(&request.key);
-    let mut patience = Patience::new(&core);
-    // Each round is a place in the queue.
-    loop {
-        if caller.has_left() {
-            return Ok(None);
-        }
-        let tenancy = core.tenancy(&request, &patience).await?;
-        let name = place(&core, &lock, &request, &patience);
-        let mut standing = Standing::new(&core, tenancy, name);
-        match standing
-            .wait_for_turn(&lock, &request, &mut patience, &mut caller)
-            .await?
-        {
-            Turn::Comes => {}
-            Turn::Lost => {
-                patience.next_round();
-                continue;
-            }
-            Turn::Left => return Ok(None),
-        }
-        match standing.granted(&request, &patience).await? {
-            Some(granted) => return Ok(Some(granted)),
-            None => patience.next_round(),
-        }
-    }
+/// What one request has, and remembers from question to question.
+#[derive(Default)]
+pub(super) struct Standing {
+    key: Option<Key>,
+    /// So many keys before this one. No two of a request say the same.
+    round: u32,
+    put: Option<Put>,
+    /// A put of this key was never answered.
+    in_doubt: bool,
+    call: Option<LockCall>,
+    own: Option<Listening>,
+    ahead: Option<Listening>,
 }
 
-/// A name for the request, which writes into it what nobody else does: not even
-/// itself in another round.
-fn place(core: &Core, lock: &LockName, request: &Request, patience: &Patience) -> Arc<Name> {
-    let value = match patience.round() {
-        0 => request.owner.to_string(),
-        again => format!("{}.{again}", request.owner),
-    };
-    core.places.take(lock.places(request.mode), value)
+/// What came of a question.
+pub(super) enum Answer {
+    /// The lock is held. Its lease was confirmed by what was sent then.
+    Had { key: Key, sent_at: Instant },
+    /// Somebody holds it, and the key was not written.
+    Busy,
+    /// Somebody holds it, and the key is there.
+    Queued,
+    /// The same; and who is to be watched, as it was seen at this revision.
+    Behind { name: Arc<str>, seen_at: i64 },
+    /// The key is not there any more, or somebody else's. One that may come yet is
+    /// to be seen to.
+    Lost(Option<Key>),
 }
 
-impl Core {
-    /// A lease for the request.
-    async fn tenancy(
+/// A transaction that writes a key, on its way. It goes on when its caller leaves.
+type Put = Pin<Box<dyn Future<Output = Result<Written, Failed>> + Send>>;
+
+/// The answer to it, which came while it was made sure that the lease lives.
+struct Written {
+    txn: TxnResponse,
+    confirmed: Option<Instant>,
+}
+
+/// A put that was left.
+pub(crate) struct Flight {
+    put: Put,
+    key: Key,
+}
+
+/// What has come of a put.
+enum Entered {
+    /// The key is there; and when its lease was confirmed.
+    Stands(Stands, Option<Instant>),
+    /// Somebody holds the lock, and the key was not written.
+    Busy,
+    Lost,
+}
+
+impl Cluster {
+    /// Asks for the lock, and if it `waits` for a place in its queue.
+    pub(super) async fn take(
         &self,
         request: &Request,
-        patience: &Patience,
-    ) -> Result<Tenancy, BackendError> {
-        let (since, deadline) = (patience.since(), patience.deadline());
-        match self.members.settings.recipe {
-            Recipe::Queue => self.leases.shared(request.ttl, since, deadline).await,
-            Recipe::LockService => self.leases.private(request.ttl, since, deadline).await,
+        waits: bool,
+        deadline: Deadline,
+        standing: &mut Standing,
+    ) -> Result<Answer, Failure> {
+        let lock = self.members.settings.names.lock(&request.key);
+        let has_ended = |key: &Key| key.lease().is_gone();
+        if standing.key.as_ref().is_some_and(has_ended) {
+            return Ok(standing.ended());
         }
+        let key = match &mut standing.key {
+            Some(key) => key,
+            none => {
+                let key = self.place(request, &lock, waits, standing.round, deadline);
+                none.insert(key.await?)
+            }
+        };
+        if waits && self.members.settings.recipe == Recipe::LockService {
+            return Box::pin(self.call(request, &lock, deadline, standing)).await;
+        }
+        let (stands, confirmed) = if key.create_revision == 0 {
+            match self
+                .enter(request, &lock, waits, deadline, standing)
+                .await?
+            {
+                Entered::Stands(stands, confirmed) => (stands, confirmed),
+                Entered::Busy => return Ok(Answer::Busy),
+                Entered::Lost => return Ok(standing.lost()),
+            }
+        } else {
+            self.look(request, &lock, deadline, key).await?
+        };
+        match stands {
+            Stands::First => standing.first(confirmed),
+            Stands::Behind(ahead) if waits => Ok(self.behind(ahead, standing)),
+            // A put before this one took the place.
+            Stands::Behind(_) => Ok(Answer::Queued),
+            Stands::Nowhere => Ok(standing.lost()),
+        }
+    }
+
+    /// A key for the request, in a name that no other has meanwhile.
+    async fn place(
+        &self,
+        request: &Request,
+        lock: &LockName,
+        waits: bool,
+        round: u32,
+        deadline: Deadline,
+    ) -> Result<Key, Failure> {
+        let value = match round {
+            0 => request.owner.to_string(),
+            again => format!("{}.{again}", request.owner),
+        };
+        let (tenancy, name) = match self.members.settings.recipe {
+            Recipe::Queue => {
+                let shared = self.leases.shared(request.ttl, deadline).await;
+                let tenancy = shared.map_err(Failed::of_a_read)?;
+                let name = self.places.take(lock.places(request.mode), value);
+                (tenancy, name)
+            }
+            Recipe::LockService => {
+                let private = self.leases.private(request.ttl, deadline).await;
+                let tenancy = private.map_err(Failed::of_a_read)?;
+                let key = lock.of_lock_service(tenancy.lease().id());
+                // The call writes nothing into it.
+                let value = if waits { String::new() } else { value };
+                (tenancy, Name::given(key, value))
+            }
+        };
+        Ok(Key::new(name, tenancy, request.ttl))
+    }
+
+    /// Writes the key, while it is made sure that its lease lives.
+    async fn enter(
+        &self,
+        request: &Request,
+        lock: &LockName,
+        waits: bool,
+        deadline: Deadline,
+        standing: &mut Standing,
+    ) -> Result<Entered, Failure> {
+        let Some(key) = &mut standing.key else {
+            return Ok(Entered::Lost);
+        };
+        let txn = match waits {
+            true => key.take_place(lock, request.mode),
+            false => key.take_if_free(lock, request.mode),
+        };
+        let (members, lease) = (Arc::clone(&self.members), Arc::clone(key.lease()));
+        let ttl = request.ttl;
+        let put: Put = Box::pin(async move {
+            let send = |mut client: Client| async move { client.txn(txn).await };
+            let confirm = async { Ok(lease.confirmed_lately(ttl, deadline).await) };
+            let both = tokio::try_join!(members.ask(deadline, send), confirm);
+            if let Err(failed) = &both
+                && failed.verdict == Verdict::LeaseNotFound
+            {
+                lease.end();
+            }
+            let (answer, confirmed) = both?;
+            let txn = answer.value;
+            Ok(Written { txn, confirmed })
+        });
+        let written = standing.put.insert(put).await;
+        standing.put = None;
+        let Written { txn, confirmed } = match written {
+            Ok(written) => written,
+            Err(failed) if failed.verdict == Verdict::LeaseNotFound => return Ok(Entered::Lost),
+            Err(failed) => {
+                standing.in_doubt |= failed.is_in_doubt();
+                return Err(failed.into());
+            }
+        };
+        if txn.succeeded() {
+            key.create_revision = revision(&txn).ok_or_else(|| self.nonsense())?;
+            let stands = match waits {
+                true => key.stands(&txn, 1).ok_or_else(|| self.nonsense())?,
+                false => Stands::First,
+            };
+            return Ok(Entered::Stands(stands, confirmed));
+        }
+        match key.found(&txn) {
+            Found::Own(created) => {
+                key.create_revision = created;
+                let (stands, confirmed) = self.look(request, lock, deadline, key).await?;
+                Ok(Entered::Stands(stands, confirmed))
+            }
+            Found::Anothers => Ok(Entered::Lost),
+            Found::Nothing if waits => Err(self.nonsense()),
+            Found::Nothing => Ok(Entered::Busy),
+        }
+    }
+
+    /// Looks where a key stands that was there; if that is first, with a lease that
+    /// lives.
+    async fn look(
+        &self,
+        request: &Request,
+        lock: &LockName,
+        deadline: Deadline,
+        key: &Key,
+    ) -> Result<(Stands, Option<Instant>), Failure> {
+        let txn = key.look(lock, request.mode);
+        let read = |mut client: Client| async move { client.txn(txn).await };
+        let answer = self.members.ask(deadline, read).await.map_err(is_there)?;
+        let stands = key.stands(&answer.value, 0);
+        let stands = stands.ok_or_else(|| self.nonsense())?;
+        let confirmed = match stands {
+            Stands::First => key.lease().confirmed_lately(request.ttl, deadline).await,
+            _ => None,
+        };
+        Ok((stands, confirmed))
+    }
+
+    /// Has the server's own Lock call wait, or looks how far it is.
+    async fn call(
+        &self,
+        request: &Request,
+        lock: &LockName,
+        deadline: Deadline,
+        standing: &mut Standing,
+    ) -> Result<Answer, Failure> {
+        let Some(key) = &mut standing.key else {
+            return Ok(standing.ended());
+        };
+        let begin = || LockCall::new(&self.members, lock, key.lease().id());
+        let call = standing.call.get_or_insert_with(begin);
+        match call.turn(&self.members, lock, key, deadline).await {
+            Ok(Turn::Comes { created }) => {
+                key.create_revision = created;
+                let confirmed = key.lease().confirmed_lately(request.ttl, deadline).await;
+                standing.first(confirmed)
+            }
+            Ok(Turn::Behind { created, seen_at }) => {
+                key.create_revision = created;
+                let (name, own) = (key.name.key(), &mut standing.own);
+                self.watches.keep_listening(own, name, created);
+                let name = name.into();
+                Ok(Answer::Behind { name, seen_at })
+            }
+            Ok(Turn::Lost) => Ok(standing.lost()),
+            Err(failure) => {
+                // The lease ends with the attempt, whatever became of the call.
+                standing.next_round();
+                let applied = Applied::No;
+                Err(Failure { applied, ..failure })
+            }
+        }
+    }
+
+    fn behind(&self, ahead: Ahead, standing: &mut Standing) -> Answer {
+        if let Some(key) = &standing.key {
+            let (own, before) = (&mut standing.own, &mut standing.ahead);
+            self.watches
+                .keep_listening(before, &ahead.key, ahead.created);
+            self.watches
+                .keep_listening(own, key.name.key(), key.create_revision);
+        }
+        Answer::Behind {
+            name: ahead.key.into(),
+            seen_at: ahead.seen_at,
+        }
+    }
+
+    fn nonsense(&self) -> Failure {
+        let error = errors::nonsense(self.members.place());
+        Failed::new(Verdict::AskElsewhere, error, Applied::Answered).into()
+    }
+}
+
+impl Standing {
+    /// Waits until who is ahead may have gone, or the own key or its lease: of those
+    /// that were seen at this revision. Where the server's own call waits, until it
+    /// has answered.
+    pub(super) async fn wait(&mut self, seen_at: i64) -> Result<(), Failure> {
+        let Some(lease) = self.key.as_ref().map(Key::lease) else {
+            return Ok(());
+        };
+        let answered = async {
+            match &mut self.call {
+                Some(call) => call.answer().await,
+                None => std::future::pending().await,
+            }
+        };
+        let answer = tokio::select! {
+            biased;
+            () = lease.gone() => Ok(()),
+            () = told(self.own.as_ref(), seen_at) => Ok(()),
+            () = told(self.ahead.as_ref(), seen_at) => Ok(()),
+            answer = answered => answer,
+        };
+        answer.map_err(|failed| {
+            self.next_round();
+            failed.into()
+        })
+    }
+
+    /// The key, if it may be there, and what is on its way.
+    pub(super) fn leave(mut self, may_be_there: bool) -> Option<(Key, Option<Flight>)> {
+        let key = self.key.take()?;
+        let was_sent = self.put.is_some() || self.call.is_some();
+        let flight = self.put.take().map(|put| Flight {
+            put,
+            key: key.clone(),
+        });
+        (was_sent || may_be_there).then_some((key, flight))
+    }
+
+    /// The key is the first: the lock is held, if its lease was confirmed just now.
+    /// A request is promised the whole of its ttl.
+    fn first(&mut self, confirmed: Option<Instant>) -> Result<Answer, Failure> {
+        let has_ended = |key: &Key| key.lease().is_gone();
+        match confirmed {
+            None if !self.key.as_ref().is_none_or(has_ended) => Err(is_there(Failed::not_sent())),
+            None => Ok(self.ended()),
+            Some(sent_at) => Ok(match self.next_round() {
+                Some(key) => Answer::Had { key, sent_at },
+                None => Answer::Lost(None),
+            }),
+        }
+    }
+
+    /// Its lease has ended: nothing can be attached to it any more.
+    fn ended(&mut self) -> Answer {
+        self.next_round();
+        Answer::Lost(None)
+    }
+
+    /// The key is not there. One that was put without an answer may come yet.
+    fn lost(&mut self) -> Answer {
+        let in_doubt = self.in_doubt;
+        Answer::Lost(self.next_round().filter(|_| in_doubt))
+    }
+
+    /// Another key is taken from here on.
+    fn next_round(&mut self) -> Option<Key> {
+        let round = self.round + 1;
+        let before = std::mem::take(self);
+        self.round = round;
+        before.key
+    }
+}
+
+impl Flight {
+    pub(super) async fn follow(self) -> Followed {
+        match self.put.await {
+            Ok(written) if written.txn.succeeded() => Followed::Run,
+            Ok(written) => match self.key.found(&written.txn) {
+                Found::Own(_) => Followed::Run,
+                Found::Anothers | Found::Nothing => Followed::Settled,
+            },
+            Err(failed) if failed.is_in_doubt() => Followed::Unknown,
+            Err(_) => Followed::Settled,
+        }
+    }
+}
+
+/// Of a question about a key that is there.
+fn is_there(failed: Failed) -> Failure {
+    Failure {
+        applied: Applied::Answered,
+        ..failed.into()
+    }
+}
+
+async fn told(listening: Option<&Listening>, seen_at: i64) {
+    match listening {
+        Some(listening) => listening.told(seen_at).await,
+        None => std::future::pending().await,
     }
 }

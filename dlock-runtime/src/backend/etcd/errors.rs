@@ -6,6 +6,7 @@ use std::time::Duration;
 use etcd_client::Error;
 
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::store::{Applied, Cause, Failure, Next};
 
 /// What can be done about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,60 @@ pub(super) enum Verdict {
     LeaseNotFound,
     /// Nothing that dlock could do.
     Refused,
+}
+
+/// A request that came to nothing.
+pub(super) struct Failed {
+    pub(super) verdict: Verdict,
+    failure: Failure,
+}
+
+impl Failed {
+    pub(super) fn new(verdict: Verdict, error: BackendError, applied: Applied) -> Self {
+        Self::of(verdict, Cause::Error(error), applied)
+    }
+
+    /// No answer has come.
+    pub(super) fn silent(applied: Applied) -> Self {
+        Self::of(Verdict::AskElsewhere, Cause::Silence, applied)
+    }
+
+    /// There was no time to ask.
+    pub(super) fn not_sent() -> Self {
+        Self::silent(Applied::No)
+    }
+
+    fn of(verdict: Verdict, cause: Cause, applied: Applied) -> Self {
+        let next = match verdict {
+            Verdict::AskElsewhere | Verdict::LogIn => Next::Pause,
+            Verdict::LeaseNotFound | Verdict::Refused => Next::Stop,
+        };
+        Self {
+            verdict,
+            failure: Failure {
+                cause,
+                next,
+                applied,
+            },
+        }
+    }
+
+    /// It may have been done, or may be yet.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.failure.applied != Applied::No
+    }
+
+    /// Of a request that changes nothing, or leaves nothing.
+    pub(super) fn of_a_read(mut self) -> Failure {
+        self.failure.applied = Applied::No;
+        self.failure
+    }
+}
+
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Self {
+        failed.failure
+    }
 }
 
 /// The server's messages are the same in every version and language; its codes
@@ -116,11 +171,4 @@ pub(super) fn nonsense(place: &str) -> BackendError {
         "{place} gave an answer that is none to what it was asked; check that it is an etcd \
          server, 3.4 or later"
     ))
-}
-
-pub(super) fn not_running() -> BackendError {
-    BackendError::new(
-        BackendErrorKind::Unsupported,
-        "the etcd backend is not running; use it between its start and its stop",
-    )
 }

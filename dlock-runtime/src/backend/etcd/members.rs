@@ -1,4 +1,4 @@
-//! The members of the cluster, and one request to it.
+//! The members of the cluster, and one request to one of them.
 //!
 //! Requests go to one member for as long as it answers, and to the next when it
 //! does not. The client's own balancing over all of them would send each third
@@ -7,28 +7,27 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etcd_client::{Client, Error};
 use tokio::sync::OnceCell;
-use tokio::time::{Instant, sleep, timeout_at};
 
-use super::errors::{self, Verdict, verdict};
+use super::errors::{self, Failed, Verdict, verdict};
 use super::settings::Settings;
-use crate::backend::BackendError;
-
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LAST_PAUSE: Duration = Duration::from_millis(250);
+use crate::backend::clock::Deadline;
+use crate::engine::events::Events;
+use crate::engine::time::Time;
+use crate::store::{Applied, Context};
 
 /// The members of one cluster. Their connections live on the runtime that made
 /// them, which is the manager's.
 pub(super) struct Members {
     pub(super) settings: Settings,
+    pub(super) time: Time,
     place: String,
     clients: Vec<Mutex<Arc<OnceCell<Client>>>>,
     current: AtomicUsize,
-    /// When a member last answered, whatever it said.
-    heard: Mutex<Instant>,
+    events: Events,
 }
 
 /// An answer to a request.
@@ -36,23 +35,6 @@ pub(super) struct Answer<T> {
     pub(super) value: T,
     /// When the request was sent that was answered.
     pub(super) sent_at: Instant,
-    /// It was sent before, and whether that was done, or will yet be done, is
-    /// not known.
-    pub(super) repeated: bool,
-}
-
-/// Why there is no answer.
-pub(super) struct Failure {
-    pub(super) error: BackendError,
-    pub(super) verdict: Verdict,
-    /// It was sent, and whether it was done is not known.
-    pub(super) unanswered: bool,
-}
-
-impl From<Failure> for BackendError {
-    fn from(failure: Failure) -> Self {
-        failure.error
-    }
 }
 
 /// A member that is being asked.
@@ -63,14 +45,16 @@ pub(super) struct Asked {
 }
 
 impl Members {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: Settings, context: Context) -> Self {
+        let Context { time, events } = context;
         Self {
             place: settings.place(),
             clients: settings.hosts.iter().map(|_| Mutex::default()).collect(),
             // Not every process at the same one.
             current: AtomicUsize::new(fastrand::usize(..settings.hosts.len().max(1))),
             settings,
-            heard: Mutex::new(Instant::now()),
+            time,
+            events,
         }
     }
 
@@ -78,14 +62,9 @@ impl Members {
         &self.place
     }
 
-    pub(super) fn last_heard(&self) -> Instant {
-        *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A request that was sent then has been answered.
-    pub(super) fn heard(&self, sent_at: Instant) {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        *heard = sent_at.max(*heard);
+    /// How long one answer may take.
+    pub(super) fn patience(&self) -> Deadline {
+        self.time.after(self.settings.patience())
     }
 
     /// The member to ask. With a user, the first one to ask it logs in.
@@ -141,112 +120,84 @@ impl Members {
         let _ = self.current.compare_exchange(index, next, order, order);
     }
 
-    /// Makes a request within the request timeout.
-    pub(super) async fn call<T, F>(&self, ask: impl Fn(Client) -> F) -> Result<Answer<T>, Failure>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
-        let now = Instant::now();
-        self.call_until(now, now + self.settings.request_timeout, ask)
-            .await
-    }
-
-    /// Makes a request, again and again until there is an answer or it is too
-    /// late. It must do no harm when it is done twice. `since` is when the
-    /// silence began, for messages.
-    pub(super) async fn call_until<T, F>(
+    /// Makes a request of one member.
+    pub(super) async fn ask<T, F>(
         &self,
-        since: Instant,
-        deadline: Instant,
-        ask: impl Fn(Client) -> F,
-    ) -> Result<Answer<T>, Failure>
+        deadline: Deadline,
+        ask: impl FnOnce(Client) -> F,
+    ) -> Result<Answer<T>, Failed>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        self.call_with(self.settings.patience(), since, deadline, ask)
+        self.ask_within(self.settings.patience(), deadline, ask)
             .await
     }
 
-    /// The same, with so much time for each member.
-    pub(super) async fn call_with<T, F>(
+    /// The same, with so much time for the member.
+    pub(super) async fn ask_within<T, F>(
         &self,
         patience: Duration,
-        since: Instant,
-        deadline: Instant,
-        ask: impl Fn(Client) -> F,
-    ) -> Result<Answer<T>, Failure>
+        deadline: Deadline,
+        ask: impl FnOnce(Client) -> F,
+    ) -> Result<Answer<T>, Failed>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let mut pause = FIRST_PAUSE;
-        let mut repeated = false;
-        loop {
-            let limit = deadline.min(Instant::now() + patience);
-            let mut sent = None;
-            let attempt = async {
-                let asked = self.client().await?;
-                let client = asked.client.clone();
-                let sent_at = Instant::now();
-                sent = Some(asked);
-                ask(client).await.map(|value| (value, sent_at))
-            };
-            let (error, verdict) = match timeout_at(limit, attempt).await {
-                Ok(Ok((value, sent_at))) => {
-                    self.heard(sent_at);
-                    return Ok(Answer {
-                        value,
-                        sent_at,
-                        repeated,
-                    });
-                }
-                Ok(Err(error)) => {
-                    let verdict = verdict(&error);
-                    match (verdict, &sent) {
-                        // If nobody answers that, the next attempt says so.
-                        (Verdict::LogIn, Some(asked)) => {
-                            let again = timeout_at(limit, asked.client.refresh_token()).await;
-                            if let Ok(Err(error)) = again
-                                && errors::verdict(&error) == Verdict::Refused
-                            {
-                                return Err(Failure {
-                                    error: errors::described(&self.place, &error),
-                                    verdict: Verdict::Refused,
-                                    unanswered: repeated,
-                                });
-                            }
-                        }
-                        (Verdict::AskElsewhere, Some(asked)) => {
-                            repeated = true;
-                            self.avoid(asked);
-                        }
-                        _ => {}
-                    }
-                    (errors::described(&self.place, &error), verdict)
-                }
-                Err(_) => {
-                    match &sent {
-                        Some(asked) => {
-                            repeated = true;
-                            self.discard(asked);
-                        }
-                        None => self.leave(self.current.load(Ordering::Relaxed)),
-                    }
-                    let error = errors::silent(&self.place, since.elapsed());
-                    (error, Verdict::AskElsewhere)
-                }
-            };
-            let failure = Failure {
-                error,
-                verdict,
-                unanswered: repeated,
-            };
-            let again = matches!(verdict, Verdict::AskElsewhere | Verdict::LogIn);
-            if !again || Instant::now() + pause >= deadline {
-                return Err(failure);
+        let limit = deadline.min(self.time.after(patience));
+        let mut sent = None;
+        // Boxed: the client's own futures are large, and stand in many of ours.
+        let attempt = Box::pin(async {
+            let asked = self.client().await?;
+            let client = asked.client.clone();
+            let sent_at = self.time.now();
+            sent = Some((asked, sent_at));
+            ask(client).await.map(|value| Answer { value, sent_at })
+        });
+        match self.time.bound(limit, attempt).await {
+            Ok(Ok(answer)) => {
+                self.events.heard(answer.sent_at);
+                Ok(answer)
             }
-            // Those who failed together must not return together.
-            sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(LAST_PAUSE);
+            Ok(Err(error)) => Err(Box::pin(self.failed(&error, sent, limit)).await),
+            Err(_) => match sent {
+                Some((asked, sent_at)) => {
+                    self.discard(&asked);
+                    Err(Failed::silent(Applied::Unknown { sent_at }))
+                }
+                None => {
+                    self.leave(self.current.load(Ordering::Relaxed));
+                    Err(Failed::not_sent())
+                }
+            },
         }
+    }
+
+    /// What a member said of a request, or the client of one that it could not
+    /// send.
+    pub(super) async fn failed(
+        &self,
+        error: &Error,
+        sent: Option<(Asked, Instant)>,
+        limit: Deadline,
+    ) -> Failed {
+        let (verdict, mut applied) = (verdict(error), Applied::No);
+        match (verdict, sent) {
+            (Verdict::AskElsewhere, Some((asked, sent_at))) => {
+                applied = Applied::Unknown { sent_at };
+                self.avoid(&asked);
+            }
+            // If nobody answers that, the next attempt says so.
+            (Verdict::LogIn, Some((asked, _))) => {
+                let again = self.time.bound(limit, asked.client.refresh_token()).await;
+                if let Ok(Err(error)) = again
+                    && errors::verdict(&error) == Verdict::Refused
+                {
+                    let error = errors::described(&self.place, &error);
+                    return Failed::new(Verdict::Refused, error, Applied::No);
+                }
+            }
+            _ => {}
+        }
+        Failed::new(verdict, errors::described(&self.place, error), applied)
     }
 }

@@ -5,165 +5,146 @@
 //! server deletes the key of a call that was cut off by its name alone (etcd issue
 //! 22082), and an attempt after it must not have the same.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Client, GetOptions, LockOptions, SortOrder, SortTarget};
-use tokio::time::{Instant, sleep, timeout};
+use etcd_client::{
+    Client, GetOptions, KeyValue, LockOptions, SortOrder, SortTarget, Txn, TxnOp, TxnResponse,
+};
 
-use super::core::{Caller, Core, Granted};
-use super::errors::{self, Verdict, verdict};
+use super::errors::Failed;
+use super::members::{Answer, Members};
 use super::names::LockName;
-use super::patience::Patience;
-use super::places::Name;
-use super::standing::Standing;
-use crate::backend::{BackendError, Request};
+use super::queue::{Key, first, revision};
+use crate::backend::clock::Deadline;
+use crate::store::Failure;
 
 /// When it is first looked whether somebody else has the lock, for a caller who
 /// gives up soon.
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 
-/// How often it is looked at after that: a call that the server has forgotten
-/// costs this.
-const PERIOD: Duration = Duration::from_secs(10);
-
-/// Between calls that fail.
+/// Between looks until the call has its place.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-pub(super) async fn acquire(
-    core: Arc<Core>,
-    request: Request,
-    mut caller: Caller,
-) -> Result<Option<Granted>, BackendError> {
-    let lock = core.members.settings.names.lock(&request.key);
-    let mut patience = Patience::new(&core);
-    let mut failing = Failing::default();
-    loop {
-        if caller.has_left() {
-            return Ok(None);
+/// The Lock call of one attempt, which waits for its turn. Cut off when dropped.
+pub(crate) enum LockCall {
+    Waits(Pin<Box<dyn Future<Output = Result<(), Failed>> + Send>>),
+    Answered,
+}
+
+/// Where the key of a call stands.
+pub(super) enum Turn {
+    /// The call says that it holds the lock, and the key is there.
+    Comes { created: i64 },
+    /// It waits behind somebody, as was seen at this revision.
+    Behind { created: i64, seen_at: i64 },
+    /// The key is not there any more.
+    Lost,
+}
+
+impl LockCall {
+    pub(super) fn new(members: &Arc<Members>, lock: &LockName, lease: i64) -> Self {
+        let (members, lock) = (Arc::clone(members), lock.for_lock_service().to_owned());
+        Self::Waits(Box::pin(async move { call(&members, &lock, lease).await }))
+    }
+
+    /// Waits for its answer.
+    pub(super) async fn answer(&mut self) -> Result<(), Failed> {
+        if let Self::Waits(call) = self {
+            let answer = call.await;
+            *self = Self::Answered;
+            answer?;
         }
-        let (since, deadline) = (patience.since(), patience.deadline());
-        let tenancy = core.leases.private(request.ttl, since, deadline).await?;
-        let lease = Arc::clone(tenancy.lease());
-        // The call writes nothing into it.
-        let name = Name::given(lock.of_lock_service(lease.id()), String::new());
-        let mut standing = Standing::new(&core, tenancy, name);
-        standing.may_be_there();
-        let called_at = Instant::now();
-        let called = tokio::select! {
-            biased;
-            () = caller.left() => return Ok(None),
-            () = lease.gone() => Ok(()),
-            called = call(&core, &lock, lease.id()) => called,
-            error = look(&core, &lock, &request, &mut patience) => return Err(error),
-        };
-        patience.renew();
-        if let Err((error, verdict)) = called {
-            let pause = failing.again(called_at);
-            if verdict == Verdict::Refused || failing.for_long(&core) {
-                return Err(error);
+        Ok(())
+    }
+
+    /// Waits until the call has answered, or stands behind somebody.
+    pub(super) async fn turn(
+        &mut self,
+        members: &Members,
+        lock: &LockName,
+        key: &Key,
+        deadline: Deadline,
+    ) -> Result<Turn, Failure> {
+        let mut pause = FIRST_LOOK;
+        loop {
+            let limit = deadline.min(members.time.after(pause));
+            if let Ok(answer) = members.time.bound(limit, self.answer()).await {
+                answer?;
             }
-            // The lease ends with the attempt, whatever became of the call.
-            drop(standing);
-            sleep(pause).await;
-            continue;
+            let found = look(members, lock, key, deadline).await?;
+            let created = found.own.as_ref().map(KeyValue::create_revision);
+            match (created, &self) {
+                // The call may be answered although its key has ended (etcd issue 9921).
+                (None, Self::Answered) => return Ok(Turn::Lost),
+                (None, Self::Waits(_)) if key.create_revision != 0 => return Ok(Turn::Lost),
+                (Some(created), Self::Answered) => return Ok(Turn::Comes { created }),
+                (Some(created), Self::Waits(_)) if found.is_behind => {
+                    let seen_at = found.seen_at;
+                    return Ok(Turn::Behind { created, seen_at });
+                }
+                (_, Self::Waits(_)) => {}
+            }
+            if members.time.has_passed(deadline) {
+                return Err(Failed::not_sent().into());
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        // The call may be answered although its key has ended (etcd issue 9921).
-        if standing.find(&patience).await?
-            && let Some(granted) = standing.granted(&request, &patience).await?
-        {
-            return Ok(Some(granted));
-        }
-        patience.next_round();
-    }
-}
-
-/// Calls that failed one after the other.
-#[derive(Default)]
-struct Failing {
-    since: Option<Instant>,
-    pause: Duration,
-}
-
-impl Failing {
-    /// One that was made then has failed: how long to pause. A call that has
-    /// waited for a while, and then failed, is the first one.
-    fn again(&mut self, called_at: Instant) -> Duration {
-        if called_at.elapsed() > LONGEST_PAUSE || self.since.is_none() {
-            self.since = Some(Instant::now());
-            self.pause = FIRST_LOOK;
-        }
-        let pause = self.pause;
-        self.pause = (pause * 2).min(LONGEST_PAUSE);
-        pause
-    }
-
-    fn for_long(&self, core: &Core) -> bool {
-        let timeout = core.members.settings.request_timeout;
-        self.since.is_some_and(|since| since.elapsed() >= timeout)
     }
 }
 
 /// The call itself. Once it is sent, it has no limit but its lease, as it waits.
-async fn call(core: &Core, lock: &LockName, lease: i64) -> Result<(), (BackendError, Verdict)> {
-    let described = |error| {
-        let verdict = verdict(&error);
-        (errors::described(core.members.place(), &error), verdict)
+async fn call(members: &Members, lock: &str, lease: i64) -> Result<(), Failed> {
+    let limit = members.patience();
+    let connecting = members.time.bound(limit, members.client()).await;
+    let asked = match connecting {
+        Ok(Ok(asked)) => asked,
+        Ok(Err(error)) => return Err(members.failed(&error, None, limit).await),
+        Err(_) => return Err(Failed::not_sent()),
     };
-    let patience = core.members.settings.patience();
-    let silent = |_| {
-        let error = errors::silent(core.members.place(), patience);
-        (error, Verdict::AskElsewhere)
-    };
-    let mut asked = timeout(patience, core.members.client())
-        .await
-        .map_err(silent)?
-        .map_err(described)?;
+    let sent_at = members.time.now();
+    let mut client = asked.client.clone();
     let options = LockOptions::new().with_lease(lease);
-    let answer = asked
-        .client
-        .lock(lock.for_lock_service(), Some(options))
-        .await;
-    match answer {
+    match client.lock(lock, Some(options)).await {
         Ok(_) => Ok(()),
         Err(error) => {
-            match verdict(&error) {
-                Verdict::LogIn => drop(timeout(patience, asked.client.refresh_token()).await),
-                Verdict::AskElsewhere => core.members.avoid(&asked),
-                Verdict::LeaseNotFound | Verdict::Refused => {}
-            }
-            Err(described(error))
+            let limit = members.patience();
+            Err(members.failed(&error, Some((asked, sent_at)), limit).await)
         }
     }
 }
 
-/// Looks whether the lock is somebody's, and that the members answer. Ends when
-/// they do not.
+struct Queue {
+    own: Option<KeyValue>,
+    /// Somebody else is the first.
+    is_behind: bool,
+    seen_at: i64,
+}
+
+/// Looks for the key, and who is the first.
 async fn look(
-    core: &Core,
+    members: &Members,
     lock: &LockName,
-    request: &Request,
-    patience: &mut Patience,
-) -> BackendError {
-    let mut period = FIRST_LOOK;
-    loop {
-        sleep(period).await;
-        period = PERIOD;
-        patience.renew();
-        let options = GetOptions::new()
-            .with_prefix()
-            .with_sort(SortTarget::Create, SortOrder::Ascend)
-            .with_limit(1)
-            .with_keys_only();
-        let read = |mut client: Client| {
-            let (queue, options) = (lock.queue().to_owned(), options.clone());
-            async move { client.get(queue, Some(options)).await }
-        };
-        let (since, deadline) = (patience.since(), patience.deadline());
-        match core.members.call_until(since, deadline, read).await {
-            Ok(answer) if answer.value.kvs().is_empty() => {}
-            Ok(_) => request.is_held_by_somebody(),
-            Err(failure) => return failure.error,
-        }
-    }
+    key: &Key,
+    deadline: Deadline,
+) -> Result<Queue, Failure> {
+    let keys_only = GetOptions::new().with_keys_only();
+    let own = TxnOp::get(key.name.key(), Some(keys_only.clone()));
+    let oldest = keys_only
+        .with_prefix()
+        .with_sort(SortTarget::Create, SortOrder::Ascend)
+        .with_limit(1);
+    let txn = Txn::new().and_then([own, TxnOp::get(lock.queue(), Some(oldest))]);
+    let read = |mut client: Client| async move { client.txn(txn).await };
+    let answer: Answer<TxnResponse> = members
+        .ask(deadline, read)
+        .await
+        .map_err(Failed::of_a_read)?;
+    let is_another = |first: KeyValue| first.key() != key.name.key().as_bytes();
+    Ok(Queue {
+        own: first(&answer.value, 0),
+        is_behind: first(&answer.value, 1).is_some_and(is_another),
+        seen_at: revision(&answer.value).unwrap_or(0),
+    })
 }

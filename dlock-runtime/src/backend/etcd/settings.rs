@@ -23,7 +23,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where the members are, how to log in, and how locks are taken.
 #[derive(Clone)]
-pub(super) struct Settings {
+pub(crate) struct Settings {
     /// Each with its port.
     pub(super) hosts: Vec<String>,
     pub(super) names: Names,

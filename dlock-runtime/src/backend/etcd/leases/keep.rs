@@ -1,15 +1,21 @@
 //! Keeping leases alive.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use etcd_client::{Client, Error, LeaseKeepAliveStream, LeaseKeeper};
-use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::lease::{BEATS, FIRST_PAUSE, LAST_PAUSE, Lease};
-use super::{Leases, Slot};
+use super::{Lease, Leases, Slot};
+use crate::backend::clock::{Backoff, Deadline};
 use crate::backend::etcd::errors::{Verdict, verdict};
 use crate::backend::etcd::members::Asked;
 use crate::in_flight::Counted;
+
+/// How often a lease is kept alive while it lasts once.
+const BEATS: u32 = 3;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(2);
 
 impl Leases {
     /// The life of a lease.
@@ -25,7 +31,8 @@ impl Leases {
             self.places.start_anew();
         }
         lease.end();
-        self.held.lost_with(lease.id());
+        self.alive().remove(&lease.scope());
+        self.events.ended(lease.scope());
         let is_this = |slot: &Slot| slot.get().is_some_and(|other| other.id() == lease.id());
         self.slots().retain(|_, slot| !is_this(slot));
         if end == End::GiveUp {
@@ -38,6 +45,8 @@ impl Leases {
     }
 
     async fn beat_while_used(&self, lease: &Lease) -> End {
+        let time = &self.members.time;
+        let until = |instant| time.sleep(Deadline::from(instant, Duration::ZERO));
         let mut stream = Stream::default();
         let mut pause = FIRST_PAUSE;
         let Some(mut confirmed) = lease.confirmed() else {
@@ -50,14 +59,14 @@ impl Leases {
                 biased;
                 () = self.stopping.cancelled() => return End::Revoke,
                 () = lease.gone() => return End::Leave,
-                () = sleep_until(ends) => return End::GiveUp,
+                () = until(ends) => return End::GiveUp,
                 () = lease.unused() => return End::Revoke,
-                () = sleep_until(next) => {}
+                () = until(next) => {}
                 () = lease.demanded() => {}
             }
             let patience = self.members.settings.patience_within(lease.ttl());
-            let limit = ends.min(Instant::now() + patience);
-            let beat = timeout_at(limit, self.beat(lease, &mut stream));
+            let limit = Deadline::from(ends, Duration::ZERO).min(time.after(patience));
+            let beat = time.bound(limit, Box::pin(self.beat(lease, &mut stream)));
             let answer = tokio::select! {
                 biased;
                 () = self.stopping.cancelled() => return End::Revoke,
@@ -65,7 +74,7 @@ impl Leases {
             };
             match answer {
                 Ok(Ok(sent_at)) => {
-                    self.members.heard(sent_at);
+                    self.events.heard(sent_at);
                     confirmed = sent_at;
                     lease.confirm(sent_at);
                     pause = FIRST_PAUSE;
@@ -79,7 +88,7 @@ impl Leases {
                         Some(asked) => self.members.avoid(&asked),
                         None => {}
                     }
-                    next = Instant::now() + pause;
+                    next = time.now() + pause;
                     pause = (pause * 2).min(LAST_PAUSE).min(lease.ttl() / 10);
                 }
             }
@@ -98,7 +107,7 @@ impl Leases {
             *stream = Stream::default();
         }
         if let Some((keeper, answers)) = &mut stream.open {
-            let sent_at = Instant::now();
+            let sent_at = self.members.time.now();
             keeper.keep_alive().await.map_err(|e| verdict(&e))?;
             return match answers.message().await.map_err(|e| verdict(&e))? {
                 Some(answer) if answer.ttl() > 0 => Ok(sent_at),
@@ -109,7 +118,7 @@ impl Leases {
         let asked = self.members.client().await.map_err(|e| verdict(&e))?;
         let mut client = asked.client.clone();
         stream.asked = Some(asked);
-        let sent_at = Instant::now();
+        let sent_at = self.members.time.now();
         match client.lease_keep_alive(lease.id()).await {
             Ok(open) => {
                 stream.open = Some(open);
@@ -135,11 +144,12 @@ impl Leases {
         let Some(confirmed) = lease.confirmed() else {
             return true;
         };
-        let mut ends = confirmed + lease.ttl();
+        let mut ends = Deadline::from(confirmed, lease.ttl());
         if self.stopping.is_cancelled() {
-            ends = ends.min(Instant::now() + self.members.settings.request_timeout);
+            let timeout = self.members.settings.request_timeout;
+            ends = ends.min(self.members.time.after(timeout));
         }
-        self.revoke_until(lease, confirmed, ends).await
+        self.revoke_until(lease, ends).await
     }
 
     /// The same for a lease that was given up. The server may keep it for longer:
@@ -147,17 +157,29 @@ impl Leases {
     /// anew. So what was waited for and held under it would be in the way of
     /// others.
     async fn revoke_late(&self, lease: &Lease) -> bool {
-        let now = Instant::now();
-        let limit = now + lease.ttl() + self.members.settings.request_timeout;
-        self.revoke_until(lease, now, limit).await
+        let wait = lease.ttl() + self.members.settings.request_timeout;
+        self.revoke_until(lease, self.members.time.after(wait))
+            .await
     }
 
-    async fn revoke_until(&self, lease: &Lease, since: Instant, deadline: Instant) -> bool {
-        let id = lease.id();
-        let revoke = |mut client: Client| async move { client.lease_revoke(id).await };
-        match self.members.call_until(since, deadline, revoke).await {
-            Ok(_) => true,
-            Err(failure) => failure.verdict == Verdict::LeaseNotFound,
+    async fn revoke_until(&self, lease: &Lease, deadline: Deadline) -> bool {
+        let (id, time) = (lease.id(), &self.members.time);
+        let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+        loop {
+            let revoke = |mut client: Client| async move { client.lease_revoke(id).await };
+            match self.members.ask(deadline, revoke).await {
+                Ok(_) => return true,
+                Err(failed) => match failed.verdict {
+                    Verdict::LeaseNotFound => return true,
+                    Verdict::Refused => return false,
+                    Verdict::AskElsewhere | Verdict::LogIn => {}
+                },
+            }
+            let again = time.after(backoff.pause());
+            if again >= deadline {
+                return false;
+            }
+            time.sleep(again).await;
         }
     }
 }

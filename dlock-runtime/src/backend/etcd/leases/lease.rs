@@ -1,38 +1,26 @@
-//! A lease: who uses it, how long it is known to last, and what is still to be
-//! deleted under it.
+//! A lease: who uses it, and how long it is known to last.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::backend::etcd::members::Members;
-use crate::backend::etcd::places::Name;
-use crate::in_flight::Counted;
-
-/// How often a lease is kept alive while it lasts once.
-pub(super) const BEATS: u32 = 3;
-
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
-pub(super) const LAST_PAUSE: Duration = Duration::from_secs(2);
-
-/// Servers take 128 operations in a transaction (`--max-txn-ops`).
-const DELETES_AT_ONCE: usize = 100;
+use crate::backend::clock::Deadline;
+use crate::engine::time::Time;
+use crate::store::Scope;
 
 /// A lease in etcd.
 pub(crate) struct Lease {
     id: i64,
     /// As the server keeps it: no shorter than was asked.
     ttl: Duration,
-    /// For one request only.
-    private: bool,
+    time: Time,
     state: watch::Sender<State>,
     /// Told when somebody needs to know that it lives.
     demand: Notify,
-    use_: Mutex<Use>,
-    /// Told when there is less use of it, or more to give back.
+    tenants: Mutex<Tenants>,
+    /// Told when there are others than before, or nobody else is let in.
     changed: Notify,
 }
 
@@ -45,45 +33,35 @@ enum State {
     Gone,
 }
 
-struct Use {
-    tenants: usize,
+struct Tenants {
+    number: usize,
     left_at: Instant,
     /// Nobody else is let in. Without tenants, it is revoked.
     retired: bool,
-    owed: Vec<Owed>,
 }
 
-/// A key that is to be deleted.
-struct Owed {
-    name: Arc<Name>,
-    /// A request may yet be done that makes it anew: deleted again and again
-    /// until the lease has ended, as nothing can be attached to it then.
-    ghost: bool,
-    due: Instant,
-    pause: Duration,
-    /// Until it has been deleted once.
-    counted: Option<Counted>,
+/// The right to attach keys to a lease, which is kept alive for it until it leaves
+/// or is dropped.
+pub(crate) struct Tenancy {
+    lease: Arc<Lease>,
+    has_left: AtomicBool,
 }
-
-/// The right to attach keys to a lease, which is kept alive for it.
-pub(crate) struct Tenancy(Arc<Lease>);
 
 impl Lease {
     /// The lease with this id, which was asked for at `sent_at`.
-    pub(super) fn new(id: i64, ttl: Duration, private: bool, sent_at: Instant) -> Arc<Self> {
+    pub(super) fn new(id: i64, ttl: Duration, sent_at: Instant, time: Time) -> Arc<Self> {
         Arc::new(Self {
             id,
             ttl,
-            private,
             state: watch::Sender::new(State::Alive { confirmed: sent_at }),
             demand: Notify::new(),
-            use_: Mutex::new(Use {
-                tenants: 0,
-                left_at: Instant::now(),
+            tenants: Mutex::new(Tenants {
+                number: 0,
+                left_at: sent_at,
                 retired: false,
-                owed: Vec::new(),
             }),
             changed: Notify::new(),
+            time,
         })
     }
 
@@ -100,6 +78,11 @@ impl Lease {
         self.id
     }
 
+    /// What is attached to it ends with it.
+    pub(crate) fn scope(&self) -> Scope {
+        Scope(self.id.cast_unsigned())
+    }
+
     /// When the request was sent that was last confirmed; `None` if the lease
     /// has ended.
     pub(super) fn confirmed(&self) -> Option<Instant> {
@@ -109,13 +92,15 @@ impl Lease {
         }
     }
 
-    /// The same, of a request that was sent at `oldest` or later. `None` too if
-    /// it is not confirmed by the deadline.
-    pub(crate) async fn confirmed_since(
+    /// The same, of a request that was sent within the last fiftieth of this ttl, or
+    /// is sent now. `None` too if it is not confirmed by the deadline.
+    pub(crate) async fn confirmed_lately(
         &self,
-        oldest: Instant,
-        deadline: Instant,
+        ttl: Duration,
+        deadline: Deadline,
     ) -> Option<Instant> {
+        let now = self.time.now();
+        let oldest = now.checked_sub(ttl / 50).unwrap_or(now);
         let mut state = self.state.subscribe();
         loop {
             match *state.borrow_and_update() {
@@ -124,7 +109,8 @@ impl Lease {
                 State::Alive { .. } => {}
             }
             self.demand.notify_one();
-            timeout_at(deadline, state.changed()).await.ok()?.ok()?;
+            let changed = self.time.bound(deadline, state.changed()).await;
+            changed.ok()?.ok()?;
         }
     }
 
@@ -150,33 +136,15 @@ impl Lease {
 
     /// The server says that it has ended, or it must be taken to have.
     pub(crate) fn end(&self) {
-        let owed = {
-            let mut use_ = self.use_();
-            use_.retired = true;
-            std::mem::take(&mut use_.owed)
-        };
-        drop(owed);
+        self.tenants().retired = true;
         self.state.send_replace(State::Gone);
     }
 
-    /// Has a key deleted that is attached to this lease. A ghost is one that a
-    /// request may yet make anew: then nobody else gets this lease, so that it
-    /// can end soon.
-    pub(crate) fn give_back(&self, name: Arc<Name>, ghost: bool, counted: Counted) {
-        let mut use_ = self.use_();
-        if self.is_gone() {
-            return;
-        }
-        use_.retired |= ghost;
-        use_.owed.push(Owed {
-            name,
-            ghost,
-            due: Instant::now(),
-            pause: FIRST_PAUSE,
-            counted: Some(counted),
-        });
-        drop(use_);
-        self.changed();
+    /// Nobody else is let in, so that it can end soon: a request may yet be done
+    /// that attaches a key which nobody wants any more.
+    pub(crate) fn retire(&self) {
+        self.tenants().retired = true;
+        self.changed.notify_waiters();
     }
 
     /// Resolves when nobody has used it for as long as it lasts, or can use it
@@ -187,22 +155,22 @@ impl Lease {
             tokio::pin!(changed);
             changed.as_mut().enable();
             let at = {
-                let mut use_ = self.use_();
-                let now = Instant::now();
-                let at = match use_.tenants {
-                    0 if use_.retired => Some(now),
-                    0 if use_.owed.is_empty() => Some(use_.left_at + self.ttl),
+                let mut tenants = self.tenants();
+                let now = self.time.now();
+                let at = match tenants.number {
+                    0 if tenants.retired => Some(now),
+                    0 => Some(tenants.left_at + self.ttl),
                     _ => None,
                 };
                 if at.is_some_and(|at| at <= now) {
-                    use_.retired = true;
+                    tenants.retired = true;
                     return;
                 }
                 at
             };
             match at {
                 Some(at) => tokio::select! {
-                    () = sleep_until(at) => {}
+                    () = self.time.sleep(Deadline::from(at, Duration::ZERO)) => {}
                     () = changed => {}
                 },
                 None => changed.await,
@@ -210,117 +178,47 @@ impl Lease {
         }
     }
 
-    /// Those keys whose time it is to be deleted, or when the next one's comes.
-    fn due(&self) -> Result<Vec<Arc<Name>>, Option<Instant>> {
-        let use_ = self.use_();
-        let now = Instant::now();
-        let due = use_.owed.iter().filter(|owed| owed.due <= now);
-        let due: Vec<_> = due
-            .take(DELETES_AT_ONCE)
-            .map(|owed| Arc::clone(&owed.name))
-            .collect();
-        if due.is_empty() {
-            return Err(use_.owed.iter().map(|owed| owed.due).min());
-        }
-        Ok(due)
-    }
-
-    fn deleted(&self, keys: &[Arc<Name>], deleted: bool) {
-        let longest = if deleted {
-            self.ttl / BEATS
-        } else {
-            LAST_PAUSE
-        };
-        let mut use_ = self.use_();
-        use_.owed.retain_mut(|owed| {
-            if !keys.iter().any(|key| Arc::ptr_eq(key, &owed.name)) {
-                return true;
-            }
-            if deleted {
-                owed.counted = None;
-            }
-            owed.due = Instant::now() + owed.pause;
-            owed.pause = (owed.pause * 2).min(longest.max(FIRST_PAUSE));
-            owed.ghost || !deleted
-        });
-        drop(use_);
-        self.changed();
-    }
-
-    fn changed(&self) {
-        self.changed.notify_waiters();
-    }
-
-    fn use_(&self) -> MutexGuard<'_, Use> {
-        self.use_.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tenants(&self) -> MutexGuard<'_, Tenants> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Tenancy {
-    pub(super) fn enter(lease: &Arc<Lease>) -> Option<Self> {
-        let mut use_ = lease.use_();
-        if use_.retired || lease.is_gone() || (lease.private && use_.tenants > 0) {
+    /// `None`: nobody is let in any more. A private one lets nobody in after this.
+    pub(super) fn enter(lease: &Arc<Lease>, private: bool) -> Option<Self> {
+        let mut tenants = lease.tenants();
+        if tenants.retired || lease.is_gone() {
             return None;
         }
-        use_.tenants += 1;
-        use_.retired |= lease.private;
-        drop(use_);
-        lease.changed();
-        Some(Self(Arc::clone(lease)))
+        tenants.number += 1;
+        tenants.retired = private;
+        drop(tenants);
+        lease.changed.notify_waiters();
+        Some(Self {
+            lease: Arc::clone(lease),
+            has_left: AtomicBool::new(false),
+        })
     }
 
     pub(crate) fn lease(&self) -> &Arc<Lease> {
-        &self.0
+        &self.lease
+    }
+
+    /// The lease need not be kept alive for this any more.
+    pub(crate) fn leave(&self) {
+        if self.has_left.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut tenants = self.lease.tenants();
+        tenants.number -= 1;
+        tenants.left_at = self.lease.time.now();
+        drop(tenants);
+        self.lease.changed.notify_waiters();
     }
 }
 
 impl Drop for Tenancy {
     fn drop(&mut self) {
-        let mut use_ = self.0.use_();
-        use_.tenants -= 1;
-        use_.left_at = Instant::now();
-        drop(use_);
-        self.0.changed();
-    }
-}
-
-/// Deletes the key if it is still that of the request: what comes late must not
-/// find somebody else there.
-fn delete(name: &Name) -> TxnOp {
-    let own = Compare::value(name.key(), CompareOp::Equal, name.value());
-    let delete = TxnOp::delete(name.key(), None);
-    TxnOp::txn(Txn::new().when([own]).and_then([delete]))
-}
-
-/// Deletes what is owed until the lease has ended.
-pub(super) async fn clean(lease: Arc<Lease>, members: Arc<Members>, _counted: Counted) {
-    let clean = async {
-        loop {
-            let changed = lease.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            match lease.due() {
-                Ok(keys) => {
-                    let deletes: Vec<_> = keys.iter().map(|key| delete(key)).collect();
-                    let txn = Txn::new().and_then(deletes);
-                    let delete = |mut client: etcd_client::Client| {
-                        let txn = txn.clone();
-                        async move { client.txn(txn).await }
-                    };
-                    let answer = members.call(delete).await;
-                    lease.deleted(&keys, answer.is_ok());
-                }
-                Err(Some(next)) => tokio::select! {
-                    () = sleep_until(next) => {}
-                    () = changed => {}
-                },
-                Err(None) => changed.await,
-            }
-        }
-    };
-    tokio::select! {
-        biased;
-        () = lease.gone() => {}
-        () = clean => {}
+        self.leave();
     }
 }

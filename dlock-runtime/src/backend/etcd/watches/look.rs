@@ -4,49 +4,36 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
-use tokio::time::{Instant, sleep};
 
 use super::Watches;
+use crate::backend::clock::Deadline;
+use crate::backend::etcd::errors::Failed;
+use crate::store::Failure;
 
 /// How often some of the keys are looked at.
-const PERIOD: Duration = Duration::from_secs(1);
+pub(crate) const PERIOD: Duration = Duration::from_secs(1);
 
 /// How many: servers take 128 operations in a transaction (`--max-txn-ops`).
 const KEYS_AT_ONCE: usize = 100;
 
 impl Watches {
-    /// Looks at some of the keys every second, while there are any.
-    pub(crate) async fn look_after(self: Arc<Self>) {
-        loop {
-            self.arrival.notified().await;
-            while !self.is_empty() {
-                sleep(PERIOD).await;
-                self.look().await;
-            }
-        }
-    }
-
-    async fn look(&self) {
+    /// Looks at the next of the keys, and tells those who listen for one that has
+    /// gone.
+    pub(crate) async fn look(&self, deadline: Deadline) -> Result<(), Failure> {
         let keys = self.next_to_look_at();
         if keys.is_empty() {
-            return;
+            return Ok(());
         }
-        let began = Instant::now();
+        let began = self.members.time.now();
         let keys_only = GetOptions::new().with_keys_only();
         let gets: Vec<_> = keys
             .iter()
             .map(|(_, key)| TxnOp::get(&**key, Some(keys_only.clone())))
             .collect();
         let txn = Txn::new().and_then(gets);
-        let read = |mut client: etcd_client::Client| {
-            let txn = txn.clone();
-            async move { client.txn(txn).await }
-        };
-        let Ok(answer) = self.members.call(read).await else {
-            // Each finds out for itself, and fails if the outage lasts.
-            self.all_ended();
-            return;
-        };
+        let read = |mut client: etcd_client::Client| async move { client.txn(txn).await };
+        let answer = self.members.ask(deadline, read).await;
+        let answer = answer.map_err(Failed::of_a_read)?;
         let mut silent = false;
         for ((id, _), found) in keys.iter().zip(answer.value.op_responses()) {
             let TxnOpResponse::Get(found) = found else {
@@ -58,6 +45,7 @@ impl Watches {
         if silent {
             self.silent.notify_one();
         }
+        Ok(())
     }
 
     /// The key of this watch is there that was created then, or none. Whether

@@ -18,10 +18,11 @@ mod stream;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::Instant;
 
+pub(super) use self::look::PERIOD;
 use self::orders::Order;
 pub(super) use self::orders::Orders;
 use super::members::Members;
@@ -30,8 +31,6 @@ pub(super) struct Watches {
     members: Arc<Members>,
     inner: Mutex<Inner>,
     orders: mpsc::UnboundedSender<Order>,
-    /// Told when somebody listens.
-    arrival: Notify,
     /// Told when the stream was found to be silent.
     silent: Notify,
 }
@@ -89,17 +88,16 @@ impl Watches {
     pub(super) fn new(members: Arc<Members>) -> (Arc<Self>, Orders) {
         let (orders, received) = mpsc::unbounded_channel();
         let watches = Arc::new(Self {
-            members,
             inner: Mutex::new(Inner {
                 last_id: 0,
                 last_listener: 0,
                 keys: HashMap::new(),
                 by_id: HashMap::new(),
                 looked_at: 0,
-                heard: Instant::now(),
+                heard: members.time.now(),
             }),
+            members,
             orders,
-            arrival: Notify::new(),
             silent: Notify::new(),
         });
         (watches, Orders::from(received))
@@ -145,7 +143,6 @@ impl Watches {
         drop(inner);
         if let Some(id) = new {
             let _ = self.orders.send(Order::Watch(id));
-            self.arrival.notify_one();
         }
         Listening {
             watches: Arc::clone(self),
@@ -289,7 +286,7 @@ mod tests {
     /// Watches of a process that has asked no server yet.
     fn watches() -> (Arc<Watches>, Orders) {
         let settings = Settings::from_url("etcd://127.0.0.1").expect("a URL");
-        Watches::new(Arc::new(Members::new(settings)))
+        Watches::new(Arc::new(Members::new(settings, crate::engine::context())))
     }
 
     impl Watches {

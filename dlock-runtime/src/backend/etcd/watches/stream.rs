@@ -1,11 +1,11 @@
 //! The stream itself: kept while anybody listens, and made anew when it ends.
 
 use std::collections::HashSet;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{WatchFilterType, WatchOptions, WatchResponse, WatchStream};
-use tokio::time::{Instant, sleep, timeout};
 
 use super::Watches;
 use super::message::{Meaning, Message};
@@ -39,17 +39,18 @@ impl Watches {
                     None => return,
                 }
             }
+            let time = &self.members.time;
             let Some(mut stream) = self.open().await else {
-                sleep(pause).await;
+                time.sleep(time.after(pause)).await;
                 pause = (pause * 2).min(LAST_PAUSE);
                 continue;
             };
-            let opened = Instant::now();
+            let opened = time.now();
             let ended = self.serve(&mut stream, &mut orders).await;
             // What it has not said, it never will.
             self.all_ended();
-            if matches!(ended, Ended::Refused) || opened.elapsed() < pause {
-                sleep(pause).await;
+            if matches!(ended, Ended::Refused) || time.now() < opened + pause {
+                time.sleep(time.after(pause)).await;
                 pause = (pause * 2).min(LAST_PAUSE);
             } else {
                 pause = FIRST_PAUSE;
@@ -59,12 +60,13 @@ impl Watches {
 
     /// A stream that watches all keys of the moment.
     async fn open(&self) -> Option<Open> {
-        let patience = self.members.settings.patience();
+        let members = &self.members;
         let mut watched = self.watched().into_iter();
         let (id, key) = watched.next()?;
-        let asked = timeout(patience, self.members.client()).await.ok()?.ok()?;
+        let asked = self.in_time(members.client()).await?.ok()?;
         let mut client = asked.client.clone();
-        let stream = match timeout(patience, client.watch(&*key, options(id))).await {
+        let watching = client.watch(&*key, options(id));
+        let stream = match members.time.bound(members.patience(), watching).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(_)) => {
                 self.members.avoid(&asked);
@@ -81,19 +83,18 @@ impl Watches {
         };
         for (id, key) in watched {
             let watching = open.stream.watch(&*key, options(id));
-            if !matches!(timeout(patience, watching).await, Ok(Ok(()))) {
+            if !matches!(self.in_time(watching).await, Some(Ok(()))) {
                 self.members.discard(&asked);
                 return None;
             }
             open.on_server.insert(id);
         }
-        self.inner().heard = Instant::now();
+        self.inner().heard = members.time.now();
         Some(open)
     }
 
     /// Serves a stream until it says no more.
     async fn serve(&self, open: &mut Open, orders: &mut Orders) -> Ended {
-        let patience = self.members.settings.patience();
         loop {
             tokio::select! {
                 message = open.stream.message() => match message {
@@ -102,11 +103,11 @@ impl Watches {
                             // The token that the stream was opened with may
                             // have ended: it is the stream's for ever.
                             if self.members.settings.has_user() {
-                                let _ = timeout(patience, self.log_in()).await;
+                                let _ = self.in_time(self.log_in()).await;
                             }
                             return Ended::Refused;
                         }
-                        self.inner().heard = Instant::now();
+                        self.inner().heard = self.members.time.now();
                     }
                     Ok(None) | Err(_) => return Ended::Broken,
                 },
@@ -115,22 +116,28 @@ impl Watches {
                         None => return Ended::Broken,
                         Some(Order::Watch(id)) => match self.watched_key(id) {
                             Some(key) if open.on_server.insert(id) => {
-                                timeout(patience, open.stream.watch(&*key, options(id))).await
+                                self.in_time(open.stream.watch(&*key, options(id))).await
                             }
                             _ => continue,
                         },
                         Some(Order::Cancel(id)) if open.on_server.remove(&id) => {
-                            timeout(patience, open.stream.cancel(id)).await
+                            self.in_time(open.stream.cancel(id)).await
                         }
                         Some(Order::Cancel(_)) => continue,
                     };
-                    if !matches!(done, Ok(Ok(()))) {
+                    if !matches!(done, Some(Ok(()))) {
                         return Ended::Broken;
                     }
                 }
                 () = self.silent.notified() => return Ended::Broken,
             }
         }
+    }
+
+    /// `None`: it takes too long.
+    async fn in_time<F: Future>(&self, work: F) -> Option<F::Output> {
+        let members = &self.members;
+        members.time.bound(members.patience(), work).await.ok()
     }
 
     async fn log_in(&self) {
