@@ -22,10 +22,16 @@ use crate::clock;
 use crate::files;
 use crate::lock::{Answer, Lock};
 
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// How often a lock that is waited for is looked at. To look is to read a small file.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Which directory it is.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub(crate) path: PathBuf,
+    /// How long it may say nothing, or that it is not there.
+    pub(crate) request_timeout: Duration,
+}
 
 /// Locks in a directory.
 #[derive(Debug)]
@@ -43,7 +49,7 @@ pub struct Attempt {
 }
 
 impl Store for Directory {
-    type Config = PathBuf;
+    type Config = Settings;
     type Record = ();
     type Attempt = Attempt;
     type Flight = Asked;
@@ -52,9 +58,9 @@ impl Store for Directory {
 
     const LOOKS: Looks = Looks::Together;
 
-    fn open(path: PathBuf, context: Context) -> Self {
+    fn open(settings: Settings, context: Context) -> Self {
         Self {
-            path,
+            path: settings.path,
             time: context.time,
         }
     }
@@ -67,7 +73,7 @@ impl Store for Directory {
 
     fn close(&self) {}
 
-    fn capabilities(_: &PathBuf) -> Capabilities {
+    fn capabilities(_: &Settings) -> Capabilities {
         let mut capabilities = Capabilities::new("directory");
         capabilities.fair = true;
         capabilities.tokens = TokenTier::Strict;
@@ -75,12 +81,12 @@ impl Store for Directory {
         capabilities
     }
 
-    fn servers(_: &PathBuf) -> Option<Servers> {
+    fn servers(_: &Settings) -> Option<Servers> {
         None
     }
 
-    fn request_timeout(_: &PathBuf) -> Duration {
-        REQUEST_TIMEOUT
+    fn request_timeout(settings: &Settings) -> Duration {
+        settings.request_timeout
     }
 
     /// A place costs no more than a question for the lock.

@@ -38,8 +38,13 @@ impl Store for OwnStore {
         Self::at(TempDir::default())
     }
 
+    fn request_timeout(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
     fn config(&self) -> Config {
-        Config::with_backend(own_store::directory(self.locks()))
+        let directory = own_store::directory_within(self.locks(), self.request_timeout());
+        Config::with_backend(directory)
     }
 
     async fn take_away(&self, key: &str) {
