@@ -55,6 +55,16 @@ impl Owner {
         self.random
     }
 
+    /// The owner that is displayed so.
+    #[cfg(feature = "sqlx")]
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let (random, sequence) = text.split_once('.')?;
+        Some(Self {
+            random: u64::from_str_radix(random, 16).ok()?,
+            sequence: u64::from_str_radix(sequence, 16).ok()?,
+        })
+    }
+
     /// The number of the request within its process.
     #[must_use]
     pub fn sequence(self) -> u64 {
@@ -200,6 +210,21 @@ mod tests {
     }
 
     /// What was drawn and kept would be in the next clone too.
+    #[cfg(feature = "sqlx")]
+    #[test]
+    fn an_owner_is_read_as_it_is_displayed() {
+        let [small, large] = [1, u64::MAX].map(|number| Owner {
+            random: number,
+            sequence: number,
+        });
+        for owner in [small, large, Owner::unique()] {
+            assert_eq!(Owner::read(&owner.to_string()), Some(owner));
+        }
+        for text in ["", "nobody", "1.", ".1", "1.2.3"] {
+            assert_eq!(Owner::read(text), None, "{text}");
+        }
+    }
+
     #[test]
     fn the_kernel_is_asked_for_each_owner() {
         let asked = AtomicU64::new(0);

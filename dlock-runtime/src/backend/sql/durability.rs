@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::driver::{Column, Driver};
-use super::pooled::Place;
+use super::errors::Endpoint;
+use super::rows::Answer;
 use super::script::Dialect;
 use crate::backend::tier::FoundTier;
 use crate::backend::{BackendError, BackendErrorKind, TokenTier};
@@ -27,8 +27,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// What the database has last said of it.
 pub(super) struct Durability {
     /// Asks.
-    script: String,
-    place: Place,
+    pub(super) script: String,
+    endpoint: Endpoint,
     /// What to set.
     remedy: &'static str,
     pub(super) tier: FoundTier,
@@ -39,12 +39,12 @@ pub(super) struct Durability {
 
 impl Durability {
     /// Nothing has been looked at yet.
-    pub(super) fn unknown(place: Place, dialect: &Dialect) -> Self {
+    pub(super) fn unknown(endpoint: Endpoint, dialect: &Dialect) -> Self {
         let script = include_str!("statements/check.sql");
         let script = script.replace("{durable}", dialect.durable);
         Self {
             script: script.replace("{durable_tables}", dialect.durable_tables),
-            place,
+            endpoint,
             remedy: dialect.durable_with,
             tier: FoundTier::unknown(),
             tables: AtomicBool::new(false),
@@ -52,25 +52,22 @@ impl Durability {
         }
     }
 
-    /// Looks at the tables and at the settings of the server, and whether the
-    /// tables are those of this version.
-    pub(super) async fn look(&self, driver: &dyn Driver) -> Result<(), BackendError> {
+    /// Reads what the script has answered with.
+    pub(super) fn read(&self, answer: &Answer) -> Result<(), BackendError> {
         const VERSION: i64 = 1;
-        let place = &self.place;
-        let columns = &[Column::Int; 5];
-        let answer = driver.run(&self.script, columns, place.deadline()).await?;
+        let endpoint = &self.endpoint;
         let wrong = |what| Err(BackendError::new(BackendErrorKind::Config, what));
         let Some(row) = answer.rows.first() else {
             return wrong(format!(
-                "{place}: its table `dlock_meta` is empty; run the INSERT of docs/stores/sql.md"
+                "{endpoint}: its table `dlock_meta` is empty; run the INSERT of docs/stores/sql.md"
             ));
         };
         match row.int(0) {
             VERSION => {}
             found => {
                 return wrong(format!(
-                    "{place}: its table `dlock_meta` is of version {found}, and this dlock needs \
-                     {VERSION}; see docs/stores/sql.md"
+                    "{endpoint}: its table `dlock_meta` is of version {found}, and this dlock \
+                     needs {VERSION}; see docs/stores/sql.md"
                 ));
             }
         }
@@ -90,7 +87,7 @@ impl Durability {
             tracing::warn!(
                 target: "dlock::store",
                 "{}: a crash of its machine may take fencing tokens back from now on; set {}",
-                self.place,
+                self.endpoint,
                 self.remedy
             );
         }

@@ -1,14 +1,12 @@
 //! Looking at locks.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::core::Core;
-use super::driver::{Column, Row};
-use crate::backend::{BackendError, HolderInfo, LockInfo, Mode};
+use super::rows::{Column, Row};
+use crate::backend::{HolderInfo, LockInfo, Mode};
 
 /// Key, mode, owner, ms until the lease ends, number of waiters.
-const COLUMNS: &[Column] = &[
+pub(super) const COLUMNS: &[Column] = &[
     Column::Text,
     Column::Text,
     Column::Text,
@@ -16,26 +14,8 @@ const COLUMNS: &[Column] = &[
     Column::Int,
 ];
 
-impl Core {
-    pub(super) async fn inspect(
-        self: &Arc<Self>,
-        key: &str,
-    ) -> Result<Option<LockInfo>, BackendError> {
-        let answer = self.ask(self.scripts.inspect(key), COLUMNS).await?;
-        Ok(read(&answer.rows).pop())
-    }
-
-    pub(super) async fn list(
-        self: &Arc<Self>,
-        prefix: &str,
-    ) -> Result<Vec<LockInfo>, BackendError> {
-        let answer = self.ask(self.scripts.list(prefix), COLUMNS).await?;
-        Ok(read(&answer.rows))
-    }
-}
-
 /// The rows of one lock stand beside each other.
-fn read(rows: &[Row]) -> Vec<LockInfo> {
+pub(super) fn read(rows: &[Row]) -> Vec<LockInfo> {
     let mut locks: Vec<LockInfo> = Vec::new();
     for row in rows {
         let left = u64::try_from(row.int(3)).ok().map(Duration::from_millis);

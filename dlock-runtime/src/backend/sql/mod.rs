@@ -13,73 +13,46 @@
 //! What each part does is said at the top of its file; `statements/` is the
 //! protocol itself.
 
-mod acquire;
-mod core;
-mod driver;
+mod clean;
+mod database;
 mod durability;
+mod errors;
+mod failed;
 mod inspect;
-mod lease;
 #[cfg(feature = "mysql")]
 pub mod mysql;
-mod opened;
-mod pace;
+mod notifications;
 mod pooled;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod renew;
+mod rows;
 mod script;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-mod start;
+mod store;
+mod tables;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod url;
-mod waiters;
 mod watch;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use async_trait::async_trait;
-
-use self::core::Core;
-use self::opened::Opened;
-use super::{
-    Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Owner, Released,
-    Renewed, Request, Servers, TokenTier,
-};
-use crate::limits;
+use self::database::Database;
+use self::store::SqlStore;
+use self::tables::SqlConfig;
+use crate::engine::{Driven, Engine};
 
 /// How long an operation waits for the database in all.
 const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A kind of database, and how to reach one.
-#[async_trait]
-pub trait Database: Clone + fmt::Debug + Send + Sync + 'static {
-    /// What it is called in messages.
-    const NAME: &'static str;
-
-    /// What to set in it to make the tokens strict, for messages.
-    #[doc(hidden)]
-    const STRICT_WITH: &'static str;
-
-    /// Where it is, if it is not a file.
-    #[doc(hidden)]
-    fn servers(&self) -> Option<Servers> {
-        None
-    }
-
-    /// Connects and checks that the tables are there.
-    #[doc(hidden)]
-    async fn open(&self, process: &str, request_timeout: Duration) -> Result<Opened, BackendError>;
-}
-
 /// Locks in the tables of a database.
-pub struct Sql<D> {
-    database: D,
-    request_timeout: Duration,
-    core: OnceLock<Arc<Core>>,
-    stopped: AtomicBool,
+///
+/// A copy is another backend with the same settings, not yet connected.
+#[derive(Clone)]
+pub struct Sql<D: Database> {
+    engine: Engine<SqlStore<D>>,
 }
 
 impl<D: Database> Sql<D> {
@@ -88,125 +61,35 @@ impl<D: Database> Sql<D> {
     /// From a millisecond to 24 hours, or it is refused at the start.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.request_timeout = timeout;
+        self.engine.config.request_timeout = timeout;
         self
     }
 
     fn new(database: D) -> Self {
-        Self::with_timeout(database, DEFAULT_REQUEST_TIMEOUT)
-    }
-
-    fn with_timeout(database: D, request_timeout: Duration) -> Self {
         Self {
-            database,
-            request_timeout,
-            core: OnceLock::new(),
-            stopped: AtomicBool::new(false),
+            engine: Engine::new(SqlConfig {
+                database,
+                request_timeout: DEFAULT_REQUEST_TIMEOUT,
+            }),
         }
     }
 
-    fn core(&self) -> Result<&Arc<Core>, BackendError> {
-        let core = self
-            .core
-            .get()
-            .filter(|_| !self.stopped.load(Ordering::Acquire));
-        core.ok_or_else(|| {
-            BackendError::new(
-                BackendErrorKind::Unsupported,
-                format!(
-                    "the {} backend is not running; use it between its start and its stop",
-                    D::NAME
-                ),
-            )
-        })
-    }
-}
-
-/// A copy is another backend with the same settings, not yet connected.
-impl<D: Database> Clone for Sql<D> {
-    fn clone(&self) -> Self {
-        Self::with_timeout(self.database.clone(), self.request_timeout)
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    fn database(&mut self) -> &mut D {
+        &mut self.engine.config.database
     }
 }
 
 impl<D: Database> fmt::Debug for Sql<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.database, f)
+        fmt::Debug::fmt(&self.engine.config.database, f)
     }
 }
 
-#[async_trait]
-impl<D: Database> Backend for Sql<D> {
-    fn capabilities(&self) -> Capabilities {
-        let core = self.core.get();
-        Capabilities {
-            fair: true,
-            tokens: core.map_or(TokenTier::BestEffort, Core::tokens),
-            strict_with: D::STRICT_WITH,
-            read_write: true,
-            ..Capabilities::new(D::NAME)
-        }
-    }
+impl<D: Database> Driven for Sql<D> {
+    type Store = SqlStore<D>;
 
-    fn servers(&self) -> Option<Servers> {
-        self.database.servers()
-    }
-
-    async fn start(&self) -> Result<(), BackendError> {
-        let twice = || {
-            BackendError::new(
-                BackendErrorKind::Unsupported,
-                format!("the {} backend was started twice", D::NAME),
-            )
-        };
-        if self.core.get().is_some() {
-            return Err(twice());
-        }
-        limits::REQUEST_TIMEOUT.check_in_backend(self.request_timeout)?;
-        // This backend among all that share the database.
-        let process = Owner::unique().to_string();
-        let opened = self.database.open(&process, self.request_timeout).await?;
-        let core = start::start(opened, process, self.request_timeout)?;
-        self.core.set(core).map_err(|_| twice())
-    }
-
-    async fn stop(&self) {
-        if let Ok(core) = self.core() {
-            self.stopped.store(true, Ordering::Release);
-            core.stop().await;
-        }
-    }
-
-    async fn settle(&self) {
-        if let Ok(core) = self.core() {
-            core.settle().await;
-        }
-    }
-
-    async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
-        self.core()?.try_acquire(request).await
-    }
-
-    async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
-        self.core()?.acquire(request).await
-    }
-
-    async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        match self.core() {
-            Ok(core) => core.renew(requests).await,
-            Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-
-    async fn release(&self, request: &Request) -> Result<Released, BackendError> {
-        self.core()?.release(request).await
-    }
-
-    async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
-        self.core()?.inspect(key).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
-        self.core()?.list(prefix).await
+    fn engine(&self) -> &Engine<SqlStore<D>> {
+        &self.engine
     }
 }

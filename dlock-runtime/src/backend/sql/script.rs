@@ -26,8 +26,12 @@ pub(super) const ALIVE: Duration = Duration::from_secs(4);
 /// it goes to whoever asks.
 pub(super) const CLAIM: Duration = Duration::from_millis(1500);
 
+/// How often somebody cleans the tables.
+pub(super) const CLEANED_EVERY: Duration = Duration::from_secs(2);
+
 /// What a database says in its own way.
-pub(super) struct Dialect {
+#[derive(Debug)]
+pub struct Dialect {
     /// Begins a short transaction. Each of its statements sees what was
     /// committed before that statement.
     pub(super) begin: &'static str,
@@ -68,19 +72,19 @@ pub(super) struct Dialect {
 /// The scripts of a dialect.
 pub(super) struct Scripts {
     text: fn(&mut String, &str),
-    take: Script,
+    pub(super) take: Script,
     acquire: HashMap<(Mode, Asks), Script>,
     renew: HashMap<Mode, Script>,
     begin: Script,
     commit: Script,
-    release: Script,
-    leave: Script,
-    give_up: Script,
-    look: Script,
-    beat: Script,
-    farewell: Script,
-    is_clean: Script,
-    clean: Script,
+    pub(super) release: Script,
+    pub(super) leave: Script,
+    pub(super) give_up: Script,
+    pub(super) look: Script,
+    pub(super) beat: Script,
+    pub(super) farewell: Script,
+    pub(super) is_clean: Script,
+    pub(super) clean: Script,
     inspect_all: Script,
     inspect: Script,
     list: Script,
@@ -106,7 +110,7 @@ pub(super) struct Args<'a> {
     pub(super) ttl: Duration,
 }
 
-struct Script(Vec<Piece>);
+pub(super) struct Script(Vec<Piece>);
 
 enum Piece {
     Text(String),
@@ -135,8 +139,9 @@ macro_rules! statements {
 }
 
 /// What may stand in braces, besides the words of the dialect.
-const PARTS: [(&str, &str); 12] = statements![
+const PARTS: [(&str, &str); 13] = statements![
     "first",
+    "free_for",
     "grant_read",
     "grant_write",
     "held",
@@ -222,54 +227,21 @@ impl Scripts {
         }
     }
 
-    pub(super) fn take(&self, args: &Args<'_>) -> String {
-        self.fill([&self.take], args)
-    }
-
     pub(super) fn acquire(&self, mode: Mode, asks: Asks, args: &Args<'_>) -> String {
-        self.fill(self.acquire.get(&(mode, asks)), args)
+        let script = self.acquire.get(&(mode, asks));
+        script.map_or_else(String::new, |script| self.fill(script, args))
     }
 
     /// One row for each lease that was extended: its owner.
     pub(super) fn renew<'a>(&self, leases: impl Iterator<Item = (Mode, Args<'a>)>) -> String {
-        let mut text = self.fill([&self.begin], &Args::default());
+        let mut text = self.fill(&self.begin, &Args::default());
         for (mode, args) in leases {
-            text.push_str(&self.fill(self.renew.get(&mode), &args));
+            if let Some(script) = self.renew.get(&mode) {
+                self.append(&mut text, script, &args);
+            }
         }
-        text.push_str(&self.fill([&self.commit], &Args::default()));
+        self.append(&mut text, &self.commit, &Args::default());
         text
-    }
-
-    pub(super) fn release(&self, args: &Args<'_>) -> String {
-        self.fill([&self.release], args)
-    }
-
-    pub(super) fn leave(&self, args: &Args<'_>) -> String {
-        self.fill([&self.leave], args)
-    }
-
-    pub(super) fn give_up(&self, args: &Args<'_>) -> String {
-        self.fill([&self.give_up], args)
-    }
-
-    pub(super) fn look(&self, args: &Args<'_>) -> String {
-        self.fill([&self.look], args)
-    }
-
-    pub(super) fn beat(&self, args: &Args<'_>) -> String {
-        self.fill([&self.beat], args)
-    }
-
-    pub(super) fn farewell(&self, args: &Args<'_>) -> String {
-        self.fill([&self.farewell], args)
-    }
-
-    pub(super) fn is_clean(&self) -> String {
-        self.fill([&self.is_clean], &Args::default())
-    }
-
-    pub(super) fn clean(&self) -> String {
-        self.fill([&self.clean], &Args::default())
     }
 
     pub(super) fn inspect(&self, key: &str) -> String {
@@ -277,36 +249,41 @@ impl Scripts {
             key,
             ..Args::default()
         };
-        self.fill([&self.inspect], &args)
+        self.fill(&self.inspect, &args)
     }
 
     /// The locks whose key begins so.
     pub(super) fn list(&self, prefix: &str) -> String {
         if prefix.is_empty() {
-            return self.fill([&self.inspect_all], &Args::default());
+            return self.fill(&self.inspect_all, &Args::default());
         }
         let args = Args {
             key: prefix,
             ..Args::default()
         };
-        self.fill([&self.list], &args)
+        self.fill(&self.list, &args)
     }
 
-    fn fill<'a>(&self, scripts: impl IntoIterator<Item = &'a Script>, args: &Args<'_>) -> String {
+    /// The text of a script.
+    pub(super) fn fill(&self, script: &Script, args: &Args<'_>) -> String {
         let mut text = String::with_capacity(2048);
-        for piece in scripts.into_iter().flat_map(|script| &script.0) {
+        self.append(&mut text, script, args);
+        text
+    }
+
+    fn append(&self, text: &mut String, script: &Script, args: &Args<'_>) {
+        for piece in &script.0 {
             match piece {
                 Piece::Text(piece) => text.push_str(piece),
-                Piece::Param(Param::Key) => (self.text)(&mut text, args.key),
-                Piece::Param(Param::Owner) => (self.text)(&mut text, args.owner),
-                Piece::Param(Param::Process) => (self.text)(&mut text, args.process),
+                Piece::Param(Param::Key) => (self.text)(text, args.key),
+                Piece::Param(Param::Owner) => (self.text)(text, args.owner),
+                Piece::Param(Param::Process) => (self.text)(text, args.process),
                 Piece::Param(Param::Ttl) => {
                     // It writes to memory.
                     let _ = write!(text, "{}", whole_ms(args.ttl));
                 }
             }
         }
-        text
     }
 }
 

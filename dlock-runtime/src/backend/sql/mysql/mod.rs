@@ -10,20 +10,18 @@ mod errors;
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{ConnectOptions, Pool};
 
-use super::driver::Driver;
-use super::durability::Durability;
-use super::pace::Pace;
-use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell, own_pool};
+use super::Sql;
+use super::database::{Database, fetch_and_cell};
+use super::errors::Meaning;
+use super::notifications::Pace;
+use super::pooled::own_pool;
 use super::script::Dialect;
 use super::url::take_parameter;
-use super::{Database, Opened, Sql};
 use crate::backend::address::Address;
 use crate::backend::{BackendError, BackendErrorKind, Protocol, Servers};
 use crate::limits;
@@ -94,7 +92,7 @@ impl MySql {
     /// the SQL for those who have it.
     #[must_use]
     pub fn create_tables(mut self, create: bool) -> Self {
-        self.database.create_tables = create;
+        self.database().create_tables = create;
         self
     }
 
@@ -103,7 +101,7 @@ impl MySql {
     /// From 1 to 1000, or it is refused at the start.
     #[must_use]
     pub fn max_connections(mut self, most: u32) -> Self {
-        self.database.max_connections = most;
+        self.database().max_connections = most;
         self
     }
 
@@ -177,28 +175,22 @@ const PACE: Pace = Pace {
     longest: Duration::from_millis(500),
 };
 
-impl Flavour for sqlx::MySql {
-    const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(400));
-
-    fn judge(place: &Place, error: sqlx::Error) -> Failure {
-        errors::judge(place, error)
-    }
-
-    fn silent(place: &Place) -> Failure {
-        Failure::Broken(errors::silent(place))
-    }
-
-    fn is_over(error: &sqlx::Error) -> bool {
-        errors::is_over(error)
-    }
-
-    fetch_and_cell!();
-}
-
-#[async_trait]
 impl Database for MySqlDatabase {
     const NAME: &'static str = "mysql";
-    const STRICT_WITH: &'static str = DIALECT.durable_with;
+    const DIALECT: &'static Dialect = &DIALECT;
+    const PACE: Pace = PACE;
+    const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(400));
+    const TLS_ADVICE: &'static str = "see `ssl-mode` and `ssl-ca` in the URL";
+
+    type Sql = sqlx::MySql;
+
+    fn check(&self) -> Result<(), BackendError> {
+        limits::MAX_CONNECTIONS.check_in_backend(self.max_connections)
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
 
     fn servers(&self) -> Option<Servers> {
         let (host, options) = (self.options.get_host(), &self.options);
@@ -208,36 +200,24 @@ impl Database for MySqlDatabase {
         (!is_path).then(|| Servers::new(Protocol::MySql, [host]))
     }
 
-    async fn open(
-        &self,
-        _process: &str,
-        request_timeout: Duration,
-    ) -> Result<Opened, BackendError> {
-        limits::MAX_CONNECTIONS.check_in_backend(self.max_connections)?;
-        let place = Place {
-            name: self.name.clone(),
-            request_timeout,
-        };
+    fn pool(&self, request_timeout: Duration) -> Pool<sqlx::MySql> {
         let options = self
             .options
             .clone()
             .statement_cache_capacity(0)
             .disable_statement_logging();
-        let pool = own_pool(self.pool.clone(), self.max_connections, request_timeout);
-        let pool = pool.connect_lazy_with(options);
-        let driver = Pooled::<sqlx::MySql>::new(pool, place.clone());
-        if self.create_tables {
-            let schema = include_str!("schema.sql");
-            driver.run(schema, &[], place.deadline()).await?;
-        }
-        let durability = Durability::unknown(place, &DIALECT);
-        durability.look(&driver).await?;
-        Ok(Opened {
-            driver: Arc::new(driver),
-            dialect: &DIALECT,
-            durability,
-            pace: PACE,
-            news: None,
-        })
+        own_pool(self.pool.clone(), self.max_connections, request_timeout)
+            .connect_lazy_with(options)
     }
+
+    fn schema(&self) -> Option<String> {
+        self.create_tables
+            .then(|| include_str!("schema.sql").to_owned())
+    }
+
+    fn meaning(error: &sqlx::Error) -> Option<Meaning> {
+        errors::meaning(error)
+    }
+
+    fetch_and_cell!();
 }

@@ -3,16 +3,12 @@
 //! Whether messages come through is tried: behind a pooler that gives every
 //! transaction another session, `LISTEN` succeeds and nothing is ever heard.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::Pool;
 use sqlx::postgres::{PgListener, PgNotification};
-use tokio::sync::mpsc;
 
-use crate::backend::sql::driver::{Message, News};
-use crate::backend::sql::pooled::Place;
+use crate::backend::sql::notifications::Notifications;
 
 /// How soon a message that is sent to oneself has to come.
 const ECHO: Duration = Duration::from_secs(2);
@@ -27,42 +23,29 @@ const TO_ONESELF: &str = "";
 /// How long to wait before it is tried again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(600));
 
-/// Listens until nobody wants to hear.
-pub(super) fn start(
+/// Listens until it is dropped.
+pub(super) async fn listen(
     listening: Pool<sqlx::Postgres>,
     talking: Pool<sqlx::Postgres>,
-    channel: String,
-    place: Place,
-) -> News {
-    let (tell, messages) = mpsc::unbounded_channel();
-    let come = Arc::new(AtomicBool::new(false));
-    let ear = Ear {
+    notifications: Notifications,
+) {
+    let listener = Listener {
         listening,
         talking,
-        channel,
-        place,
-        tell,
-        come: Arc::clone(&come),
+        channel: format!("dlock_{}", notifications.process),
+        notifications,
     };
-    tokio::spawn(async move {
-        tokio::select! {
-            () = ear.tell.closed() => {}
-            () = ear.listen() => {}
-        }
-    });
-    News { messages, come }
+    listener.listen().await;
 }
 
-struct Ear {
+struct Listener {
     listening: Pool<sqlx::Postgres>,
     talking: Pool<sqlx::Postgres>,
     channel: String,
-    place: Place,
-    tell: mpsc::UnboundedSender<Message>,
-    come: Arc<AtomicBool>,
+    notifications: Notifications,
 }
 
-impl Ear {
+impl Listener {
     async fn listen(&self) {
         let (first, longest) = PAUSES;
         let mut pause = first;
@@ -70,14 +53,14 @@ impl Ear {
             match self.hear().await {
                 // It did work: an outage, as a rule a short one.
                 Ok(()) => pause = first,
-                Err(Deaf::NotConnected) => pause = (2 * pause).min(Duration::from_secs(5)),
-                Err(Deaf::NothingComes) => {
+                Err(Disconnected::NotConnected) => pause = (2 * pause).min(Duration::from_secs(5)),
+                Err(Disconnected::NothingComes) => {
                     if pause < longest {
                         tracing::info!(
                             target: "dlock::store",
                             "{}: notifications do not come through, as behind a pooler in \
                              transaction mode; dlock looks for free locks instead",
-                            self.place
+                            self.notifications.endpoint
                         );
                     }
                     pause = longest;
@@ -88,16 +71,14 @@ impl Ear {
     }
 
     /// Hears until the connection breaks, or carries nothing any more.
-    async fn hear(&self) -> Result<(), Deaf> {
-        let limit = self.place.request_timeout;
+    async fn hear(&self) -> Result<(), Disconnected> {
+        let limit = self.notifications.endpoint.request_timeout;
         let begun = tokio::time::timeout(limit, self.begin()).await;
-        let mut listener = begun.map_err(|_| Deaf::NotConnected)??;
+        let mut listener = begun.map_err(|_| Disconnected::NotConnected)??;
         if !self.echoes(&mut listener).await? {
-            return Err(Deaf::NothingComes);
+            return Err(Disconnected::NothingComes);
         }
-        self.come.store(true, Ordering::Relaxed);
-        // Whatever was said before this.
-        let _ = self.tell.send(Message::Missed);
+        self.notifications.come(true);
         loop {
             match tokio::time::timeout(QUIET, listener.try_recv()).await {
                 Ok(Ok(Some(message))) => self.pass_on(&message),
@@ -106,12 +87,11 @@ impl Ear {
                 Err(_) => break,
             }
         }
-        self.come.store(false, Ordering::Relaxed);
-        let _ = self.tell.send(Message::Missed);
+        self.notifications.come(false);
         Ok(())
     }
 
-    async fn begin(&self) -> Result<PgListener, Deaf> {
+    async fn begin(&self) -> Result<PgListener, Disconnected> {
         // A pool for each: a listener gives its connection back only when that
         // has answered once more, which one that is forgotten never does.
         let options = (*self.listening.connect_options()).clone();
@@ -126,13 +106,15 @@ impl Ear {
     }
 
     /// Whether something comes, if something is said.
-    async fn echoes(&self, listener: &mut PgListener) -> Result<bool, Deaf> {
+    async fn echoes(&self, listener: &mut PgListener) -> Result<bool, Disconnected> {
         let notify = format!("SELECT pg_notify('{}', '{TO_ONESELF}')", self.channel);
         let mut talking = self.talking.acquire().await.map_err(not_connected)?;
         let said = sqlx::Executor::execute(&mut *talking, sqlx::raw_sql(&notify));
-        let Ok(said) = tokio::time::timeout(self.place.request_timeout, said).await else {
+        let Ok(said) =
+            tokio::time::timeout(self.notifications.endpoint.request_timeout, said).await
+        else {
             talking.close_on_drop();
-            return Err(Deaf::NotConnected);
+            return Err(Disconnected::NotConnected);
         };
         said.map_err(not_connected)?;
         drop(talking);
@@ -141,24 +123,23 @@ impl Ear {
                 self.pass_on(&message);
                 Ok(true)
             }
-            Ok(_) => Err(Deaf::NotConnected),
+            Ok(_) => Err(Disconnected::NotConnected),
             Err(_) => Ok(false),
         }
     }
 
     fn pass_on(&self, message: &PgNotification) {
         if message.payload() != TO_ONESELF {
-            let free = Message::Free(message.payload().to_owned());
-            let _ = self.tell.send(free);
+            self.notifications.events.freed(message.payload());
         }
     }
 }
 
-fn not_connected(_: sqlx::Error) -> Deaf {
-    Deaf::NotConnected
+fn not_connected(_: sqlx::Error) -> Disconnected {
+    Disconnected::NotConnected
 }
 
-enum Deaf {
+enum Disconnected {
     NotConnected,
     NothingComes,
 }

@@ -11,21 +11,20 @@ mod errors;
 mod listen;
 
 use std::fmt;
+use std::pin::Pin;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Pool};
 
-use super::driver::Driver;
-use super::durability::Durability;
-use super::pace::Pace;
-use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell, own_pool};
+use super::Sql;
+use super::database::{Database, fetch_and_cell};
+use super::errors::Meaning;
+use super::notifications::{Notifications, Pace};
+use super::pooled::own_pool;
 use super::script::Dialect;
 use super::url::take_parameter;
-use super::{Database, Opened, Sql};
 use crate::backend::address::Address;
 use crate::backend::{BackendError, BackendErrorKind, Protocol, Servers};
 use crate::limits;
@@ -95,7 +94,7 @@ impl Postgres {
     /// the SQL for those who have it.
     #[must_use]
     pub fn create_tables(mut self, create: bool) -> Self {
-        self.database.create_tables = create;
+        self.database().create_tables = create;
         self
     }
 
@@ -104,7 +103,7 @@ impl Postgres {
     /// From 1 to 1000, or it is refused at the start.
     #[must_use]
     pub fn max_connections(mut self, most: u32) -> Self {
-        self.database.max_connections = most;
+        self.database().max_connections = most;
         self
     }
 
@@ -119,21 +118,8 @@ impl Postgres {
 }
 
 impl PostgresDatabase {
-    fn name(&self) -> String {
-        let options = &self.options;
-        let database = options.get_database().unwrap_or(options.get_username());
-        match options.get_socket() {
-            Some(socket) => format!("postgres at {}, database `{database}`", socket.display()),
-            None => format!(
-                "postgres at {}:{}, database `{database}`",
-                options.get_host(),
-                options.get_port()
-            ),
-        }
-    }
-
     /// A pool that connects when it is first used.
-    fn pool(&self, most: u32, request_timeout: Duration) -> Pool<sqlx::Postgres> {
+    fn connections(&self, most: u32, request_timeout: Duration) -> Pool<sqlx::Postgres> {
         let options = self
             .options
             .clone()
@@ -210,28 +196,31 @@ const PACE: Pace = Pace {
     longest: Duration::from_millis(500),
 };
 
-impl Flavour for sqlx::Postgres {
-    const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(400));
-
-    fn judge(place: &Place, error: sqlx::Error) -> Failure {
-        errors::judge(place, error)
-    }
-
-    fn silent(place: &Place) -> Failure {
-        Failure::Broken(errors::silent(place))
-    }
-
-    fn is_over(error: &sqlx::Error) -> bool {
-        errors::is_over(error)
-    }
-
-    fetch_and_cell!();
-}
-
-#[async_trait]
 impl Database for PostgresDatabase {
     const NAME: &'static str = "postgres";
-    const STRICT_WITH: &'static str = DIALECT.durable_with;
+    const DIALECT: &'static Dialect = &DIALECT;
+    const PACE: Pace = PACE;
+    const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(400));
+    const TLS_ADVICE: &'static str = "see `sslmode` and `sslrootcert` in the URL";
+
+    type Sql = sqlx::Postgres;
+
+    fn check(&self) -> Result<(), BackendError> {
+        limits::MAX_CONNECTIONS.check_in_backend(self.max_connections)
+    }
+
+    fn name(&self) -> String {
+        let options = &self.options;
+        let database = options.get_database().unwrap_or(options.get_username());
+        match options.get_socket() {
+            Some(socket) => format!("postgres at {}, database `{database}`", socket.display()),
+            None => format!(
+                "postgres at {}:{}, database `{database}`",
+                options.get_host(),
+                options.get_port()
+            ),
+        }
+    }
 
     fn servers(&self) -> Option<Servers> {
         let (host, options) = (self.options.get_host(), &self.options);
@@ -241,38 +230,36 @@ impl Database for PostgresDatabase {
         (!is_path).then(|| Servers::new(Protocol::Postgres, [host]))
     }
 
-    async fn open(&self, process: &str, request_timeout: Duration) -> Result<Opened, BackendError> {
-        limits::MAX_CONNECTIONS.check_in_backend(self.max_connections)?;
-        let place = Place {
-            name: self.name(),
-            request_timeout,
-        };
-        let pool = self.pool(self.max_connections, request_timeout);
-        let driver = Pooled::<sqlx::Postgres>::new(pool.clone(), place.clone());
-        if self.create_tables {
-            create(&driver, &place).await?;
-        }
-        let durability = Durability::unknown(place.clone(), &DIALECT);
-        durability.look(&driver).await?;
-        let listening = self.pool(1, request_timeout);
-        let news = listen::start(listening, pool, format!("dlock_{process}"), place);
-        Ok(Opened {
-            driver: Arc::new(driver),
-            dialect: &DIALECT,
-            durability,
-            pace: PACE,
-            news: Some(news),
+    fn pool(&self, request_timeout: Duration) -> Pool<sqlx::Postgres> {
+        self.connections(self.max_connections, request_timeout)
+    }
+
+    fn schema(&self) -> Option<String> {
+        // `IF NOT EXISTS` fails for one of two who do it at the same time.
+        self.create_tables.then(|| {
+            format!(
+                "BEGIN; SELECT pg_advisory_xact_lock(7236837239827); {}COMMIT;",
+                include_str!("schema.sql")
+            )
         })
     }
-}
 
-/// Makes the tables if they are not there.
-async fn create(driver: &dyn Driver, place: &Place) -> Result<(), BackendError> {
-    // `IF NOT EXISTS` fails for one of two who do it at the same time.
-    let script = format!(
-        "BEGIN; SELECT pg_advisory_xact_lock(7236837239827); {}COMMIT;",
-        include_str!("schema.sql")
-    );
-    let made = driver.run(&script, &[], place.deadline()).await;
-    made.map(drop)
+    fn listen(
+        &self,
+        talking: &Pool<sqlx::Postgres>,
+        notifications: Notifications,
+    ) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        let listening = self.connections(1, notifications.endpoint.request_timeout);
+        Some(Box::pin(listen::listen(
+            listening,
+            talking.clone(),
+            notifications,
+        )))
+    }
+
+    fn meaning(error: &sqlx::Error) -> Option<Meaning> {
+        errors::meaning(error)
+    }
+
+    fetch_and_cell!();
 }

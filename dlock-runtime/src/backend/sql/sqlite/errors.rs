@@ -1,7 +1,7 @@
 //! What SQLite's errors mean, and what to do about them.
 
-use crate::backend::sql::pooled::{Failure, Place};
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::BackendError;
+use crate::backend::sql::errors::{Endpoint, Meaning, RetryPolicy};
 
 // https://www.sqlite.org/rescode.html: the low byte is the primary code.
 const ERROR: u32 = 1;
@@ -19,59 +19,53 @@ const AUTH: u32 = 23;
 const NOTADB: u32 = 26;
 
 /// The one connection was not to be had, as others of this process wait too.
-pub(super) fn kept_busy(place: &Place) -> BackendError {
+pub(super) fn kept_busy(endpoint: &Endpoint) -> BackendError {
     BackendError::unavailable(format!(
-        "{place} did not answer within {:?}; look for another process that is stopped in the \
+        "{endpoint} did not answer within {:?}; look for another process that is stopped in the \
          middle of a write, or that uses the file for more than locks",
-        place.request_timeout
+        endpoint.request_timeout
     ))
 }
 
-pub(super) fn judge(place: &Place, error: sqlx::Error) -> Failure {
-    use BackendErrorKind::{Config, Unavailable};
-    let code = match &error {
+/// SQLite has not come back to say anything.
+pub(super) fn stuck(endpoint: &Endpoint) -> BackendError {
+    BackendError::unavailable(format!(
+        "{endpoint} did not answer within {:?}; check the disk that it is on, or raise the request \
+         timeout",
+        endpoint.request_timeout
+    ))
+}
+
+pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
+    let code = match error {
         sqlx::Error::Database(error) => error.code().and_then(|code| code.parse::<u32>().ok()),
         _ => None,
     };
-    let said = error.to_string();
-    let (kind, advice) = match code.map(|code| code & 0xff) {
-        Some(BUSY | LOCKED | PROTOCOL | SCHEMA) => (
-            Unavailable,
+    let stop = |advice| Meaning::unavailable(RetryPolicy::Stop, advice);
+    Some(match code.map(|code| code & 0xff) {
+        Some(BUSY | LOCKED | PROTOCOL | SCHEMA) => Meaning::unavailable(
+            RetryPolicy::Again,
             "another process keeps it locked; look for one that is stopped in the middle of a \
              write, or that uses the file for more than locks",
         ),
-        Some(FULL) => (Unavailable, "make room on its disk"),
-        Some(READONLY | PERM | AUTH) => (
-            Unavailable,
-            "this process may not write to it; make the file and its directory writable",
-        ),
-        Some(CANTOPEN) => (
-            Config,
+        Some(FULL) => stop("make room on its disk"),
+        Some(READONLY | PERM | AUTH) => {
+            stop("this process may not write to it; make the file and its directory writable")
+        }
+        Some(CANTOPEN) => Meaning::config(
             "its directory must be there, and this process must be allowed to write in it",
         ),
-        Some(IOERR) => (Unavailable, "look at the disk that it is on"),
-        Some(NOTADB | CORRUPT) => (
-            Config,
+        Some(IOERR) => stop("look at the disk that it is on"),
+        Some(NOTADB | CORRUPT) => Meaning::config(
             "it is no SQLite database, or a damaged one; name another file, or remove it while \
              no process uses it",
         ),
         // A statement that SQLite does not understand, as there is no such table
         // or column.
-        Some(ERROR) => (
-            Config,
+        Some(ERROR) => Meaning::config(
             "its tables are not those that this version of dlock makes; remove the tables whose \
              names begin with `dlock_` while no process uses them",
         ),
-        _ => (Unavailable, "see docs/stores/sql.md"),
-    };
-    let may_pass = matches!(
-        code.map(|code| code & 0xff),
-        Some(BUSY | LOCKED | PROTOCOL | SCHEMA)
-    );
-    let error = BackendError::new(kind, format!("{place}: {said}; {advice}")).with_source(error);
-    if may_pass {
-        Failure::Undone(error)
-    } else {
-        Failure::Refused(error)
-    }
+        _ => stop("see docs/stores/sql.md"),
+    })
 }

@@ -10,21 +10,19 @@
 mod errors;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteRow,
+};
 use sqlx::{ConnectOptions, Pool};
 
-use super::driver::Driver;
-use super::durability::Durability;
-use super::pace::Pace;
-use super::pooled::{Failure, Flavour, Place, Pooled, fetch_and_cell};
+use super::Sql;
+use super::database::{Database, fetch_and_cell};
+use super::errors::{Endpoint, Meaning};
+use super::notifications::Pace;
 use super::script::Dialect;
-use super::{Database, Opened, Sql};
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// Locks in a SQLite file, for the processes of one machine.
@@ -137,52 +135,22 @@ const PACE: Pace = Pace {
     longest: Duration::from_millis(100),
 };
 
-impl Flavour for sqlx::Sqlite {
+impl Database for SqliteFile {
+    const NAME: &'static str = "sqlite";
+    const DIALECT: &'static Dialect = &DIALECT;
+    const PACE: Pace = PACE;
     // Who writes has the file for a part of a millisecond, as a rule.
     const PAUSES: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(10));
-
     // The `-wal` and the `-shm`: the last connection to the file removes them.
     const IS_FILE: bool = true;
 
-    fn judge(place: &Place, error: sqlx::Error) -> Failure {
-        errors::judge(place, error)
+    type Sql = sqlx::Sqlite;
+
+    fn name(&self) -> String {
+        format!("sqlite file `{}`", self.options.get_filename().display())
     }
 
-    fn unreachable(place: &Place) -> BackendError {
-        errors::kept_busy(place)
-    }
-
-    fn silent(place: &Place) -> Failure {
-        Failure::Undone(errors::kept_busy(place))
-    }
-
-    /// A script that is given up in the middle would leave its transaction open.
-    async fn run<'a>(
-        connection: &'a mut Self::Connection,
-        script: &'a str,
-        _deadline: Instant,
-    ) -> Option<Result<Vec<Self::Row>, sqlx::Error>> {
-        Some(Self::fetch(connection, script).await)
-    }
-
-    fetch_and_cell!();
-}
-
-#[async_trait]
-impl Database for SqliteFile {
-    const NAME: &'static str = "sqlite";
-    const STRICT_WITH: &'static str = DIALECT.durable_with;
-
-    async fn open(
-        &self,
-        _process: &str,
-        request_timeout: Duration,
-    ) -> Result<Opened, BackendError> {
-        let path: PathBuf = self.options.get_filename().to_owned();
-        let place = Place {
-            name: format!("sqlite file `{}`", path.display()),
-            request_timeout,
-        };
+    fn pool(&self, request_timeout: Duration) -> Pool<sqlx::Sqlite> {
         let options = self
             .options
             .clone()
@@ -195,30 +163,40 @@ impl Database for SqliteFile {
             .busy_timeout(Duration::ZERO)
             .row_buffer_size(1024)
             .disable_statement_logging();
-        let pool = SqlitePoolOptions::new()
+        SqlitePoolOptions::new()
             .max_connections(1)
             .acquire_timeout(request_timeout)
             .test_before_acquire(false)
             .idle_timeout(None)
             .max_lifetime(None)
-            .connect_lazy_with(options);
-        let driver = Pooled::<sqlx::Sqlite>::new(pool, place.clone());
-        create(&driver, &place).await?;
-        let durability = Durability::unknown(place, &DIALECT);
-        durability.look(&driver).await?;
-        Ok(Opened {
-            driver: Arc::new(driver),
-            dialect: &DIALECT,
-            durability,
-            pace: PACE,
-            news: None,
-        })
+            .connect_lazy_with(options)
     }
-}
 
-/// Makes the tables if they are not there.
-async fn create(driver: &dyn Driver, place: &Place) -> Result<(), BackendError> {
-    let script = format!("BEGIN IMMEDIATE;\n{}COMMIT;\n", include_str!("schema.sql"));
-    let made = driver.run(&script, &[], place.deadline()).await;
-    made.map(drop)
+    fn schema(&self) -> Option<String> {
+        let tables = include_str!("schema.sql");
+        Some(format!("BEGIN IMMEDIATE;\n{tables}COMMIT;\n"))
+    }
+
+    fn meaning(error: &sqlx::Error) -> Option<Meaning> {
+        errors::meaning(error)
+    }
+
+    fn unreachable(endpoint: &Endpoint) -> BackendError {
+        errors::kept_busy(endpoint)
+    }
+
+    fn silent(endpoint: &Endpoint) -> BackendError {
+        errors::stuck(endpoint)
+    }
+
+    /// A script that is given up in the middle would leave its transaction open.
+    async fn run(
+        connection: &mut SqliteConnection,
+        script: &str,
+        _deadline: Instant,
+    ) -> Option<Result<Vec<SqliteRow>, sqlx::Error>> {
+        Some(Self::fetch(connection, script).await)
+    }
+
+    fetch_and_cell!();
 }

@@ -1,0 +1,66 @@
+//! Why a script has failed, and what can be done then.
+
+use super::database::Database;
+use super::errors::{Endpoint, Meaning, RetryPolicy};
+use crate::backend::BackendError;
+
+/// Why a script has failed.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) retry: RetryPolicy,
+    /// `None`: no answer came.
+    pub(super) error: Option<BackendError>,
+}
+
+impl Failed {
+    pub(super) fn silent() -> Self {
+        Self {
+            retry: RetryPolicy::Reconnect,
+            error: None,
+        }
+    }
+
+    /// No connection was to be had.
+    pub(super) fn unreachable<D: Database>(endpoint: &Endpoint) -> Self {
+        Self {
+            retry: RetryPolicy::Again,
+            error: Some(D::unreachable(endpoint)),
+        }
+    }
+
+    /// What an error means that came instead of an answer.
+    pub(super) fn of<D: Database>(endpoint: &Endpoint, error: sqlx::Error) -> Self {
+        let meaning = D::meaning(&error).unwrap_or_else(|| other::<D>(&error));
+        let advice = match meaning.advice {
+            "" => String::new(),
+            advice => format!("; {advice}"),
+        };
+        let told = BackendError::new(meaning.kind, format!("{endpoint}: {error}{advice}"));
+        Self {
+            retry: meaning.retry,
+            error: Some(told.with_source(error)),
+        }
+    }
+
+    /// The same where the script was not sent.
+    pub(super) fn before_it_was_sent(mut self) -> Self {
+        if self.retry != RetryPolicy::Stop {
+            self.retry = RetryPolicy::Again;
+        }
+        self
+    }
+}
+
+/// What the database has not said itself.
+fn other<D: Database>(error: &sqlx::Error) -> Meaning {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
+            Meaning::unavailable(
+                RetryPolicy::Reconnect,
+                "check that it runs and that the URL names its host and port",
+            )
+        }
+        sqlx::Error::Tls(_) => Meaning::config(D::TLS_ADVICE),
+        _ => Meaning::unavailable(RetryPolicy::Stop, ""),
+    }
+}
