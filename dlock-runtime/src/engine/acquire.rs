@@ -210,7 +210,10 @@ impl<'a, S: Store> Acquisition<'a, S> {
                         }
                         return Ok(grant);
                     }
-                    Asked::Contended => self.call.wait_for_others().await,
+                    Asked::Contended => {
+                        self.call.wait_for_others().await;
+                        waiting.goes_on()?;
+                    }
                     Asked::Held => {
                         waiting.woken(running.time.now()).await?;
                         self.call.give_more_time();

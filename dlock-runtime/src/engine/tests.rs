@@ -685,6 +685,24 @@ for_each_store! {
         assert_eq!((sim.waiting(), sim.holder()), (0, Some(other)));
     }
 
+    /// Also who has no place yet, since others are as quick each time.
+    async fn a_stop_ends_all_ties<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.ties(u32::MAX);
+        sim.next([Fate::Refused]);
+        let request = request();
+        let stop = async {
+            sleep(Duration::from_secs(3)).await;
+            engine.stop().await;
+        };
+        let acquiring = timeout(Duration::from_secs(4), engine.acquire(&request));
+        let (answer, ()) = tokio::join!(acquiring, stop);
+        let error = answer.expect("it is told").expect_err("it has stopped");
+        assert!(error.to_string().contains("has stopped"), "{error}");
+        assert!(sim.is_free());
+    }
+
     /// As many waiters and keys as there may be: each look is one.
     async fn a_look_is_for_all_who_wait<P: Proof>() {
         let sim = Sim::new();

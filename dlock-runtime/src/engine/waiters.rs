@@ -246,6 +246,11 @@ impl Waiting<'_> {
         refused.or_else(|| state.closed.clone()).map_or(Ok(()), Err)
     }
 
+    /// Whether anybody is woken still.
+    pub(super) fn goes_on(&self) -> Result<(), BackendError> {
+        self.waiters.state().closed.clone().map_or(Ok(()), Err)
+    }
+
     fn begin(&self, now: Instant) {
         let mut state = self.waiters.state();
         let closed = state.closed.is_some();
