@@ -71,6 +71,7 @@ impl Gate {
             if let Some(answer) = self.lead(leadership, entry).await {
                 return answer;
             }
+            self.was_taken_away(entry).await;
         }
     }
 
@@ -91,9 +92,20 @@ impl Gate {
                 }
                 Err(error) => Some(Err(error.into())),
             };
-            let Some(answer) = answer else { continue };
+            let Some(answer) = answer else {
+                self.was_taken_away(entry).await;
+                continue;
+            };
             let lease = self.leases.answered(answer, entry.section.clone())?;
             return lease.map(Turn::alone).ok_or(Refusal::Busy);
+        }
+    }
+
+    /// The request is asked anew. What the store may have granted to it is on its way
+    /// back: to one who does not wait, that is nobody.
+    async fn was_taken_away(&self, entry: &Entry<'_>) {
+        if entry.try_only {
+            Box::pin(self.leases.what_was_left_is_back()).await;
         }
     }
 

@@ -120,10 +120,7 @@ impl Leases {
             return Err(error);
         }
         let again = async {
-            tokio::select! {
-                () = self.backend().settle() => {}
-                () = self.executor().sleep(timeout / 2) => {}
-            }
+            self.what_was_left_is_back().await;
             let begun = self.now();
             loop {
                 let taken = self.ask(asking, request.again()?, section).await?;
@@ -139,6 +136,17 @@ impl Leases {
         tokio::select! {
             taken = again => taken,
             () = self.executor().sleep(timeout), if asking == Asking::Once => Err(error),
+        }
+    }
+
+    /// Waits until what dropped requests left in the store is given back: for half of
+    /// a request timeout at most.
+    pub(crate) async fn what_was_left_is_back(&self) {
+        let timeout = self.backend().request_timeout().unwrap_or_default();
+        tokio::select! {
+            biased;
+            () = self.backend().settle() => {}
+            () = self.executor().sleep(timeout / 2) => {}
         }
     }
 

@@ -6,7 +6,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
-use dlock_runtime::{LockError, LockGuard, LockManager};
+use dlock_runtime::backend::*;
+use dlock_runtime::{Config, LockError, LockGuard, LockManager};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -274,4 +276,93 @@ async fn what_a_call_has_of_several_keys_is_kept_while_it_waits() {
     assert!(a.is_err(), "after {:?}", start.elapsed());
     guard.release().await.expect("held");
     soon(both).await.release().await.expect("held");
+}
+
+/// What a try that was dropped has got goes back after a while.
+#[derive(Debug)]
+struct Lingers {
+    memory: Memory,
+    left: watch::Sender<usize>,
+}
+
+/// A second for the answer, and ten for what nobody wants.
+const ANSWER: Duration = Duration::from_secs(1);
+const LINGER: Duration = Duration::from_secs(10);
+
+#[async_trait::async_trait]
+impl Backend for Lingers {
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+    fn request_timeout(&self) -> Option<Duration> {
+        Some(4 * LINGER)
+    }
+    async fn settle(&self) {
+        let none = self
+            .left
+            .subscribe()
+            .wait_for(|&left| left == 0)
+            .await
+            .is_ok();
+        assert!(none, "the store is there");
+    }
+    async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
+        struct Left<'a>(&'a Lingers, &'a Request, bool);
+        impl Drop for Left<'_> {
+            fn drop(&mut self) {
+                let Self(store, request, true) = *self else {
+                    return;
+                };
+                let (memory, left, request) =
+                    (store.memory.clone(), store.left.clone(), request.clone());
+                left.send_modify(|left| *left += 1);
+                tokio::spawn(async move {
+                    sleep(LINGER).await;
+                    memory.release(&request).await.expect("an answer");
+                    left.send_modify(|left| *left -= 1);
+                });
+            }
+        }
+        let grant = self.memory.try_acquire(r).await;
+        let mut left = Left(self, r, true);
+        sleep(ANSWER).await;
+        left.2 = false;
+        grant
+    }
+    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
+        self.memory.acquire(r).await
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.memory.renew(r).await
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        self.memory.release(r).await
+    }
+    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
+        self.memory.inspect(k).await
+    }
+    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.memory.list(p).await
+    }
+}
+
+/// Its request is taken from one who only tries and does not come; when it comes
+/// all the same, it does not find itself in the way.
+#[tokio::test(start_paused = true)]
+async fn a_try_that_comes_late_is_not_busy_with_itself() {
+    let store = Lingers {
+        memory: Memory::new(),
+        left: watch::Sender::new(0),
+    };
+    let manager = LockManager::connect(Config::with_backend(store)).await;
+    let manager = manager.expect("memory connects");
+    let mut sleepy = Box::pin(manager.lock("k").try_acquire());
+    assert!(waits(&mut sleepy).await, "the answer takes a second");
+    sleep(ANSWER + SOON).await;
+    let guard = timeout(2 * LINGER, sleepy).await.expect("within seconds");
+    guard
+        .expect("nobody else has it")
+        .release()
+        .await
+        .expect("held");
 }
