@@ -36,10 +36,6 @@ pub(super) enum RetryPolicy {
     /// busy.
     Again,
     /// The same, as somebody keeps a row that it needs.
-    #[cfg_attr(
-        not(any(feature = "mysql", feature = "postgres")),
-        expect(dead_code, reason = "a file is kept as a whole")
-    )]
     Kept,
     /// The connection has ended. Nobody knows whether the script was run.
     Reconnect,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::errors::Endpoint;
@@ -18,6 +18,10 @@ pub struct Pace {
 }
 
 /// Where a database that sends messages tells of free locks.
+#[cfg_attr(
+    not(feature = "postgres"),
+    allow(dead_code, reason = "the others tell nothing")
+)]
 pub struct Notifications {
     pub(super) endpoint: Endpoint,
     /// Whose they are.
@@ -30,6 +34,7 @@ impl Notifications {
     /// Whether they come through at present. Some may have been missed.
     #[cfg(feature = "postgres")]
     pub(super) fn come(&self, come: bool) {
+        use std::sync::atomic::Ordering;
         self.come.store(come, Ordering::Relaxed);
         self.events.missed();
     }
