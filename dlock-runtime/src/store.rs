@@ -472,7 +472,7 @@ impl Freed {
 }
 
 /// An attempt that came to nothing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     /// Why.
     pub cause: Cause,
@@ -483,7 +483,7 @@ pub struct Failure {
 }
 
 /// Why an attempt came to nothing.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Cause {
     /// The store, or the way there, said so.
     Error(BackendError),

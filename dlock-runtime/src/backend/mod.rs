@@ -33,8 +33,6 @@ pub mod etcd;
 /// The client of the etcd store, for programs that keep other things there too.
 #[cfg(feature = "etcd")]
 pub use etcd_client;
-#[cfg(feature = "redis")]
-mod ghost;
 pub(crate) mod losses;
 #[cfg(feature = "memcached")]
 pub mod memcached;

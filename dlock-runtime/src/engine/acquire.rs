@@ -22,7 +22,7 @@ use crate::store::{
 use crate::token::FencingToken;
 
 impl<S: Store> Running<S> {
-    pub(super) async fn try_acquire(
+    pub(crate) async fn try_acquire(
         self: &Arc<Self>,
         request: &Request,
     ) -> Result<Option<Grant>, BackendError> {
@@ -42,7 +42,7 @@ impl<S: Store> Running<S> {
         }
     }
 
-    pub(super) async fn acquire(
+    pub(crate) async fn acquire(
         self: &Arc<Self>,
         request: &Request,
     ) -> Result<Grant, BackendError> {

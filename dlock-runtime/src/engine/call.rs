@@ -10,15 +10,15 @@ use crate::backend::clock::{Backoff, Deadline};
 use crate::store::{Cause, Failure, Next, Store};
 
 /// What seldom happens, boxed: a call need not make room for it.
-pub(super) type Rare<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(crate) type Rare<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// So many attempts follow each other without a pause: two servers may send a call
 /// to each other for a while.
 const AT_ONCE: u32 = 4;
 
-pub(super) struct Call<'a, S: Store> {
+pub(crate) struct Call<'a, S: Store> {
     running: &'a Running<S>,
-    pub(super) attempt: S::Attempt,
+    pub(crate) attempt: S::Attempt,
     deadline: Deadline,
     /// Since when there is no answer.
     started: Instant,
@@ -32,8 +32,16 @@ pub(super) struct Call<'a, S: Store> {
 }
 
 impl<S: Store> Running<S> {
+    /// An operation that is not the engine's own.
+    pub(crate) fn call_until(&self, deadline: Deadline) -> Call<'_, S> {
+        Call {
+            deadline,
+            ..Call::new(self)
+        }
+    }
+
     /// The first operation.
-    pub(super) async fn check(&self) -> Result<(), BackendError> {
+    pub(crate) async fn check(&self) -> Result<(), BackendError> {
         let mut call = Call::new(self);
         loop {
             let deadline = call.begin()?;
@@ -93,7 +101,7 @@ impl<'a, S: Store> Call<'a, S> {
     }
 
     /// Until when the next attempt may take; an error if there is no time for one.
-    pub(super) fn begin(&mut self) -> Result<Deadline, BackendError> {
+    pub(crate) fn begin(&mut self) -> Result<Deadline, BackendError> {
         if self.cause.is_some() && self.running.time.has_passed(self.deadline) {
             return Err(self.give_up());
         }
@@ -102,7 +110,7 @@ impl<'a, S: Store> Call<'a, S> {
 
     /// Takes note of an attempt that has failed, and waits before the next one. An
     /// error if there is none.
-    pub(super) fn failed(&mut self, failure: Failure) -> Rare<'_, Result<(), BackendError>> {
+    pub(crate) fn failed(&mut self, failure: Failure) -> Rare<'_, Result<(), BackendError>> {
         Box::pin(async move {
             // That nothing came in the little time left says less than why there
             // was so little.

@@ -45,7 +45,7 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    pub(super) fn new(time: Time, dead_after: Duration) -> Self {
+    pub(crate) fn new(time: Time, dead_after: Duration) -> Self {
         Self(Arc::new(Inner {
             waiters: Waiters::default(),
             unexpected: Unexpected::default(),

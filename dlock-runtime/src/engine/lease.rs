@@ -11,7 +11,7 @@ use crate::backend::{BackendError, LockInfo, Released, Renewed, Request};
 use crate::store::{Abandoned, Applied, Cause, Due, Ending, Failure, Next, Store};
 
 impl<S: Store> Running<S> {
-    pub(super) async fn release(
+    pub(crate) async fn release(
         self: &Arc<Self>,
         request: &Request,
     ) -> Result<Released, BackendError> {
@@ -78,7 +78,7 @@ impl<S: Store> Running<S> {
     }
 
     /// All of them have one time limit.
-    pub(super) async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+    pub(crate) async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
         let mut answers: Vec<Option<Result<Renewed, BackendError>>> = Vec::new();
         answers.resize_with(requests.len(), || None);
         let shortest = requests.iter().map(|request| request.ttl).min();
@@ -174,7 +174,7 @@ impl<S: Store> Running<S> {
         (indexes, due)
     }
 
-    pub(super) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
+    pub(crate) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
         let mut call = Call::new(self);
         loop {
             let deadline = call.begin()?;
@@ -186,7 +186,7 @@ impl<S: Store> Running<S> {
         }
     }
 
-    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
+    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
         let mut call = Call::new(self);
         loop {
             let deadline = call.begin()?;

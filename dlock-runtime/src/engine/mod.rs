@@ -4,6 +4,7 @@ mod acquire;
 mod at_home;
 mod call;
 mod cleanup;
+mod disown;
 pub(crate) mod events;
 mod lease;
 mod lease_table;
@@ -16,7 +17,7 @@ use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
@@ -34,7 +35,7 @@ use crate::backend::{
 };
 use crate::in_flight::InFlight;
 use crate::limits;
-use crate::store::{Context, LeftBehind, Scope, Store};
+use crate::store::{Context, Late, LeftBehind, Scope, Store};
 
 /// A backend over a [`Store`](crate::store::Store): it waits, repeats, renews in time
 /// what must be, gives back what callers leave behind, and tells an outage from a
@@ -52,8 +53,8 @@ pub struct Engine<S: Store> {
 }
 
 /// An engine between its start and its stop.
-struct Running<S: Store> {
-    store: S,
+pub(crate) struct Running<S: Store> {
+    pub(crate) store: S,
     name: &'static str,
     time: Time,
     request_timeout: Duration,
@@ -82,7 +83,7 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    fn running(&self) -> Result<&Arc<Running<S>>, BackendError> {
+    pub(crate) fn running(&self) -> Result<&Arc<Running<S>>, BackendError> {
         let running = self.running.get();
         running
             .filter(|_| !self.stopped.load(Ordering::Acquire))
@@ -98,6 +99,27 @@ impl<S: Store> Engine<S> {
     }
 
     async fn open(&self, time: Time) -> Result<(), BackendError> {
+        let running = self.prepare(time)?;
+        running
+            .check()
+            .await
+            .inspect_err(|_| running.store.close())?;
+        self.set_running(running)
+    }
+
+    /// Starts on the current runtime. Whether the store is there is not looked at.
+    pub(crate) fn begin(&self) -> Result<&Arc<Running<S>>, BackendError> {
+        self.set_running(self.prepare(self.time_here()?)?)?;
+        self.running()
+    }
+
+    fn time_here(&self) -> Result<Time, BackendError> {
+        let clock = Clock::of_this_runtime();
+        let outside = || self.misused("was started outside a tokio runtime");
+        Ok(Time::of_the_machine(clock.ok_or_else(outside)?))
+    }
+
+    fn prepare(&self, time: Time) -> Result<Arc<Running<S>>, BackendError> {
         if self.running.get().is_some() {
             return Err(self.misused("was started twice"));
         }
@@ -109,7 +131,7 @@ impl<S: Store> Engine<S> {
             time: time.clone(),
             events: events.clone(),
         };
-        let running = Arc::new(Running {
+        Ok(Arc::new(Running {
             store: S::open(self.config.clone(), context),
             name: S::capabilities(&self.config).name,
             time,
@@ -123,11 +145,10 @@ impl<S: Store> Engine<S> {
             tasks: InFlight::default(),
             stopping: CancellationToken::new(),
             stopped: CancellationToken::new(),
-        });
-        running
-            .check()
-            .await
-            .inspect_err(|_| running.store.close())?;
+        }))
+    }
+
+    fn set_running(&self, running: Arc<Running<S>>) -> Result<(), BackendError> {
         let leases = Arc::downgrade(&running);
         running.events.are_told_to(leases);
         running.spawn(Arc::clone(&running).look_after_waiters());
@@ -168,10 +189,36 @@ impl<S: Store> Drop for Engine<S> {
 
 impl<S: Store> Running<S> {
     /// The caller has left: sees to what it may have at the store.
-    fn leave_behind(self: &Arc<Self>, request: &Request, attempt: S::Attempt, left: &LeftBehind) {
+    pub(crate) fn leave_behind(
+        self: &Arc<Self>,
+        request: &Request,
+        attempt: S::Attempt,
+        left: &LeftBehind,
+    ) {
         if let Some(abandoned) = self.store.abandon(request, attempt, left) {
             self.clean_up(request.clone(), abandoned, left.unknown);
         }
+    }
+
+    /// A command of a lease that is held was sent then and never answered: it may be
+    /// run yet.
+    pub(crate) fn may_come(&self, request: &Request, record: Option<&S::Record>, sent_at: Instant) {
+        if let Late::Until(end) = self.store.late(request, record, sent_at) {
+            let now = self.time.now();
+            self.unknown
+                .add(request.owner, sent_at, Some(end.at()), now);
+        }
+    }
+
+    /// When that was sent, if it is of any concern still. Asked once, by whoever gives
+    /// the lease back.
+    pub(crate) fn what_may_come(&self, owner: Owner) -> Option<Instant> {
+        self.unknown.take(owner, || self.time.now())
+    }
+
+    /// Waits until the store was told of all that was left behind.
+    pub(crate) async fn settle(&self) {
+        self.unsettled.wait_idle().await;
     }
 
     /// Until it has ended, or the engine has stopped.
@@ -262,9 +309,7 @@ impl<D: Driven> Backend for D {
 
     async fn start(&self) -> Result<(), BackendError> {
         let engine = self.engine();
-        let clock = Clock::of_this_runtime()
-            .ok_or_else(|| engine.misused("was started outside a tokio runtime"))?;
-        engine.open(Time::of_the_machine(clock)).await
+        engine.open(engine.time_here()?).await
     }
 
     async fn stop(&self) {
@@ -277,7 +322,7 @@ impl<D: Driven> Backend for D {
 
     async fn settle(&self) {
         if let Ok(running) = self.engine().running() {
-            running.unsettled.wait_idle().await;
+            running.settle().await;
             let limit = running.time.after(running.request_timeout);
             let _ = running.time.bound(limit, running.store.rest(limit)).await;
         }

@@ -26,11 +26,14 @@ enum Source {
 
 /// Who runs the manager's own work.
 pub(crate) trait Spawn: fmt::Debug + Send + Sync {
+    /// That of the machine.
+    fn clock(&self) -> Clock;
+
     fn spawn(&self, work: Pin<Box<dyn Future<Output = ()> + Send>>);
 }
 
 impl Time {
-    pub(super) fn of_the_machine(clock: Clock) -> Self {
+    pub(crate) fn of_the_machine(clock: Clock) -> Self {
         Self(Source::Machine(clock))
     }
 
@@ -60,6 +63,14 @@ impl Time {
     /// How much time is left.
     pub fn remaining(&self, deadline: Deadline) -> Duration {
         deadline.at().saturating_duration_since(self.now())
+    }
+
+    /// The machine's clock: a store that is elsewhere knows of no other.
+    pub(crate) fn clock(&self) -> Clock {
+        match &self.0 {
+            Source::Machine(clock) => clock.clone(),
+            Source::Tokio(manager) => manager.clock(),
+        }
     }
 
     /// A task of the manager's. Works from a `Drop`, and outside a runtime.

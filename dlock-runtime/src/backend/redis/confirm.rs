@@ -11,27 +11,32 @@
 //! together behind it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::Value;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::call::{Answer, Call};
+use super::attempt::Attempt;
 use super::commands;
-use super::connections::{Connections, Lane};
+use super::connections::{Connections, Link};
 use super::connector::Connector;
-use super::errors;
+use super::errors::{self, Remedy, remedy};
 use super::names::Keyspace;
 use super::renewal::{RENEWED_AT_ONCE, read_renewal};
-use super::shared::Shared;
-use crate::backend::{BackendError, Renewed, Request};
+use super::scripts::Form;
+use super::server_connections::One;
+use super::servers::{Route, Servers};
+use crate::backend::clock::{Clock, Deadline, Sending};
+use crate::backend::{Renewed, Request};
+use crate::engine::time::Time;
+use crate::store::Failure;
 
 /// Renews leases on the master and its replicas. Its task ends with it.
 pub(super) struct Confirmer {
     orders: mpsc::UnboundedSender<Order>,
     connections: Arc<Connections>,
-    task: AbortHandle,
+    clock: Clock,
+    _task: DropGuard,
 }
 
 struct Order {
@@ -39,23 +44,33 @@ struct Order {
     answer: oneshot::Sender<Vec<Confirmed>>,
 }
 
-type Confirmed = Result<Renewed, BackendError>;
+type Confirmed = Result<Renewed, Failure>;
 
 impl Confirmer {
-    /// Starts the task on the current runtime.
-    pub(super) fn start(shared: &Arc<Shared>, replicas: usize) -> Result<Self, BackendError> {
-        let connections = Connections::new(Arc::clone(&shared.connector));
+    pub(super) fn start(connector: &Arc<Connector>, time: &Time) -> Self {
+        let one = One::without_messages(connector);
+        let connections = Arc::clone(&one.connections);
         let task = Task {
-            lane: connections.here()?,
-            connector: Arc::clone(&shared.connector),
-            replicas,
+            servers: Servers {
+                connector: Arc::clone(connector),
+                route: Route::One(one),
+            },
         };
         let (orders, inbox) = mpsc::unbounded_channel();
-        Ok(Self {
+        let stopping = CancellationToken::new();
+        let stopped = stopping.clone();
+        time.spawn(async move {
+            tokio::select! {
+                () = task.serve(inbox) => {}
+                () = stopped.cancelled() => {}
+            }
+        });
+        Self {
             orders,
             connections,
-            task: tokio::spawn(task.serve(inbox)).abort_handle(),
-        })
+            clock: connector.clock.clone(),
+            _task: stopping.drop_guard(),
+        }
     }
 
     /// The connection that it uses, which is none of the others'.
@@ -64,35 +79,31 @@ impl Confirmer {
     }
 
     /// Renews each, where it is held, on the master and on enough replicas.
-    pub(super) async fn renew(&self, requests: &[Request]) -> Vec<Confirmed> {
+    pub(super) async fn renew(&self, requests: &[&Request], deadline: Deadline) -> Vec<Confirmed> {
         let mut all = Vec::with_capacity(requests.len());
         for requests in requests.chunks(RENEWED_AT_ONCE) {
             let (answer, confirmed) = oneshot::channel();
             let order = Order {
-                requests: requests.to_vec(),
+                requests: requests.iter().map(|&request| request.clone()).collect(),
                 answer,
             };
             // If the task has ended, so does the wait.
             let _ = self.orders.send(order);
-            match confirmed.await {
-                Ok(confirmed) => all.extend(confirmed),
-                Err(_) => all.extend(requests.iter().map(|_| Err(errors::runtime_gone()))),
+            match self.clock.bound(deadline, confirmed).await {
+                Ok(Ok(confirmed)) => all.extend(confirmed),
+                Ok(Err(_)) => {
+                    let gone = || Failure::refused(errors::runtime_gone());
+                    all.extend(requests.iter().map(|_| Err(gone())));
+                }
+                Err(_) => all.extend(requests.iter().map(|_| Err(Failure::not_sent()))),
             }
         }
         all
     }
 }
 
-impl Drop for Confirmer {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 struct Task {
-    connector: Arc<Connector>,
-    lane: Arc<Lane>,
-    replicas: usize,
+    servers: Servers,
 }
 
 impl Task {
@@ -109,44 +120,75 @@ impl Task {
                     .then(|| inbox.try_recv().ok())
                     .flatten();
             }
-            let mut confirmed = self.renew(&requests).await.into_iter();
+            let mut confirmed = match self.renew(&requests).await {
+                Ok(confirmed) => confirmed,
+                Err(failure) => requests.iter().map(|_| Err(failure.clone())).collect(),
+            }
+            .into_iter();
             for (count, answer) in answers {
                 let _ = answer.send(confirmed.by_ref().take(count).collect());
             }
         }
     }
 
-    async fn renew(&self, requests: &[Request]) -> Vec<Confirmed> {
-        let limit = self.connector.settings.wait_limit();
-        let wait = commands::wait(self.replicas, limit);
-        let mut call = Call::new(&self.connector, Arc::clone(&self.lane));
-        let answers = call
-            .ask_all(
-                requests.len(),
-                |index| &requests[index].key,
-                |index, form| commands::renew(&Keyspace::Server, form, &requests[index]),
-                Some(&wait),
-            )
-            .await;
-        answers
-            .into_iter()
-            .map(|answer| self.read(answer?, limit))
-            .collect()
-    }
-
-    fn read(&self, answer: Answer, limit: Duration) -> Confirmed {
-        let place = &self.connector.place;
-        let renewed = read_renewal(&answer).ok_or_else(|| place.nonsense())?;
-        match (renewed, answer.behind) {
-            (Renewed::Gone, _) => Ok(Renewed::Gone),
-            (_, Some(Value::Int(replicas))) if replicas.unsigned_abs() >= self.replicas as u64 => {
-                Ok(renewed)
+    async fn renew(&self, requests: &[Request]) -> Result<Vec<Confirmed>, Failure> {
+        let settings = &self.servers.connector.settings;
+        let wait = commands::wait(settings.replicas, settings.wait_limit());
+        let deadline = Deadline::after(settings.request_timeout);
+        let link = self.servers.link("", deadline).await?;
+        let mut form = Form::Digest;
+        loop {
+            let renewals = requests.iter();
+            let renewals =
+                renewals.map(|request| commands::renew(&Keyspace::Server, form, request));
+            let commands = commands::pipeline(renewals.chain([wait.clone()]));
+            let at = Sending::now(deadline);
+            let answers = link.connection.run_all(&commands, deadline).await;
+            let attempt = &mut Attempt::default();
+            let mut answers = self.servers.hear(&link, attempt, at.at, answers)?;
+            let replicas = answers.pop().unwrap_or_default();
+            if form == Form::Digest && answers.iter().any(is_unknown) {
+                form = Form::Source;
+                continue;
             }
-            (_, Some(Value::Int(replicas))) => {
-                Err(place.too_few_replicas(replicas, self.replicas, limit))
+            let mut confirmed = Vec::with_capacity(requests.len());
+            for (request, answer) in requests.iter().zip(answers) {
+                confirmed.push(match answer {
+                    Value::ServerError(error) => {
+                        let key = &request.key;
+                        Err(self
+                            .servers
+                            .refused(&link, key, error, deadline, attempt)
+                            .await)
+                    }
+                    answer => match read_renewal(&answer, at.at) {
+                        Some(Renewed::Gone) => Ok(Renewed::Gone),
+                        Some(renewed) => self.enough(&link, &replicas).map(|()| renewed),
+                        None => Err(self.servers.nonsense(&link)),
+                    },
+                });
             }
-            (_, Some(Value::ServerError(error))) => Err(place.refused(&error)),
-            _ => Err(place.nonsense()),
+            return Ok(confirmed);
         }
     }
+
+    /// Whether so many replicas have what was written.
+    fn enough(&self, link: &Link, replicas: &Value) -> Result<(), Failure> {
+        let place = link.place();
+        let needed = self.servers.connector.settings.replicas;
+        match replicas {
+            Value::Int(replicas) if replicas.unsigned_abs() >= needed as u64 => Ok(()),
+            Value::Int(replicas) => {
+                let limit = self.servers.connector.settings.wait_limit();
+                let too_few = place.too_few_replicas(*replicas, needed, limit);
+                Err(Failure::refused(too_few))
+            }
+            Value::ServerError(error) => Err(Failure::refused(place.refused(error))),
+            _ => Err(self.servers.nonsense(link)),
+        }
+    }
+}
+
+fn is_unknown(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if remedy(error) == Remedy::SendScript)
 }

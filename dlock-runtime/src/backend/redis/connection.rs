@@ -21,7 +21,7 @@ use crate::backend::clock::{Clock, Deadline, Elapsed, Sending, Timer};
 
 /// A connection that many tasks use at a time. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Connection(Arc<Inner>);
+pub(crate) struct Connection(Arc<Inner>);
 
 struct Inner {
     id: u64,

@@ -4,8 +4,8 @@
 //! while that runtime does not run, and is gone with it. A hop to a runtime of
 //! dlock's own costs a lone caller nearly half of its speed, so each runtime
 //! gets a connection when it first asks. The client's own `ConnectionManager`
-//! is no help: it sends a command again whose answer was lost, and it knows
-//! nothing of runtimes that end.
+//! is no help: it reconnects on whichever runtime has seen the connection break,
+//! and knows nothing of runtimes that end.
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 
 use super::connection::{Connection, Opened};
 use super::connector::{Connector, Listener};
-use super::errors;
+use super::errors::{self, Place};
 use crate::backend::address::Address;
 use crate::backend::clock::{Backoff, Deadline};
 use crate::backend::{BackendError, BackendErrorKind};
@@ -50,6 +50,12 @@ enum State {
     Failed(BackendError),
     /// The runtime has ended.
     Gone,
+}
+
+/// The connection of an attempt, and where it is replaced.
+pub(crate) struct Link {
+    pub(super) lane: Arc<Lane>,
+    pub(super) connection: Connection,
 }
 
 /// Why there is no connection.
@@ -166,6 +172,13 @@ impl Lane {
         }
     }
 
+    /// A connection will be needed: it is made if there is none.
+    pub(super) fn prepare(&self) {
+        if self.ready().is_none() {
+            self.demand.notify_one();
+        }
+    }
+
     /// The connection, made if there is none.
     pub(super) async fn connection(&self, deadline: Deadline) -> Result<Connection, NoConnection> {
         if let Some(connection) = self.ready() {
@@ -229,6 +242,21 @@ impl Lane {
             current
         });
         connection.discard();
+    }
+}
+
+impl Link {
+    pub(super) fn new(lane: Arc<Lane>, connection: Connection) -> Self {
+        Self { lane, connection }
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.lane.connector().place
+    }
+
+    /// The connection is of no use any more.
+    pub(super) fn discard(&self) {
+        self.lane.discard(&self.connection);
     }
 }
 

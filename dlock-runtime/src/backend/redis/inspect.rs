@@ -1,104 +1,138 @@
 //! Looking at locks.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::Value;
 
-use super::call::Call;
+use super::attempt::{Attempt, Listing};
 use super::commands;
-use super::connections::Lane;
-use super::core::Core;
-use super::server_connections::Side;
-use super::shared::{Servers, Shared};
+use super::connections::Link;
+use super::servers::{Route, Servers};
 use super::values::LockValue;
-use crate::backend::{BackendError, HolderInfo, LockInfo, Mode};
+use crate::backend::clock::{Deadline, Sending};
+use crate::backend::{HolderInfo, LockInfo, Mode};
+use crate::store::{Failure, Next};
 
-impl Core {
-    pub(super) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
-        match self.look_at(key).await? {
-            Seen::Lock(lock) => Ok(Some(lock)),
-            Seen::Free => Ok(None),
-            Seen::Foreign => Err(self.call(key)?.foreign(key).await),
-        }
-    }
-
-    async fn look_at(&self, key: &str) -> Result<Seen, BackendError> {
-        let space = self.shared.space();
-        let mut call = self.call(key)?;
-        let answer = call
-            .ask(key, |form| commands::inspect(space, form, key))
-            .await?;
-        Ok(read(key, answer.value))
-    }
-
-    pub(super) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
-        // A scan may show a key twice, and so may two nodes when its slot moves.
-        let mut seen = HashSet::new();
-        let mut locks = Vec::new();
-        for lane in self.lanes()? {
-            self.list_of(lane, prefix, &mut seen, &mut locks).await?;
-        }
-        Ok(locks)
-    }
-
-    /// To every server that has locks.
-    fn lanes(&self) -> Result<Vec<Arc<Lane>>, BackendError> {
-        match &self.shared.servers {
-            Servers::One(one)
-            | Servers::Voter {
-                connections: one, ..
-            } => Ok(vec![one.of(Side::Caller)?]),
-            Servers::Cluster { topology, .. } => topology
-                .masters()
-                .iter()
-                .map(|node| node.one.of(Side::Caller))
-                .collect(),
-        }
-    }
-
-    async fn list_of(
+impl Servers {
+    pub(super) async fn inspect(
         &self,
-        lane: Arc<Lane>,
-        prefix: &str,
-        seen: &mut HashSet<String>,
-        locks: &mut Vec<LockInfo>,
-    ) -> Result<(), BackendError> {
-        let Shared { connector, .. } = &*self.shared;
-        let space = self.shared.space();
-        let pattern = space.locks_with(prefix);
-        let mut cursor = 0;
-        loop {
-            // However many keys there are, each step has the time of a call.
-            let mut call = Call::new(connector, Arc::clone(&lane));
-            let answer = call
-                .ask(prefix, |_| commands::scan(cursor, &pattern))
-                .await?;
-            let (next, names): (u64, Vec<String>) =
-                redis::from_redis_value(answer.value).map_err(|_| call.nonsense())?;
-            let keys: Vec<_> = names
-                .iter()
-                .filter_map(|name| space.key_of(name))
-                .filter(|key| key.starts_with(prefix) && seen.insert((*key).to_owned()))
-                .collect();
-            // Together, as the connection is busy with the first of them.
-            let looks = keys.iter().map(|key| self.look_at(key));
-            for look in join_all(looks).await {
-                // What is not a lock is not listed.
-                if let Seen::Lock(lock) = look? {
-                    locks.push(lock);
-                }
-            }
-            cursor = next;
-            if cursor == 0 {
-                return Ok(());
+        key: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<LockInfo>, Failure> {
+        match self.look_at(key, deadline, attempt).await? {
+            (Seen::Lock(lock), _) => Ok(Some(lock)),
+            (Seen::Free, _) => Ok(None),
+            (Seen::Foreign, link) => {
+                let foreign = self.foreign(&link, key, deadline).await;
+                Err(Failure {
+                    next: Next::Stop,
+                    ..Failure::refused(foreign)
+                })
             }
         }
+    }
+
+    async fn look_at(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<(Seen, Link), Failure> {
+        let build = |form| commands::inspect(self.space(), form, key);
+        let answer = self.ask(key, deadline, attempt, build).await?;
+        Ok((read(key, answer.value), answer.link))
+    }
+
+    /// One more step of a list; `None` if it was not the last.
+    pub(super) async fn next_of_list(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        let listing = match attempt.listing.take() {
+            Some(listing) => listing,
+            None => Box::new(self.listing()?),
+        };
+        // If the step fails, it is made again.
+        let listing = attempt.listing.insert(listing);
+        let Some(lane) = listing.lanes.front().cloned() else {
+            return Ok(Some(std::mem::take(&mut listing.locks)));
+        };
+        let connection = lane.connection(deadline).await?;
+        let link = Link::new(lane, connection);
+        let pattern = self.space().locks_with(prefix);
+        let scan = commands::scan(listing.cursor, &pattern);
+        let at = Sending::now(deadline);
+        let answer = link.connection.run(scan, at).await;
+        let answer = match self.hear(&link, &mut Attempt::default(), at.at, answer)? {
+            Value::ServerError(error) => {
+                return Err(self
+                    .refused(&link, prefix, error, deadline, &mut Attempt::default())
+                    .await);
+            }
+            answer => answer,
+        };
+        let Ok((next, names)) = redis::from_redis_value::<(u64, Vec<String>)>(answer) else {
+            return Err(self.nonsense(&link));
+        };
+        let keys: Vec<_> = names
+            .iter()
+            .filter_map(|name| self.space().key_of(name))
+            .filter(|key| key.starts_with(prefix) && !listing.seen.contains(*key))
+            .collect();
+        // Together, as the connection is busy with the first of them.
+        let looks = keys.iter().map(|key| async move {
+            let attempt = &mut Attempt::default();
+            let looked = self.look_at(key, deadline, attempt).await;
+            looked.map(|(seen, _)| seen)
+        });
+        let mut found = Vec::new();
+        for look in join_all(looks).await {
+            // What is not a lock is not listed.
+            if let Seen::Lock(lock) = look? {
+                found.push(lock);
+            }
+        }
+        for lock in found {
+            if listing.seen.insert(lock.key.clone()) {
+                listing.locks.push(lock);
+            }
+        }
+        listing.cursor = next;
+        if next == 0 {
+            listing.lanes.pop_front();
+        }
+        if listing.lanes.is_empty() {
+            return Ok(Some(std::mem::take(&mut listing.locks)));
+        }
+        Ok(None)
+    }
+
+    /// Of every server that has locks.
+    fn listing(&self) -> Result<Listing, Failure> {
+        let lanes = match &self.route {
+            Route::One(one)
+            | Route::Voter {
+                connections: one, ..
+            } => [one.connections.here()].into_iter().collect(),
+            Route::Cluster { topology, .. } => {
+                let masters = topology.masters().into_iter();
+                masters.map(|node| node.one.connections.here()).collect()
+            }
+        };
+        let lanes: Result<VecDeque<_>, _> = lanes;
+        Ok(Listing {
+            lanes: lanes.map_err(Failure::refused)?,
+            cursor: 0,
+            seen: HashSet::new(),
+            locks: Vec::new(),
+        })
     }
 }
-
 enum Seen {
     Lock(LockInfo),
     Free,

@@ -21,15 +21,6 @@ pub(super) enum Locator {
     OfSlot(Arc<dyn SlotMap>, u16),
 }
 
-impl Locator {
-    pub(super) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
-        match self {
-            Self::Sentinels(sentinels) => Some(sentinels),
-            Self::At(_) | Self::OfSlot(..) => None,
-        }
-    }
-}
-
 /// Which node of a cluster has which slot, as far as connections ask for it.
 #[async_trait]
 pub(super) trait SlotMap: Send + Sync {

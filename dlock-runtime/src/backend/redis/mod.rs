@@ -19,24 +19,21 @@
 //! `values.rs` what they hold.
 
 mod acquire;
-mod call;
+mod attempt;
+mod check;
 mod cluster;
 mod commands;
+mod config;
 mod confirm;
 mod connection;
 mod connections;
 mod connector;
-mod core;
-mod disown;
 mod durability;
 mod errors;
-mod give_back;
-mod holders;
-mod hub;
 mod inspect;
-mod lease;
 mod line;
 mod locate;
+mod look;
 mod lost;
 mod names;
 mod outbox;
@@ -46,34 +43,29 @@ mod renewal;
 mod scripts;
 mod sentinel;
 mod server_connections;
+mod servers;
 mod settings;
-mod shared;
 mod socket;
+mod store;
 #[cfg(feature = "tls")]
 mod tls;
+mod topology;
 mod values;
-mod waiters;
-mod watch;
+mod wake_ups;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use async_trait::async_trait;
-
 pub use self::cluster::Cluster;
-use self::core::{Core, Target};
+use self::config::Config;
 pub use self::redlock::Redlock;
-use self::sentinel::Sentinels;
-use self::settings::Settings;
-use super::{
-    Backend, BackendError, BackendErrorKind, Capabilities, Grant, LockInfo, Released, Renewed,
-    Request, Servers, TokenTier,
-};
-use crate::limits;
+use self::store::RedisStore;
+use super::BackendError;
+use crate::engine::{Driven, Engine};
 
 /// Locks on one Redis server, 6.2 or later, or on the master that sentinels name.
+///
+/// A copy is another backend with the same settings, not yet connected.
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -84,12 +76,9 @@ use crate::limits;
 ///     .request_timeout(Duration::from_secs(2));
 /// # Ok::<(), dlock::backend::BackendError>(())
 /// ```
+#[derive(Clone)]
 pub struct Redis {
-    settings: Settings,
-    /// Who says where the server is, if not the settings.
-    sentinels: Option<Arc<Sentinels>>,
-    core: OnceLock<Core>,
-    stopped: AtomicBool,
+    engine: Engine<RedisStore>,
 }
 
 impl Redis {
@@ -110,13 +99,13 @@ impl Redis {
     ///
     /// The URL is not understood. The message never holds a password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
-        match url.split_once(':') {
-            Some(("redis+sentinel" | "rediss+sentinel", _)) => {
-                let (settings, sentinels) = sentinel::read(url)?;
-                Ok(Self::new(settings, Some(sentinels)))
-            }
-            _ => Ok(Self::new(Settings::of_server(url)?, None)),
-        }
+        let config = match url.split_once(':') {
+            Some(("redis+sentinel" | "rediss+sentinel", _)) => Config::of_master(url)?,
+            _ => Config::of_server(url)?,
+        };
+        Ok(Self {
+            engine: Engine::new(config),
+        })
     }
 
     /// How long an operation waits for the server in all, 5 seconds by default:
@@ -124,147 +113,21 @@ impl Redis {
     /// From a millisecond to 24 hours, or it is refused at the start.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.request_timeout = timeout;
+        self.engine.config.settings.request_timeout = timeout;
         self
-    }
-
-    fn new(settings: Settings, sentinels: Option<Arc<Sentinels>>) -> Self {
-        Self {
-            settings,
-            sentinels,
-            core: OnceLock::new(),
-            stopped: AtomicBool::new(false),
-        }
-    }
-
-    fn target(&self) -> Result<Target, BackendError> {
-        match &self.sentinels {
-            Some(sentinels) => Ok(Target::Master(Arc::clone(sentinels))),
-            None => Target::fixed(&self.settings),
-        }
-    }
-
-    fn core(&self) -> Result<&Core, BackendError> {
-        let core = self
-            .core
-            .get()
-            .filter(|_| !self.stopped.load(Ordering::Acquire));
-        core.ok_or_else(|| {
-            BackendError::new(
-                BackendErrorKind::Unsupported,
-                "the Redis backend is not running; use it between its start and its stop",
-            )
-        })
-    }
-}
-
-/// A copy is another backend with the same settings, not yet connected.
-impl Clone for Redis {
-    fn clone(&self) -> Self {
-        Self::new(self.settings.clone(), self.sentinels.clone())
     }
 }
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.sentinels {
-            None => self.settings.fmt(f),
-            Some(sentinels) => f
-                .debug_struct("RedisSentinel")
-                .field("sentinels", sentinels)
-                .field("master", &self.settings)
-                .finish(),
-        }
+        self.engine.fmt(f)
     }
 }
 
-#[async_trait]
-impl Backend for Redis {
-    fn capabilities(&self) -> Capabilities {
-        let tokens = self
-            .core
-            .get()
-            .map_or(TokenTier::BestEffort, |core| core.tokens());
-        let strict_with = match self.sentinels {
-            None => durability::STRICT_WITH,
-            // A failover may take a replica that lacks the last of them.
-            Some(_) => "",
-        };
-        Capabilities {
-            fair: true,
-            tokens,
-            strict_with,
-            read_write: true,
-            in_order: true,
-            ..Capabilities::new("redis")
-        }
-    }
+impl Driven for Redis {
+    type Store = RedisStore;
 
-    fn request_timeout(&self) -> Option<Duration> {
-        Some(self.settings.request_timeout)
-    }
-
-    fn servers(&self) -> Option<Servers> {
-        let mut servers = settings::servers([&self.settings]);
-        if let Some(sentinels) = &self.sentinels {
-            let (name, hosts) = sentinels.servers();
-            (servers.name, servers.hosts) = (Some(name), hosts);
-        }
-        Some(servers)
-    }
-
-    async fn start(&self) -> Result<(), BackendError> {
-        let twice = || {
-            BackendError::new(
-                BackendErrorKind::Unsupported,
-                "the Redis backend was started twice",
-            )
-        };
-        if self.core.get().is_some() {
-            return Err(twice());
-        }
-        limits::REQUEST_TIMEOUT.check_in_backend(self.settings.request_timeout)?;
-        let core = Core::start(self.settings.clone(), self.target()?).await?;
-        self.core.set(core).map_err(|_| twice())
-    }
-
-    async fn stop(&self) {
-        if let Ok(core) = self.core() {
-            self.stopped.store(true, Ordering::Release);
-            core.stop().await;
-        }
-    }
-
-    async fn settle(&self) {
-        if let Ok(core) = self.core() {
-            core.hub.settle().await;
-        }
-    }
-
-    async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
-        self.core()?.try_acquire(request).await
-    }
-
-    async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
-        self.core()?.acquire(request).await
-    }
-
-    async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        match self.core() {
-            Ok(core) => core.renew(requests).await,
-            Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-
-    async fn release(&self, request: &Request) -> Result<Released, BackendError> {
-        self.core()?.release(request).await
-    }
-
-    async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
-        self.core()?.inspect(key).await
-    }
-
-    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
-        self.core()?.list(prefix).await
+    fn engine(&self) -> &Engine<RedisStore> {
+        &self.engine
     }
 }

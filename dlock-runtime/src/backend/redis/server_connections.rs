@@ -5,16 +5,6 @@ use std::sync::Arc;
 use super::connections::{Connections, Lane};
 use super::connector::{Connector, Listener};
 use super::names::Keyspace;
-use crate::backend::BackendError;
-
-/// Whose connections are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    /// Those of the calling runtime.
-    Caller,
-    /// Those of the manager.
-    Manager,
-}
 
 /// The connections to one server.
 #[derive(Clone)]
@@ -49,16 +39,20 @@ impl One {
         }
     }
 
+    /// To the same server, but nobody listens.
+    pub(super) fn without_messages(connector: &Arc<Connector>) -> Self {
+        let connections = Connections::new(Arc::clone(connector));
+        let lane = connections.of_manager(None);
+        Self {
+            ears: Arc::clone(&connections),
+            connections,
+            ear: Arc::clone(&lane),
+            lane,
+        }
+    }
+
     pub(super) fn close(&self) {
         self.connections.close();
         self.ears.close();
-    }
-
-    /// The connection of this side.
-    pub(super) fn of(&self, side: Side) -> Result<Arc<Lane>, BackendError> {
-        match side {
-            Side::Caller => self.connections.here(),
-            Side::Manager => Ok(Arc::clone(&self.lane)),
-        }
     }
 }

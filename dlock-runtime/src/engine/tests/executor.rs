@@ -8,6 +8,7 @@ use std::task::{Poll, Waker};
 
 use tokio::runtime::Handle;
 
+use crate::backend::clock::Clock;
 use crate::engine::time::Spawn;
 
 /// Stands for the manager's thread, or for a caller's runtime: it polls what it
@@ -58,6 +59,11 @@ impl Executor {
 }
 
 impl Spawn for Executor {
+    fn clock(&self) -> Clock {
+        let _entered = self.runtime.enter();
+        Clock::of_this_runtime().expect("a runtime")
+    }
+
     fn spawn(&self, work: Pin<Box<dyn Future<Output = ()> + Send>>) {
         self.runtime.spawn(self.run(work));
     }

@@ -12,34 +12,53 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use redis::{Cmd, Value};
 use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::super::call::Call;
 use super::super::commands;
-use super::super::core::{Core, Target};
+use super::super::config::{Config, Found};
 use super::super::names::{Keyspace, VOTERS, slot_of, tag_of};
 use super::super::redlock::{Common, FEWEST_NODES, MOST_NODES, Quorum};
-use super::super::server_connections::Side;
-use super::super::settings::{Server, Settings, invalid};
-use super::super::shared::Servers;
-use super::topology::Topology;
-use super::way::Way;
-use crate::backend::{BackendError, BackendErrorKind};
+use super::super::servers::Route;
+use super::super::settings::{self, Server, Settings, invalid};
+use super::super::store::RedisStore;
+use super::super::topology::Topology;
+use crate::backend::clock::Deadline;
+use crate::backend::{
+    self, Backend, BackendError, BackendErrorKind, Capabilities, Renewed, Request, TokenTier,
+};
+use crate::engine::{self, Engine};
+use crate::limits;
 
 /// How often the voters are looked at.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// The masters' votes.
 pub(super) struct Masters {
-    /// Knows the cluster. It has no locks of its own.
-    core: Arc<Core>,
-    pub(super) quorum: Quorum,
+    pub(super) config: Config,
+    running: OnceLock<Running>,
+    stopped: AtomicBool,
+}
+
+/// Between its start and its stop.
+struct Running {
+    cluster: Arc<Known>,
+    quorum: Quorum,
     chosen: Arc<Chosen>,
-    task: Mutex<Option<JoinHandle<()>>>,
+    stopping: CancellationToken,
+    /// Ends the look at the voters.
+    _ends: DropGuard,
+}
+
+/// The cluster. It has no locks of its own here.
+struct Known {
+    engine: Engine<RedisStore>,
+    running: Arc<engine::Running<RedisStore>>,
+    topology: Arc<Topology>,
 }
 
 /// The voters.
@@ -49,13 +68,121 @@ struct Chosen {
     replaced: AtomicBool,
 }
 
+/// A copy is another backend with the same settings, not yet connected.
+impl Clone for Masters {
+    fn clone(&self) -> Self {
+        Self::new(self.config.clone())
+    }
+}
+
 impl Masters {
-    pub(super) async fn start(core: Core, request_timeout: Duration) -> Result<Self, BackendError> {
-        let Servers::Cluster { topology, .. } = &core.shared.servers else {
-            return Err(core.shared.connector.place.nonsense());
-        };
-        let topology = Arc::clone(topology);
-        let tags = match voters(&core, &topology).await? {
+    pub(super) fn new(config: Config) -> Self {
+        Self {
+            config,
+            running: OnceLock::new(),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn capabilities() -> Capabilities {
+        Capabilities {
+            // A master is followed by a replica that may not have it all.
+            tokens: TokenTier::BestEffort,
+            read_write: true,
+            // A majority must answer well within it.
+            min_ttl: Duration::from_millis(100),
+            ..Capabilities::new("cluster")
+        }
+    }
+
+    pub(super) fn servers(&self) -> Option<backend::Servers> {
+        let running = self.running().ok();
+        let located = running.and_then(|running| running.cluster.engine.servers());
+        located.or_else(|| Some(settings::servers(&self.config.nodes())))
+    }
+
+    pub(super) async fn start(&self) -> Result<(), BackendError> {
+        if self.running.get().is_some() {
+            return Err(misused("was started twice"));
+        }
+        limits::REQUEST_TIMEOUT.check_in_backend(self.config.settings.request_timeout)?;
+        let running = Running::start(self.config.clone()).await?;
+        self.running
+            .set(running)
+            .map_err(|_| misused("was started twice"))
+    }
+
+    pub(super) async fn stop(&self) {
+        if let Ok(running) = self.running() {
+            self.stopped.store(true, Ordering::Release);
+            running.stopping.cancel();
+            running.quorum.stop().await;
+            running.cluster.engine.stop().await;
+        }
+    }
+
+    pub(super) async fn settle(&self) {
+        if let Ok(running) = self.running() {
+            running.quorum.settle().await;
+        }
+    }
+
+    fn running(&self) -> Result<&Running, BackendError> {
+        let running = self.running.get();
+        running
+            .filter(|_| !self.stopped.load(Ordering::Acquire))
+            .ok_or_else(|| misused("is not running; use it between its start and its stop"))
+    }
+
+    pub(super) fn quorum(&self) -> Result<&Common, BackendError> {
+        Ok(&self.running()?.quorum.common)
+    }
+
+    /// Those who may grant a lock.
+    ///
+    /// # Errors
+    ///
+    /// Others have been chosen since.
+    pub(super) fn voters(&self) -> Result<&Common, BackendError> {
+        let running = self.running()?;
+        if running.are_replaced() {
+            return Err(BackendError::new(
+                BackendErrorKind::Config,
+                format!(
+                    "{}: other masters vote now than when this process connected (`{VOTERS}` has \
+                     changed); restart it, as all processes must ask the same",
+                    running.cluster.topology.place
+                ),
+            ));
+        }
+        Ok(&running.quorum.common)
+    }
+
+    pub(super) async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        match self.running() {
+            // The others may have granted them to somebody else.
+            Ok(running) if running.are_replaced() => {
+                requests.iter().map(|_| Ok(Renewed::Gone)).collect()
+            }
+            Ok(running) => running.quorum.common.renew(requests).await,
+            Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+}
+
+fn misused(how: &str) -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unsupported,
+        format!("the Redis Cluster backend {how}"),
+    )
+}
+
+impl Running {
+    async fn start(config: Config) -> Result<Self, BackendError> {
+        let request_timeout = config.settings.request_timeout;
+        let cluster = Arc::new(Known::open(config).await?);
+        let topology = &cluster.topology;
+        let tags = match cluster.voters().await? {
             Some(tags) => tags,
             None => {
                 let slots = topology.last_slots();
@@ -66,7 +193,7 @@ impl Masters {
                         slots.len()
                     )));
                 }
-                agree_on(&core, &topology, &propose(slots)).await?
+                cluster.agree_on(&propose(slots)).await?
             }
         };
         if tags.len() > MOST_NODES {
@@ -82,7 +209,7 @@ impl Masters {
                 tags.len()
             );
         }
-        let settings = &core.shared.connector.settings;
+        let settings = &cluster.running.store.servers.connector.settings;
         let nodes = tags.iter().map(|tag| {
             let slot = slot_of(tag.as_bytes());
             let settings = Settings {
@@ -90,69 +217,74 @@ impl Masters {
                 space: Keyspace::Vote(Arc::clone(tag)),
                 ..settings.clone()
             };
-            (settings, Target::Voter(Arc::clone(&topology), slot))
+            (settings, Found::OfSlot(Arc::clone(topology), slot))
         });
         let quorum = Quorum::start(nodes.collect(), request_timeout).await?;
-        let core = Arc::new(core);
         let chosen = Arc::new(Chosen {
             tags,
             replaced: AtomicBool::new(false),
         });
-        let work = look_after(Arc::clone(&core), topology, Arc::clone(&chosen));
+        let stopping = CancellationToken::new();
+        let work = look_after(Arc::clone(&cluster), Arc::clone(&chosen));
+        tokio::spawn(stopping.clone().run_until_cancelled_owned(work));
         Ok(Self {
-            task: Mutex::new(Some(tokio::spawn(work))),
-            core,
+            cluster,
             quorum,
             chosen,
+            _ends: stopping.clone().drop_guard(),
+            stopping,
         })
-    }
-
-    pub(super) fn core(&self) -> &Core {
-        &self.core
-    }
-
-    /// Those who may grant a lock.
-    ///
-    /// # Errors
-    ///
-    /// Others have been chosen since.
-    pub(super) fn voters(&self) -> Result<&Common, BackendError> {
-        if self.are_replaced() {
-            return Err(BackendError::new(
-                BackendErrorKind::Config,
-                format!(
-                    "{}: other masters vote now than when this process connected (`{VOTERS}` has \
-                     changed); restart it, as all processes must ask the same",
-                    self.core.shared.connector.place
-                ),
-            ));
-        }
-        Ok(&self.quorum.common)
     }
 
     /// Whether others vote now. They grant locks without asking these: what was
     /// had from these is worth nothing any more.
-    pub(super) fn are_replaced(&self) -> bool {
+    fn are_replaced(&self) -> bool {
         self.chosen.replaced.load(Ordering::Acquire)
-    }
-
-    pub(super) async fn stop(&self) {
-        self.end();
-        self.quorum.stop().await;
-        self.core.stop().await;
-    }
-
-    fn end(&self) {
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(task) = task.take() {
-            task.abort();
-        }
     }
 }
 
-impl Drop for Masters {
-    fn drop(&mut self) {
-        self.end();
+impl Known {
+    async fn open(config: Config) -> Result<Self, BackendError> {
+        let engine = Engine::<RedisStore>::new(config);
+        engine.start().await?;
+        let running = Arc::clone(engine.running()?);
+        let servers = &running.store.servers;
+        let Route::Cluster { topology, .. } = &servers.route else {
+            return Err(servers.connector.place.nonsense());
+        };
+        Ok(Self {
+            topology: Arc::clone(topology),
+            running,
+            engine,
+        })
+    }
+
+    async fn ask(&self, build: impl Fn() -> Cmd + Sync) -> Result<Value, BackendError> {
+        let servers = &self.running.store.servers;
+        let timeout = servers.connector.settings.request_timeout;
+        let mut call = self.running.call_until(Deadline::after(timeout));
+        loop {
+            let (deadline, attempt) = (call.begin()?, &mut call.attempt);
+            match servers.ask(VOTERS, deadline, attempt, |_| build()).await {
+                Ok(answer) => return Ok(answer.value),
+                Err(failure) => call.failed(failure).await?,
+            }
+        }
+    }
+
+    /// The voters in the cluster, if it has any.
+    async fn voters(&self) -> Result<Option<Vec<Arc<str>>>, BackendError> {
+        let foreign = || self.topology.place.foreign(&VOTERS, "value");
+        let answer = self.ask(commands::voters).await?;
+        let text: Option<String> = redis::from_redis_value(answer).map_err(|_| foreign())?;
+        text.map(|text| read(&text).ok_or_else(foreign)).transpose()
+    }
+
+    /// The same, but these if it has none.
+    async fn agree_on(&self, proposed: &str) -> Result<Vec<Arc<str>>, BackendError> {
+        self.ask(|| commands::propose_voters(proposed)).await?;
+        let voters = self.voters().await?;
+        voters.ok_or_else(|| self.topology.place.nonsense())
     }
 }
 
@@ -170,37 +302,10 @@ fn read(text: &str) -> Option<Vec<Arc<str>>> {
     (numbers && slots.len() == tags.len()).then_some(tags)
 }
 
-/// The voters in the cluster, if it has any.
-async fn voters(core: &Core, topology: &Topology) -> Result<Option<Vec<Arc<str>>>, BackendError> {
-    let connector = &core.shared.connector;
-    let foreign = || connector.place.foreign(&VOTERS, "value");
-    let mut call = call(core, topology);
-    let answer = call.ask(VOTERS, |_| commands::voters()).await?;
-    let text: Option<String> = redis::from_redis_value(answer.value).map_err(|_| foreign())?;
-    text.map(|text| read(&text).ok_or_else(foreign)).transpose()
-}
-
-/// The same, but these if it has none.
-async fn agree_on(
-    core: &Core,
-    topology: &Topology,
-    proposed: &str,
-) -> Result<Vec<Arc<str>>, BackendError> {
-    call(core, topology)
-        .ask(VOTERS, |_| commands::propose_voters(proposed))
-        .await?;
-    let voters = voters(core, topology).await?;
-    voters.ok_or_else(|| core.shared.connector.place.nonsense())
-}
-
-fn call<'c>(core: &'c Core, topology: &'c Topology) -> Call<'c> {
-    let way = Way::new(topology, slot_of(VOTERS.as_bytes()), Side::Manager);
-    Call::on_way(&core.shared.connector, way)
-}
-
 /// Makes sure that the voters are known and the same, and says so if two of them
 /// are one server.
-async fn look_after(core: Arc<Core>, topology: Arc<Topology>, chosen: Arc<Chosen>) {
+async fn look_after(cluster: Arc<Known>, chosen: Arc<Chosen>) {
+    let topology = &cluster.topology;
     let tags: Vec<&str> = chosen.tags.iter().map(|tag| &**tag).collect();
     let tags = tags.join(" ");
     let mut shared_before = false;
@@ -217,7 +322,7 @@ async fn look_after(core: Arc<Core>, topology: Arc<Topology>, chosen: Arc<Chosen
                 target: "dlock::store",
                 "{}: some of the {} slots that vote are on one master, so that its loss may be \
                  that of more than one vote; move them apart again, see docs/stores/cluster.md",
-                core.shared.connector.place,
+                topology.place,
                 chosen.tags.len()
             );
         }
@@ -229,7 +334,7 @@ async fn look_after(core: Arc<Core>, topology: Arc<Topology>, chosen: Arc<Chosen
         }
         next_look = Instant::now() + PERIOD;
         // Without an answer nothing is known.
-        if let Ok(found) = agree_on(&core, &topology, &tags).await
+        if let Ok(found) = cluster.agree_on(&tags).await
             && found != chosen.tags
             && !chosen.replaced.swap(true, Ordering::AcqRel)
         {
@@ -237,7 +342,7 @@ async fn look_after(core: Arc<Core>, topology: Arc<Topology>, chosen: Arc<Chosen
                 target: "dlock::store",
                 "{}: other masters vote now than when this process connected; it takes no more \
                  locks and has lost those that it held, restart it",
-                core.shared.connector.place
+                topology.place
             );
         }
     }

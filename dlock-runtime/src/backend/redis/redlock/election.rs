@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
-use super::super::commands;
-use super::super::give_back::GiveBack;
 use super::ballot::{Ballot, Outcome, Vote, first_token, no_quorum};
 use super::common::Common;
 use super::held::HeldLease;
@@ -275,13 +273,12 @@ impl Trace<'_> {
         };
         for node in self.lost.iter() {
             if let Some((_, sent_at)) = self.sent[node].get() {
-                let unknown = &self.common.nodes[node].core.unknown;
-                let until = sent_at.checked_add(self.election.ttl);
-                unknown.add(self.election.owner, *sent_at, until, Instant::now());
+                let running = &self.common.nodes[node].running;
+                running.may_come(self.election, None, *sent_at);
             }
         }
         for node in &self.common.nodes {
-            let highest = &node.core.shared.connector.highest_token;
+            let highest = &node.servers().connector.highest_token;
             highest.fetch_max(last_token, Ordering::Relaxed);
         }
         self.common.held.insert(request, lease);
@@ -322,17 +319,14 @@ impl Drop for Trace<'_> {
             let Some((connection, sent_at)) = self.sent[node].get() else {
                 continue;
             };
-            let core = &self.common.nodes[node].core;
-            core.hub.give_back(GiveBack {
-                request: self.election.clone(),
-                behind: in_flight.contains(node).then(|| connection.clone()),
-                unanswered: self.lost.contains(node).then_some(*sent_at),
-                release: if could_be_won {
-                    core.shared.release
-                } else {
-                    commands::release
-                },
-            });
+            // Behind what was sent, nobody is told of it.
+            let behind = in_flight.contains(node) || !could_be_won;
+            self.common.nodes[node].leave_behind(
+                self.election,
+                behind.then(|| connection.clone()),
+                self.lost.contains(node).then_some(*sent_at),
+                !could_be_won,
+            );
         }
     }
 }

@@ -21,7 +21,7 @@ impl Common {
     pub(crate) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
         let seen = self
             .ask_for_locks(async |node| {
-                let lock = node.core.inspect(key).await?;
+                let lock = node.running.inspect(key).await?;
                 Ok(lock.into_iter().collect())
             })
             .await?;
@@ -30,7 +30,7 @@ impl Common {
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
         let seen = self
-            .ask_for_locks(async |node| node.core.list(prefix).await)
+            .ask_for_locks(async |node| node.running.list(prefix).await)
             .await?;
         Ok(self.agreed(seen).await)
     }
@@ -154,12 +154,9 @@ impl Node {
     /// How many processes listen for the release of each of these locks, as far
     /// as the node says.
     async fn listeners(&self, keys: &[String], deadline: Deadline) -> Vec<usize> {
-        let Ok(mut call) = self.call(deadline) else {
-            return Vec::new();
-        };
         let keys = || keys.iter().map(String::as_str);
-        let space = self.core.shared.space();
-        let Ok(answer) = call.ask("", |_| commands::listeners(space, keys())).await else {
+        let build = |_| commands::listeners(self.servers().space(), keys());
+        let Ok(answer) = self.ask("", deadline, build).await else {
             return Vec::new();
         };
         let Value::Array(counts) = answer.value else {

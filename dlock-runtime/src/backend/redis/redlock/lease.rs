@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
-use super::super::give_back::GiveBack;
 use super::ballot::{Vote, no_quorum};
 use super::common::Common;
 use super::held::HeldLease;
@@ -45,7 +44,7 @@ impl Common {
         let mut questions: FuturesUnordered<_> = asked
             .iter()
             .map(|node| {
-                let renew = self.nodes[node].core.renew(&votes);
+                let renew = self.nodes[node].running.renew(&votes);
                 async move { (node, renew.await) }
             })
             .collect();
@@ -134,9 +133,7 @@ impl Common {
             match (answer, sent.get()) {
                 (Vote::Yes { .. }, _) => had.insert(node),
                 (Vote::Failed(_), Some((_, sent_at))) => {
-                    let until = sent_at.checked_add(vote.ttl);
-                    let unknown = &self.nodes[node].core.unknown;
-                    unknown.add(vote.owner, *sent_at, until, Instant::now());
+                    self.nodes[node].running.may_come(vote, None, *sent_at);
                 }
                 // If it is ours, what was under way when the lock was granted
                 // has arrived.
@@ -169,19 +166,13 @@ impl Common {
             ..request.clone()
         };
         for (node, connection) in self.held.take_in_flight(request.owner) {
-            let core = &self.nodes[node].core;
-            core.hub.give_back(GiveBack {
-                request: vote.clone(),
-                behind: Some(connection),
-                unanswered: None,
-                release: core.shared.release,
-            });
+            self.nodes[node].leave_behind(&vote, Some(connection), None, false);
         }
         let mut silent = voters;
         let mut releases: FuturesUnordered<_> = voters
             .iter()
             .map(|node| {
-                let release = self.nodes[node].core.release(&vote);
+                let release = self.nodes[node].running.release(&vote);
                 async move { (node, release.await) }
             })
             .collect();
@@ -215,13 +206,8 @@ impl Common {
         self.doubt(silent);
         if lease.is_some() {
             for node in silent.iter() {
-                let core = &self.nodes[node].core;
-                core.hub.give_back(GiveBack {
-                    request: vote.clone(),
-                    behind: None,
-                    unanswered: core.unknown.take(owner, Instant::now),
-                    release: core.shared.release,
-                });
+                let node = &self.nodes[node];
+                node.leave_behind(&vote, None, node.running.what_may_come(owner), false);
             }
             self.held.remove(request.owner);
         }

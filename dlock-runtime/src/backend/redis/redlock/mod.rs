@@ -38,7 +38,7 @@ use async_trait::async_trait;
 pub(super) use self::common::Common;
 pub(super) use self::nodes::MOST_NODES;
 pub(super) use self::quorum::Quorum;
-use super::core::Target;
+use super::config::Config;
 use super::settings::{self, DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, FILES, Settings};
 use crate::backend::url::Form;
 use crate::backend::{
@@ -212,7 +212,7 @@ impl Backend for Redlock {
                 request_timeout: self.request_timeout,
                 ..node.clone()
             };
-            Ok((settings, Target::fixed(node)?))
+            Config::at(settings).map(|config| (config.settings, config.found))
         });
         let nodes = nodes.collect::<Result<_, BackendError>>()?;
         let quorum = Quorum::start(nodes, self.request_timeout).await?;

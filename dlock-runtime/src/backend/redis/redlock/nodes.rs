@@ -8,20 +8,26 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use redis::Cmd;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::super::call::Call;
+use super::super::attempt::Attempt;
 use super::super::commands;
+use super::super::config::Config;
 use super::super::connection::Connection;
 use super::super::connections::Lane;
-use super::super::core::Core;
 use super::super::errors::Place;
 use super::super::lost::Lost;
+use super::super::scripts::Form;
 use super::super::server_connections::One;
-use super::super::shared::Shared;
+use super::super::servers::{Answer, Servers};
+use super::super::settings::invalid;
+use super::super::store::RedisStore;
 use crate::backend::clock::{Backoff, Deadline, Sending};
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Request};
+use crate::engine::{Engine, Running};
+use crate::store::LeftBehind;
 
 /// How soon a node that works answers a `PING`, on a busy machine too.
 const SOON: Duration = Duration::from_millis(300);
@@ -86,7 +92,8 @@ impl FromIterator<usize> for NodeSet {
 
 /// One of the servers.
 pub(super) struct Node {
-    pub(super) core: Core,
+    engine: Engine<RedisStore>,
+    pub(super) running: Arc<Running<RedisStore>>,
     pub(super) one: One,
     answers: watch::Sender<bool>,
     doubts: mpsc::Sender<Option<Connection>>,
@@ -96,42 +103,89 @@ pub(super) struct Node {
 
 /// What looks after a node.
 pub(super) struct Attendant {
-    shared: Arc<Shared>,
+    running: Arc<Running<RedisStore>>,
     lane: Arc<Lane>,
     answers: watch::Sender<bool>,
     doubts: mpsc::Receiver<Option<Connection>>,
 }
 
 impl Node {
-    pub(super) fn new(core: Core, one: One) -> (Self, Attendant) {
+    /// Starts on the current runtime. Nothing is connected yet.
+    pub(super) fn start(config: Config) -> Result<(Self, Attendant), BackendError> {
+        let engine = Engine::<RedisStore>::new(config);
+        let running = Arc::clone(engine.begin()?);
+        let one = running.store.servers.of_one();
+        let one = one.ok_or_else(|| invalid("it names a cluster"))?.clone();
         let answers = watch::Sender::new(true);
         // One doubt is as good as many.
         let (doubts, inbox) = mpsc::channel(1);
         let attendant = Attendant {
-            shared: Arc::clone(&core.shared),
+            running: Arc::clone(&running),
             lane: Arc::clone(&one.lane),
             answers: answers.clone(),
             doubts: inbox,
         };
         let node = Self {
-            core,
+            engine,
+            running,
             one,
             answers,
             doubts,
             complaint: Mutex::default(),
         };
-        (node, attendant)
+        Ok((node, attendant))
+    }
+
+    pub(super) async fn stop(&self) {
+        self.engine.stop().await;
+    }
+
+    pub(super) fn servers(&self) -> &Servers {
+        &self.running.store.servers
     }
 
     pub(super) fn place(&self) -> &Place {
-        &self.core.shared.connector.place
+        &self.servers().connector.place
     }
 
-    /// An operation on this node, on the runtime of its caller.
-    pub(super) fn call(&self, deadline: Deadline) -> Result<Call<'_>, BackendError> {
-        let mut call = self.core.call("")?;
-        call.restart(Instant::now(), deadline);
-        Ok(call)
+    /// Sends one command until it is answered. It must do no harm when it is run
+    /// twice.
+    pub(super) async fn ask(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        build: impl Fn(Form) -> Cmd + Sync,
+    ) -> Result<Answer, BackendError> {
+        let mut call = self.running.call_until(deadline);
+        loop {
+            let deadline = call.begin()?;
+            let asking = self.servers().ask(key, deadline, &mut call.attempt, &build);
+            match asking.await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => call.failed(failure).await?,
+            }
+        }
+    }
+
+    /// Gives back what a request may have left here, in the background.
+    pub(super) fn leave_behind(
+        &self,
+        vote: &Request,
+        in_flight: Option<Connection>,
+        unknown: Option<Instant>,
+        unseen: bool,
+    ) {
+        let left = LeftBehind {
+            in_flight: in_flight.is_some(),
+            unknown,
+            there: true,
+        };
+        let attempt = Attempt {
+            in_flight,
+            unseen,
+            ..Attempt::default()
+        };
+        self.running.leave_behind(vote, attempt, &left);
     }
 
     /// Whether it answered when it was last looked at.
@@ -190,7 +244,7 @@ impl Attendant {
     }
 
     async fn look(&self, connection: Option<Connection>) {
-        let connector = &self.shared.connector;
+        let connector = &self.running.store.servers.connector;
         let place = &connector.place;
         let was_silent = !*self.answers.borrow();
         if was_silent || !self.answers_within(SOON).await {

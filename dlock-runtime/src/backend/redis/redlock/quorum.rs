@@ -10,10 +10,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::super::commands;
-use super::super::core::{Core, Target};
+use super::super::config::{Config, Found};
 use super::super::errors;
 use super::super::names::Keyspace;
-use super::super::process::Process;
 use super::super::settings::{Settings, invalid};
 use super::ballot::{majority_of, no_quorum};
 use super::common::Common;
@@ -44,7 +43,7 @@ impl Quorum {
     /// Connects to the nodes, checks what they promise, and starts the tasks,
     /// all on the current runtime.
     pub(crate) async fn start(
-        nodes: Vec<(Settings, Target)>,
+        nodes: Vec<(Settings, Found)>,
         request_timeout: Duration,
     ) -> Result<Self, BackendError> {
         let clock = Clock::of_this_runtime().ok_or_else(errors::outside_runtime)?;
@@ -52,7 +51,7 @@ impl Quorum {
         let (nodes, attendants): (Vec<_>, Vec<_>) = nodes
             .into_iter()
             .enumerate()
-            .map(|(number, (settings, target))| open(number, settings, target, &waiters))
+            .map(|(number, (settings, found))| open(number, settings, found, &waiters))
             .collect::<Result<Vec<_>, _>>()?
             .into_iter()
             .unzip();
@@ -91,7 +90,7 @@ impl Quorum {
     pub(crate) async fn settle(&self) {
         let nodes = self.common.nodes.iter().map(|node| async {
             tokio::select! {
-                () = node.core.hub.settle() => {}
+                () = node.running.settle() => {}
                 () = node.is_silent() => {}
             }
         });
@@ -100,7 +99,7 @@ impl Quorum {
 
     pub(crate) async fn stop(&self) {
         self.stopping.cancel();
-        let nodes = self.common.nodes.iter().map(|node| node.core.stop());
+        let nodes = self.common.nodes.iter().map(|node| node.stop());
         nodes.collect::<FuturesUnordered<_>>().collect::<()>().await;
         for task in self.tasks().drain(..) {
             task.abort();
@@ -123,7 +122,7 @@ impl Drop for Quorum {
 fn open(
     number: usize,
     settings: Settings,
-    target: Target,
+    found: Found,
     waiters: &Arc<Waiters>,
 ) -> Result<(Node, super::nodes::Attendant), BackendError> {
     let ear = Ear {
@@ -131,15 +130,11 @@ fn open(
         space: settings.space.clone(),
         waiters: Arc::clone(waiters),
     };
-    let (core, one) = Core::open(
+    Node::start(Config {
         settings,
-        target,
-        Process::unique(),
-        super::super::waiters::Waiters::new(),
-        Arc::new(ear),
-        commands::release_vote,
-    )?;
-    Ok(Node::new(core, one))
+        found,
+        votes_with: Some(Arc::new(ear)),
+    })
 }
 
 impl Common {
@@ -173,7 +168,7 @@ impl Common {
 
     /// How long a node may take to answer.
     pub(super) fn patience(&self) -> Duration {
-        self.nodes[0].core.shared.connector.settings.patience()
+        self.nodes[0].servers().connector.settings.patience()
     }
 
     /// How long a node may take to answer for a lease of this ttl: most of the
@@ -185,7 +180,8 @@ impl Common {
     /// What the tokens are worth: strict if those of every node are. A node that
     /// was never there counts against it.
     pub(super) fn tokens(&self) -> TokenTier {
-        let of_nodes = self.nodes.iter().map(|node| node.core.tokens());
+        let of_nodes = self.nodes.iter();
+        let of_nodes = of_nodes.map(|node| node.servers().connector.tokens.get());
         of_nodes.min().unwrap_or(TokenTier::None)
     }
 
@@ -218,7 +214,7 @@ impl Common {
         if checked.len() < self.majority() {
             return Err(no_quorum(self.nodes.len(), checked.len(), failed.iter()));
         }
-        if *self.nodes[0].core.shared.space() == Keyspace::Server {
+        if *self.nodes[0].servers().space() == Keyspace::Server {
             self.are_different(&checked)?;
         }
         for node in missing.iter() {
@@ -253,9 +249,8 @@ impl Common {
 
 impl Node {
     async fn check(&self) -> Result<Checked, BackendError> {
-        self.core.shared.check_server(&self.one.lane).await?;
-        let shared = &self.core.shared;
-        let deadline = Deadline::after(shared.connector.settings.patience());
+        self.running.check().await?;
+        let deadline = Deadline::after(self.servers().connector.settings.patience());
         let mut run_id = None;
         if let Ok(connection) = self.one.lane.connection(deadline).await
             && let Ok(answer) = connection

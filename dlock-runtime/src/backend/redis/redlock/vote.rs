@@ -62,7 +62,7 @@ impl Node {
                 Err(NoConnection::Failed(error)) => return Answer::none(error, Fate::Open),
                 Err(NoConnection::TooLate) => return Answer::none(silent(), Fate::Open),
             };
-            let space = self.core.shared.space();
+            let space = self.servers().space();
             let value = commands::value(space, &request.key);
             let commands = match request.mode {
                 Mode::Write => {
@@ -70,7 +70,7 @@ impl Node {
                     commands::pipeline([commands::take(space, request), draw, value])
                 }
                 Mode::Read => {
-                    let process = self.core.shared.process;
+                    let process = self.running.store.process;
                     let read = commands::acquire(space, form, request, process, Patience::Try, 0);
                     commands::pipeline([read, value])
                 }
@@ -163,26 +163,17 @@ impl Node {
 
     /// Whether the node has answered that nothing of the election is left.
     pub(super) async fn give_back(&self, election: &Request, deadline: Deadline) -> bool {
-        let Ok(mut call) = self.call(deadline) else {
-            return false;
-        };
-        let release = call.ask(&election.key, |form| {
-            commands::release(self.core.shared.space(), form, election, None)
-        });
-        release.await.is_ok()
+        let build = |form| commands::release(self.servers().space(), form, election, None);
+        self.ask(&election.key, deadline, build).await.is_ok()
     }
 
     /// Raises the token counter to `last`.
     pub(super) async fn raise(&self, last: u64, deadline: Deadline) -> Result<(), BackendError> {
-        let mut call = self.call(deadline)?;
-        let answer = call
-            .ask("", |form| {
-                commands::raise_tokens(self.core.shared.space(), form, last)
-            })
-            .await?;
+        let build = |form| commands::raise_tokens(self.servers().space(), form, last);
+        let answer = self.ask("", deadline, build).await?;
         match answer.value {
             Value::Int(counter) if counter.unsigned_abs() >= last => Ok(()),
-            _ => Err(call.nonsense()),
+            _ => Err(answer.link.place().nonsense()),
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::commands;
 use super::super::connections::Lane;
 use super::super::lost::Lost;
-use super::super::shared::Shared;
+use super::super::servers::Servers;
 use super::common::Common;
 use super::nodes::Node;
 use super::waiters::Waiters;
@@ -94,16 +94,16 @@ async fn look(common: &Common) {
 async fn values(number: usize, node: &Node, keys: &[Arc<str>]) -> (usize, Option<Vec<Value>>) {
     (
         number,
-        ask_for_values(&node.core.shared, &node.one.lane, keys).await,
+        ask_for_values(node.servers(), &node.one.lane, keys).await,
     )
 }
 
-async fn ask_for_values(shared: &Shared, lane: &Lane, keys: &[Arc<str>]) -> Option<Vec<Value>> {
-    let deadline = Deadline::after(shared.connector.settings.patience());
+async fn ask_for_values(servers: &Servers, lane: &Lane, keys: &[Arc<str>]) -> Option<Vec<Value>> {
+    let deadline = Deadline::after(servers.connector.settings.patience());
     let connection = lane.connection(deadline).await.ok()?;
     let looks = keys
         .chunks(KEYS_AT_ONCE)
-        .map(|keys| commands::values(shared.space(), keys.iter().map(|key| &**key)));
+        .map(|keys| commands::values(servers.space(), keys.iter().map(|key| &**key)));
     let Ok(answers) = connection
         .run_all(&commands::pipeline(looks), deadline)
         .await
@@ -116,11 +116,11 @@ async fn ask_for_values(shared: &Shared, lane: &Lane, keys: &[Arc<str>]) -> Opti
         match answer {
             Value::Array(some) => values.extend(some),
             Value::ServerError(error) => {
-                if shared.connector.redirected(&error, connection.address()) {
+                if servers.connector.redirected(&error, connection.address()) {
                     lane.discard(&connection);
                     return None;
                 }
-                let error = shared.connector.place.refused(&error);
+                let error = servers.connector.place.refused(&error);
                 tracing::warn!(target: "dlock::store", "dlock cannot look after its waiters: {error}");
                 return None;
             }

@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use super::super::connections::Connections;
 use super::super::connector::Connector;
 use super::super::line::Line;
-use super::super::shared::Shared;
 use super::Sentinels;
 use super::ask::{SWITCHES, is_switch};
 use super::votes::Votes;
@@ -45,7 +44,7 @@ impl News {
 /// backend stops.
 pub(crate) async fn follow(
     sentinels: Arc<Sentinels>,
-    shared: Arc<Shared>,
+    connector: Arc<Connector>,
     connections: Vec<Arc<Connections>>,
     stopping: CancellationToken,
 ) {
@@ -58,7 +57,7 @@ pub(crate) async fn follow(
         listening.spawn(listen(
             Arc::clone(&sentinels),
             index,
-            Arc::clone(&shared),
+            Arc::clone(&connector),
             Arc::clone(&news),
         ));
     }
@@ -77,8 +76,8 @@ pub(crate) async fn follow(
             continue;
         };
         // The connection may be newer than what was said.
-        let Connector { place, clock, .. } = &*shared.connector;
-        let deadline = Deadline::after(shared.connector.settings.patience());
+        let Connector { place, clock, .. } = &*connector;
+        let deadline = Deadline::after(connector.settings.patience());
         let located = sentinels.locate(place, clock, deadline).await;
         if located.is_ok_and(|located| located == master) {
             for connections in &connections {
@@ -94,11 +93,16 @@ pub(crate) async fn follow(
 }
 
 /// Listens to one sentinel for ever.
-async fn listen(sentinels: Arc<Sentinels>, index: usize, shared: Arc<Shared>, news: Arc<News>) {
+async fn listen(
+    sentinels: Arc<Sentinels>,
+    index: usize,
+    connector: Arc<Connector>,
+    news: Arc<News>,
+) {
     let new_backoff = || Backoff::new(FIRST_PAUSE, PERIOD);
     let mut backoff = new_backoff();
     loop {
-        if listen_once(&sentinels, index, &shared, &news).await {
+        if listen_once(&sentinels, index, &connector, &news).await {
             backoff = new_backoff();
         }
         // What it said before does not count for ever.
@@ -109,9 +113,14 @@ async fn listen(sentinels: Arc<Sentinels>, index: usize, shared: Arc<Shared>, ne
 
 /// Listens over one connection until it breaks or falls silent. Whether
 /// anything was heard.
-async fn listen_once(sentinels: &Sentinels, index: usize, shared: &Shared, news: &News) -> bool {
-    let clock = &shared.connector.clock;
-    let soon = || Deadline::after(shared.connector.settings.patience());
+async fn listen_once(
+    sentinels: &Sentinels,
+    index: usize,
+    connector: &Connector,
+    news: &News,
+) -> bool {
+    let clock = &connector.clock;
+    let soon = || Deadline::after(connector.settings.patience());
     let switched = Arc::new(Notify::new());
     let hear = {
         let (switched, master) = (Arc::clone(&switched), sentinels.master().to_owned());

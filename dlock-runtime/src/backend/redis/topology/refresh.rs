@@ -19,7 +19,7 @@ use super::super::errors::Place;
 use super::super::line::Line;
 use super::super::names::SLOTS;
 use super::super::settings::{Settings, invalid};
-use super::topology::{Topology, View};
+use super::map::{Topology, View};
 use crate::backend::address::Address;
 use crate::backend::clock::{Backoff, Clock, Deadline};
 use crate::backend::{BackendError, BackendErrorKind};
@@ -126,7 +126,7 @@ impl Topology {
 
     /// The first time, every node that the URL names is asked: one that is no
     /// node of this cluster is a mistake that would show in an outage only.
-    pub(super) async fn discover(&self) -> Result<(), BackendError> {
+    pub(crate) async fn discover(&self) -> Result<(), BackendError> {
         let mut asking = JoinSet::<Result<(Place, View), BackendError>>::new();
         for seed in &self.seeds {
             let (seed, clock) = (seed.clone(), self.clock.clone());

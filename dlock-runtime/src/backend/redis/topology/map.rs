@@ -31,8 +31,8 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// A cluster, as far as it is known.
 pub(crate) struct Topology {
     /// The nodes that the URL names.
-    pub(super) seeds: Vec<Settings>,
-    pub(super) place: Place,
+    pub(crate) seeds: Vec<Settings>,
+    pub(crate) place: Place,
     pub(super) clock: Clock,
     listener: ListenerAt,
     map: RwLock<Map>,
@@ -42,7 +42,7 @@ pub(crate) struct Topology {
 }
 
 /// Makes what hears the messages of the node at an address.
-pub(super) type ListenerAt = Box<dyn Fn(&Address) -> Arc<dyn Listener> + Send + Sync>;
+pub(crate) type ListenerAt = Box<dyn Fn(&Address) -> Arc<dyn Listener> + Send + Sync>;
 
 struct Map {
     /// By slot.
@@ -72,7 +72,7 @@ pub(super) struct View {
 }
 
 impl Topology {
-    pub(super) fn new(seeds: Vec<Settings>, clock: Clock, listener: ListenerAt) -> Arc<Self> {
+    pub(crate) fn new(seeds: Vec<Settings>, clock: Clock, listener: ListenerAt) -> Arc<Self> {
         let names: Vec<_> = seeds.iter().filter_map(Settings::address).collect();
         let names: Vec<_> = names.into_iter().map(Address::to_string).collect();
         let secret = seeds.first().and_then(|seed| seed.login.password());
@@ -114,7 +114,7 @@ impl Topology {
     }
 
     /// The last slot of each master.
-    pub(super) fn last_slots(&self) -> Vec<u16> {
+    pub(crate) fn last_slots(&self) -> Vec<u16> {
         let map = self.map();
         let mut last: HashMap<&Address, u16> = HashMap::new();
         for (slot, node) in (0..SLOTS).zip(&map.owners) {
@@ -245,7 +245,7 @@ impl Topology {
 
     /// Another node is about to get the slot. As long as it is asked it is not
     /// idle, however long its first slot is on its way.
-    pub(super) fn named(&self, error: &ServerError, from: &Address) -> Option<Arc<Node>> {
+    pub(crate) fn named(&self, error: &ServerError, from: &Address) -> Option<Arc<Node>> {
         let address = named_in(error, from)?;
         let node = self.node(&address);
         self.map_mut().idle.remove(&address);
@@ -311,7 +311,7 @@ impl Topology {
         }
     }
 
-    pub(super) fn changes(&self) -> watch::Receiver<()> {
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
@@ -398,9 +398,10 @@ fn named_in(error: &ServerError, from: &Address) -> Option<Address> {
 #[cfg(test)]
 mod tests {
     use super::super::super::process::Process;
-    use super::super::super::waiters::Waiters;
-    use super::super::ears::Ears;
+    use super::super::subscriptions::Subscriptions;
     use super::*;
+    use crate::engine::events::Events;
+    use crate::engine::time::Time;
 
     fn topology() -> Arc<Topology> {
         let clock = Clock::of_this_runtime().expect("a runtime");
@@ -408,8 +409,9 @@ mod tests {
             space: Keyspace::Slots,
             ..Settings::of_server("redis://127.0.0.1:1").expect("a valid URL")
         };
-        let ears = Ears::new(Process::unique(), Waiters::new());
-        Topology::new(vec![seed], clock, ears.listeners())
+        let events = Events::new(Time::of_the_machine(clock.clone()), FORGOTTEN_AFTER);
+        let subscriptions = Subscriptions::new(Process::unique(), events);
+        Topology::new(vec![seed], clock, subscriptions.listeners())
     }
 
     fn address(port: u16) -> Address {

@@ -21,10 +21,10 @@ use super::super::errors::{Remedy, remedy};
 use super::super::lost::Lost;
 use super::super::names::Keyspace;
 use super::super::process::Process;
-use super::super::waiters::Waiters;
-use super::topology::{ListenerAt, Node, Topology};
+use super::map::{ListenerAt, Node, Topology};
 use crate::backend::address::Address;
 use crate::backend::clock::{Backoff, Deadline};
+use crate::engine::events::Events;
 
 /// How long a subscription outlives its last waiter.
 const LINGERS: Duration = Duration::from_secs(3);
@@ -34,10 +34,10 @@ const AT_ONCE: usize = 500;
 
 const SPACE: Keyspace = Keyspace::Slots;
 
-/// What this process listens for.
-pub(crate) struct Ears {
+/// What this process listens to.
+pub(crate) struct Subscriptions {
     process: Process,
-    waiters: Arc<Waiters>,
+    events: Events,
     keys: Mutex<HashMap<Arc<str>, Channel>>,
     /// Changes with the keys, and when what was heard may not have been all.
     changes: watch::Sender<()>,
@@ -51,20 +51,20 @@ struct Channel {
     heard_at: watch::Sender<Option<Address>>,
 }
 
-/// Listens for a key until it is dropped, and a little longer.
-pub(crate) struct Attending<'a> {
-    ears: &'a Ears,
-    key: &'a Arc<str>,
+/// The channel of a key is listened to until this is dropped, and a little longer.
+pub(crate) struct Subscription {
+    subscriptions: Arc<Subscriptions>,
+    key: Arc<str>,
     heard_at: watch::Receiver<Option<Address>>,
 }
 
 /// Hears what one node says.
-struct Ear {
+struct NodeListener {
     node: Address,
-    ears: Arc<Ears>,
+    subscriptions: Arc<Subscriptions>,
 }
 
-impl Listener for Ear {
+impl Listener for NodeListener {
     /// They come and go with the waiters.
     fn channel(&self) -> Option<String> {
         None
@@ -72,45 +72,44 @@ impl Listener for Ear {
 
     fn hear(&self, _channel: &str, message: &str) {
         if let Some((entry, owner, key)) = SPACE.parse_wake(message) {
-            self.ears.waiters.granted(key, owner, entry);
+            self.subscriptions.events.granted(owner, key, entry);
         }
     }
 
     fn missed(&self) {
-        self.ears.is_deaf(&self.node);
+        self.subscriptions.disconnected(&self.node);
     }
 }
 
-impl Ears {
-    pub(super) fn new(process: Process, waiters: Arc<Waiters>) -> Arc<Self> {
+impl Subscriptions {
+    pub(crate) fn new(process: Process, events: Events) -> Arc<Self> {
         Arc::new(Self {
             process,
-            waiters,
+            events,
             keys: Mutex::default(),
             changes: watch::Sender::new(()),
         })
     }
 
     /// Hears what the nodes tell the waiters.
-    pub(super) fn listeners(self: &Arc<Self>) -> ListenerAt {
-        let ears = Arc::clone(self);
+    pub(crate) fn listeners(self: &Arc<Self>) -> ListenerAt {
+        let subscriptions = Arc::clone(self);
         Box::new(move |node| {
-            Arc::new(Ear {
+            Arc::new(NodeListener {
                 node: node.clone(),
-                ears: Arc::clone(&ears),
+                subscriptions: Arc::clone(&subscriptions),
             })
         })
     }
 
     /// Whether grants of this lock would be heard of.
-    pub(crate) fn listen_for(&self, key: &str) -> bool {
+    pub(crate) fn hears(&self, key: &str) -> bool {
         let keys = self.keys();
         keys.get(key)
             .is_some_and(|channel| channel.heard_at.borrow().is_some())
     }
 
-    /// Listens for a key.
-    pub(crate) fn attend<'a>(&'a self, key: &'a Arc<str>) -> Attending<'a> {
+    pub(crate) fn subscribe(self: &Arc<Self>, key: &Arc<str>) -> Subscription {
         let mut keys = self.keys();
         let mut is_new = false;
         let channel = keys.entry(Arc::clone(key)).or_insert_with(|| {
@@ -128,18 +127,27 @@ impl Ears {
         if is_new {
             self.changes.send_replace(());
         }
-        Attending {
-            ears: self,
-            key,
+        Subscription {
+            subscriptions: Arc::clone(self),
+            key: Arc::clone(key),
             heard_at,
         }
     }
 
     /// Takes out what nobody has waited for for a while.
-    pub(super) fn sweep(&self) -> Vec<Arc<str>> {
+    pub(crate) fn sweep(&self) -> Vec<Arc<str>> {
+        self.take_idle(LINGERS)
+    }
+
+    /// Takes out what nobody waits for.
+    pub(crate) fn sweep_all(&self) -> Vec<Arc<str>> {
+        self.take_idle(Duration::ZERO)
+    }
+
+    fn take_idle(&self, after: Duration) -> Vec<Arc<str>> {
         let mut gone = Vec::new();
         self.keys().retain(|key, channel| {
-            let kept = channel.waiters > 0 || channel.idle_since.elapsed() < LINGERS;
+            let kept = channel.waiters > 0 || channel.idle_since.elapsed() < after;
             if !kept {
                 gone.push(Arc::clone(key));
             }
@@ -151,17 +159,13 @@ impl Ears {
         gone
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.keys().is_empty()
-    }
-
     /// The connection over which this node is listened to has gone, or is new.
-    fn is_deaf(&self, node: &Address) {
+    fn disconnected(&self, node: &Address) {
         for channel in self.keys().values() {
             channel.is_not_heard_at(node);
         }
         self.changes.send_replace(());
-        self.waiters.wake_all();
+        self.events.missed();
     }
 
     fn keys(&self) -> MutexGuard<'_, HashMap<Arc<str>, Channel>> {
@@ -181,7 +185,7 @@ impl Channel {
     }
 }
 
-impl Attending<'_> {
+impl Subscription {
     /// Waits until grants are heard of.
     pub(crate) async fn is_heard(&mut self) {
         // It is there for as long as this is.
@@ -189,9 +193,9 @@ impl Attending<'_> {
     }
 }
 
-impl Drop for Attending<'_> {
+impl Drop for Subscription {
     fn drop(&mut self) {
-        if let Some(channel) = self.ears.keys().get_mut(self.key) {
+        if let Some(channel) = self.subscriptions.keys().get_mut(&self.key) {
             channel.waiters -= 1;
             channel.idle_since = Instant::now();
         }
@@ -199,7 +203,11 @@ impl Drop for Attending<'_> {
 }
 
 /// Listens at every node that has slots, until the backend stops.
-pub(super) async fn listen(topology: Arc<Topology>, ears: Arc<Ears>, stopping: CancellationToken) {
+pub(super) async fn listen(
+    topology: Arc<Topology>,
+    subscriptions: Arc<Subscriptions>,
+    stopping: CancellationToken,
+) {
     let mut listening = JoinSet::new();
     let mut at: HashMap<Address, tokio::task::AbortHandle> = HashMap::new();
     let mut changes = topology.changes();
@@ -216,7 +224,11 @@ pub(super) async fn listen(topology: Arc<Topology>, ears: Arc<Ears>, stopping: C
             });
             for node in masters {
                 at.entry(node.address.clone()).or_insert_with(|| {
-                    listening.spawn(listen_at(node, Arc::clone(&topology), Arc::clone(&ears)))
+                    listening.spawn(listen_at(
+                        node,
+                        Arc::clone(&topology),
+                        Arc::clone(&subscriptions),
+                    ))
                 });
             }
             if changes.changed().await.is_err() {
@@ -231,16 +243,16 @@ pub(super) async fn listen(topology: Arc<Topology>, ears: Arc<Ears>, stopping: C
     }
 }
 
-async fn listen_at(node: Arc<Node>, topology: Arc<Topology>, ears: Arc<Ears>) {
+async fn listen_at(node: Arc<Node>, topology: Arc<Topology>, subscriptions: Arc<Subscriptions>) {
     let new_backoff = || Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
-    let mut keys = ears.changes.subscribe();
+    let mut keys = subscriptions.changes.subscribe();
     let mut slots = topology.changes();
     let mut channels = Channels::default();
     let mut backoff = new_backoff();
     loop {
         keys.borrow_and_update();
         slots.borrow_and_update();
-        if channels.follow(&node, &topology, &ears).await {
+        if channels.follow(&node, &topology, &subscriptions).await {
             backoff = new_backoff();
             tokio::select! {
                 Ok(()) = keys.changed() => {}
@@ -263,9 +275,14 @@ struct Channels {
 impl Channels {
     /// Subscribes to what is waited for at this node now, and to nothing else.
     /// Whether that was done.
-    async fn follow(&mut self, node: &Node, topology: &Topology, ears: &Ears) -> bool {
+    async fn follow(
+        &mut self,
+        node: &Node,
+        topology: &Topology,
+        subscriptions: &Subscriptions,
+    ) -> bool {
         let wanted: HashSet<Arc<str>> = {
-            let keys = ears.keys();
+            let keys = subscriptions.keys();
             let is_here = |slot| topology.address(slot).as_ref() == Some(&node.address);
             let here = keys.iter().filter(|(_, channel)| is_here(channel.slot));
             here.map(|(key, _)| Arc::clone(key)).collect()
@@ -286,7 +303,7 @@ impl Channels {
         let old: Vec<_> = self.keys.difference(&wanted).cloned().collect();
         for key in &old {
             // Before it is so: a waiter must not take it for heard.
-            if let Some(channel) = ears.keys().get(key) {
+            if let Some(channel) = subscriptions.keys().get(key) {
                 channel.is_not_heard_at(&node.address);
             }
         }
@@ -295,7 +312,7 @@ impl Channels {
             for keys in keys.chunks(AT_ONCE) {
                 let channels: Vec<_> = keys
                     .iter()
-                    .map(|key| SPACE.wake_channel(ears.process, key))
+                    .map(|key| SPACE.wake_channel(subscriptions.process, key))
                     .collect();
                 match connection.subscribe(&channels, listens, deadline).await {
                     Ok(()) => {}
@@ -322,7 +339,7 @@ impl Channels {
         }
         self.keys = wanted;
         // A node goes deaf under the same lock, after its connection is taken out.
-        let channels = ears.keys();
+        let channels = subscriptions.keys();
         let is_ours = |ready: Connection| Some(ready.id()) == self.connection;
         if !lane.ready().is_some_and(is_ours) {
             return false;
@@ -355,10 +372,14 @@ fn is_moved(error: &redis::RedisError) -> Option<ServerError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::clock::Clock;
+    use crate::engine::time::Time;
 
-    #[test]
-    fn a_key_that_is_waited_for_again_is_heard() {
-        let ears = Ears::new(Process::unique(), Waiters::new());
+    #[tokio::test]
+    async fn a_key_that_is_waited_for_again_is_heard() {
+        let time = Time::of_the_machine(Clock::of_this_runtime().expect("a runtime"));
+        let subscriptions =
+            Subscriptions::new(Process::unique(), Events::new(time, Duration::from_secs(8)));
         let node = Address {
             host: "h".to_owned(),
             port: 1,
@@ -367,12 +388,12 @@ mod tests {
         let mut channels = Channels::default();
         channels.keys.insert(Arc::clone(&key));
         for _ in 0..2 {
-            let attending = ears.attend(&key);
-            assert!(!ears.listen_for(&key));
-            channels.are_heard(&ears.keys(), &node);
-            assert!(ears.listen_for(&key));
-            drop(attending);
-            ears.keys().remove(&key);
+            let subscription = subscriptions.subscribe(&key);
+            assert!(!subscriptions.hears(&key));
+            channels.are_heard(&subscriptions.keys(), &node);
+            assert!(subscriptions.hears(&key));
+            drop(subscription);
+            subscriptions.keys().remove(&key);
         }
     }
 }
