@@ -5,7 +5,7 @@ use dlock::{Config, LockError};
 use dlock_conformance::{Store, async_trait, conformance};
 
 use crate::EtcdStore;
-use crate::harness::{connect, is_busy, queued, served, waiting};
+use crate::harness::{connect, is_busy, places, queued, served, waiting};
 use crate::support::etcd::{EtcdServer, etcd_url};
 use crate::support::wait::{HANG, until, within};
 
@@ -63,6 +63,25 @@ async fn both_recipes_share_a_queue() {
     let error = servers.lock("key").read().acquire().await.map(drop);
     let error = error.expect_err("it knows no readers");
     assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+}
+
+/// The call does not notice that its key is gone, and would wait in vain (etcd issue
+/// 19597).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_whose_key_was_deleted_is_made_again() {
+    let store = EtcdStore::start().await;
+    let holder = connect(&store.url()).await;
+    let waiter = connect(&format!("{}?recipe=lock-service", store.url())).await;
+    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let waiting = waiting(&waiter, "key");
+    queued(&holder, "key", 1).await;
+    let before = places(&store, "key").await;
+    store.server.control(&["del", &before[1]]).await;
+    let again = async || places(&store, "key").await;
+    let now = until("it queues again", again, |now| now.len() == 2).await;
+    assert_ne!(now[1], before[1]);
+    guard.release().await.expect("the release");
+    served(waiting).await;
 }
 
 /// The call keeps nobody's lease alive; a waiter that did not either would lose

@@ -33,7 +33,7 @@ pub(super) struct Cluster {
 
 /// What one request has, and remembers from question to question.
 #[derive(Default)]
-pub(super) struct Standing {
+pub(super) struct QueueEntry {
     key: Option<Key>,
     /// So many keys before this one. No two of a request say the same.
     round: u32,
@@ -91,41 +91,38 @@ impl Cluster {
         request: &Request,
         waits: bool,
         deadline: Deadline,
-        standing: &mut Standing,
+        entry: &mut QueueEntry,
     ) -> Result<Answer, Failure> {
         let lock = self.members.settings.names.lock(&request.key);
         let has_ended = |key: &Key| key.lease().is_gone();
-        if standing.key.as_ref().is_some_and(has_ended) {
-            return Ok(standing.ended());
+        if entry.key.as_ref().is_some_and(has_ended) {
+            return Ok(entry.ended());
         }
-        let key = match &mut standing.key {
+        let key = match &mut entry.key {
             Some(key) => key,
             none => {
-                let key = self.place(request, &lock, waits, standing.round, deadline);
+                let key = self.place(request, &lock, waits, entry.round, deadline);
                 none.insert(key.await?)
             }
         };
         if waits && self.members.settings.recipe == Recipe::LockService {
-            return Box::pin(self.call(request, &lock, deadline, standing)).await;
+            return Box::pin(self.call(request, &lock, deadline, entry)).await;
         }
         let (stands, confirmed) = if key.create_revision == 0 {
-            match self
-                .enter(request, &lock, waits, deadline, standing)
-                .await?
-            {
+            match self.enter(request, &lock, waits, deadline, entry).await? {
                 Entered::Stands(stands, confirmed) => (stands, confirmed),
                 Entered::Busy => return Ok(Answer::Busy),
-                Entered::Lost => return Ok(standing.lost()),
+                Entered::Lost => return Ok(entry.lost()),
             }
         } else {
             self.look(request, &lock, deadline, key).await?
         };
         match stands {
-            Stands::First => standing.first(confirmed),
-            Stands::Behind(ahead) if waits => Ok(self.behind(ahead, standing)),
+            Stands::First => entry.first(confirmed),
+            Stands::Behind(ahead) if waits => Ok(self.behind(ahead, entry)),
             // A put before this one took the place.
             Stands::Behind(_) => Ok(Answer::Queued),
-            Stands::Nowhere => Ok(standing.lost()),
+            Stands::Nowhere => Ok(entry.lost()),
         }
     }
 
@@ -142,23 +139,23 @@ impl Cluster {
             0 => request.owner.to_string(),
             again => format!("{}.{again}", request.owner),
         };
-        let (tenancy, name) = match self.members.settings.recipe {
+        let (lease_ref, name) = match self.members.settings.recipe {
             Recipe::Queue => {
                 let shared = self.leases.shared(request.ttl, deadline).await;
-                let tenancy = shared.map_err(Failed::of_a_read)?;
+                let lease_ref = shared.map_err(Failed::of_a_read)?;
                 let name = self.places.take(lock.places(request.mode), value);
-                (tenancy, name)
+                (lease_ref, name)
             }
             Recipe::LockService => {
                 let private = self.leases.private(request.ttl, deadline).await;
-                let tenancy = private.map_err(Failed::of_a_read)?;
-                let key = lock.of_lock_service(tenancy.lease().id());
+                let lease_ref = private.map_err(Failed::of_a_read)?;
+                let key = lock.of_lock_service(lease_ref.lease().id());
                 // The call writes nothing into it.
                 let value = if waits { String::new() } else { value };
-                (tenancy, Name::given(key, value))
+                (lease_ref, Name::given(key, value))
             }
         };
-        Ok(Key::new(name, tenancy, request.ttl))
+        Ok(Key::new(name, lease_ref, request.ttl))
     }
 
     /// Writes the key, while it is made sure that its lease lives.
@@ -168,9 +165,9 @@ impl Cluster {
         lock: &LockName,
         waits: bool,
         deadline: Deadline,
-        standing: &mut Standing,
+        entry: &mut QueueEntry,
     ) -> Result<Entered, Failure> {
-        let Some(key) = &mut standing.key else {
+        let Some(key) = &mut entry.key else {
             return Ok(Entered::Lost);
         };
         let txn = match waits {
@@ -192,13 +189,13 @@ impl Cluster {
             let txn = answer.value;
             Ok(Written { txn, confirmed })
         });
-        let written = standing.put.insert(put).await;
-        standing.put = None;
+        let written = entry.put.insert(put).await;
+        entry.put = None;
         let Written { txn, confirmed } = match written {
             Ok(written) => written,
             Err(failed) if failed.verdict == Verdict::LeaseNotFound => return Ok(Entered::Lost),
             Err(failed) => {
-                standing.in_doubt |= failed.is_in_doubt();
+                entry.in_doubt |= failed.is_in_doubt();
                 return Err(failed.into());
             }
         };
@@ -249,39 +246,39 @@ impl Cluster {
         request: &Request,
         lock: &LockName,
         deadline: Deadline,
-        standing: &mut Standing,
+        entry: &mut QueueEntry,
     ) -> Result<Answer, Failure> {
-        let Some(key) = &mut standing.key else {
-            return Ok(standing.ended());
+        let Some(key) = &mut entry.key else {
+            return Ok(entry.ended());
         };
         let begin = || LockCall::new(&self.members, lock, key.lease().id());
-        let call = standing.call.get_or_insert_with(begin);
+        let call = entry.call.get_or_insert_with(begin);
         match call.turn(&self.members, lock, key, deadline).await {
             Ok(Turn::Comes { created }) => {
                 key.create_revision = created;
                 let confirmed = key.lease().confirmed_lately(request.ttl, deadline).await;
-                standing.first(confirmed)
+                entry.first(confirmed)
             }
             Ok(Turn::Behind { created, seen_at }) => {
                 key.create_revision = created;
-                let (name, own) = (key.name.key(), &mut standing.own);
+                let (name, own) = (key.name.key(), &mut entry.own);
                 self.watches.keep_listening(own, name, created);
                 let name = name.into();
                 Ok(Answer::Behind { name, seen_at })
             }
-            Ok(Turn::Lost) => Ok(standing.lost()),
+            Ok(Turn::Lost) => Ok(entry.lost()),
             Err(failure) => {
                 // The lease ends with the attempt, whatever became of the call.
-                standing.next_round();
+                entry.next_round();
                 let applied = Applied::No;
                 Err(Failure { applied, ..failure })
             }
         }
     }
 
-    fn behind(&self, ahead: Ahead, standing: &mut Standing) -> Answer {
-        if let Some(key) = &standing.key {
-            let (own, before) = (&mut standing.own, &mut standing.ahead);
+    fn behind(&self, ahead: Ahead, entry: &mut QueueEntry) -> Answer {
+        if let Some(key) = &entry.key {
+            let (own, before) = (&mut entry.own, &mut entry.ahead);
             self.watches
                 .keep_listening(before, &ahead.key, ahead.created);
             self.watches
@@ -299,7 +296,7 @@ impl Cluster {
     }
 }
 
-impl Standing {
+impl QueueEntry {
     /// Waits until who is ahead may have gone, or the own key or its lease: of those
     /// that were seen at this revision. Where the server's own call waits, until it
     /// has answered.

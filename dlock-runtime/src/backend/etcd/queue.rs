@@ -11,7 +11,7 @@ use etcd_client::{
     Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 
-use super::leases::{Lease, Tenancy};
+use super::leases::{Lease, LeaseRef};
 use super::names::LockName;
 use super::places::Name;
 use crate::backend::Mode;
@@ -21,7 +21,7 @@ use crate::backend::Mode;
 pub(crate) struct Key {
     pub(super) name: Arc<Name>,
     /// Of the lease that it was first attached to.
-    pub(super) tenancy: Arc<Tenancy>,
+    pub(super) lease_ref: Arc<LeaseRef>,
     /// 0 for as long as it is not known to be there.
     pub(super) create_revision: i64,
     /// Of the lock's lease.
@@ -59,10 +59,10 @@ pub(super) enum Found {
 }
 
 impl Key {
-    pub(super) fn new(name: Arc<Name>, tenancy: Tenancy, ttl: Duration) -> Self {
+    pub(super) fn new(name: Arc<Name>, lease_ref: LeaseRef, ttl: Duration) -> Self {
         Self {
             name,
-            tenancy: Arc::new(tenancy),
+            lease_ref: Arc::new(lease_ref),
             create_revision: 0,
             ttl,
             moved: false,
@@ -70,7 +70,7 @@ impl Key {
     }
 
     pub(super) fn lease(&self) -> &Arc<Lease> {
-        self.tenancy.lease()
+        self.lease_ref.lease()
     }
 
     /// Writes it. With another lease than before, it keeps its create-revision.

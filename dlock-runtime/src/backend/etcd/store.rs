@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use etcd_client::{Client, GetOptions};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::acquire::{Answer, Cluster, Flight, Standing};
+use super::acquire::{Answer, Cluster, Flight, QueueEntry};
 use super::errors::{self, Failed};
 use super::inspect::Listing;
 use super::leases::Leases;
@@ -36,7 +36,7 @@ pub(crate) struct EtcdStore {
 /// What an operation remembers.
 #[derive(Default)]
 pub(crate) struct Attempt {
-    standing: Standing,
+    entry: QueueEntry,
     fixed: Option<Fixed>,
     listing: Listing,
 }
@@ -139,8 +139,8 @@ impl Store for EtcdStore {
         attempt: &mut Attempt,
     ) -> Result<Take<Self>, Failure> {
         let waits = matches!(want, Want::Queue { .. });
-        let standing = &mut attempt.standing;
-        let answer = self.cluster.take(request, waits, deadline, standing).await;
+        let entry = &mut attempt.entry;
+        let answer = self.cluster.take(request, waits, deadline, entry).await;
         Ok(match answer? {
             Answer::Had { key, sent_at } => Take::Granted(Granted {
                 token: key.create_revision.unsigned_abs() * TOKENS_PER_GRANT,
@@ -184,7 +184,7 @@ impl Store for EtcdStore {
             key.delete(key.is_there())
         } else {
             // A lease that is to end may do so.
-            key.tenancy.leave();
+            key.lease_ref.leave();
             // Whenever it was written: and what comes late must not find somebody
             // else there.
             key.delete(key.is_own())
@@ -204,7 +204,7 @@ impl Store for EtcdStore {
 
     fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Option<Abandoned<Self>> {
         let may_be_there = left.unknown.is_some() || left.there;
-        let (key, flight) = attempt.standing.leave(may_be_there)?;
+        let (key, flight) = attempt.entry.leave(may_be_there)?;
         Some(Abandoned {
             flight,
             record: Some(key),
@@ -242,7 +242,7 @@ impl Store for EtcdStore {
     }
 
     async fn wait(&self, _: &Request, seen: SeenAt, attempt: &mut Attempt) -> Result<(), Failure> {
-        attempt.standing.wait(seen.0).await
+        attempt.entry.wait(seen.0).await
     }
 
     fn pace(&self, (): &mut ()) -> Duration {

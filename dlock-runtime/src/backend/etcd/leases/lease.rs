@@ -19,8 +19,8 @@ pub(crate) struct Lease {
     state: watch::Sender<State>,
     /// Told when somebody needs to know that it lives.
     demand: Notify,
-    tenants: Mutex<Tenants>,
-    /// Told when there are others than before, or nobody else is let in.
+    refs: Mutex<Refs>,
+    /// Told when more or fewer have it, or nobody else is let in.
     changed: Notify,
 }
 
@@ -33,16 +33,16 @@ enum State {
     Gone,
 }
 
-struct Tenants {
+struct Refs {
     number: usize,
     left_at: Instant,
-    /// Nobody else is let in. Without tenants, it is revoked.
+    /// Nobody else is let in. Once nobody has it, it is revoked.
     retired: bool,
 }
 
 /// The right to attach keys to a lease, which is kept alive for it until it leaves
 /// or is dropped.
-pub(crate) struct Tenancy {
+pub(crate) struct LeaseRef {
     lease: Arc<Lease>,
     has_left: AtomicBool,
 }
@@ -55,7 +55,7 @@ impl Lease {
             ttl,
             state: watch::Sender::new(State::Alive { confirmed: sent_at }),
             demand: Notify::new(),
-            tenants: Mutex::new(Tenants {
+            refs: Mutex::new(Refs {
                 number: 0,
                 left_at: sent_at,
                 retired: false,
@@ -136,14 +136,14 @@ impl Lease {
 
     /// The server says that it has ended, or it must be taken to have.
     pub(crate) fn end(&self) {
-        self.tenants().retired = true;
+        self.refs().retired = true;
         self.state.send_replace(State::Gone);
     }
 
     /// Nobody else is let in, so that it can end soon: a request may yet be done
     /// that attaches a key which nobody wants any more.
     pub(crate) fn retire(&self) {
-        self.tenants().retired = true;
+        self.refs().retired = true;
         self.changed.notify_waiters();
     }
 
@@ -155,15 +155,15 @@ impl Lease {
             tokio::pin!(changed);
             changed.as_mut().enable();
             let at = {
-                let mut tenants = self.tenants();
+                let mut refs = self.refs();
                 let now = self.time.now();
-                let at = match tenants.number {
-                    0 if tenants.retired => Some(now),
-                    0 => Some(tenants.left_at + self.ttl),
+                let at = match refs.number {
+                    0 if refs.retired => Some(now),
+                    0 => Some(refs.left_at + self.ttl),
                     _ => None,
                 };
                 if at.is_some_and(|at| at <= now) {
-                    tenants.retired = true;
+                    refs.retired = true;
                     return;
                 }
                 at
@@ -178,21 +178,21 @@ impl Lease {
         }
     }
 
-    fn tenants(&self) -> MutexGuard<'_, Tenants> {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    fn refs(&self) -> MutexGuard<'_, Refs> {
+        self.refs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Tenancy {
+impl LeaseRef {
     /// `None`: nobody is let in any more. A private one lets nobody in after this.
     pub(super) fn enter(lease: &Arc<Lease>, private: bool) -> Option<Self> {
-        let mut tenants = lease.tenants();
-        if tenants.retired || lease.is_gone() {
+        let mut refs = lease.refs();
+        if refs.retired || lease.is_gone() {
             return None;
         }
-        tenants.number += 1;
-        tenants.retired = private;
-        drop(tenants);
+        refs.number += 1;
+        refs.retired = private;
+        drop(refs);
         lease.changed.notify_waiters();
         Some(Self {
             lease: Arc::clone(lease),
@@ -209,15 +209,15 @@ impl Tenancy {
         if self.has_left.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut tenants = self.lease.tenants();
-        tenants.number -= 1;
-        tenants.left_at = self.lease.time.now();
-        drop(tenants);
+        let mut refs = self.lease.refs();
+        refs.number -= 1;
+        refs.left_at = self.lease.time.now();
+        drop(refs);
         self.lease.changed.notify_waiters();
     }
 }
 
-impl Drop for Tenancy {
+impl Drop for LeaseRef {
     fn drop(&mut self) {
         self.leave();
     }

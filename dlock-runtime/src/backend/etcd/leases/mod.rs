@@ -17,7 +17,7 @@ use etcd_client::Client;
 use tokio::sync::{OnceCell, oneshot};
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::lease::{Lease, Tenancy};
+pub(super) use self::lease::{Lease, LeaseRef};
 use super::errors::Failed;
 use super::members::Members;
 use super::places::Places;
@@ -59,12 +59,12 @@ impl Leases {
         self: &Arc<Self>,
         ttl: Duration,
         deadline: Deadline,
-    ) -> Result<Tenancy, Failed> {
+    ) -> Result<LeaseRef, Failed> {
         let seconds = seconds(ttl);
         let slot = self.slots().get(&seconds).cloned();
         let lease = slot.as_ref().and_then(|slot| slot.get());
-        if let Some(tenancy) = lease.and_then(|lease| Tenancy::enter(lease, false)) {
-            return Ok(tenancy);
+        if let Some(lease_ref) = lease.and_then(|lease| LeaseRef::enter(lease, false)) {
+            return Ok(lease_ref);
         }
         let leases = Arc::clone(self);
         let begin = async move { leases.begin_shared(seconds, deadline).await };
@@ -75,14 +75,14 @@ impl Leases {
         self: &Arc<Self>,
         seconds: i64,
         deadline: Deadline,
-    ) -> Result<Tenancy, Failed> {
+    ) -> Result<LeaseRef, Failed> {
         loop {
             let slot = Arc::clone(self.slots().entry(seconds).or_default());
             let granted = slot.get_or_try_init(|| self.grant(seconds, deadline));
             let granted = self.members.time.bound(deadline, granted).await;
             let lease = granted.map_err(|_| Failed::not_sent())??;
-            if let Some(tenancy) = Tenancy::enter(lease, false) {
-                return Ok(tenancy);
+            if let Some(lease_ref) = LeaseRef::enter(lease, false) {
+                return Ok(lease_ref);
             }
             let mut slots = self.slots();
             let is_this = |now: &Slot| Arc::ptr_eq(now, &slot);
@@ -97,11 +97,11 @@ impl Leases {
         self: &Arc<Self>,
         ttl: Duration,
         deadline: Deadline,
-    ) -> Result<Tenancy, Failed> {
+    ) -> Result<LeaseRef, Failed> {
         let leases = Arc::clone(self);
         self.to_its_end(async move {
             let lease = leases.grant(seconds(ttl), deadline).await?;
-            Tenancy::enter(&lease, true).ok_or_else(Failed::not_sent)
+            LeaseRef::enter(&lease, true).ok_or_else(Failed::not_sent)
         })
         .await
     }
@@ -137,8 +137,8 @@ impl Leases {
     /// A lease that was granted is somebody's, though who asked has left.
     async fn to_its_end(
         &self,
-        work: impl Future<Output = Result<Tenancy, Failed>> + Send + 'static,
-    ) -> Result<Tenancy, Failed> {
+        work: impl Future<Output = Result<LeaseRef, Failed>> + Send + 'static,
+    ) -> Result<LeaseRef, Failed> {
         let (done, answer) = oneshot::channel();
         self.members.time.spawn(async move {
             let _ = done.send(work.await);
