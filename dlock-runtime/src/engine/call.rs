@@ -32,14 +32,6 @@ pub(crate) struct Call<'a, S: Store> {
 }
 
 impl<S: Store> Running<S> {
-    /// An operation that is not the engine's own.
-    pub(crate) fn call_until(&self, deadline: Deadline) -> Call<'_, S> {
-        Call {
-            deadline,
-            ..Call::new(self)
-        }
-    }
-
     /// The first operation.
     pub(crate) async fn check(&self) -> Result<(), BackendError> {
         let mut call = Call::new(self);
@@ -69,6 +61,15 @@ impl<'a, S: Store> Call<'a, S> {
             at_once: 0,
             ties: 0,
             cause: None,
+        }
+    }
+
+    /// Of which somebody else says until when it may take.
+    #[cfg(feature = "redis")]
+    pub(super) fn until(running: &'a Running<S>, deadline: Deadline) -> Self {
+        Self {
+            deadline,
+            ..Self::new(running)
         }
     }
 

@@ -11,13 +11,15 @@ mod lease_table;
 mod recheck;
 pub(crate) mod time;
 mod unexpected;
+#[cfg(feature = "redis")]
+mod voter;
 pub(crate) mod waiters;
 
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
@@ -35,7 +37,7 @@ use crate::backend::{
 };
 use crate::in_flight::InFlight;
 use crate::limits;
-use crate::store::{Context, Late, LeftBehind, Scope, Store};
+use crate::store::{Context, LeftBehind, Scope, Store};
 
 /// A backend over a [`Store`](crate::store::Store): it waits, repeats, renews in time
 /// what must be, gives back what callers leave behind, and tells an outage from a
@@ -105,12 +107,6 @@ impl<S: Store> Engine<S> {
             .await
             .inspect_err(|_| running.store.close())?;
         self.set_running(running)
-    }
-
-    /// Starts on the current runtime. Whether the store is there is not looked at.
-    pub(crate) fn begin(&self) -> Result<&Arc<Running<S>>, BackendError> {
-        self.set_running(self.prepare(self.time_here()?)?)?;
-        self.running()
     }
 
     fn time_here(&self) -> Result<Time, BackendError> {
@@ -198,22 +194,6 @@ impl<S: Store> Running<S> {
         if let Some(abandoned) = self.store.abandon(request, attempt, left) {
             self.clean_up(request.clone(), abandoned, left.unknown);
         }
-    }
-
-    /// A command of a lease that is held was sent then and never answered: it may be
-    /// run yet.
-    pub(crate) fn may_come(&self, request: &Request, record: Option<&S::Record>, sent_at: Instant) {
-        if let Late::Until(end) = self.store.late(request, record, sent_at) {
-            let now = self.time.now();
-            self.unknown
-                .add(request.owner, sent_at, Some(end.at()), now);
-        }
-    }
-
-    /// When that was sent, if it is of any concern still. Asked once, by whoever gives
-    /// the lease back.
-    pub(crate) fn what_may_come(&self, owner: Owner) -> Option<Instant> {
-        self.unknown.take(owner, || self.time.now())
     }
 
     /// Waits until the store was told of all that was left behind.

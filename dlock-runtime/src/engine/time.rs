@@ -27,6 +27,7 @@ enum Source {
 /// Who runs the manager's own work.
 pub(crate) trait Spawn: fmt::Debug + Send + Sync {
     /// That of the machine.
+    #[cfg(feature = "redis")]
     fn clock(&self) -> Clock;
 
     fn spawn(&self, work: Pin<Box<dyn Future<Output = ()> + Send>>);
@@ -66,6 +67,7 @@ impl Time {
     }
 
     /// The machine's clock: a store that is elsewhere knows of no other.
+    #[cfg(feature = "redis")]
     pub(crate) fn clock(&self) -> Clock {
         match &self.0 {
             Source::Machine(clock) => clock.clone(),

@@ -8,7 +8,6 @@ use std::task::{Poll, Waker};
 
 use tokio::runtime::Handle;
 
-use crate::backend::clock::Clock;
 use crate::engine::time::Spawn;
 
 /// Stands for the manager's thread, or for a caller's runtime: it polls what it
@@ -59,9 +58,10 @@ impl Executor {
 }
 
 impl Spawn for Executor {
-    fn clock(&self) -> Clock {
+    #[cfg(feature = "redis")]
+    fn clock(&self) -> crate::backend::clock::Clock {
         let _entered = self.runtime.enter();
-        Clock::of_this_runtime().expect("a runtime")
+        crate::backend::clock::Clock::of_this_runtime().expect("a runtime")
     }
 
     fn spawn(&self, work: Pin<Box<dyn Future<Output = ()> + Send>>) {
