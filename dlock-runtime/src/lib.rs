@@ -25,6 +25,8 @@ mod lock_order;
 pub mod macro_support;
 mod observe;
 mod options;
+#[cfg(any(test, feature = "redis"))]
+mod quorum;
 mod reach;
 pub mod store;
 mod token;

@@ -104,6 +104,12 @@ pub trait Store: Send + Sync + Sized + 'static {
         async {}
     }
 
+    /// Waits until others were told of what this one has left to them, where it is
+    /// made of several.
+    fn settle(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
     /// All was given back, and nobody asks for a lock any more: ends what is not to
     /// be there when the process ends. What is asked all the same is answered.
     fn rest(&self, deadline: Deadline) -> impl Future<Output = ()> + Send {
@@ -440,12 +446,16 @@ pub struct Due<S: Store> {
 }
 
 /// Why a lock is given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
     /// The body has ended.
     Released,
     /// The caller left on the way: there may be a lease, a place, both or none.
+    #[default]
     Left,
+    /// It was a vote for one who could not have a majority: nobody waits for its end,
+    /// and to tell of it would only be the cause of the next election.
+    Outvoted,
 }
 
 /// The answer to a release.
@@ -554,12 +564,32 @@ pub struct LeftBehind {
     pub unknown: Option<Instant>,
     /// It has the lock or a place.
     pub there: bool,
+    /// As what it is given back.
+    pub ending: Ending,
 }
 
 impl LeftBehind {
     /// Whether there is nothing to see to.
     pub fn is_nothing(&self) -> bool {
         !self.in_flight && self.unknown.is_none() && !self.there
+    }
+
+    /// Nothing but what may come of a command that was sent then.
+    pub(crate) fn unknown(since: Option<Instant>) -> Self {
+        Self {
+            unknown: since,
+            ..Self::default()
+        }
+    }
+
+    /// An attempt has failed.
+    pub(crate) fn note(&mut self, failure: &Failure) {
+        self.in_flight = failure.applied == Applied::OnItsWay;
+        match failure.applied {
+            Applied::Unknown { sent_at } => self.unknown = Some(sent_at),
+            Applied::Answered => self.there = true,
+            Applied::No | Applied::OnItsWay => {}
+        }
     }
 }
 

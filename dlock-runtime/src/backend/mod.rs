@@ -347,6 +347,15 @@ impl Request {
         })
     }
 
+    /// The same request, of an owner that it was granted to.
+    #[cfg(any(test, feature = "redis"))]
+    pub(crate) fn granted_to(&self, owner: Owner) -> Self {
+        Self {
+            owner,
+            ..self.clone()
+        }
+    }
+
     /// As whom the store was asked last for this request, or for one that was made
     /// of it.
     pub(crate) fn asker(&self) -> Owner {

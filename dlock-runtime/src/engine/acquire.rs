@@ -16,8 +16,7 @@ use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, Grant, Request};
 use crate::in_flight::Counted;
 use crate::store::{
-    Abandoned, Applied, Behind, Failure, Granted, Late, LeftBehind, Looks, Opening, Store, Take,
-    Want,
+    Abandoned, Behind, Failure, Granted, LeftBehind, Looks, Opening, Store, Take, Want,
 };
 use crate::token::FencingToken;
 
@@ -282,19 +281,10 @@ impl<'a, S: Store> Acquisition<'a, S> {
                 Ok(Some(take))
             }
             Err(failure) => {
-                self.note(&failure);
+                self.left.note(&failure);
                 self.call.failed(failure).await?;
                 Ok(None)
             }
-        }
-    }
-
-    fn note(&mut self, failure: &Failure) {
-        self.left.in_flight = failure.applied == Applied::OnItsWay;
-        match failure.applied {
-            Applied::Unknown { sent_at } => self.left.unknown = Some(sent_at),
-            Applied::Answered => self.left.there = true,
-            Applied::No | Applied::OnItsWay => {}
         }
     }
 
@@ -303,7 +293,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         let left = std::mem::take(&mut self.left);
         if let Some(record) = record {
             let (request, abandoned) = (self.request.clone(), Abandoned::at_rest(Some(record)));
-            self.running.clean_up(request, abandoned, left.unknown);
+            self.running.clean_up(request, abandoned, &left);
         }
         self.call.give_more_time();
     }
@@ -346,18 +336,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         let (token, sent_at) = (granted.token, granted.sent_at);
         let longest = S::longest_lease(&granted.record);
         if let Some(sent_at) = self.left.unknown {
-            let late = running
-                .store
-                .late(self.request, Some(&granted.record), sent_at);
-            let until = match late {
-                Late::Never => None,
-                Late::Until(end) => Some(Some(end.at())),
-                Late::In(_) => Some(None),
-            };
-            if let Some(until) = until {
-                let (owner, now) = (self.request.owner, running.time.now());
-                running.unknown.add(owner, sent_at, until, now);
-            }
+            running.note_unknown(self.request, Some(&granted.record), sent_at);
         }
         // From here on it is the caller's; or it has ended, and all with it.
         self.left = LeftBehind::default();

@@ -13,7 +13,7 @@ use super::Running;
 use super::lease_table::LeaseTable;
 use crate::backend::{BackendError, Request};
 use crate::in_flight::{Counted, InFlight};
-use crate::store::{Abandoned, Store};
+use crate::store::{Abandoned, LeftBehind, Store};
 
 impl<S: Store> Running<S> {
     /// To its end, also when the caller leaves.
@@ -103,6 +103,7 @@ impl<S: Store, T> Drop for Unclaimed<S, T> {
             return;
         }
         let unknown = running.unknown.take(owner, || running.time.now());
-        running.clean_up(self.request.clone(), Abandoned::at_rest(record), unknown);
+        let left = LeftBehind::unknown(unknown);
+        running.clean_up(self.request.clone(), Abandoned::at_rest(record), &left);
     }
 }

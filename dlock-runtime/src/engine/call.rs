@@ -33,8 +33,8 @@ pub(crate) struct Call<'a, S: Store> {
 
 impl<S: Store> Running<S> {
     /// The first operation.
-    pub(crate) async fn check(&self) -> Result<(), BackendError> {
-        let mut call = Call::new(self);
+    pub(crate) async fn check(&self, limit: Duration) -> Result<(), BackendError> {
+        let mut call = Call::of_at_most(self, limit);
         loop {
             let deadline = call.begin()?;
             match self.store.check(deadline).await {

@@ -18,7 +18,7 @@ use super::waiters::Leaving;
 use crate::backend::clock::{Backoff, Deadline};
 use crate::backend::{BackendError, BackendErrorKind, Request};
 use crate::in_flight::Counted;
-use crate::store::{Abandoned, Ending, Followed, Late, Store};
+use crate::store::{Abandoned, Ending, Followed, Late, LeftBehind, Store};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
@@ -28,16 +28,34 @@ struct Cleanup<S: Store> {
     running: Arc<Running<S>>,
     request: Request,
     record: Option<S::Record>,
+    ending: Ending,
 }
 
 impl<S: Store> Running<S> {
+    /// A command of this request, sent then, was never answered. The release of its
+    /// lease will see to that.
+    pub(crate) fn note_unknown(
+        &self,
+        request: &Request,
+        record: Option<&S::Record>,
+        sent_at: Instant,
+    ) {
+        let until = match self.store.late(request, record, sent_at) {
+            Late::Never => return,
+            Late::Until(end) => Some(end.at()),
+            Late::In(_) => None,
+        };
+        let now = self.time.now();
+        self.unknown.add(request.owner, sent_at, until, now);
+    }
+
     /// Works from a `Drop`, and outside a runtime. If the backend has stopped,
     /// the lease ends by its ttl.
     pub(super) fn clean_up(
         self: &Arc<Self>,
         request: Request,
         abandoned: Abandoned<S>,
-        unknown: Option<Instant>,
+        left: &LeftBehind,
     ) {
         let counted = self.unsettled.count();
         let dropped_at = self.time.now();
@@ -45,8 +63,9 @@ impl<S: Store> Running<S> {
             running: Arc::clone(self),
             request,
             record: abandoned.record,
+            ending: left.ending,
         };
-        let work = cleanup.run(abandoned.flight, unknown, dropped_at, counted);
+        let work = cleanup.run(abandoned.flight, left.unknown, dropped_at, counted);
         self.spawn(work);
     }
 
@@ -58,6 +77,7 @@ impl<S: Store> Running<S> {
             running: Arc::clone(self),
             request,
             record: Some(record),
+            ending: Ending::Left,
         };
         self.spawn(async move {
             let leaving = running.events.waiters().leaves(owner);
@@ -210,7 +230,7 @@ impl<S: Store> Cleanup<S> {
             let deadline = call.begin()?;
             let (record, attempt) = (self.record.as_ref(), &mut call.attempt);
             let store = &running.store;
-            let released = store.release(&self.request, record, Ending::Left, deadline, attempt);
+            let released = store.release(&self.request, record, self.ending, deadline, attempt);
             match released.await {
                 Ok(_) => return Ok(()),
                 Err(failure) => call.failed(failure).await?,

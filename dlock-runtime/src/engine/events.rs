@@ -30,6 +30,15 @@ struct Inner {
     /// After so long without a beat they take it for dead.
     dead_after: Duration,
     leases: OnceLock<Weak<dyn Leases>>,
+    listener: OnceLock<Arc<dyn Listener>>,
+}
+
+/// Hears what one store of several says.
+pub(crate) trait Listener: Send + Sync {
+    fn freed(&self, key: &str);
+
+    /// Messages may have been missed.
+    fn missed(&self);
 }
 
 /// Who has the leases that may end by themselves.
@@ -55,6 +64,7 @@ impl Events {
             known: AtomicU64::new(0),
             dead_after,
             leases: OnceLock::new(),
+            listener: OnceLock::new(),
         }))
     }
 
@@ -88,11 +98,22 @@ impl Events {
     /// A lock is free, or may be.
     pub fn freed(&self, key: &str) {
         self.0.waiters.wake_key(key);
+        if let Some(listener) = self.0.listener.get() {
+            listener.freed(key);
+        }
     }
 
     /// Messages may have been missed: everybody asks again.
     pub fn missed(&self) {
         self.0.waiters.wake_all();
+        if let Some(listener) = self.0.listener.get() {
+            listener.missed();
+        }
+    }
+
+    #[cfg(any(test, feature = "redis"))]
+    pub(crate) fn are_heard_by(&self, listener: Arc<dyn Listener>) {
+        let _ = self.0.listener.set(listener);
     }
 
     /// A lease or session has ended, with all that was held by it: how many locks.

@@ -8,7 +8,7 @@ use super::call::Call;
 use super::lease_table::LeaseTable;
 use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, LockInfo, Released, Renewed, Request};
-use crate::store::{Abandoned, Applied, Cause, Due, Ending, Failure, Next, Store};
+use crate::store::{Abandoned, Applied, Cause, Due, Ending, Failure, LeftBehind, Next, Store};
 
 impl<S: Store> Running<S> {
     pub(crate) async fn release(
@@ -49,8 +49,8 @@ impl<S: Store> Running<S> {
             self.table.remove(request.owner);
         }
         if let Some(unknown) = self.unknown.take(request.owner, || self.time.now()) {
-            let abandoned = Abandoned::at_rest(record);
-            self.clean_up(request.clone(), abandoned, Some(unknown));
+            let left = LeftBehind::unknown(Some(unknown));
+            self.clean_up(request.clone(), Abandoned::at_rest(record), &left);
         }
         Ok(freed.told(repeated))
     }
@@ -87,7 +87,7 @@ impl<S: Store> Running<S> {
             .renews_within(self.request_timeout, shortest.unwrap_or_default());
         let mut call = Call::of_at_most(self, limit);
         let error = loop {
-            let (indexes, mut due) = self.open(requests, &mut answers);
+            let (indexes, mut due) = self.unanswered(requests, &mut answers);
             if due.is_empty() {
                 break None;
             }
@@ -147,7 +147,7 @@ impl<S: Store> Running<S> {
     }
 
     /// Those that have no answer yet, each with its place among `requests`.
-    fn open(
+    fn unanswered(
         &self,
         requests: &[Request],
         answers: &mut [Option<Result<Renewed, BackendError>>],

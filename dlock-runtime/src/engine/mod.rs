@@ -11,7 +11,7 @@ mod lease_table;
 mod recheck;
 pub(crate) mod time;
 mod unexpected;
-#[cfg(feature = "redis")]
+#[cfg(any(test, feature = "redis"))]
 mod voter;
 pub(crate) mod waiters;
 
@@ -58,9 +58,9 @@ pub struct Engine<S: Store> {
 pub(crate) struct Running<S: Store> {
     pub(crate) store: S,
     name: &'static str,
-    time: Time,
-    request_timeout: Duration,
-    events: Events,
+    pub(crate) time: Time,
+    pub(crate) request_timeout: Duration,
+    pub(crate) events: Events,
     table: LeaseTable<S::Record>,
     unknown: UnknownOutcomes,
     losses: Losses,
@@ -100,53 +100,26 @@ impl<S: Store> Engine<S> {
         )
     }
 
-    async fn open(&self, time: Time) -> Result<(), BackendError> {
-        let running = self.prepare(time)?;
-        running
-            .check()
-            .await
-            .inspect_err(|_| running.store.close())?;
-        self.set_running(running)
-    }
-
+    /// That of the runtime that this is called on.
     fn time_here(&self) -> Result<Time, BackendError> {
         let clock = Clock::of_this_runtime();
         let outside = || self.misused("was started outside a tokio runtime");
         Ok(Time::of_the_machine(clock.ok_or_else(outside)?))
     }
 
-    fn prepare(&self, time: Time) -> Result<Arc<Running<S>>, BackendError> {
+    async fn open(&self, time: Time) -> Result<(), BackendError> {
         if self.running.get().is_some() {
             return Err(self.misused("was started twice"));
         }
         let request_timeout = S::request_timeout(&self.config);
         limits::REQUEST_TIMEOUT.check_in_backend(request_timeout)?;
         S::check_config(&self.config)?;
-        let events = Events::new(time.clone(), S::DEAD_AFTER);
-        let context = Context {
-            time: time.clone(),
-            events: events.clone(),
-        };
-        Ok(Arc::new(Running {
-            store: S::open(self.config.clone(), context),
-            name: S::capabilities(&self.config).name,
-            time,
-            request_timeout,
-            events,
-            table: LeaseTable::new(),
-            unknown: UnknownOutcomes::default(),
-            losses: Losses::default(),
-            scope_end: Notify::new(),
-            unsettled: InFlight::default(),
-            tasks: InFlight::default(),
-            stopping: CancellationToken::new(),
-            stopped: CancellationToken::new(),
-        }))
-    }
-
-    fn set_running(&self, running: Arc<Running<S>>) -> Result<(), BackendError> {
-        let leases = Arc::downgrade(&running);
-        running.events.are_told_to(leases);
+        let running = Running::open(self.config.clone(), time);
+        running
+            .check(request_timeout)
+            .await
+            .inspect_err(|_| running.close())?;
+        running.events.are_told_to(Arc::downgrade(&running) as _);
         running.spawn(Arc::clone(&running).look_after_waiters());
         if !S::EXPIRES {
             running.spawn(Arc::clone(&running).end_leases());
@@ -177,13 +150,38 @@ impl<S: Store> fmt::Debug for Engine<S> {
 impl<S: Store> Drop for Engine<S> {
     fn drop(&mut self) {
         if let Some(running) = self.running.get() {
-            running.stopping.cancel();
-            running.stopped.cancel();
+            running.halt();
         }
     }
 }
 
 impl<S: Store> Running<S> {
+    /// Nothing is asked yet, and nobody looks after leases or waiters.
+    pub(crate) fn open(config: S::Config, time: Time) -> Arc<Self> {
+        let request_timeout = S::request_timeout(&config);
+        let name = S::capabilities(&config).name;
+        let events = Events::new(time.clone(), S::DEAD_AFTER);
+        let context = Context {
+            time: time.clone(),
+            events: events.clone(),
+        };
+        Arc::new(Self {
+            store: S::open(config, context),
+            name,
+            time,
+            request_timeout,
+            events,
+            table: LeaseTable::new(),
+            unknown: UnknownOutcomes::default(),
+            losses: Losses::default(),
+            scope_end: Notify::new(),
+            unsettled: InFlight::default(),
+            tasks: InFlight::default(),
+            stopping: CancellationToken::new(),
+            stopped: CancellationToken::new(),
+        })
+    }
+
     /// The caller has left: sees to what it may have at the store.
     pub(crate) fn leave_behind(
         self: &Arc<Self>,
@@ -192,13 +190,8 @@ impl<S: Store> Running<S> {
         left: &LeftBehind,
     ) {
         if let Some(abandoned) = self.store.abandon(request, attempt, left) {
-            self.clean_up(request.clone(), abandoned, left.unknown);
+            self.clean_up(request.clone(), abandoned, left);
         }
-    }
-
-    /// Waits until the store was told of all that was left behind.
-    pub(crate) async fn settle(&self) {
-        self.unsettled.wait_idle().await;
     }
 
     /// Until it has ended, or the engine has stopped.
@@ -217,7 +210,13 @@ impl<S: Store> Running<S> {
         BackendError::unavailable(format!("the {} backend has stopped", self.name))
     }
 
-    async fn stop(&self) {
+    /// Waits until the store was told of what was left behind.
+    pub(crate) async fn settle(&self) {
+        self.unsettled.wait_idle().await;
+        self.store.settle().await;
+    }
+
+    pub(crate) async fn stop(&self) {
         self.stopping.cancel();
         let has_stopped = format!("the {} backend has stopped", self.name);
         let waiters = &self.events.waiters();
@@ -228,6 +227,17 @@ impl<S: Store> Running<S> {
         let held = self.table.clear();
         let limit = self.time.after(self.request_timeout);
         self.store.shut_down(held, limit).await;
+        self.close();
+    }
+
+    /// Its tasks end here and now.
+    pub(crate) fn halt(&self) {
+        self.stopping.cancel();
+        self.stopped.cancel();
+    }
+
+    pub(crate) fn close(&self) {
+        self.halt();
         self.store.close();
     }
 }

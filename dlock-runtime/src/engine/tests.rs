@@ -2,6 +2,7 @@
 //! answer may be lost, late or doubled, and a caller may leave at every instant.
 
 mod executor;
+mod quorum;
 mod scripted;
 
 use std::future::poll_fn;

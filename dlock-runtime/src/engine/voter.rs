@@ -1,22 +1,14 @@
 //! An engine as one of several that vote: what it lets the store do that is made of
 //! them.
 
+use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
 
+use super::Running;
 use super::call::Call;
-use super::{Engine, Running};
+use crate::backend::Request;
 use crate::backend::clock::Deadline;
-use crate::backend::{BackendError, Owner, Request};
-use crate::store::{Late, Store};
-
-impl<S: Store> Engine<S> {
-    /// Starts on the current runtime. Whether the store is there is not looked at.
-    pub(crate) fn begin(&self) -> Result<&Arc<Running<S>>, BackendError> {
-        self.set_running(self.prepare(self.time_here()?)?)?;
-        self.running()
-    }
-}
+use crate::store::{Abandoned, LeftBehind, Store};
 
 impl<S: Store> Running<S> {
     /// An operation that is not the engine's own.
@@ -24,19 +16,21 @@ impl<S: Store> Running<S> {
         Call::until(self, deadline)
     }
 
-    /// A command of a lease that is held was sent then and never answered: it may be
-    /// run yet.
-    pub(crate) fn may_come(&self, request: &Request, record: Option<&S::Record>, sent_at: Instant) {
-        if let Late::Until(end) = self.store.late(request, record, sent_at) {
-            let now = self.time.now();
-            self.unknown
-                .add(request.owner, sent_at, Some(end.at()), now);
-        }
+    /// Nobody waits any more for the release of this lease.
+    pub(crate) fn give_back(self: &Arc<Self>, request: &Request) {
+        let record = self.table.record(request.owner);
+        let left = LeftBehind::unknown(self.unknown.take(request.owner, || self.time.now()));
+        self.clean_up(request.clone(), Abandoned::at_rest(record), &left);
     }
 
-    /// When that was sent, if it is of any concern still. Asked once, by whoever gives
-    /// the lease back.
-    pub(crate) fn what_may_come(&self, owner: Owner) -> Option<Instant> {
-        self.unknown.take(owner, || self.time.now())
+    /// Until it has ended, or the engine is told to stop.
+    pub(crate) fn spawn_until_stop(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let stopping = self.stopping.clone();
+        self.spawn(async move {
+            tokio::select! {
+                () = work => {}
+                () = stopping.cancelled() => {}
+            }
+        });
     }
 }

@@ -12,9 +12,6 @@ use crate::backend::LockInfo;
 pub(crate) struct Attempt {
     /// Commands are on their way over this connection.
     pub(super) in_flight: Option<Connection>,
-    /// What it has got cannot have been seen by anybody as a lock that is held: nobody
-    /// is told when it goes back.
-    pub(super) unseen: bool,
     /// The channel of its lock is listened to for as long as this is here, and a
     /// little longer.
     pub(super) subscription: Option<Box<Subscription>>,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::connector::{Connector, Listener};
+use super::connector::Connector;
 use super::errors::Place;
 use super::locate::{Locator, SlotMap};
 use super::sentinel::{self, Sentinels};
@@ -21,8 +21,8 @@ pub(crate) struct Config {
     /// How to connect; in a cluster, with its first node.
     pub(super) settings: Settings,
     pub(super) found: Found,
-    /// It votes with others, who hear by this that it was given a vote back.
-    pub(super) votes_with: Option<Arc<dyn Listener>>,
+    /// It is one of several who vote.
+    pub(super) votes: bool,
 }
 
 /// How they are found.
@@ -48,7 +48,7 @@ impl Config {
         Ok(Self {
             found: Found::At(address.ok_or_else(nowhere)?),
             settings,
-            votes_with: None,
+            votes: false,
         })
     }
 
@@ -57,7 +57,7 @@ impl Config {
         Ok(Self {
             settings,
             found: Found::BySentinels(sentinels),
-            votes_with: None,
+            votes: false,
         })
     }
 
@@ -68,7 +68,7 @@ impl Config {
         Some(Self {
             settings,
             found: Found::ByNodes(address, nodes),
-            votes_with: None,
+            votes: false,
         })
     }
 

@@ -51,6 +51,7 @@ mod store;
 mod tls;
 mod topology;
 mod values;
+mod voter;
 mod wake_ups;
 
 use std::fmt;

@@ -12,6 +12,7 @@ use super::commands;
 use super::config::{Config, Found};
 use super::confirm::Confirmer;
 use super::connection::Connection;
+use super::connector::Listener;
 use super::durability;
 use super::errors::{Remedy, remedy};
 use super::look::{self, Seen};
@@ -24,7 +25,7 @@ use super::servers::{Answer, Route, Servers};
 use super::settings;
 use super::topology::{self, Subscriptions, Topology};
 use super::values::owner_of;
-use super::wake_ups::WakeUps;
+use super::wake_ups::{VotesGivenBack, WakeUps};
 use crate::backend::clock::Deadline;
 use crate::backend::{
     self, BackendError, Capabilities, LockInfo, Mode, Owner, Renewed, Request, TokenTier,
@@ -53,6 +54,7 @@ pub(crate) struct RedisStore {
     pub(super) events: Events,
     confirmer: Option<Confirmer>,
     found: Found,
+    votes: bool,
     release: Release,
     /// Its tasks are to end.
     stopping: CancellationToken,
@@ -91,9 +93,9 @@ impl Store for RedisStore {
     fn open(config: Config, context: Context) -> Self {
         let Context { time, events } = context;
         let (process, stopping) = (Process::unique(), CancellationToken::new());
-        let release = match config.votes_with {
-            None => commands::release,
-            Some(_) => commands::release_vote,
+        let release = match config.votes {
+            false => commands::release,
+            true => commands::release_vote,
         };
         let (connector, route) = match &config.found {
             Found::ByNodes(..) => {
@@ -110,10 +112,11 @@ impl Store for RedisStore {
             }
             found => {
                 let connector = config.connector(config.settings.place(), time.clock());
-                let listener = config.votes_with.clone().unwrap_or_else(|| {
-                    let events = events.clone();
-                    Arc::new(WakeUps { process, events })
-                });
+                let (space, events) = (config.settings.space.clone(), events.clone());
+                let listener: Arc<dyn Listener> = match config.votes {
+                    false => Arc::new(WakeUps { process, events }),
+                    true => Arc::new(VotesGivenBack { space, events }),
+                };
                 let connections = One::new(&connector, listener);
                 let route = match found {
                     Found::OfSlot(topology, _) => Route::Voter {
@@ -143,6 +146,7 @@ impl Store for RedisStore {
             process,
             events,
             confirmer,
+            votes: config.votes,
             found: config.found,
             release,
             stopping,
@@ -320,7 +324,8 @@ impl Store for RedisStore {
         let (key, servers) = (&request.key, &self.servers);
         // Who has left may be in the queue instead, or as well.
         let queued_by = (ending == Ending::Left).then_some(self.process);
-        let build = |form| (self.release)(servers.space(), form, request, queued_by);
+        let release = self.release_of(ending);
+        let build = |form| release(servers.space(), form, request, queued_by);
         let followed = request.is_followed();
         let answer = servers.exchange(key, followed, deadline, attempt, build);
         match answer.await? {
@@ -341,11 +346,7 @@ impl Store for RedisStore {
     }
 
     fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Option<Abandoned<Self>> {
-        let release = match attempt.unseen {
-            false => self.release,
-            // That tells nobody.
-            true => commands::release,
-        };
+        let release = self.release_of(left.ending);
         let in_flight = attempt.in_flight;
         // Who waits for a connection has sent nothing.
         let is_there = in_flight.is_some() || left.unknown.is_some() || left.there;
@@ -468,7 +469,11 @@ impl Store for RedisStore {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
-        self.servers.inspect(key, deadline, attempt).await
+        let mut lock = self.servers.inspect(key, deadline, attempt).await?;
+        if self.votes {
+            self.count_listeners(lock.as_mut_slice(), deadline).await;
+        }
+        Ok(lock)
     }
 
     async fn list(
@@ -477,11 +482,23 @@ impl Store for RedisStore {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        self.servers.next_of_list(prefix, deadline, attempt).await
+        let mut locks = self.servers.next_of_list(prefix, deadline, attempt).await?;
+        if let Some(locks) = locks.as_mut().filter(|_| self.votes) {
+            self.count_listeners(locks, deadline).await;
+        }
+        Ok(locks)
     }
 }
 
 impl RedisStore {
+    fn release_of(&self, ending: Ending) -> Release {
+        match ending {
+            Ending::Released | Ending::Left => self.release,
+            // That tells nobody, where there is no queue.
+            Ending::Outvoted => commands::release,
+        }
+    }
+
     /// Nobody in this process waits for these locks of a cluster any more.
     async fn forget(&self, keys: Vec<Arc<str>>, deadline: Deadline) {
         look::forget(&self.servers, self.process, &keys, deadline).await;

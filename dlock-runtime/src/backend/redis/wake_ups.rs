@@ -26,3 +26,26 @@ impl Listener for WakeUps {
         self.events.missed();
     }
 }
+
+/// Hears of votes that are given back.
+pub(super) struct VotesGivenBack {
+    pub(super) space: Keyspace,
+    pub(super) events: Events,
+}
+
+impl Listener for VotesGivenBack {
+    /// They come and go with the waiters.
+    fn channel(&self) -> Option<String> {
+        None
+    }
+
+    fn hear(&self, channel: &str, _message: &str) {
+        if let Some(key) = self.space.freed_key(channel) {
+            self.events.freed(key);
+        }
+    }
+
+    fn missed(&self) {
+        self.events.missed();
+    }
+}

@@ -1,5 +1,7 @@
 //! A store in a few lines, with a network that does what the test says.
 
+mod voter;
+
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
@@ -98,6 +100,7 @@ struct State {
     has_wrong_config: bool,
     /// Whether all had been given back each time when it was told to rest.
     rests: Vec<bool>,
+    voter: voter::State,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +112,10 @@ enum Command {
     Renew(Owner, Duration),
     Confirm(Owner, Duration),
     Look,
+    /// What only one of several is asked.
+    Outvoted(Owner),
+    Raise(u64),
+    Ping,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -132,6 +139,9 @@ impl Command {
             Self::Renew(..) => "renew",
             Self::Confirm(..) => "confirm",
             Self::Look => "look",
+            Self::Outvoted(_) => "outvoted",
+            Self::Raise(_) => "raise",
+            Self::Ping => "ping",
         }
     }
 
@@ -141,8 +151,9 @@ impl Command {
             | Self::Ask(owner, ..)
             | Self::Release(owner, _)
             | Self::Renew(owner, _)
-            | Self::Confirm(owner, _) => Some(owner),
-            Self::Look => None,
+            | Self::Confirm(owner, _)
+            | Self::Outvoted(owner) => Some(owner),
+            Self::Look | Self::Raise(_) | Self::Ping => None,
         }
     }
 }
@@ -480,7 +491,19 @@ impl State {
                     Answer::Held
                 }
             },
-            Command::Release(owner, _) => Answer::Done(self.release(owner)),
+            Command::Release(owner, _) => {
+                let held = self.release(owner);
+                if held {
+                    self.voter.tell();
+                }
+                Answer::Done(held)
+            }
+            Command::Outvoted(owner) => Answer::Done(self.release(owner)),
+            Command::Raise(last) => {
+                self.token = self.token.max(last);
+                Answer::Done(true)
+            }
+            Command::Ping => Answer::Done(true),
             Command::Confirm(..) if std::mem::take(&mut self.loses_grant) => {
                 self.holder = None;
                 Answer::Done(false)
@@ -677,6 +700,7 @@ pub(super) struct Scripted<P> {
     time: Time,
     caller: Mutex<Option<Link>>,
     manager: Mutex<Option<Link>>,
+    listens: Arc<AtomicBool>,
     proof: PhantomData<fn() -> P>,
 }
 
@@ -810,7 +834,7 @@ impl<P: Proof> Store for Scripted<P> {
     type Config = Arc<Sim>;
     type Record = P;
     type Attempt = Attempt;
-    type Flight = Link;
+    type Flight = (Link, Ending);
     type Watch = Before;
     type Seen = ();
 
@@ -835,12 +859,18 @@ impl<P: Proof> Store for Scripted<P> {
     }
 
     fn open(config: Arc<Sim>, context: Context) -> Self {
+        let listens = Arc::<AtomicBool>::default();
+        config.state().voter.is_opened_by(voter::Ear {
+            events: context.events.clone(),
+            listens: Arc::clone(&listens),
+        });
         config.state().events = Some(context.events);
         Self {
             sim: config,
             time: context.time,
             caller: Mutex::default(),
             manager: Mutex::default(),
+            listens,
             proof: PhantomData,
         }
     }
@@ -963,11 +993,14 @@ impl<P: Proof> Store for Scripted<P> {
     ) -> Result<Freed, Failure> {
         let fate = match ending {
             Ending::Released => self.sim.state().fates.pop_front(),
-            Ending::Left => None,
+            Ending::Left | Ending::Outvoted => None,
         };
         let lost = record.is_some_and(P::is_lost).then(Owner::unique);
         let owner = lost.unwrap_or(request.owner);
-        let command = Command::Release(owner, ending == Ending::Left);
+        let command = match ending {
+            Ending::Outvoted => Command::Outvoted(owner),
+            _ => Command::Release(owner, ending == Ending::Left),
+        };
         match self.send(command, fate, deadline, attempt).await?.0 {
             Answer::Done(true) => Ok(Freed::Released),
             Answer::Done(false) if self.sim.state().lost_all => Ok(Freed::Lost),
@@ -1032,15 +1065,15 @@ impl<P: Proof> Store for Scripted<P> {
         &self,
         _request: &Request,
         attempt: Attempt,
-        _left: &LeftBehind,
+        left: &LeftBehind,
     ) -> Option<Abandoned<Self>> {
         Some(Abandoned {
-            flight: attempt.in_flight,
+            flight: attempt.in_flight.map(|link| (link, left.ending)),
             record: None,
         })
     }
 
-    async fn follow(&self, flight: Link, request: &Request) -> Followed {
+    async fn follow(&self, (flight, ending): (Link, Ending), request: &Request) -> Followed {
         if P::LOOKS == Looks::Each {
             // Its answer comes after that of the command before it.
             let behind = Command::Look;
@@ -1049,7 +1082,10 @@ impl<P: Proof> Store for Scripted<P> {
                 _ => Followed::Unknown,
             };
         }
-        let release = Command::Release(request.owner, true);
+        let release = match ending {
+            Ending::Outvoted => Command::Outvoted(request.owner),
+            _ => Command::Release(request.owner, true),
+        };
         match flight.send(&self.sim, release, Fate::Fine).await {
             Ok(Ok(_)) => Followed::Settled,
             _ => Followed::Unknown,
@@ -1168,7 +1204,9 @@ impl<P: Proof> Scripted<P> {
     /// runtime.
     fn link(&self, command: Command) -> MutexGuard<'_, Option<Link>> {
         let link = match command {
-            Command::Look | Command::Release(_, true) => &self.manager,
+            Command::Look | Command::Release(_, true) | Command::Outvoted(_) | Command::Ping => {
+                &self.manager
+            }
             _ => &self.caller,
         };
         link.lock().unwrap_or_else(PoisonError::into_inner)
@@ -1203,7 +1241,8 @@ impl<P: Proof> Scripted<P> {
     }
 
     async fn connect(&self, command: Command, deadline: Deadline) -> Result<Link, Failure> {
-        sleep(ONE_WAY).await;
+        let dials_for = self.sim.state().voter.dials_for;
+        sleep(ONE_WAY + dials_for).await;
         while self.sim.state().gone {
             if self.time.has_passed(deadline) {
                 return Err(Failure::not_sent());

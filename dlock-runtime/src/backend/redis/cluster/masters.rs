@@ -1,8 +1,8 @@
 //! `quorum=masters`: a lock counts when more than half of the masters have it.
 //!
-//! Elections, renewals and tokens are those of independent servers
-//! ([`redlock`](super::super::redlock)). A voter is a slot, one on each master:
-//! when a replica takes over, the vote is there, as far as the replica had it.
+//! It is a [quorum](crate::quorum) like that of independent servers. A voter is a
+//! slot, one on each master: when a replica takes over, the vote is there, as far as
+//! the replica had it.
 //!
 //! All processes must have the same voters, or two of them could have a
 //! majority each; and the masters may change. So the voters are chosen once,
@@ -22,7 +22,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::super::commands;
 use super::super::config::{Config, Found};
 use super::super::names::{Keyspace, VOTERS, slot_of, tag_of};
-use super::super::redlock::{Common, FEWEST_NODES, MOST_NODES, Quorum};
 use super::super::servers::Route;
 use super::super::settings::{self, Server, Settings, invalid};
 use super::super::store::RedisStore;
@@ -33,6 +32,7 @@ use crate::backend::{
 };
 use crate::engine::{self, Engine};
 use crate::limits;
+use crate::quorum::{FEWEST_VOTERS, MOST_VOTERS, Quorum, Voters};
 
 /// How often the voters are looked at.
 const PERIOD: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ pub(super) struct Masters {
 /// Between its start and its stop.
 struct Running {
     cluster: Arc<Known>,
-    quorum: Quorum,
+    quorum: Engine<Quorum<RedisStore>>,
     chosen: Arc<Chosen>,
     stopping: CancellationToken,
     /// Ends the look at the voters.
@@ -134,8 +134,8 @@ impl Masters {
             .ok_or_else(|| misused("is not running; use it between its start and its stop"))
     }
 
-    pub(super) fn quorum(&self) -> Result<&Common, BackendError> {
-        Ok(&self.running()?.quorum.common)
+    pub(super) fn quorum(&self) -> Result<&Engine<Quorum<RedisStore>>, BackendError> {
+        Ok(&self.running()?.quorum)
     }
 
     /// Those who may grant a lock.
@@ -143,7 +143,7 @@ impl Masters {
     /// # Errors
     ///
     /// Others have been chosen since.
-    pub(super) fn voters(&self) -> Result<&Common, BackendError> {
+    pub(super) fn voters(&self) -> Result<&Engine<Quorum<RedisStore>>, BackendError> {
         let running = self.running()?;
         if running.are_replaced() {
             return Err(BackendError::new(
@@ -155,7 +155,7 @@ impl Masters {
                 ),
             ));
         }
-        Ok(&running.quorum.common)
+        Ok(&running.quorum)
     }
 
     pub(super) async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
@@ -164,7 +164,7 @@ impl Masters {
             Ok(running) if running.are_replaced() => {
                 requests.iter().map(|_| Ok(Renewed::Gone)).collect()
             }
-            Ok(running) => running.quorum.common.renew(requests).await,
+            Ok(running) => running.quorum.renew(requests).await,
             Err(error) => requests.iter().map(|_| Err(error.clone())).collect(),
         }
     }
@@ -179,16 +179,15 @@ fn misused(how: &str) -> BackendError {
 
 impl Running {
     async fn start(config: Config) -> Result<Self, BackendError> {
-        let request_timeout = config.settings.request_timeout;
         let cluster = Arc::new(Known::open(config).await?);
         let topology = &cluster.topology;
         let tags = match cluster.voters().await? {
             Some(tags) => tags,
             None => {
                 let slots = topology.last_slots();
-                if slots.len() < FEWEST_NODES {
+                if slots.len() < FEWEST_VOTERS {
                     return Err(invalid(format!(
-                        "`quorum=masters` needs at least {FEWEST_NODES} masters, and the cluster \
+                        "`quorum=masters` needs at least {FEWEST_VOTERS} masters, and the cluster \
                          has {}: a majority of fewer is lost with one; leave it out, or add masters",
                         slots.len()
                     )));
@@ -196,30 +195,31 @@ impl Running {
                 cluster.agree_on(&propose(slots)).await?
             }
         };
-        if tags.len() > MOST_NODES {
+        if tags.len() > MOST_VOTERS {
             return Err(invalid(format!(
-                "`quorum=masters` works with at most {MOST_NODES} masters"
+                "`quorum=masters` works with at most {MOST_VOTERS} masters"
             )));
         }
-        if tags.len().is_multiple_of(2) {
-            tracing::warn!(
-                target: "dlock::store",
-                "redis+cluster:// with quorum=masters and {} masters: one fewer would outlive the \
-                 loss of as many; use an odd number",
-                tags.len()
-            );
-        }
         let settings = &cluster.running.store.servers.connector.settings;
-        let nodes = tags.iter().map(|tag| {
+        let voters = tags.iter().map(|tag| {
             let slot = slot_of(tag.as_bytes());
             let settings = Settings {
                 server: Server::OfSlot(slot),
                 space: Keyspace::Vote(Arc::clone(tag)),
                 ..settings.clone()
             };
-            (settings, Found::OfSlot(Arc::clone(topology), slot))
+            Config {
+                settings,
+                found: Found::OfSlot(Arc::clone(topology), slot),
+                votes: true,
+            }
         });
-        let quorum = Quorum::start(nodes.collect(), request_timeout).await?;
+        let quorum = Engine::new(Voters {
+            voters: voters.collect(),
+            name: "cluster",
+            strict_with: "",
+        });
+        quorum.start().await?;
         let chosen = Arc::new(Chosen {
             tags,
             replaced: AtomicBool::new(false),

@@ -23,21 +23,10 @@
 //! numbers or above them. When all nodes have voted, `T` is the median, which a
 //! majority has reached already: then no node need be raised.
 
-use super::super::values::LockValue;
-use super::nodes::NodeSet;
+use super::voter::{Holder, Vote};
+use super::voter_set::VoterSet;
 use crate::backend::{BackendError, BackendErrorKind, Mode, Owner};
 use crate::token::TOKENS_PER_GRANT;
-
-/// What a node said to a request for its vote.
-#[derive(Clone, Debug)]
-pub(super) enum Vote {
-    /// Yes, and the last of the token numbers it has drawn.
-    Yes { last: u64 },
-    /// No: this is what holds the lock there, if it has not gone since.
-    No(Option<LockValue>),
-    /// It would not, or has not answered in time.
-    Failed(BackendError),
-}
 
 /// The votes of one election.
 #[derive(Debug)]
@@ -45,7 +34,7 @@ pub(super) struct Ballot {
     mode: Mode,
     votes: Vec<Option<Vote>>,
     /// Nodes whose answer may still come.
-    open: NodeSet,
+    open: VoterSet,
 }
 
 /// How an election has ended.
@@ -67,7 +56,7 @@ pub(super) fn majority_of(nodes: usize) -> usize {
 
 impl Ballot {
     /// An election in which these nodes of `count` are asked.
-    pub(super) fn new(mode: Mode, count: usize, asked: NodeSet) -> Self {
+    pub(super) fn new(mode: Mode, count: usize, asked: VoterSet) -> Self {
         Self {
             mode,
             votes: vec![None; count],
@@ -86,21 +75,22 @@ impl Ballot {
         majority_of(self.votes.len())
     }
 
-    pub(super) fn vote(&self, node: usize) -> Option<&Vote> {
-        self.votes.get(node)?.as_ref()
-    }
-
     /// Nodes that were asked and have not answered.
-    pub(super) fn open(&self) -> NodeSet {
+    pub(super) fn open(&self) -> VoterSet {
         self.open
     }
 
     /// Nodes that have said yes.
-    pub(super) fn voters(&self) -> NodeSet {
+    pub(super) fn voters(&self) -> VoterSet {
         self.nodes(|vote| matches!(vote, Vote::Yes { .. }))
     }
 
-    fn nodes(&self, wanted: impl Fn(&Vote) -> bool) -> NodeSet {
+    /// Those that would not, or could not.
+    pub(super) fn failed(&self) -> VoterSet {
+        self.nodes(|vote| matches!(vote, Vote::Failed(_)))
+    }
+
+    fn nodes(&self, wanted: impl Fn(&Vote) -> bool) -> VoterSet {
         let votes = self.votes.iter().enumerate();
         votes
             .filter(|(_, vote)| vote.as_ref().is_some_and(&wanted))
@@ -175,7 +165,7 @@ impl Ballot {
     }
 
     /// Voters whose counter has reached `last`.
-    pub(super) fn reached(&self, last: u64) -> NodeSet {
+    pub(super) fn reached(&self, last: u64) -> VoterSet {
         self.drawn()
             .filter(|(_, drawn)| *drawn >= last)
             .map(|(node, _)| node)
@@ -191,12 +181,12 @@ impl Ballot {
     }
 }
 
-fn same_writer(value: &LockValue, owner: Owner) -> bool {
+fn same_writer(value: &Holder, owner: Owner) -> bool {
     value.mode == Mode::Write && value.owner == owner
 }
 
 /// The first of the numbers of which this is the last.
-pub(super) fn first_token(last: u64) -> u64 {
+pub(crate) fn first_token(last: u64) -> u64 {
     last.saturating_sub(TOKENS_PER_GRANT - 1)
 }
 
@@ -261,7 +251,7 @@ mod tests {
         Some(Vote::Yes { last })
     }
 
-    fn held(value: LockValue) -> Option<Vote> {
+    fn held(value: Holder) -> Option<Vote> {
         Some(Vote::No(Some(value)))
     }
 
@@ -269,10 +259,10 @@ mod tests {
         Some(Vote::Failed(BackendError::unavailable("out of order")))
     }
 
-    fn readers() -> LockValue {
-        LockValue {
-            mode: Mode::Read,
-            ..LockValue::writer(Owner::unique())
+    fn holder(mode: Mode) -> Holder {
+        Holder {
+            mode,
+            owner: Owner::unique(),
         }
     }
 
@@ -293,16 +283,11 @@ mod tests {
 
     #[test]
     fn a_holder_is_told_from_a_split_vote() {
-        let writer = LockValue::writer(Owner::unique());
-        let other = LockValue::writer(Owner::unique());
-        let waited = LockValue {
-            waited: true,
-            ..writer
-        };
+        let (writer, other) = (holder(Mode::Write), holder(Mode::Write));
         let free = Some(Vote::No(None));
         for (votes, is_held) in [
             (
-                [held(writer), held(waited), held(writer), yes(1), yes(1)],
+                [held(writer), held(writer), held(writer), yes(1), yes(1)],
                 true,
             ),
             (
@@ -317,13 +302,8 @@ mod tests {
                 assert_eq!(matches!(outcome, Outcome::Split), !is_held, "{outcome:?}");
             }
         }
-        let votes = [
-            held(readers()),
-            held(readers()),
-            held(readers()),
-            yes(1),
-            yes(1),
-        ];
+        let readers = || held(holder(Mode::Read));
+        let votes = [readers(), readers(), readers(), yes(1), yes(1)];
         let outcome = ballot(Mode::Write, &votes).outcome();
         assert!(matches!(outcome, Outcome::Held), "{outcome:?}");
     }

@@ -1,0 +1,1123 @@
+//! A store made of several, each of which does what the test says.
+
+use super::*;
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::quorum::{Quorum, Voters};
+
+type Several = Engine<Quorum<Scripted<()>>>;
+
+const VOTERS: usize = 5;
+const MAJORITY: usize = 3;
+
+/// What a command that was lost may take, and a pause of who gives it back.
+const WINDOW: Duration = Duration::from_secs(70);
+
+fn voters(number: usize) -> Vec<Arc<Sim>> {
+    (0..number).map(|_| Sim::new()).collect()
+}
+
+async fn opened(sims: &[Arc<Sim>]) -> Result<Several, BackendError> {
+    let engine = Several::new(Voters {
+        voters: sims.to_vec(),
+        name: "several",
+        strict_with: "",
+    });
+    engine.open(Time::of_tokio(Executor::new() as _)).await?;
+    Ok(engine)
+}
+
+async fn several(sims: &[Arc<Sim>]) -> Several {
+    let engine = opened(sims).await.expect("it opens");
+    // So that its connections are there.
+    let request = request();
+    let had = engine.try_acquire(&request).await.expect("an answer");
+    assert!(had.is_some(), "the lock is free");
+    engine.release(&request).await.expect("an answer");
+    sleep(ROUND_TRIP).await;
+    sims.iter().for_each(|sim| sim.forget_history());
+    engine
+}
+
+async fn had(engine: &Several, request: &Request) -> Grant {
+    let granted = timeout(Duration::from_secs(600), engine.acquire(request)).await;
+    granted.expect("in time").expect("the lock")
+}
+
+async fn released(engine: &Several, request: &Request) -> Released {
+    engine.release(request).await.expect("an answer")
+}
+
+async fn renewed(engine: &Several, request: &Request) -> Result<Renewed, BackendError> {
+    let mut answers = engine.renew(std::slice::from_ref(request)).await;
+    answers.pop().expect("one answer")
+}
+
+/// How many voters this owner has.
+fn votes(sims: &[Arc<Sim>], owner: Owner) -> usize {
+    let has = |sim: &&Arc<Sim>| sim.holder() == Some(owner);
+    sims.iter().filter(has).count()
+}
+
+fn are_free(sims: &[Arc<Sim>], said: &str) {
+    let held: Vec<_> = (0..sims.len())
+        .filter(|&voter| !sims[voter].is_free())
+        .collect();
+    assert!(held.is_empty(), "{said}: held at {held:?}");
+}
+
+fn count(sims: &[Arc<Sim>], what: &str) -> usize {
+    sims.iter().map(|sim| sim.count(what)).sum()
+}
+
+/// As whom the holder is known to most.
+fn holder(sims: &[Arc<Sim>]) -> Option<Owner> {
+    let holders = sims.iter().filter_map(|sim| sim.holder());
+    holders
+        .into_iter()
+        .find(|owner| 2 * votes(sims, *owner) > sims.len())
+}
+
+fn is_unavailable<T: std::fmt::Debug>(answer: Result<T, BackendError>) -> String {
+    let error = answer.expect_err("no majority answers");
+    assert_eq!(error.kind(), BackendErrorKind::Unavailable, "{error}");
+    error.to_string()
+}
+
+/// A voter may take so long: it is less than a quarter of the ttl.
+const SOON_ENOUGH: Duration = Duration::from_millis(700);
+
+const FATES: [Fate; 9] = [
+    Fate::Refused,
+    Fate::Half,
+    Fate::RequestLost,
+    Fate::AnswerLost,
+    Fate::Late(Duration::from_millis(300)),
+    Fate::Late(Duration::from_secs(40)),
+    Fate::Slow(SOON_ENOUGH),
+    Fate::SlowAnswer(SOON_ENOUGH),
+    Fate::SlowAnswer(Duration::from_secs(30)),
+];
+
+#[test]
+fn a_free_lock_takes_two_round_trips() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let engine = several(&sims).await;
+        let (request, start) = (request(), Instant::now());
+        let grant = had(&engine, &request).await;
+        assert!(u64::from(grant.token) > 0);
+        assert_eq!(votes(&sims, request.owner), VOTERS);
+        assert_eq!(released(&engine, &request).await, Released::Released);
+        assert!(
+            start.elapsed() <= 2 * ROUND_TRIP + MOMENT,
+            "{:?}",
+            start.elapsed()
+        );
+        sleep(WINDOW).await;
+        for sim in &sims {
+            assert_eq!(sim.sent(), ["first", "release"]);
+            assert!(sim.given() >= u64::from(grant.token));
+        }
+    });
+}
+
+/// Whatever becomes of the votes of a minority: the lock is had at once, and with its
+/// release nothing is left, now or later.
+#[test]
+fn a_minority_that_fails_costs_nothing() {
+    paused(|| async {
+        for fate in FATES {
+            for (one, two) in [(0, 1), (1, 4), (3, 4)] {
+                let said = format!("{fate:?} at {one} and {two}");
+                let sims = voters(VOTERS);
+                let engine = several(&sims).await;
+                sims[one].next([fate]);
+                sims[two].next([fate]);
+                let (request, start) = (request(), Instant::now());
+                had(&engine, &request).await;
+                // One more if counters must be raised.
+                assert!(start.elapsed() <= 2 * ROUND_TRIP + MOMENT, "{said}");
+                assert!(votes(&sims, request.owner) >= MAJORITY, "{said}");
+                sleep(Duration::from_secs(1)).await;
+                assert_eq!(
+                    released(&engine, &request).await,
+                    Released::Released,
+                    "{said}"
+                );
+                if fate != Fate::Late(Duration::from_secs(40)) {
+                    sleep(Duration::from_secs(8)).await;
+                    are_free(&sims, &said);
+                }
+                sleep(WINDOW).await;
+                are_free(&sims, &said);
+                let next = self::request();
+                had(&engine, &next).await;
+                assert!(votes(&sims, next.owner) >= MAJORITY, "{said}");
+            }
+        }
+    });
+}
+
+/// Of a majority: another election is held, and what is left of the first one is
+/// given back and touches nothing of the second.
+#[test]
+fn a_majority_that_fails_is_asked_again() {
+    paused(|| async {
+        for fate in FATES {
+            let said = format!("{fate:?}");
+            let sims = voters(VOTERS);
+            let engine = several(&sims).await;
+            for sim in &sims[..MAJORITY] {
+                sim.next([fate]);
+            }
+            let (request, start) = (request(), Instant::now());
+            let grant = had(&engine, &request).await;
+            let holder = holder(&sims).expect("a majority");
+            let is_first = matches!(fate, Fate::Slow(_) | Fate::SlowAnswer(SOON_ENOUGH));
+            // Each election has an owner, and a beginning, of its own.
+            assert_eq!(holder == request.owner, is_first, "{said}");
+            assert_eq!(grant.sent_at == start, is_first, "{said}");
+            for _ in 0..4 {
+                sleep(TTL / 3).await;
+                assert!(votes(&sims, holder) >= MAJORITY, "{said}");
+                let extended = renewed(&engine, &request).await;
+                assert!(
+                    matches!(extended, Ok(Renewed::Extended { .. })),
+                    "{said}: {extended:?}"
+                );
+            }
+            assert_eq!(
+                released(&engine, &request).await,
+                Released::Released,
+                "{said}"
+            );
+            sleep(ROUND_TRIP + MOMENT).await;
+            are_free(&sims, &said);
+        }
+    });
+}
+
+/// Who only tries may have to hold more than one election, and is not in its own way.
+#[test]
+fn who_only_tries_is_not_in_its_own_way() {
+    paused(|| async {
+        // The last is there when the next election is held.
+        let late = Fate::Late(Duration::from_millis(5));
+        for fate in [
+            Fate::AnswerLost,
+            Fate::SlowAnswer(Duration::from_secs(30)),
+            late,
+        ] {
+            let sims = voters(VOTERS);
+            let engine = several(&sims).await;
+            sims.iter().for_each(|sim| sim.next([fate]));
+            let request = request();
+            let tried = engine.try_acquire(&request).await.expect("an answer");
+            assert!(tried.is_some(), "{fate:?}: nobody else has it");
+            assert_eq!(released(&engine, &request).await, Released::Released);
+        }
+    });
+}
+
+/// Silence of a majority is told within the request timeout, and heals; what was had
+/// meanwhile of the others is given back.
+#[test]
+fn a_silent_majority_is_an_outage() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let engine = several(&sims).await;
+        let held = Request::new("held", Mode::Write, TTL);
+        let limit = sims[0].request_timeout() + Duration::from_secs(1);
+        for sim in &sims[2..] {
+            sim.is_gone(true);
+        }
+        let start = Instant::now();
+        let said = is_unavailable(engine.acquire(&request()).await);
+        assert!(
+            said.contains("2 of 5 nodes") && said.contains("3 must"),
+            "{said}"
+        );
+        is_unavailable(engine.try_acquire(&held).await);
+        is_unavailable(engine.inspect("key").await);
+        assert!(start.elapsed() <= 3 * limit, "{:?}", start.elapsed());
+        for sim in &sims[2..] {
+            sim.is_gone(false);
+        }
+        let request = request();
+        had(&engine, &request).await;
+        released(&engine, &request).await;
+        sleep(WINDOW).await;
+        are_free(&sims, "it is back");
+    });
+}
+
+/// It is left out while it does not answer, and asked when it does.
+#[test]
+fn a_voter_that_does_not_answer_is_not_asked() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let engine = several(&sims).await;
+        for sim in &sims[3..] {
+            sim.is_gone(true);
+        }
+        let pair = async || {
+            let (request, start) = (request(), Instant::now());
+            had(&engine, &request).await;
+            assert_eq!(released(&engine, &request).await, Released::Released);
+            start.elapsed()
+        };
+        pair().await;
+        sleep(Duration::from_secs(1)).await;
+        sims.iter().for_each(|sim| sim.forget_history());
+        for _ in 0..20 {
+            let took = pair().await;
+            assert!(took <= 3 * ROUND_TRIP + MOMENT, "{took:?}");
+        }
+        assert_eq!(count(&sims[3..], "first"), 0);
+        for sim in &sims[3..] {
+            sim.is_gone(false);
+        }
+        sleep(Duration::from_secs(8)).await;
+        pair().await;
+        assert_eq!(count(&sims[3..], "first"), 2);
+        sleep(WINDOW).await;
+        are_free(&sims, "all answer");
+    });
+}
+
+/// Its connection is dead, and the voter is well: it is given up, and the voter has a
+/// vote again.
+#[test]
+fn a_connection_that_misses_an_answer_is_given_up() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let engine = several(&sims).await;
+        sims[0].next([Fate::Slow(TTL / 2)]);
+        let (this, next) = (request(), request());
+        had(&engine, &this).await;
+        released(&engine, &this).await;
+        sleep(Duration::from_secs(4)).await;
+        had(&engine, &next).await;
+        assert_eq!(votes(&sims, next.owner), VOTERS);
+    });
+}
+
+/// The first lock of a runtime: who has won waits for the connections that are being
+/// made, but not for long.
+#[test]
+fn the_first_lock_has_the_votes_of_all() {
+    paused(|| async {
+        for (dials, voted) in [(20, VOTERS), (10_000, MAJORITY)] {
+            let sims = voters(VOTERS);
+            let engine = opened(&sims).await.expect("it opens");
+            for sim in &sims[MAJORITY..] {
+                sim.dials_for(Duration::from_millis(dials));
+            }
+            let (request, start) = (request(), Instant::now());
+            had(&engine, &request).await;
+            assert!(
+                start.elapsed() <= Duration::from_millis(60),
+                "{:?}",
+                start.elapsed()
+            );
+            assert_eq!(votes(&sims, request.owner), voted);
+        }
+    });
+}
+
+/// Each instant of an acquisition, free and behind another, with one slow voter and
+/// with one that loses its answers: nothing is left when the engines have settled.
+#[test]
+fn a_caller_that_leaves_leaves_nothing() {
+    paused(|| async {
+        let slow = Fate::Slow(Duration::from_millis(5));
+        for fate in [Fate::Fine, slow, Fate::AnswerLost] {
+            for others in [Others::Nobody, Others::Hold, Others::SplitTheVote] {
+                for step in 0..40 {
+                    let said = format!("{fate:?} at one, {others:?}, left at {step}");
+                    let sims = voters(VOTERS);
+                    let engine = several(&sims).await;
+                    sims[1].next([fate]);
+                    let before = others.vote(&sims);
+                    let request = request();
+                    let acquiring = engine.acquire(&request);
+                    if timeout(step * ONE_WAY / 4, acquiring).await.is_ok() {
+                        continue;
+                    }
+                    timeout(WINDOW, engine.settle()).await.expect("it is told");
+                    sleep(10 * ROUND_TRIP).await;
+                    let after: Vec<_> = sims.iter().map(|sim| sim.holder()).collect();
+                    assert_eq!(after, before, "{said}");
+                }
+            }
+        }
+    });
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Others {
+    Nobody,
+    Hold,
+    SplitTheVote,
+}
+
+impl Others {
+    /// Who has each voter then.
+    fn vote(self, sims: &[Arc<Sim>]) -> Vec<Option<Owner>> {
+        let holder = Owner::unique();
+        for sim in &sims[..MAJORITY] {
+            match self {
+                Self::Nobody => {}
+                Self::Hold => sim.take_away(holder, TTL),
+                Self::SplitTheVote => sim.take_away(Owner::unique(), TTL),
+            }
+        }
+        sims.iter().map(|sim| sim.holder()).collect()
+    }
+}
+
+/// The same within a round trip, while all answer.
+#[test]
+fn a_caller_that_leaves_is_given_back_at_once() {
+    paused(|| async {
+        for step in 0..16 {
+            let sims = voters(VOTERS);
+            let engine = several(&sims).await;
+            let left = timeout(step * ONE_WAY / 8, engine.acquire(&request())).await;
+            assert!(left.is_err(), "no answer has come");
+            sleep(2 * ROUND_TRIP + MOMENT).await;
+            are_free(&sims, &format!("left at {step}"));
+        }
+    });
+}
+
+/// A vote that is run at any time, of one that holds, has given back, or has left.
+#[test]
+fn a_late_vote_is_undone() {
+    paused(|| async {
+        for late in [3, 20, 300, 999, 1_500, 4_000, 20_000, 59_000] {
+            for held in [None, Some(0), Some(10), Some(400), Some(10_000)] {
+                let said = format!("run after {late} ms, held for {held:?} ms");
+                let sims = voters(VOTERS);
+                let engine = several(&sims).await;
+                let late = Duration::from_millis(late);
+                sims[0].next([Fate::Late(late)]);
+                sims[4].next([Fate::Late(late)]);
+                let (request, start) = (request(), Instant::now());
+                if let Some(held) = held {
+                    had(&engine, &request).await;
+                    sleep(Duration::from_millis(held)).await;
+                    released(&engine, &request).await;
+                } else {
+                    let left = timeout(ONE_WAY + MOMENT, engine.acquire(&request)).await;
+                    assert!(left.is_err(), "{said}");
+                }
+                let run = start + late + Duration::from_secs(7);
+                sleep_until(run.max(Instant::now() + 2 * ROUND_TRIP)).await;
+                are_free(&sims, &said);
+                assert!(sims[0].ran(request.owner, "first"), "{said}");
+            }
+        }
+    });
+}
+
+/// A voter that takes so long that its connection is given up: the vote is run behind
+/// the release, which came by another.
+#[test]
+fn a_slow_vote_is_undone() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let engine = several(&sims).await;
+        let slow = Duration::from_secs(9);
+        sims[0].next([Fate::Slow(slow)]);
+        let (request, start) = (request(), Instant::now());
+        had(&engine, &request).await;
+        sleep(slow / 2).await;
+        released(&engine, &request).await;
+        sleep_until(start + slow + Duration::from_secs(7)).await;
+        assert!(sims[0].ran(request.owner, "first"));
+        are_free(&sims, "it was run late");
+    });
+}
+
+/// Each of two is first at half of four voters, again and again: in the end one wins,
+/// and then the other.
+#[test]
+fn contenders_who_split_the_votes_end() {
+    paused(|| async {
+        for _ in 0..20 {
+            let sims = voters(4);
+            let (one, two) = (several(&sims).await, several(&sims).await);
+            let slow = Fate::Slow(5 * ONE_WAY);
+            for (voter, sim) in sims.iter().enumerate() {
+                let first_is_late = voter >= 2;
+                let fates = match first_is_late {
+                    true => [slow, Fate::Fine],
+                    false => [Fate::Fine, slow],
+                };
+                sim.next(fates);
+            }
+            let pair = async |engine: &Several| {
+                let request = request();
+                had(engine, &request).await;
+                assert!(votes(&sims, holder(&sims).expect("one has it")) > 2);
+                released(engine, &request).await;
+            };
+            let start = Instant::now();
+            tokio::join!(pair(&one), pair(&two));
+            assert!(
+                start.elapsed() < Duration::from_secs(2),
+                "{:?}",
+                start.elapsed()
+            );
+            // Each was lost at least once.
+            assert!(count(&sims, "first") >= 3 * 4);
+            sleep(WINDOW).await;
+            are_free(&sims, "both have had it");
+        }
+    });
+}
+
+/// Nobody has a majority, for a while: it is no outage, and no lock.
+#[test]
+fn a_split_vote_is_not_a_lock() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let engine = several(&sims).await;
+        for sim in &sims[..4] {
+            sim.take_away(Owner::unique(), 3 * sims[0].request_timeout());
+        }
+        let request = request();
+        assert!(
+            engine
+                .try_acquire(&request)
+                .await
+                .expect("an answer")
+                .is_none()
+        );
+        assert!(request.progress().has_heard());
+        assert!(sims[4].is_free());
+        let start = Instant::now();
+        had(&engine, &self::request()).await;
+        assert!(start.elapsed() > sims[0].request_timeout());
+    });
+}
+
+/// A voter whose counter is far ahead gives a token, and is gone when the next is
+/// asked for of the others.
+#[test]
+fn a_high_token_outlives_the_voter_that_gave_it() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let engine = several(&sims).await;
+        let ahead = 3_600_000_000;
+        sims[0].counts_from(ahead);
+        for sim in &sims[3..] {
+            sim.is_gone(true);
+        }
+        let first = request();
+        let high = had(&engine, &first).await.token;
+        assert!(u64::from(high) > ahead);
+        released(&engine, &first).await;
+        sims[0].is_gone(true);
+        for sim in &sims[3..] {
+            sim.is_gone(false);
+        }
+        sleep(Duration::from_secs(8)).await;
+        // Also for one who has never seen it.
+        for engine in [&engine, &opened(&sims).await.expect("it opens")] {
+            let next = request();
+            let token = had(engine, &next).await.token;
+            assert!(token > high, "{token} after {high}");
+            released(engine, &next).await;
+        }
+    });
+}
+
+/// Any majority gives greater tokens than any before it, whatever the counters are.
+#[test]
+fn tokens_rise_through_each_majority() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let (one, two) = (several(&sims).await, several(&sims).await);
+        let mut last = crate::token::FencingToken::NONE;
+        for round in 0..300 {
+            let engine = if round % 2 == 0 { &one } else { &two };
+            // Locks of other keys draw at some voters only.
+            let sim = &sims[fastrand::usize(..VOTERS)];
+            sim.counts_from(sim.counter() + 64 * fastrand::u64(..100));
+            for _ in 0..fastrand::usize(..3) {
+                sims[fastrand::usize(..VOTERS)].next([Fate::Refused]);
+            }
+            let request = request();
+            let token = had(engine, &request).await.token;
+            assert!(token > last, "{token} after {last}, round {round}");
+            last = token;
+            released(engine, &request).await;
+            sleep(10 * ROUND_TRIP).await;
+        }
+    });
+}
+
+/// What it votes at a renewal counts when its counter was raised, and not before.
+#[test]
+fn a_voter_that_forgets_its_counter_does_not_count_before_it_is_raised() {
+    paused(|| async {
+        let sims = voters(3);
+        let engine = several(&sims).await;
+        let request = request();
+        let token = had(&engine, &request).await.token;
+        sims[2].forgets();
+        // The renewal, the vote, and what would raise the counter.
+        sims[2].next([Fate::Fine, Fate::Fine, Fate::RequestLost]);
+        let extended = renewed(&engine, &request).await;
+        assert!(
+            matches!(extended, Ok(Renewed::Extended { .. })),
+            "{extended:?}"
+        );
+        assert_eq!(votes(&sims, request.owner), 3, "it has voted again");
+        assert!(sims[2].counter() < u64::from(token));
+        // It is needed for the majority now.
+        sims[1].is_gone(true);
+        let extended = renewed(&engine, &request).await;
+        assert!(
+            matches!(extended, Ok(Renewed::Extended { .. })),
+            "{extended:?}"
+        );
+        assert!(
+            sims[2].counter() >= u64::from(token) + 63,
+            "{}",
+            sims[2].counter()
+        );
+    });
+}
+
+/// Voters that lose what they know one after the other do not take a lease with them.
+#[test]
+fn a_lease_outlives_voters_that_go_one_after_the_other() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let engine = several(&sims).await;
+        let request = request();
+        had(&engine, &request).await;
+        for _ in 0..3 {
+            for sim in &sims {
+                sim.forgets();
+                sleep(TTL / 6).await;
+                let extended = renewed(&engine, &request).await;
+                assert!(
+                    matches!(extended, Ok(Renewed::Extended { .. })),
+                    "{extended:?}"
+                );
+                assert_eq!(votes(&sims, request.owner), VOTERS);
+            }
+        }
+        assert_eq!(released(&engine, &request).await, Released::Released);
+        sleep(ROUND_TRIP).await;
+        are_free(&sims, "it was given back");
+    });
+}
+
+/// The loss of a minority is none, and that of a majority is told with the next
+/// renewal. What is left of the lease is not asked to vote again then.
+#[test]
+fn a_loss_is_told_when_the_majority_is_lost() {
+    paused(|| async {
+        for lost in 0..=VOTERS {
+            let sims = voters(VOTERS);
+            let engine = several(&sims).await;
+            let request = request();
+            had(&engine, &request).await;
+            let other = Owner::unique();
+            sims[..lost]
+                .iter()
+                .for_each(|sim| sim.take_away(other, TTL));
+            let answer = renewed(&engine, &request).await.expect("an answer");
+            let is_gone = matches!(answer, Renewed::Gone);
+            assert_eq!(is_gone, lost >= MAJORITY, "{lost} lost: {answer:?}");
+            assert_eq!(votes(&sims, other), lost);
+            let told = released(&engine, &request).await;
+            assert_eq!(
+                told == Released::NotHeld,
+                lost >= MAJORITY,
+                "{lost} lost: {told:?}"
+            );
+            sleep(ROUND_TRIP).await;
+            assert_eq!(votes(&sims, other), lost, "it is not ours");
+        }
+        // Somebody else may have had it in between, and have given it back.
+        for lost in MAJORITY..=VOTERS {
+            let sims = voters(VOTERS);
+            let engine = several(&sims).await;
+            let request = request();
+            had(&engine, &request).await;
+            sims[..lost].iter().for_each(|sim| sim.forgets());
+            let answer = renewed(&engine, &request).await.expect("an answer");
+            assert!(matches!(answer, Renewed::Gone), "{lost} lost: {answer:?}");
+            assert_eq!(votes(&sims, request.owner), VOTERS - lost);
+        }
+    });
+}
+
+/// It is tried again, and takes nothing away.
+#[test]
+fn a_renewal_that_reaches_a_minority_does_not_unlock() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let engine = several(&sims).await;
+        let request = request();
+        had(&engine, &request).await;
+        sims[2..].iter().for_each(|sim| sim.is_gone(true));
+        let start = Instant::now();
+        is_unavailable(renewed(&engine, &request).await);
+        assert!(start.elapsed() <= TTL / 4, "{:?}", start.elapsed());
+        assert_eq!(votes(&sims, request.owner), VOTERS);
+        sims[2..].iter().for_each(|sim| sim.is_gone(false));
+        sleep(Duration::from_secs(8)).await;
+        let start = Instant::now();
+        let answer = renewed(&engine, &request).await;
+        let Ok(Renewed::Extended { sent_at }) = answer else {
+            panic!("{answer:?}");
+        };
+        assert!(sent_at >= start);
+        for sim in &sims {
+            assert!(sim.ends().expect("it is held") >= sent_at + TTL);
+        }
+    });
+}
+
+/// A renewal whose answers are lost, late or errors, at each voter, is one all the
+/// same; and nothing of it is left behind the release.
+#[test]
+fn a_renewal_bears_what_becomes_of_its_commands() {
+    paused(|| async {
+        for fate in FATES {
+            for voter in 0..VOTERS {
+                let said = format!("{fate:?} at {voter}");
+                let sims = voters(VOTERS);
+                let engine = several(&sims).await;
+                let request = request();
+                had(&engine, &request).await;
+                // It is asked to vote again, and that fares so.
+                sims[voter].forgets();
+                sims[voter].next([Fate::Fine, fate, fate]);
+                let answer = renewed(&engine, &request).await;
+                assert!(
+                    matches!(answer, Ok(Renewed::Extended { .. })),
+                    "{said}: {answer:?}"
+                );
+                sims[voter].next([fate]);
+                let answer = renewed(&engine, &request).await;
+                assert!(
+                    matches!(answer, Ok(Renewed::Extended { .. })),
+                    "{said}: {answer:?}"
+                );
+                assert_eq!(
+                    released(&engine, &request).await,
+                    Released::Released,
+                    "{said}"
+                );
+                sleep(WINDOW).await;
+                are_free(&sims, &said);
+            }
+        }
+    });
+}
+
+/// Whoever renews leaves, at each instant: what it had asked for is given back with
+/// the lease.
+#[test]
+fn a_renewal_that_is_dropped_leaves_nothing() {
+    paused(|| async {
+        for fate in [
+            Fate::Fine,
+            Fate::Slow(Duration::from_secs(3)),
+            Fate::AnswerLost,
+        ] {
+            for step in 0..40 {
+                let sims = voters(VOTERS);
+                let engine = several(&sims).await;
+                let request = request();
+                had(&engine, &request).await;
+                sims[0].forgets();
+                sims[0].next([Fate::Fine, fate]);
+                let _ = timeout(step * ONE_WAY / 4, renewed(&engine, &request)).await;
+                assert_eq!(released(&engine, &request).await, Released::Released);
+                sleep(WINDOW).await;
+                are_free(&sims, &format!("{fate:?}, dropped at {step}"));
+            }
+        }
+    });
+}
+
+/// The same where the connection of what it had asked for is given up.
+#[test]
+fn a_slow_vote_of_a_renewal_is_undone() {
+    paused(|| async {
+        for dropped in [true, false] {
+            let sims = voters(VOTERS);
+            let engine = several(&sims).await;
+            let request = request();
+            had(&engine, &request).await;
+            sims[0].forgets();
+            let slow = Duration::from_secs(9);
+            sims[0].next([Fate::Fine, Fate::Slow(slow)]);
+            let (limit, start) = (if dropped { 3 * ONE_WAY } else { TTL }, Instant::now());
+            let _ = timeout(limit, renewed(&engine, &request)).await;
+            // It is asked for another as well, and found silent.
+            assert!(
+                engine
+                    .try_acquire(&self::request())
+                    .await
+                    .expect("an answer")
+                    .is_none()
+            );
+            sleep(slow / 2).await;
+            released(&engine, &request).await;
+            sleep_until(start + slow + Duration::from_secs(7)).await;
+            assert_eq!(sims[0].count("first"), 3);
+            are_free(&sims, &format!("dropped: {dropped}"));
+        }
+    });
+}
+
+/// The rest is freed when it answers, by its own engine.
+#[test]
+fn a_release_that_reaches_a_majority_is_one() {
+    paused(|| async {
+        for fate in FATES {
+            let said = format!("{fate:?}");
+            let sims = voters(VOTERS);
+            let engine = several(&sims).await;
+            let (request, next) = (request(), request());
+            had(&engine, &request).await;
+            sims[0].next([fate]);
+            sims[3].next([fate]);
+            let start = Instant::now();
+            assert_eq!(
+                released(&engine, &request).await,
+                Released::Released,
+                "{said}"
+            );
+            assert!(start.elapsed() <= ROUND_TRIP + MOMENT, "{said}");
+            had(&engine, &next).await;
+            assert!(votes(&sims, next.owner) >= MAJORITY, "{said}");
+            released(&engine, &next).await;
+            sleep(WINDOW).await;
+            are_free(&sims, &said);
+        }
+        let sims = voters(VOTERS);
+        let engine = several(&sims).await;
+        let request = request();
+        had(&engine, &request).await;
+        sims[3..].iter().for_each(|sim| sim.is_gone(true));
+        assert_eq!(released(&engine, &request).await, Released::Released);
+        assert_eq!(votes(&sims, request.owner), 2, "they do not know");
+        // An engine does not wait for who does not answer.
+        timeout(Duration::from_secs(3), engine.settle())
+            .await
+            .expect("the others are told");
+        sims[3..].iter().for_each(|sim| sim.is_gone(false));
+        sleep(Duration::from_secs(8)).await;
+        are_free(&sims, "they answer again");
+    });
+}
+
+/// That is an outage, and the lock is held. Asked again, it is given back.
+#[test]
+fn a_release_that_reaches_a_minority_is_asked_again() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let engine = several(&sims).await;
+        let request = request();
+        had(&engine, &request).await;
+        sims[2..].iter().for_each(|sim| sim.is_gone(true));
+        is_unavailable(engine.release(&request).await);
+        sims[2..].iter().for_each(|sim| sim.is_gone(false));
+        assert_eq!(released(&engine, &request).await, Released::Released);
+        assert_eq!(released(&engine, &request).await, Released::NotHeld);
+        sleep(Duration::from_secs(8)).await;
+        are_free(&sims, "they answer again");
+    });
+}
+
+/// By the first of them, for what a release takes to reach the others; and then it is
+/// one election for who waits.
+#[test]
+fn who_waits_is_told_by_the_first_that_is_freed() {
+    paused(|| async {
+        for deaf in 0..VOTERS {
+            let sims = voters(VOTERS);
+            let (one, two) = (several(&sims).await, several(&sims).await);
+            let (held, waits) = (request(), request());
+            had(&one, &held).await;
+            sims[..deaf].iter().for_each(|sim| sim.is_deaf(true));
+            let release = async {
+                // Between two looks.
+                sleep(Duration::from_millis(500)).await;
+                sims.iter().for_each(|sim| sim.forget_history());
+                released(&one, &held).await;
+                Instant::now()
+            };
+            let (_, at) = tokio::join!(had(&two, &waits), release);
+            let took = at.elapsed();
+            let spread = if VOTERS - deaf >= MAJORITY { 0 } else { 20 };
+            let limit = Duration::from_millis(spread) + 3 * ROUND_TRIP;
+            assert!(took <= limit, "{deaf} are deaf: {took:?}");
+            assert_eq!(count(&sims, "first"), VOTERS, "{deaf} are deaf");
+        }
+    });
+}
+
+/// A release that takes a while to reach all is waited for, and no vote is split.
+#[test]
+fn who_waits_asks_when_a_majority_is_freed() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let (one, two) = (several(&sims).await, several(&sims).await);
+        let (held, waits) = (request(), request());
+        had(&one, &held).await;
+        let release = async {
+            sleep(Duration::from_millis(500)).await;
+            sims.iter().for_each(|sim| sim.forget_history());
+            for (number, sim) in (0..).zip(&sims) {
+                sim.next([Fate::Slow(ONE_WAY + number * 3 * ONE_WAY)]);
+            }
+            released(&one, &held).await;
+            Instant::now()
+        };
+        let (_, at) = tokio::join!(had(&two, &waits), release);
+        assert!(at.elapsed() <= 3 * ROUND_TRIP, "{:?}", at.elapsed());
+        assert_eq!(count(&sims, "first"), VOTERS, "one election");
+    });
+}
+
+/// The look a second later finds it.
+#[test]
+fn a_release_that_nobody_hears_costs_a_second() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let (one, two) = (several(&sims).await, several(&sims).await);
+        let (held, waits) = (request(), request());
+        had(&one, &held).await;
+        sims.iter().for_each(|sim| sim.is_deaf(true));
+        let release = async {
+            sleep(Duration::from_millis(500)).await;
+            released(&one, &held).await;
+            Instant::now()
+        };
+        let (_, at) = tokio::join!(had(&two, &waits), release);
+        assert!(
+            at.elapsed() <= Duration::from_millis(1_200),
+            "{:?}",
+            at.elapsed()
+        );
+    });
+}
+
+/// What is released between the first answer and the time when somebody listens is
+/// found by asking once more.
+#[test]
+fn what_was_released_before_anybody_listened_is_found() {
+    paused(|| async {
+        for step in 0..60 {
+            let sims = voters(VOTERS);
+            sims.iter().for_each(|sim| sim.listens_for(5 * ONE_WAY));
+            let (one, two) = (several(&sims).await, several(&sims).await);
+            let (held, waits) = (request(), request());
+            had(&one, &held).await;
+            let release = async {
+                sleep(step * ONE_WAY / 4).await;
+                released(&one, &held).await;
+                Instant::now()
+            };
+            let (_, at) = tokio::join!(had(&two, &waits), release);
+            let took = at.elapsed();
+            assert!(
+                took <= Duration::from_millis(30),
+                "released at {step}: {took:?}"
+            );
+        }
+    });
+}
+
+/// A majority has it, and a minority is free: that is no cause to ask. Nor is an
+/// election that somebody loses, whose votes go back in silence.
+#[test]
+fn who_waits_asks_only_when_a_majority_may_be_free() {
+    paused(|| async {
+        // Those that are free say so first, or last.
+        for held in [0..MAJORITY, VOTERS - MAJORITY..VOTERS] {
+            let sims = voters(VOTERS);
+            let free = |voter: &usize| !held.contains(voter);
+            let free: Vec<_> = (0..VOTERS)
+                .filter(free)
+                .map(|voter| Arc::clone(&sims[voter]))
+                .collect();
+            let (one, two) = (several(&sims).await, several(&sims).await);
+            let holder = Owner::unique();
+            sims[held]
+                .iter()
+                .for_each(|sim| sim.take_away(holder, 10 * TTL));
+            let waits = request();
+            let watch = async {
+                sleep(Duration::from_millis(100)).await;
+                sims.iter().for_each(|sim| sim.forget_history());
+                sleep(Duration::from_secs(10)).await;
+                assert_eq!(count(&sims, "first"), 0);
+                let looks = count(&sims, "look");
+                assert!(looks <= 11 * VOTERS, "{looks} looks in ten seconds");
+                for _ in 0..10 {
+                    let tried = two.try_acquire(&request()).await.expect("an answer");
+                    assert!(tried.is_none(), "it is held");
+                    sleep(Duration::from_millis(50)).await;
+                }
+                assert_eq!(
+                    count(&sims, "first"),
+                    10 * VOTERS,
+                    "who waits has not asked"
+                );
+                assert_eq!(count(&free, "outvoted"), 10 * free.len());
+            };
+            let waiting = timeout(Duration::from_secs(30), one.acquire(&waits));
+            let (answer, ()) = tokio::join!(waiting, watch);
+            assert!(answer.is_err(), "it is held");
+            sleep(10 * ROUND_TRIP).await;
+            are_free(&free, "it has left");
+        }
+    });
+}
+
+/// Whoever was seen by others to have a majority is heard when it leaves.
+#[test]
+fn who_leaves_with_a_majority_is_heard() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let (one, two) = (several(&sims).await, several(&sims).await);
+        let (leaves, waits) = (request(), request());
+        // It has the votes, and does not know yet.
+        let slow = Duration::from_millis(300);
+        sims.iter()
+            .for_each(|sim| sim.next([Fate::SlowAnswer(slow)]));
+        let leaving = async {
+            let left = timeout(Duration::from_millis(100), one.acquire(&leaves)).await;
+            assert!(left.is_err(), "no answer has come");
+            Instant::now()
+        };
+        let waiting = async {
+            sleep(ROUND_TRIP).await;
+            had(&two, &waits).await;
+        };
+        let ((), at) = tokio::join!(waiting, leaving);
+        assert!(
+            at.elapsed() <= Duration::from_millis(40),
+            "{:?}",
+            at.elapsed()
+        );
+    });
+}
+
+/// Its engine has stopped, and nobody gives back what it was asked for: the lock goes
+/// on with the others, and so does the end of all of them.
+#[test]
+fn a_voter_whose_engine_has_stopped_holds_up_nobody() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        let engine = several(&sims).await;
+        let running = engine.running().expect("it runs");
+        running.store.stop_voter(1).await;
+        for fate in [
+            Fate::Fine,
+            Fate::SlowAnswer(Duration::from_secs(9)),
+            Fate::AnswerLost,
+        ] {
+            sims[1].next([fate]);
+            let (request, start) = (request(), Instant::now());
+            had(&engine, &request).await;
+            assert_eq!(released(&engine, &request).await, Released::Released);
+            assert!(
+                start.elapsed() <= 4 * ROUND_TRIP,
+                "{fate:?}: {:?}",
+                start.elapsed()
+            );
+            timeout(WINDOW, engine.settle())
+                .await
+                .expect("the others settle");
+            sleep(WINDOW).await;
+            are_free(&sims, "by a release, or by its ttl");
+        }
+        timeout(Duration::from_secs(1), engine.stop())
+            .await
+            .expect("it stops");
+    });
+}
+
+/// Who waits is told, and what is left is given back before it has stopped.
+#[test]
+fn a_stop_ends_all_waiting() {
+    paused(|| async {
+        for others in [Others::Hold, Others::SplitTheVote] {
+            let sims = voters(VOTERS);
+            let engine = several(&sims).await;
+            let before = others.vote(&sims);
+            let request = request();
+            let stop = async {
+                sleep(Duration::from_secs(3)).await;
+                engine.stop().await;
+            };
+            let acquiring = timeout(Duration::from_secs(4), engine.acquire(&request));
+            let (answer, ()) = tokio::join!(acquiring, stop);
+            let error = answer.expect("it is told").expect_err("it has stopped");
+            assert!(error.to_string().contains("has stopped"), "{error}");
+            let after: Vec<_> = sims.iter().map(|sim| sim.holder()).collect();
+            assert_eq!(after, before, "{others:?}");
+            sims.iter().for_each(|sim| sim.forget_history());
+            sleep(Duration::from_secs(20)).await;
+            let idle = |sim: &Arc<Sim>| sim.looks() == 0 && sim.sent().is_empty();
+            assert!(sims.iter().all(idle), "{others:?}");
+        }
+    });
+}
+
+/// A majority must be there, all must be willing, and all different.
+#[test]
+fn voters_are_seen_to_at_the_start() {
+    paused(|| async {
+        let sims = voters(VOTERS);
+        sims[..2].iter().for_each(|sim| sim.is_gone(true));
+        let engine = opened(&sims).await.expect("a majority answers");
+        let request = request();
+        had(&engine, &request).await;
+        assert_eq!(votes(&sims, request.owner), MAJORITY);
+        released(&engine, &request).await;
+        sims[2].is_gone(true);
+        let limit = sims[0].request_timeout() + Duration::from_secs(1);
+        let start = Instant::now();
+        let said = is_unavailable(opened(&sims).await.map(drop));
+        assert!(
+            said.contains("2 of 5 nodes") && said.contains("3 must"),
+            "{said}"
+        );
+        assert!(start.elapsed() <= limit, "{:?}", start.elapsed());
+        sims[..3].iter().for_each(|sim| sim.is_gone(false));
+        sims[1].is_identified("a server");
+        sims[4].is_identified("a server");
+        let error = opened(&sims).await.expect_err("two names for one server");
+        assert_eq!(error.kind(), BackendErrorKind::Config);
+        assert!(error.to_string().contains("one server"), "{error}");
+    });
+}
+
+/// What it is worth is what the worst of them is worth.
+#[test]
+fn tokens_are_worth_what_the_worst_are() {
+    paused(|| async {
+        let sims = voters(3);
+        let engine = several(&sims).await;
+        sims.iter()
+            .for_each(|sim| sim.gives_tokens(TokenTier::Strict));
+        assert_eq!(engine.capabilities().tokens, TokenTier::Strict);
+        sims[1].gives_tokens(TokenTier::BestEffort);
+        assert_eq!(engine.capabilities().tokens, TokenTier::BestEffort);
+    });
+}

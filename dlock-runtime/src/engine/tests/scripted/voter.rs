@@ -1,0 +1,200 @@
+//! The same store as one of several.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{Answer, Attempt, Command, Fate, Link, ONE_WAY, Scripted, Sim, failed, nothing};
+use crate::backend::clock::Deadline;
+use crate::backend::{Mode, Request};
+use crate::engine::events::Events;
+use crate::quorum::voter::{Holder, Vote, Voter};
+use crate::store::{Applied, Failure};
+
+/// What a voter has besides.
+#[derive(Default)]
+pub(super) struct State {
+    ears: Vec<Ear>,
+    deaf: bool,
+    identity: Option<String>,
+    /// The highest number that was said to have been given.
+    given: u64,
+    /// So long it takes to connect.
+    pub(super) dials_for: Duration,
+}
+
+/// One process that may listen.
+pub(super) struct Ear {
+    pub(super) events: Events,
+    pub(super) listens: Arc<AtomicBool>,
+}
+
+impl State {
+    pub(super) fn is_opened_by(&mut self, ear: Ear) {
+        self.ears.push(ear);
+    }
+
+    /// It was given its vote back.
+    pub(super) fn tell(&self) {
+        for ear in self.ears.iter().filter(|_| !self.deaf) {
+            if ear.listens.load(Ordering::Relaxed) {
+                let events = ear.events.clone();
+                tokio::spawn(async move {
+                    sleep(ONE_WAY).await;
+                    events.freed("key");
+                });
+            }
+        }
+    }
+}
+
+impl Sim {
+    pub(in crate::engine::tests) fn is_deaf(&self, deaf: bool) {
+        self.state().voter.deaf = deaf;
+    }
+
+    pub(in crate::engine::tests) fn is_identified(&self, as_what: &str) {
+        self.state().voter.identity = Some(as_what.to_owned());
+    }
+
+    pub(in crate::engine::tests) fn given(&self) -> u64 {
+        self.state().voter.given
+    }
+
+    pub(in crate::engine::tests) fn counter(&self) -> u64 {
+        self.state().token
+    }
+
+    pub(in crate::engine::tests) fn dials_for(&self, duration: Duration) {
+        self.state().voter.dials_for = duration;
+    }
+
+    /// Its counter is somewhere else.
+    pub(in crate::engine::tests) fn counts_from(&self, token: u64) {
+        self.state().token = token;
+    }
+
+    /// It has restarted without what it knew.
+    pub(in crate::engine::tests) fn forgets(&self) {
+        let mut state = self.state();
+        state.holder = None;
+        state.token = 0;
+    }
+
+    /// How often it was asked for this.
+    pub(in crate::engine::tests) fn count(&self, what: &str) -> usize {
+        let state = self.state();
+        state.sent.iter().filter(|sent| **sent == what).count()
+    }
+}
+
+impl Voter for Scripted<()> {
+    type Lane = Link;
+    type Listening = ();
+
+    fn place(&self) -> String {
+        String::from("a scripted voter")
+    }
+
+    async fn identity(&self, _: Deadline) -> Option<String> {
+        self.sim.state().voter.identity.clone()
+    }
+
+    fn is_connected(&self) -> bool {
+        let link = self.link(Command::Raise(0));
+        link.as_ref().is_some_and(Link::is_open)
+    }
+
+    async fn vote(
+        &self,
+        request: &Request,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Vote, Failure> {
+        let command = Command::First(request.owner, request.ttl);
+        let fate = self.sim.state().fates.pop_front();
+        match self.send(command, fate, deadline, attempt).await?.0 {
+            Answer::Granted { token, .. } => Ok(Vote::Yes { last: token }),
+            Answer::Held => Ok(Vote::No(self.sim.holder().map(writer))),
+            answer => Err(failed(answer)),
+        }
+    }
+
+    async fn raise(&self, last: u64, deadline: Deadline) -> Result<(), Failure> {
+        let fate = self.sim.state().fates.pop_front();
+        let mut attempt = Attempt::default();
+        let command = Command::Raise(last);
+        match self.send(command, fate, deadline, &mut attempt).await?.0 {
+            Answer::Done(_) => Ok(()),
+            answer => Err(failed(answer)),
+        }
+    }
+
+    fn given(&self, last: u64) {
+        let mut state = self.sim.state();
+        state.voter.given = state.voter.given.max(last);
+    }
+
+    async fn values(
+        &self,
+        keys: &[Arc<str>],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Holder>>, Failure> {
+        let mut attempt = Attempt::default();
+        match self
+            .send(Command::Look, None, deadline, &mut attempt)
+            .await?
+            .0
+        {
+            Answer::Looked(holder) => Ok(vec![holder.map(writer); keys.len()]),
+            answer => Err(failed(answer)),
+        }
+    }
+
+    async fn listen(
+        &self,
+        keys: &HashSet<Arc<str>>,
+        (): &mut (),
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let listens_for = self.sim.state().listens_for;
+        if let Some(listens_for) = listens_for.filter(|_| !keys.is_empty()) {
+            sleep(listens_for).await;
+        }
+        let mut attempt = Attempt::default();
+        self.send(Command::Ping, None, deadline, &mut attempt)
+            .await?;
+        self.listens.store(keys.contains("key"), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn lane(attempt: &Attempt) -> Option<Link> {
+        attempt.in_flight.clone()
+    }
+
+    async fn ping(&self, lane: Option<&Link>, deadline: Deadline) -> Result<(), Failure> {
+        let Some(lane) = lane else {
+            let mut attempt = Attempt::default();
+            let answer = self.send(Command::Ping, None, deadline, &mut attempt);
+            return answer.await.map(drop);
+        };
+        let answer = lane.send(&self.sim, Command::Ping, Fate::Fine);
+        match self.time.bound(deadline, answer).await {
+            Ok(Ok(Ok(_))) => Ok(()),
+            _ => {
+                lane.break_up();
+                Err(nothing(Applied::No))
+            }
+        }
+    }
+}
+
+fn writer(owner: crate::backend::Owner) -> Holder {
+    Holder {
+        mode: Mode::Write,
+        owner,
+    }
+}

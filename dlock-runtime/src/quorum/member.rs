@@ -1,0 +1,213 @@
+//! One voter: an engine of its own, and whether it answers.
+//!
+//! A voter that is known not to answer is not asked, as long as a majority is
+//! left: so it costs no time, and no vote is on its way to it that somebody
+//! would have to give back. Whether it answers shows to a task of its own, which
+//! is told of it whenever something was decided without the voter.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+
+use super::subscriptions::{Ears, Subscriptions};
+use super::voter::{Vote, Voter};
+use super::votes::Part;
+use crate::backend::clock::{Backoff, Deadline};
+use crate::backend::{BackendError, BackendErrorKind, Request};
+use crate::engine::Running;
+use crate::engine::time::Time;
+use crate::store::{Cause, Failure};
+
+/// How soon a voter that works answers, on a busy machine too.
+const SOON: Duration = Duration::from_millis(300);
+
+/// A voter that was decided without is looked at this often at most.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
+/// Who cannot be listened to is tried again this often at least.
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) struct Member<V: Voter> {
+    number: usize,
+    pub(super) engine: Arc<Running<V>>,
+    answers: watch::Sender<bool>,
+    doubts: mpsc::Sender<Option<V::Lane>>,
+    /// The last refusal that was told.
+    complaint: Mutex<String>,
+}
+
+impl<V: Voter> Member<V> {
+    /// Its tasks end with its engine.
+    pub(super) fn open(
+        number: usize,
+        config: V::Config,
+        time: Time,
+        subscriptions: &Arc<Subscriptions>,
+    ) -> Arc<Self> {
+        let engine = Running::open(config, time);
+        engine.events.are_heard_by(Arc::new(Ears {
+            voter: number,
+            subscriptions: Arc::clone(subscriptions),
+        }));
+        // One doubt is as good as many.
+        let (doubts, inbox) = mpsc::channel(1);
+        let member = Arc::new(Self {
+            number,
+            engine,
+            answers: watch::Sender::new(true),
+            doubts,
+            complaint: Mutex::default(),
+        });
+        let attends = Arc::clone(&member).attend(inbox);
+        member.engine.spawn_until_stop(attends);
+        let listens = Arc::clone(&member).listen(Arc::clone(subscriptions));
+        member.engine.spawn_until_stop(listens);
+        member
+    }
+
+    pub(super) fn voter(&self) -> &V {
+        &self.engine.store
+    }
+
+    /// Asks for its vote. What may come of it is noted as it happens: the caller
+    /// may leave at any moment.
+    pub(super) async fn vote(
+        &self,
+        request: &Request,
+        part: &mut Part<V>,
+        deadline: Deadline,
+    ) -> Vote {
+        let asked = self.engine.time.now();
+        part.left.in_flight = true;
+        let voting = self.voter().vote(request, deadline, &mut part.attempt);
+        match voting.await {
+            Ok(vote) => {
+                part.left.in_flight = false;
+                part.left.there = !matches!(vote, Vote::No(_));
+                vote
+            }
+            Err(failure) => {
+                part.left.note(&failure);
+                Vote::Failed(self.error(failure, asked))
+            }
+        }
+    }
+
+    /// What was asked then has failed.
+    pub(super) fn error(&self, failure: Failure, asked: Instant) -> BackendError {
+        match failure.cause {
+            Cause::Error(error) => error,
+            Cause::Silence => {
+                let now = self.engine.time.now();
+                self.voter().silent(now.saturating_duration_since(asked))
+            }
+        }
+    }
+
+    /// Whether it answered when it was last looked at.
+    pub(super) fn answers(&self) -> bool {
+        *self.answers.borrow()
+    }
+
+    /// Resolves when it does not answer.
+    pub(super) async fn is_silent(&self) {
+        let mut answers = self.answers.subscribe();
+        let _ = answers.wait_for(|answers| !answers).await;
+    }
+
+    /// Something was decided without this voter, which was asked over this
+    /// connection, or could not be.
+    pub(super) fn doubt(&self, lane: Option<V::Lane>) {
+        let _ = self.doubts.try_send(lane);
+    }
+
+    /// It was not there at the start.
+    pub(super) fn is_missing(&self) {
+        self.answers.send_replace(false);
+        self.doubt(None);
+    }
+
+    /// It refuses, for a reason that somebody must see to. Said once.
+    pub(super) fn complain(&self, error: &BackendError) {
+        if error.kind() == BackendErrorKind::Unavailable {
+            return;
+        }
+        let text = error.to_string();
+        let complaint = self.complaint.lock();
+        let mut complaint = complaint.unwrap_or_else(PoisonError::into_inner);
+        if *complaint != text {
+            tracing::warn!(target: "dlock::store", "{text}; locks go on with the other nodes");
+            *complaint = text;
+        }
+    }
+
+    /// Looks at it whenever it is in doubt.
+    async fn attend(self: Arc<Self>, mut doubts: mpsc::Receiver<Option<V::Lane>>) {
+        let time = &self.engine.time;
+        while let Some(lane) = doubts.recv().await {
+            self.look(lane).await;
+            time.sleep(time.after(BETWEEN_LOOKS)).await;
+        }
+    }
+
+    async fn look(&self, lane: Option<V::Lane>) {
+        let (time, place) = (&self.engine.time, self.voter().place());
+        let timeout = self.engine.request_timeout;
+        let was_silent = !self.answers();
+        if was_silent || !self.answers_within(SOON).await {
+            self.answers.send_replace(false);
+            if !was_silent {
+                tracing::warn!(target: "dlock::store", "{place} does not answer; locks go on with the other nodes");
+            }
+            let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+            // Long enough for a connection to be found dead, and replaced.
+            while !self.answers_within(timeout).await {
+                time.sleep(time.after(backoff.pause())).await;
+            }
+            self.answers.send_replace(true);
+            tracing::info!(target: "dlock::store", "{place} answers again");
+        }
+        // The voter is well. If the connection is not, it is of no use.
+        if let Some(lane) = lane {
+            let limit = time.after(patience_of(timeout));
+            let _ = self.voter().ping(Some(&lane), limit).await;
+        }
+    }
+
+    async fn answers_within(&self, limit: Duration) -> bool {
+        let limit = self.engine.time.after(limit);
+        self.voter().ping(None, limit).await.is_ok()
+    }
+
+    /// Listens to the keys that are waited for.
+    async fn listen(self: Arc<Self>, subscriptions: Arc<Subscriptions>) {
+        let time = &self.engine.time;
+        let patience = patience_of(self.engine.request_timeout);
+        let mut changes = subscriptions.changes();
+        let mut listening = V::Listening::default();
+        let new_backoff = || Backoff::new(Duration::from_millis(20), LAST_PAUSE);
+        let mut backoff = new_backoff();
+        while changes.changed().await.is_ok() {
+            loop {
+                changes.borrow_and_update();
+                let keys = subscriptions.wanted();
+                let listens = self
+                    .voter()
+                    .listen(&keys, &mut listening, time.after(patience));
+                if listens.await.is_ok() {
+                    subscriptions.listens(self.number, &keys);
+                    backoff = new_backoff();
+                    break;
+                }
+                time.sleep(time.after(backoff.pause())).await;
+            }
+        }
+    }
+}
+
+/// How long one answer may take. When none has come, there is time left to ask over
+/// a new connection.
+pub(super) fn patience_of(request_timeout: Duration) -> Duration {
+    request_timeout.mul_f64(0.4)
+}

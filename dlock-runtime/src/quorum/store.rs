@@ -1,0 +1,267 @@
+//! The primitives of a quorum.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use super::ballot::no_quorum;
+use super::member::Member;
+use super::subscriptions::{Since, Subscription, Subscriptions};
+use super::voter::Voter;
+use super::votes::{Attempt, Votes};
+use super::{Quorum, Voters};
+use crate::backend::clock::Deadline;
+use crate::backend::{BackendError, Capabilities, LockInfo, Renewed, Request, Servers, TokenTier};
+use crate::store::{
+    Abandoned, Context, Due, Ending, Failure, Followed, Freed, Late, LeftBehind, Looks, Opening,
+    Store, Take, Waited, Want,
+};
+
+/// A release reaches the voters one after the other: how long a waiter that was
+/// woken by the first waits for the others.
+const RELEASE_SPREADS: Duration = Duration::from_millis(20);
+
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
+impl<V: Voter> Store for Quorum<V> {
+    type Config = Voters<V::Config>;
+    type Record = Arc<Votes<V>>;
+    type Attempt = Attempt<V>;
+    /// What is in flight, the voters' engines follow.
+    type Flight = Infallible;
+    /// What a voter tells from this moment on.
+    type Watch = Since;
+    type Seen = ();
+
+    const LOOKS: Looks = Looks::Together;
+    const BEATS: bool = false;
+
+    fn open(config: Voters<V::Config>, context: Context) -> Self {
+        let request_timeout = Self::request_timeout(&config);
+        let subscriptions = Subscriptions::new(config.voters.len());
+        let members = config.voters.into_iter().enumerate();
+        let members = members.map(|(voter, config)| {
+            Member::open(voter, config, context.time.clone(), &subscriptions)
+        });
+        Self {
+            members: members.collect(),
+            subscriptions,
+            name: config.name,
+            events: context.events,
+            time: context.time,
+            request_timeout,
+        }
+    }
+
+    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+        self.see_to_voters(deadline).await
+    }
+
+    /// Waits for the voters that answer.
+    async fn settle(&self) {
+        let voters = self.members.iter().map(|member| async {
+            tokio::select! {
+                () = member.engine.settle() => {}
+                () = member.is_silent() => {}
+            }
+        });
+        let voters: FuturesUnordered<_> = voters.collect();
+        voters.collect().await
+    }
+
+    async fn shut_down(&self, _: bool, _: Deadline) {
+        let voters = self.members.iter().map(|member| member.engine.stop());
+        let voters: FuturesUnordered<_> = voters.collect();
+        voters.collect().await
+    }
+
+    fn close(&self) {
+        self.members.iter().for_each(|member| member.engine.close());
+    }
+
+    fn capabilities(config: &Voters<V::Config>) -> Capabilities {
+        let of_voters = || config.voters.iter().map(V::capabilities);
+        Capabilities {
+            tokens: of_voters()
+                .map(|one| one.tokens)
+                .min()
+                .unwrap_or(TokenTier::None),
+            strict_with: config.strict_with,
+            read_write: of_voters().all(|one| one.read_write),
+            // A majority must answer well within it.
+            min_ttl: Duration::from_millis(100),
+            ..Capabilities::new(config.name)
+        }
+    }
+
+    fn servers(config: &Voters<V::Config>) -> Option<Servers> {
+        let mut servers = config.voters.iter().map(V::servers);
+        let first = servers.next()??;
+        Some(servers.flatten().fold(first, |mut all, one| {
+            all.hosts.extend(one.hosts);
+            all
+        }))
+    }
+
+    /// Those of the voter whose are worth least. One that was never there counts
+    /// against all.
+    fn tokens(&self) -> Option<TokenTier> {
+        let tiers = self.members.iter().map(|member| member.voter().tokens());
+        tiers.min().flatten()
+    }
+
+    fn request_timeout(config: &Voters<V::Config>) -> Duration {
+        config
+            .voters
+            .first()
+            .map_or(Duration::ZERO, V::request_timeout)
+    }
+
+    fn opening(&self, _: &Request) -> Opening {
+        Opening::Try
+    }
+
+    async fn take(
+        &self,
+        request: &Request,
+        want: Want,
+        deadline: Deadline,
+        attempt: &mut Attempt<V>,
+    ) -> Result<Take<Self>, Failure> {
+        self.elect(request, want, deadline, attempt).await
+    }
+
+    /// A renewal that has failed is tried again by whoever renews: the leases beside
+    /// it are not to wait for it.
+    fn renews_within(&self, _: Duration, shortest: Duration) -> Duration {
+        self.patience_for(shortest)
+    }
+
+    async fn renew(
+        &self,
+        due: &mut [Due<Self>],
+        deadline: Deadline,
+        _: &mut Attempt<V>,
+    ) -> Vec<Result<Renewed, Failure>> {
+        self.extend(due, deadline).await
+    }
+
+    async fn release(
+        &self,
+        request: &Request,
+        votes: Option<&Arc<Votes<V>>>,
+        _: Ending,
+        deadline: Deadline,
+        _: &mut Attempt<V>,
+    ) -> Result<Freed, Failure> {
+        match votes {
+            Some(votes) => self.free(request, votes, deadline).await,
+            None => Ok(Freed::NotHeld),
+        }
+    }
+
+    fn silent(&self, _: Duration) -> BackendError {
+        no_quorum(self.members.len(), 0, std::iter::empty())
+    }
+
+    /// Nothing is left to this engine.
+    fn abandon(
+        &self,
+        _: &Request,
+        mut attempt: Attempt<V>,
+        _: &LeftBehind,
+    ) -> Option<Abandoned<Self>> {
+        self.leave(&mut attempt);
+        None
+    }
+
+    async fn follow(&self, flight: Infallible, _: &Request) -> Followed {
+        match flight {}
+    }
+
+    /// The voters' engines know.
+    fn late(&self, _: &Request, _: Option<&Arc<Votes<V>>>, _: Instant) -> Late {
+        Late::Never
+    }
+
+    /// What is released before somebody listens is not heard.
+    async fn before_queue(&self, request: &Request, _: Deadline, attempt: &mut Attempt<V>) {
+        let limit = self.time.after(self.patience_for(request.ttl));
+        let listened = self
+            .subscription(request, attempt)
+            .listened(self.majority());
+        let _ = self.time.bound(limit, listened).await;
+    }
+
+    async fn wait(
+        &self,
+        request: &Request,
+        since: Since,
+        attempt: &mut Attempt<V>,
+    ) -> Result<(), Failure> {
+        let subscription = self.subscription(request, attempt);
+        subscription.freed(since, 1).await;
+        let all = subscription.freed(since, self.majority());
+        let _ = self.time.bound(self.time.after(RELEASE_SPREADS), all).await;
+        Ok(())
+    }
+
+    fn pace(&self, (): &mut ()) -> Duration {
+        BETWEEN_LOOKS
+    }
+
+    async fn recheck(
+        &self,
+        waited: &mut [Waited<Self>],
+        _: bool,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        self.look(waited, deadline).await
+    }
+
+    async fn inspect(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        _: &mut Attempt<V>,
+    ) -> Result<Option<LockInfo>, Failure> {
+        self.look_at(key, deadline).await
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        _: &mut Attempt<V>,
+    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        self.look_for(prefix, deadline).await.map(Some)
+    }
+}
+
+impl<V: Voter> Quorum<V> {
+    pub(super) fn subscription<'a>(
+        &self,
+        request: &Request,
+        attempt: &'a mut Attempt<V>,
+    ) -> &'a Subscription {
+        let subscribe = || self.subscriptions.subscribe(&request.key);
+        attempt.subscription.get_or_insert_with(subscribe)
+    }
+}
+
+#[cfg(test)]
+impl<V: Voter> Quorum<V> {
+    pub(crate) async fn stop_voter(&self, voter: usize) {
+        self.members[voter].engine.stop().await;
+    }
+}
+
+/// The tasks of the voters end with it.
+impl<V: Voter> Drop for Quorum<V> {
+    fn drop(&mut self) {
+        self.members.iter().for_each(|member| member.engine.halt());
+    }
+}
