@@ -32,6 +32,12 @@ pub(crate) struct Call<'a, S: Store> {
 }
 
 impl<S: Store> Running<S> {
+    /// An operation that is not the engine's own.
+    #[cfg(feature = "redis")]
+    pub(crate) fn call_until(&self, deadline: Deadline) -> Call<'_, S> {
+        Call::until(self, deadline)
+    }
+
     /// The first operation.
     pub(crate) async fn check(&self, limit: Duration) -> Result<(), BackendError> {
         let mut call = Call::of_at_most(self, limit);

@@ -409,7 +409,7 @@ impl<D: Driven> Backend for D {
 }
 
 /// What a store is given, for a test of one of its parts.
-#[cfg(test)]
+#[cfg(all(test, feature = "etcd"))]
 pub(crate) fn context() -> Context {
     let clock = Clock::of_this_runtime().expect("a runtime");
     let time = Time::of_the_machine(clock);

@@ -5,17 +5,10 @@ use std::future::Future;
 use std::sync::Arc;
 
 use super::Running;
-use super::call::Call;
 use crate::backend::Request;
-use crate::backend::clock::Deadline;
 use crate::store::{Abandoned, LeftBehind, Store};
 
 impl<S: Store> Running<S> {
-    /// An operation that is not the engine's own.
-    pub(crate) fn call_until(&self, deadline: Deadline) -> Call<'_, S> {
-        Call::until(self, deadline)
-    }
-
     /// Nobody waits any more for the release of this lease.
     pub(crate) fn give_back(self: &Arc<Self>, request: &Request) {
         let record = self.table.record(request.owner);

@@ -31,17 +31,20 @@ mod votes;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
 pub(crate) use self::ballot::first_token;
 use self::ballot::majority_of;
 use self::member::{Member, patience_of};
 use self::subscriptions::Subscriptions;
 use self::voter::Voter;
+#[cfg(feature = "redis")]
 pub(crate) use self::voter_set::MOST_VOTERS;
 use self::voter_set::VoterSet;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
 
 /// A majority of fewer could not outlive the loss of one.
+#[cfg(feature = "redis")]
 pub(crate) const FEWEST_VOTERS: usize = 3;
 
 /// Who votes. All have the same request timeout.
