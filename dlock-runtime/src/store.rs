@@ -50,6 +50,11 @@ pub trait Store: Send + Sync + Sized + 'static {
     /// What is remembered of a key from look to look, while somebody waits.
     type Seen: Default + Send + 'static;
 
+    /// A lease that nobody extends ends by itself in the store. Else the engine
+    /// ends it when its time has passed, by a [`release`](Self::release) of its
+    /// record as one that was [`Left`](Ending::Left).
+    const EXPIRES: bool = true;
+
     /// How the locks that are waited for are looked at.
     const LOOKS: Looks;
 
@@ -60,10 +65,9 @@ pub trait Store: Send + Sync + Sized + 'static {
     /// How often a process with waiters shows that it is alive.
     const BEAT: Duration = Duration::from_secs(1);
 
-    /// A lease that nobody extends ends by itself in the store. Else the engine
-    /// ends it when its time has passed, by a [`release`](Self::release) of its
-    /// record as one that was [`Left`](Ending::Left).
-    const EXPIRES: bool = true;
+    /// After so long without a beat, others take a process for dead, and the places
+    /// of its waiters are void. At least 4 s.
+    const DEAD_AFTER: Duration = Duration::from_secs(8);
 
     /// How long a grant waits for its waiter to ask, where one may be told
     /// ([`Events::granted`]) to an owner who does not wait any more.
@@ -71,16 +75,6 @@ pub trait Store: Send + Sync + Sized + 'static {
 
     /// The pauses between the attempts of an operation: the first, and the longest.
     const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
-
-    /// After so long without a beat, others take a process for dead, and the places
-    /// of its waiters are void. At least 4 s.
-    const DEAD_AFTER: Duration = Duration::from_secs(8);
-
-    /// What is wrong with the settings, before anything is opened.
-    fn check_config(config: &Self::Config) -> Result<(), BackendError> {
-        let _ = config;
-        Ok(())
-    }
 
     /// Connections belong to the manager's runtime, and so all that is asked of this
     /// is asked there: each operation is a task. Else it is the caller's that asks.
@@ -90,6 +84,12 @@ pub trait Store: Send + Sync + Sized + 'static {
     /// beside it. The default is for one that flies on the caller's runtime, which
     /// may be blocked.
     const FLIES_FOR: Duration = Duration::from_millis(250);
+
+    /// What is wrong with the settings, before anything is opened.
+    fn check_config(config: &Self::Config) -> Result<(), BackendError> {
+        let _ = config;
+        Ok(())
+    }
 
     /// Called on the manager's runtime.
     fn open(config: Self::Config, context: Context) -> Self;

@@ -270,14 +270,14 @@ struct Keeper {
 
 impl Keeper {
     async fn keep(self) {
-        let mut backoff = new_backoff();
+        let connector = &self.lane.connector;
+        let mut backoff = new_backoff(connector.settings.patience());
         loop {
             self.lane.demand.notified().await;
-            let connector = &self.lane.connector;
             let deadline = Deadline::after(connector.settings.patience());
             match connector.open(self.listener.as_ref(), deadline).await {
                 Ok(opened) => {
-                    backoff = new_backoff();
+                    backoff = new_backoff(connector.settings.patience());
                     self.drive(opened).await;
                     connector.is_in_doubt();
                 }
@@ -332,8 +332,13 @@ fn find(lanes: &[(Id, Arc<Lane>)], runtime: Id) -> Option<Arc<Lane>> {
         .map(|(_, lane)| Arc::clone(lane))
 }
 
-fn new_backoff() -> Backoff {
-    Backoff::new(Duration::from_millis(20), Duration::from_millis(500))
+/// The longest pause is shorter than any call waits: each sees an attempt of its own
+/// time, and can say why there is no connection.
+fn new_backoff(patience: Duration) -> Backoff {
+    Backoff::new(
+        Duration::from_millis(20),
+        Duration::from_millis(500).min(patience),
+    )
 }
 
 #[cfg(test)]
