@@ -497,6 +497,9 @@ pub struct Failure {
 pub enum Cause {
     /// The store, or the way there, said so.
     Error(BackendError),
+    /// It could not be asked in the time that was left. What came of an attempt
+    /// before says more.
+    NotReached(BackendError),
     /// No answer came. For how long tells the operation, not the attempt.
     Silence,
 }

@@ -122,7 +122,7 @@ impl<'a, S: Store> Call<'a, S> {
             // That nothing came in the little time left says less than why there
             // was so little.
             self.cause = Some(match (failure.cause, self.cause.take()) {
-                (Cause::Silence, Some(earlier)) => earlier,
+                (Cause::Silence | Cause::NotReached(_), Some(earlier)) => earlier,
                 (last, _) => last,
             });
             match failure.next {
@@ -163,7 +163,7 @@ impl<'a, S: Store> Call<'a, S> {
 
     fn give_up(&mut self) -> BackendError {
         match self.cause.take() {
-            Some(Cause::Error(error)) => error,
+            Some(Cause::Error(error) | Cause::NotReached(error)) => error,
             Some(Cause::Silence) | None => {
                 let now = self.running.time.now();
                 let for_long = now.saturating_duration_since(self.started);

@@ -197,6 +197,19 @@ for_each_store! {
         }
     }
 
+    /// That it could not be asked again in the end says less than what it answered
+    /// before.
+    async fn the_cause_is_what_the_store_has_said<P: Proof>() {
+        for (first, said) in [(Fate::Refused, "cannot just now"), (Fate::NotReached, "no connection")] {
+            let sim = Sim::new();
+            let engine = engine::<P>(&sim).await;
+            sim.next([first]);
+            sim.next(vec![Fate::NotReached; 1_000]);
+            let error = engine.acquire(&request()).await.expect_err("nobody can ask it");
+            assert!(error.to_string().contains(said), "{error}");
+        }
+    }
+
     /// The answer was an error, and something is there all the same.
     async fn what_was_run_in_part_is_given_back<P: Proof>() {
         let sim = Sim::new();

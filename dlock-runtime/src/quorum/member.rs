@@ -97,7 +97,7 @@ impl<V: Voter> Member<V> {
     /// What was asked then has failed.
     pub(super) fn error(&self, failure: Failure, asked: Instant) -> BackendError {
         match failure.cause {
-            Cause::Error(error) => error,
+            Cause::Error(error) | Cause::NotReached(error) => error,
             Cause::Silence => {
                 let now = self.engine.time.now();
                 self.voter().silent(now.saturating_duration_since(asked))

@@ -164,10 +164,7 @@ fn all_failed(failed: Failed, number: usize) -> Vec<Answer> {
     let failure = failed.of_a_read();
     let copy = |_| {
         Err(Failure {
-            cause: match &failure.cause {
-                Cause::Error(error) => Cause::Error(error.clone()),
-                Cause::Silence => Cause::Silence,
-            },
+            cause: failure.cause.clone(),
             ..failure
         })
     };

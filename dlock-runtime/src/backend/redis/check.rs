@@ -92,7 +92,7 @@ impl Servers {
                     continue;
                 }
                 Err(Failure { cause, .. }) => match cause {
-                    Cause::Error(error) => error,
+                    Cause::Error(error) | Cause::NotReached(error) => error,
                     Cause::Silence => topology.place.silent(self.connector.settings.patience()),
                 },
             };

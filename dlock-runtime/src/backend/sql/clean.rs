@@ -32,7 +32,7 @@ async fn hold_something<D: Database>(tables: &Arc<Tables<D>>) -> bool {
     };
     if state.int(0) == 1
         && let Err(failure) = clean(tables).await
-        && let Cause::Error(error) = failure.cause
+        && let Cause::Error(error) | Cause::NotReached(error) = failure.cause
     {
         tracing::debug!(target: "dlock::store", "dlock cannot clean its tables: {error}");
     }

@@ -3,28 +3,28 @@
 use super::database::Database;
 use super::errors::{Endpoint, Meaning, RetryPolicy};
 use crate::backend::BackendError;
+use crate::store::Cause;
 
 /// Why a script has failed.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) retry: RetryPolicy,
-    /// `None`: no answer came.
-    pub(super) error: Option<BackendError>,
+    pub(super) cause: Cause,
 }
 
 impl Failed {
     pub(super) fn silent() -> Self {
         Self {
             retry: RetryPolicy::Reconnect,
-            error: None,
+            cause: Cause::Silence,
         }
     }
 
-    /// No connection was to be had.
-    pub(super) fn unreachable<D: Database>(endpoint: &Endpoint) -> Self {
+    /// No connection was to be had in time.
+    pub(super) fn not_reached<D: Database>(endpoint: &Endpoint) -> Self {
         Self {
             retry: RetryPolicy::Again,
-            error: Some(D::unreachable(endpoint)),
+            cause: Cause::NotReached(D::unreachable(endpoint)),
         }
     }
 
@@ -38,7 +38,7 @@ impl Failed {
         let told = BackendError::new(meaning.kind, format!("{endpoint}: {error}{advice}"));
         Self {
             retry: meaning.retry,
-            error: Some(told.with_source(error)),
+            cause: Cause::Error(told.with_source(error)),
         }
     }
 

@@ -146,17 +146,17 @@ impl<D: Database> Pooled<D> {
         }
         match tokio::time::timeout_at(deadline.into(), self.turns.acquire()).await {
             Ok(turn) => Ok(turn.ok()),
-            Err(_) => Err(Failed::unreachable::<D>(&self.endpoint)),
+            Err(_) => Err(Failed::not_reached::<D>(&self.endpoint)),
         }
     }
 
     /// A connection for one script.
     async fn connection(&self, deadline: Instant) -> Result<PoolConnection<D::Sql>, Failed> {
-        let unreachable = || Failed::unreachable::<D>(&self.endpoint);
+        let not_reached = || Failed::not_reached::<D>(&self.endpoint);
         let acquire = tokio::time::timeout_at(deadline.into(), self.pool.acquire());
         let mut connection = match acquire.await {
             Ok(Ok(connection)) => connection,
-            Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => return Err(unreachable()),
+            Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => return Err(not_reached()),
             Ok(Err(error)) => {
                 return Err(Failed::of::<D>(&self.endpoint, error).before_it_was_sent());
             }
@@ -172,7 +172,7 @@ impl<D: Database> Pooled<D> {
             drop(idle.detach());
         }
         *self.answered() = Instant::now();
-        Err(unreachable())
+        Err(not_reached())
     }
 
     async fn shows_life(&self, connection: &mut PoolConnection<D::Sql>) -> bool {

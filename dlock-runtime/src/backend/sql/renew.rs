@@ -127,7 +127,7 @@ fn read(
 /// it to be told.
 fn not_extended(failed: &Failed) -> Failure {
     Failure {
-        cause: failed.error.clone().map_or(Cause::Silence, Cause::Error),
+        cause: failed.cause.clone(),
         next: match failed.retry {
             RetryPolicy::Stop | RetryPolicy::Kept => Next::Stop,
             RetryPolicy::Again | RetryPolicy::Reconnect => Next::Pause,

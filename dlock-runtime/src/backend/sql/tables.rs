@@ -227,7 +227,7 @@ impl<D: Database> Tables<D> {
             self.time.spawn(async move {
                 let looked = this.look_at_durability(this.deadline()).await;
                 if let Err(failure) = looked
-                    && let Cause::Error(error) = failure.cause
+                    && let Cause::Error(error) | Cause::NotReached(error) = failure.cause
                 {
                     tracing::debug!(
                         target: "dlock::store",
@@ -283,6 +283,6 @@ pub(super) fn failure(failed: Failed, sent_at: Instant) -> Failure {
             RetryPolicy::Reconnect => Applied::Unknown { sent_at },
             _ => Applied::No,
         },
-        cause: failed.error.map_or(Cause::Silence, Cause::Error),
+        cause: failed.cause,
     }
 }

@@ -36,6 +36,8 @@ pub(super) enum Fate {
     Fine,
     /// The store refuses it for now.
     Refused,
+    /// There is no connection in the time that is left.
+    NotReached,
     /// It was sent to the wrong place, and the right one is known now.
     Moved,
     /// It is run, and answered with an error.
@@ -128,6 +130,7 @@ enum Answer {
     Refused,
     Moved,
     Half,
+    NotReached,
 }
 
 impl Command {
@@ -780,10 +783,11 @@ impl Link {
                     link.break_up();
                     let _ = tell.send(Err(Broken));
                 }
-                Fate::Refused | Fate::Moved | Fate::Half => {
+                Fate::Refused | Fate::NotReached | Fate::Moved | Fate::Half => {
                     sleep_until(run_at).await;
                     let answer = match fate {
                         Fate::Moved => Answer::Moved,
+                        Fate::NotReached => Answer::NotReached,
                         Fate::Half => {
                             run(command);
                             Answer::Half
@@ -1309,6 +1313,10 @@ fn failed(answer: Answer) -> Failure {
         },
         Answer::Half => Failure {
             applied: Applied::Answered,
+            ..refused
+        },
+        Answer::NotReached => Failure {
+            cause: Cause::NotReached(BackendError::unavailable("there is no connection")),
             ..refused
         },
         _ => refused,
