@@ -11,6 +11,11 @@ mod api;
 pub mod backend;
 mod clock;
 mod core;
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, reason = "each store uses its own part of it")
+)]
+mod deadline;
 mod duration;
 mod engine;
 mod error;
@@ -29,6 +34,7 @@ mod options;
 mod quorum;
 mod reach;
 pub mod store;
+mod stores;
 mod token;
 
 pub use api::{

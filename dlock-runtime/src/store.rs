@@ -12,11 +12,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub use crate::backend::clock::{Deadline, Elapsed};
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Owner, Released, Renewed,
     Request, Servers, TokenTier,
 };
+pub use crate::deadline::{Deadline, Elapsed};
 pub use crate::engine::events::{Events, Scope};
 pub use crate::engine::time::Time;
 pub use crate::engine::waiters::Waiter;

@@ -22,9 +22,9 @@ use super::{BackendError, BackendErrorKind};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
     /// Drawn for this owner. It tells those of different processes apart.
-    pub(super) random: u64,
+    random: u64,
     /// Counts the owners of a process, which so are told apart for certain.
-    pub(super) sequence: u64,
+    sequence: u64,
 }
 
 static OWNERS: Owners<fn() -> io::Result<u64>> = Owners::new(drawn);
@@ -56,7 +56,7 @@ impl Owner {
     }
 
     /// The owner that is displayed so.
-    #[cfg(feature = "sqlx")]
+    #[cfg(any(feature = "redis", feature = "sqlx"))]
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (random, sequence) = text.split_once('.')?;
         Some(Self {

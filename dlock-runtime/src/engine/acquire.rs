@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use super::Running;
 use super::call::{Call, Rare};
 use super::lease_table::LeaseTable;
-use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, Grant, Request};
+use crate::deadline::Deadline;
 use crate::in_flight::Counted;
 use crate::store::{
     Abandoned, Behind, Failure, Granted, LeftBehind, Looks, Opening, Store, Take, Want,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Running;
 use crate::backend::BackendError;
-use crate::backend::clock::{Backoff, Deadline};
+use crate::deadline::{Backoff, Deadline};
 use crate::store::{Cause, Failure, Next, Store};
 
 /// What seldom happens, boxed: a call need not make room for it.

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use super::Running;
 use super::call::Call;
 use super::waiters::Leaving;
-use crate::backend::clock::{Backoff, Deadline};
 use crate::backend::{BackendError, BackendErrorKind, Request};
+use crate::deadline::{Backoff, Deadline};
 use crate::in_flight::Counted;
 use crate::store::{Abandoned, Ending, Followed, Late, LeftBehind, Store};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::Running;
 use super::call::Call;
 use super::lease_table::LeaseTable;
-use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, LockInfo, Released, Renewed, Request};
+use crate::deadline::Deadline;
 use crate::store::{Abandoned, Applied, Cause, Due, Ending, Failure, LeftBehind, Next, Store};
 
 impl<S: Store> Running<S> {

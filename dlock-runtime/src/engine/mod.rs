@@ -11,6 +11,7 @@ mod lease_table;
 mod recheck;
 pub(crate) mod time;
 mod unexpected;
+mod unknown_outcomes;
 #[cfg(any(test, feature = "redis"))]
 mod voter;
 pub(crate) mod waiters;
@@ -28,13 +29,13 @@ use tokio_util::sync::CancellationToken;
 use self::events::{Events, Leases};
 use self::lease_table::LeaseTable;
 use self::time::Time;
-use crate::backend::clock::Clock;
+use self::unknown_outcomes::UnknownOutcomes;
 use crate::backend::losses::Losses;
-use crate::backend::unknown_outcomes::UnknownOutcomes;
 use crate::backend::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, HolderInfo, LockInfo, Owner,
     Released, Renewed, Request, Servers,
 };
+use crate::deadline::ManagerClock;
 use crate::in_flight::InFlight;
 use crate::limits;
 use crate::store::{Context, LeftBehind, Scope, Store};
@@ -102,7 +103,7 @@ impl<S: Store> Engine<S> {
 
     /// That of the runtime that this is called on.
     fn time_here(&self) -> Result<Time, BackendError> {
-        let clock = Clock::of_this_runtime();
+        let clock = ManagerClock::of_this_runtime();
         let outside = || self.misused("was started outside a tokio runtime");
         Ok(Time::of_the_machine(clock.ok_or_else(outside)?))
     }
@@ -411,7 +412,7 @@ impl<D: Driven> Backend for D {
 /// What a store is given, for a test of one of its parts.
 #[cfg(all(test, feature = "etcd"))]
 pub(crate) fn context() -> Context {
-    let clock = Clock::of_this_runtime().expect("a runtime");
+    let clock = ManagerClock::of_this_runtime().expect("a runtime");
     let time = Time::of_the_machine(clock);
     let events = Events::new(time.clone(), Duration::from_secs(8));
     Context { time, events }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Running;
 use super::call::Call;
-use crate::backend::clock::Deadline;
+use crate::deadline::Deadline;
 use crate::store::{Looks, Store, Waited};
 
 /// Waits that follow each other closely keep the process alive in between.

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::backend::clock::{Clock, Deadline, Elapsed};
+use crate::deadline::{Deadline, Elapsed, ManagerClock};
 
 /// The clock and the tasks of an engine. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct Time(Source);
 #[derive(Clone, Debug)]
 enum Source {
     /// The machine's, whatever a test does to the caller's runtime.
-    Machine(Clock),
+    Machine(ManagerClock),
     /// Tokio's, which a test may pause.
     #[cfg_attr(
         not(test),
@@ -28,13 +28,13 @@ enum Source {
 pub(crate) trait Spawn: fmt::Debug + Send + Sync {
     /// That of the machine.
     #[cfg(feature = "redis")]
-    fn clock(&self) -> Clock;
+    fn clock(&self) -> ManagerClock;
 
     fn spawn(&self, work: Pin<Box<dyn Future<Output = ()> + Send>>);
 }
 
 impl Time {
-    pub(crate) fn of_the_machine(clock: Clock) -> Self {
+    pub(crate) fn of_the_machine(clock: ManagerClock) -> Self {
         Self(Source::Machine(clock))
     }
 
@@ -68,7 +68,7 @@ impl Time {
 
     /// The machine's clock: a store that is elsewhere knows of no other.
     #[cfg(feature = "redis")]
-    pub(crate) fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> ManagerClock {
         match &self.0 {
             Source::Machine(clock) => clock.clone(),
             Source::Tokio(manager) => manager.clock(),

@@ -8,8 +8,8 @@ use futures_util::stream::FuturesUnordered;
 use super::Quorum;
 use super::ballot::no_quorum;
 use super::voter::Voter;
-use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::deadline::Deadline;
 use crate::store::{Failure, Next};
 
 /// How long the start waits for the slower voters once a majority has answered.

@@ -16,8 +16,8 @@ use super::ballot::{Ballot, Outcome, first_token, no_quorum};
 use super::voter::{Vote, Voter};
 use super::voter_set::VoterSet;
 use super::votes::{Attempt, Election, Owners, Part, Votes};
-use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, Request};
+use crate::deadline::Deadline;
 use crate::store::{Behind, Ending, Failure, Granted, Take, Want};
 
 /// How long one who has won waits for voters to whom there was no connection yet:

@@ -13,8 +13,8 @@ use super::ballot::no_quorum;
 use super::member::Member;
 use super::voter::{Holder, Voter};
 use super::voter_set::VoterSet;
-use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, HolderInfo, LockInfo, Mode};
+use crate::deadline::Deadline;
 use crate::store::{Failure, Waited};
 
 /// How long the slower voters are waited for once a majority has answered.

@@ -7,8 +7,8 @@ use super::Quorum;
 use super::ballot::no_quorum;
 use super::voter::Voter;
 use super::votes::Votes;
-use crate::backend::clock::Deadline;
 use crate::backend::{Released, Request};
+use crate::deadline::Deadline;
 use crate::store::{Applied, Failure, Freed};
 
 impl<V: Voter> Quorum<V> {

@@ -12,8 +12,8 @@ use super::member::Member;
 use super::voter::{Vote, Voter};
 use super::voter_set::VoterSet;
 use super::votes::{Part, Votes};
-use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, Renewed, Request};
+use crate::deadline::Deadline;
 use crate::store::{Due, Failure};
 
 /// How long a renewal waits for the slower voters once a majority has answered,

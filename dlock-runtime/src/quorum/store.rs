@@ -13,8 +13,8 @@ use super::subscriptions::{Since, Subscription, Subscriptions};
 use super::voter::Voter;
 use super::votes::{Attempt, Votes};
 use super::{Quorum, Voters};
-use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, Capabilities, LockInfo, Renewed, Request, Servers, TokenTier};
+use crate::deadline::Deadline;
 use crate::store::{
     Abandoned, Context, Due, Ending, Failure, Followed, Freed, Late, LeftBehind, Looks, Opening,
     Store, Take, Waited, Want,

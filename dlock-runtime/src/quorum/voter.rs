@@ -5,8 +5,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use crate::backend::Request;
-use crate::backend::clock::Deadline;
 use crate::backend::{BackendError, Mode, Owner};
+use crate::deadline::Deadline;
 use crate::store::{Failure, Store};
 
 /// A store that can be one of several. Of [`Store`] it needs neither `take` nor

@@ -12,23 +12,23 @@ use crate::error::LockError;
 pub(crate) enum StoreUrl {
     Memory,
     #[cfg(feature = "etcd")]
-    Etcd(Box<crate::backend::etcd::Etcd>),
+    Etcd(Box<crate::stores::etcd::Etcd>),
     #[cfg(feature = "memcached")]
-    Memcached(Box<crate::backend::memcached::Memcached>),
+    Memcached(Box<crate::stores::memcached::Memcached>),
     #[cfg(feature = "redis")]
-    Redis(Box<crate::backend::redis::Redis>),
+    Redis(Box<crate::stores::redis::Redis>),
     #[cfg(feature = "redis")]
-    Redlock(Box<crate::backend::redis::Redlock>),
+    Redlock(Box<crate::stores::redis::Redlock>),
     #[cfg(feature = "redis")]
-    Cluster(Box<crate::backend::redis::Cluster>),
+    Cluster(Box<crate::stores::redis::Cluster>),
     #[cfg(feature = "mysql")]
-    MySql(Box<crate::backend::mysql::MySql>),
+    MySql(Box<crate::stores::mysql::MySql>),
     #[cfg(feature = "postgres")]
-    Postgres(Box<crate::backend::postgres::Postgres>),
+    Postgres(Box<crate::stores::postgres::Postgres>),
     #[cfg(feature = "sqlite")]
-    Sqlite(Box<crate::backend::sqlite::Sqlite>),
+    Sqlite(Box<crate::stores::sqlite::Sqlite>),
     #[cfg(feature = "zookeeper")]
-    ZooKeeper(Box<crate::backend::zookeeper::ZooKeeper>),
+    ZooKeeper(Box<crate::stores::zookeeper::ZooKeeper>),
 }
 
 /// Every scheme that dlock knows, and the feature it needs.
@@ -92,47 +92,47 @@ impl StoreUrl {
             )),
             #[cfg(feature = "etcd")]
             "etcd" | "etcds" => {
-                let store = crate::backend::etcd::Etcd::from_url(url);
+                let store = crate::stores::etcd::Etcd::from_url(url);
                 Ok(Self::Etcd(Box::new(store.map_err(invalid)?)))
             }
             #[cfg(feature = "memcached")]
             "memcached" => {
-                let store = crate::backend::memcached::Memcached::from_url(url);
+                let store = crate::stores::memcached::Memcached::from_url(url);
                 Ok(Self::Memcached(Box::new(store.map_err(invalid)?)))
             }
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => {
-                let store = crate::backend::redis::Redis::from_url(url);
+                let store = crate::stores::redis::Redis::from_url(url);
                 Ok(Self::Redis(Box::new(store.map_err(invalid)?)))
             }
             #[cfg(feature = "redis")]
             "redis+redlock" | "rediss+redlock" => {
-                let store = crate::backend::redis::Redlock::from_url(url);
+                let store = crate::stores::redis::Redlock::from_url(url);
                 Ok(Self::Redlock(Box::new(store.map_err(invalid)?)))
             }
             #[cfg(feature = "redis")]
             "redis+cluster" | "rediss+cluster" => {
-                let store = crate::backend::redis::Cluster::from_url(url);
+                let store = crate::stores::redis::Cluster::from_url(url);
                 Ok(Self::Cluster(Box::new(store.map_err(invalid)?)))
             }
             #[cfg(feature = "mysql")]
             "mysql" => {
-                let store = crate::backend::mysql::MySql::from_url(url);
+                let store = crate::stores::mysql::MySql::from_url(url);
                 Ok(Self::MySql(Box::new(store.map_err(invalid)?)))
             }
             #[cfg(feature = "postgres")]
             "postgres" | "postgresql" => {
-                let store = crate::backend::postgres::Postgres::from_url(url);
+                let store = crate::stores::postgres::Postgres::from_url(url);
                 Ok(Self::Postgres(Box::new(store.map_err(invalid)?)))
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => {
-                let store = crate::backend::sqlite::Sqlite::from_url(url);
+                let store = crate::stores::sqlite::Sqlite::from_url(url);
                 Ok(Self::Sqlite(Box::new(store.map_err(invalid)?)))
             }
             #[cfg(feature = "zookeeper")]
             "zookeeper" | "zookeeper+tls" => {
-                let store = crate::backend::zookeeper::ZooKeeper::from_url(url);
+                let store = crate::stores::zookeeper::ZooKeeper::from_url(url);
                 Ok(Self::ZooKeeper(Box::new(store.map_err(invalid)?)))
             }
             _ => Err(LockError::config(setting, refuse(scheme, rest))),
@@ -192,7 +192,7 @@ impl StoreUrl {
     )]
     pub(crate) fn backend(self, request_timeout: Duration) -> Arc<dyn Backend> {
         match self {
-            Self::Memory => Arc::new(crate::backend::memory::Memory::new()),
+            Self::Memory => Arc::new(crate::stores::memory::Memory::new()),
             #[cfg(feature = "etcd")]
             Self::Etcd(store) => Arc::new(store.request_timeout(request_timeout)),
             #[cfg(feature = "memcached")]

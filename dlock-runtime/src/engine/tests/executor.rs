@@ -59,9 +59,9 @@ impl Executor {
 
 impl Spawn for Executor {
     #[cfg(feature = "redis")]
-    fn clock(&self) -> crate::backend::clock::Clock {
+    fn clock(&self) -> crate::deadline::ManagerClock {
         let _entered = self.runtime.enter();
-        crate::backend::clock::Clock::of_this_runtime().expect("a runtime")
+        crate::deadline::ManagerClock::of_this_runtime().expect("a runtime")
     }
 
     fn spawn(&self, work: Pin<Box<dyn Future<Output = ()> + Send>>) {

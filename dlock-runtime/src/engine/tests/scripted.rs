@@ -12,11 +12,11 @@ use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::backend::clock::Deadline;
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, LockInfo, Mode, Owner, Renewed, Request, Servers,
     TokenTier,
 };
+use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::store::{

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{Answer, Attempt, Command, Fate, Link, ONE_WAY, Scripted, Sim, failed, nothing};
-use crate::backend::clock::Deadline;
 use crate::backend::{Mode, Request};
+use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::quorum::voter::{Holder, Vote, Voter};
 use crate::store::{Applied, Failure};

@@ -1,0 +1,403 @@
+//! What the layers above ask of a store.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use super::mode::Mode;
+use super::{Owner, Progress, Servers};
+use crate::clock::Clock;
+use crate::error::BackendError;
+use crate::key::{MAX_KEY_BYTES, Shown};
+use crate::limits::{LONGEST, MIN_TTL};
+use crate::token::FencingToken;
+
+/// A store that keeps locks.
+///
+/// # Contract
+///
+/// - Every operation ends within a bounded time (the store's request timeout),
+///   except [`acquire`](Self::acquire), which waits until it is granted, and
+///   [`next_losses`](Self::next_losses).
+/// - Every operation may be dropped at any await. A dropped `try_acquire` or
+///   `acquire` leaves neither a lock nor a place in a queue behind: what was
+///   in flight is given back by the backend itself.
+/// - An owner is never used for two requests, so that a late or repeated
+///   command of one request cannot touch the lease of another.
+/// - The layers above send one request for a key's lease at a time per
+///   [`Owner`], but requests of different owners of one process come together.
+#[async_trait]
+pub trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// What this store can promise. Asked before [`start`](Self::start), for
+    /// its name and whether it is local, and after it for all of it. Only
+    /// [`tokens`](Capabilities::tokens) may change later: it is read again before
+    /// and after each grant to a caller for whom they must be strict.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Where the servers are, as far as it is known now. With it,
+    /// [`start`](Self::start) is not waited for once all of them have refused a
+    /// connection, and errors say so. The default is for a store without any.
+    fn servers(&self) -> Option<Servers> {
+        None
+    }
+
+    /// For how long an answer is waited for, where it is the caller's runtime that
+    /// has to hear it. That nothing was heard for longer means that the runtime
+    /// stood still, and the store is asked once more. The default is for a store
+    /// that hears its answers elsewhere.
+    fn request_timeout(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Connects and checks. Runs once, before any other operation, on the
+    /// runtime of the manager's own thread (on the caller's runtime for a
+    /// [`local`](Capabilities::local) store): what the backend must do by
+    /// itself (heartbeats, wake-ups, late releases) is spawned from here.
+    async fn start(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    /// Ends what [`start`](Self::start) began. No operation follows.
+    async fn stop(&self) {}
+
+    /// Waits until what dropped requests left behind has been given back, or its
+    /// ttl has passed. The default is for a store that gives back at once.
+    async fn settle(&self) {}
+
+    /// Takes the lock if it is free: `None` means that somebody holds it.
+    async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError>;
+
+    /// Takes the lock, waiting for it in the store's own queue if the store
+    /// has one. Waits without a limit while the store answers, and fails when
+    /// it has not answered for the request timeout.
+    async fn acquire(&self, request: &Request) -> Result<Grant, BackendError>;
+
+    /// Extends leases to their request's ttl from now, where the owner still
+    /// holds them: compare and extend, one answer for each request in order.
+    /// It never brings back a lease that has ended.
+    async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>>;
+
+    /// Gives a lease back if the owner still holds it, and lets the next
+    /// waiter in.
+    async fn release(&self, request: &Request) -> Result<Released, BackendError>;
+
+    /// What the store knows of a lock; `None` if nobody holds it.
+    async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError>;
+
+    /// The held locks whose key begins with `prefix`, in no special order.
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError>;
+
+    /// Whether a holder that [`inspect`](Self::inspect) has told of is this owner.
+    /// The default is for a store that shows owners as they are displayed, with
+    /// more around them or not.
+    fn is_owner(&self, holder: &HolderInfo, owner: Owner) -> bool {
+        holder.shows(owner)
+    }
+
+    /// The next owners whose leases the store has ended by itself, for stores
+    /// that say so (a session that expired takes all of its leases with it).
+    /// Cancel-safe. The default never resolves: then a loss shows at the next
+    /// renewal.
+    async fn next_losses(&self) -> Vec<Owner> {
+        std::future::pending().await
+    }
+
+    /// Whether this backend knows, without asking the store, that the lease
+    /// which it granted to this owner has ended. Asked once for each grant: a
+    /// loss that [`next_losses`](Self::next_losses) told before the grant was
+    /// taken found nobody. So a store that tells of losses says `true` here before
+    /// it does. The default is `false`.
+    fn has_ended(&self, owner: Owner) -> bool {
+        let _ = owner;
+        false
+    }
+}
+
+/// What a store can promise; the layers above and the conformance suite go by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// A short name for messages: `redis`, `memory`.
+    pub name: &'static str,
+    /// Waiters of different processes are served in the order they came.
+    pub fair: bool,
+    /// What its fencing tokens are worth.
+    pub tokens: TokenTier,
+    /// What to set in the store to make its tokens strict, for messages;
+    /// empty if nothing does.
+    pub strict_with: &'static str,
+    /// Knows [`Mode::Read`].
+    pub read_write: bool,
+    /// The shortest lease it can keep; [`MIN_TTL`] if that is longer.
+    pub min_ttl: Duration,
+    /// The longest lease it can keep; ten years if that is shorter.
+    pub max_ttl: Duration,
+    /// A lease is rounded up to a multiple of this in the store, which so keeps
+    /// the lock of a dead holder a little longer. Zero if it is not.
+    pub ttl_step: Duration,
+    /// The longest key it takes, in bytes, with the namespace.
+    pub max_key_bytes: usize,
+    /// Requests of one runtime reach the store in the order in which they were
+    /// first polled, so that one for the same lock may be sent behind a
+    /// release that is not answered yet. It is no promise that locks rest on.
+    pub in_order: bool,
+    /// The store is this process's memory: it needs no thread, and keeps
+    /// tokio's clock, so that paused time drives it.
+    pub local: bool,
+}
+
+impl Capabilities {
+    /// A store that can do the least: no order, no tokens, no readers. Set the
+    /// fields that it does better.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            fair: false,
+            tokens: TokenTier::None,
+            strict_with: "",
+            read_write: false,
+            min_ttl: MIN_TTL,
+            max_ttl: LONGEST,
+            ttl_step: Duration::ZERO,
+            max_key_bytes: MAX_KEY_BYTES,
+            in_order: false,
+            local: false,
+        }
+    }
+}
+
+/// What a store's fencing tokens are worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum TokenTier {
+    /// The store gives none; every token is [`FencingToken::NONE`].
+    None,
+    /// They rise unless the store loses what it confirmed (a failover, a
+    /// restart without its last writes).
+    BestEffort,
+    /// They rise, whatever happens to the store.
+    Strict,
+}
+
+/// One request for one lease.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Request {
+    /// The key, with its namespace.
+    pub key: Arc<str>,
+    /// Shared or exclusive.
+    pub mode: Mode,
+    /// How long the lease lasts unless it is renewed.
+    pub ttl: Duration,
+    /// Who asks.
+    pub owner: Owner,
+    progress: Progress,
+    followed: bool,
+}
+
+impl Request {
+    /// A request with an owner of its own.
+    #[must_use]
+    pub fn new(key: impl Into<Arc<str>>, mode: Mode, ttl: Duration) -> Self {
+        Self::of(Owner::unique(), Clock::Tokio, key, mode, ttl)
+    }
+
+    /// Whether a task of this runtime is about to ask for the same key, once it
+    /// is woken: a release may then be sent together with that.
+    #[must_use]
+    pub fn is_followed(&self) -> bool {
+        self.followed
+    }
+
+    /// To be called by a backend whenever the store has answered that somebody
+    /// holds the lock: a caller who began before that and gives up is told of a
+    /// timeout, and else of a store that does not answer.
+    pub fn is_held_by_somebody(&self) {
+        self.progress.held();
+    }
+
+    /// The request of an owner, by the clock of its manager.
+    pub(crate) fn of(
+        owner: Owner,
+        clock: Clock,
+        key: impl Into<Arc<str>>,
+        mode: Mode,
+        ttl: Duration,
+    ) -> Self {
+        Self {
+            key: key.into(),
+            mode,
+            ttl,
+            owner,
+            progress: Progress::begin(clock),
+            followed: false,
+        }
+    }
+
+    /// The same request once more, of an owner of its own.
+    pub(crate) fn again(&self) -> Result<Self, BackendError> {
+        let owner = Owner::draw()?;
+        self.progress.asks_as(owner);
+        Ok(Self {
+            owner,
+            followed: false,
+            ..self.clone()
+        })
+    }
+
+    /// The same request, of an owner that it was granted to.
+    #[cfg(any(test, feature = "redis"))]
+    pub(crate) fn granted_to(&self, owner: Owner) -> Self {
+        Self {
+            owner,
+            ..self.clone()
+        }
+    }
+
+    /// As whom the store was asked last for this request, or for one that was made
+    /// of it.
+    pub(crate) fn asker(&self) -> Owner {
+        self.progress.asker().unwrap_or(self.owner)
+    }
+
+    /// The same request, with another one behind its release.
+    pub(crate) fn followed(mut self) -> Self {
+        self.followed = true;
+        self
+    }
+
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("key", &format_args!("{}", Shown(&self.key)))
+            .field("mode", &self.mode)
+            .field("ttl", &self.ttl)
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A lease as the store gave it.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Grant {
+    /// The first of the [`TOKENS_PER_GRANT`](crate::token::TOKENS_PER_GRANT)
+    /// numbers that this grant reserved: every later grant of the key has a
+    /// token above all of them. [`FencingToken::NONE`] without tokens.
+    pub token: FencingToken,
+    /// When the last request that the store confirmed was *sent*: the lease
+    /// lasts at least its ttl from here, by the local monotonic clock.
+    pub sent_at: Instant,
+    /// The ttl that the store gave, if that is shorter than the one asked for.
+    /// It holds for the renewals of this lease too.
+    pub ttl: Option<Duration>,
+}
+
+impl Grant {
+    /// A grant with this token, whose request was sent at `sent_at`.
+    #[must_use]
+    pub fn new(token: FencingToken, sent_at: Instant) -> Self {
+        Self {
+            token,
+            sent_at,
+            ttl: None,
+        }
+    }
+
+    /// The same for a lease that lasts no longer than `ttl`, whatever was asked
+    /// for.
+    #[must_use]
+    pub fn at_most(self, ttl: Duration) -> Self {
+        Self {
+            ttl: Some(ttl),
+            ..self
+        }
+    }
+}
+
+/// The answer to a renewal.
+#[derive(Clone, Copy, Debug)]
+pub enum Renewed {
+    /// The lease lasts its ttl from `sent_at`, when the request was sent.
+    Extended {
+        /// When the confirmed request was sent.
+        sent_at: Instant,
+    },
+    /// The owner does not hold the lock, and never will again.
+    Gone,
+}
+
+/// The answer to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// The owner held the lock and has given it back.
+    Released,
+    /// The owner did not hold the lock; nothing has changed.
+    NotHeld,
+}
+
+/// What a store knows of a held lock.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LockInfo {
+    /// The key: with its namespace from a backend, without it from
+    /// `LockManager::inspect`.
+    pub key: String,
+    /// Shared or exclusive.
+    pub mode: Mode,
+    /// Who holds it: one writer, or every reader.
+    pub holders: Vec<HolderInfo>,
+    /// How many requests wait in the store's queue. The tasks that wait inside
+    /// one process count as one request. 0 on a store without a queue.
+    pub waiters: usize,
+}
+
+impl LockInfo {
+    /// What is known of a held lock.
+    #[must_use]
+    pub fn new(key: String, mode: Mode, holders: Vec<HolderInfo>, waiters: usize) -> Self {
+        Self {
+            key,
+            mode,
+            holders,
+            waiters,
+        }
+    }
+}
+
+/// One holder of a lock.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct HolderInfo {
+    /// The owner as the store has it, for looking it up there.
+    pub owner: String,
+    /// How long the lease lasts unless it is renewed, if the store says so.
+    pub expires_in: Option<Duration>,
+}
+
+impl HolderInfo {
+    /// What is known of one holder.
+    #[must_use]
+    pub fn new(owner: String, expires_in: Option<Duration>) -> Self {
+        Self { owner, expires_in }
+    }
+
+    /// Whether the owner stands in what the store has, as it is displayed.
+    pub(crate) fn shows(&self, owner: Owner) -> bool {
+        let owner = owner.to_string();
+        let mut found = self.owner.match_indices(&owner);
+        found.any(|(at, _)| {
+            let rest = self.owner.get(at + owner.len()..).unwrap_or_default();
+            !rest.starts_with(|next: char| next.is_ascii_hexdigit())
+        })
+    }
+}

@@ -1,0 +1,222 @@
+//! What a store URL says.
+
+use std::fmt;
+use std::time::Duration;
+
+use etcd_client::ConnectOptions;
+#[cfg(feature = "tls")]
+use etcd_client::{Certificate, Identity, TlsOptions};
+
+use super::names::Names;
+use crate::backend::BackendError;
+use crate::stores::address::Address;
+use crate::stores::url::Form;
+#[cfg(feature = "tls")]
+use crate::stores::url::StoreUrl;
+
+const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often the client asks over a connection on which nothing else is heard
+/// whether the member is there. Servers close connections that ask more often
+/// than every five seconds (`--grpc-keepalive-min-time`).
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Where the members are, how to log in, and how locks are taken.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    /// Each with its port.
+    pub(super) hosts: Vec<String>,
+    pub(super) names: Names,
+    pub(super) recipe: Recipe,
+    pub(super) request_timeout: Duration,
+    user: Option<(String, String)>,
+    #[cfg(feature = "tls")]
+    tls: Option<TlsOptions>,
+}
+
+/// Who does the waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recipe {
+    /// dlock: a watch on the predecessor alone.
+    Queue,
+    /// The server, by its own Lock call.
+    LockService,
+}
+
+static FORM: Form = Form {
+    store: "etcd",
+    scheme: "etcd",
+    encrypted: Some("etcds"),
+    example: "etcd://127.0.0.1:2379",
+    port: 2379,
+    options: &["recipe"],
+    files: &["ca", "cert", "key"],
+};
+
+impl Settings {
+    pub(super) fn from_url(url: &str) -> Result<Self, BackendError> {
+        let url = FORM.read(url)?;
+        let recipes = [
+            ("queue", Recipe::Queue),
+            ("lock-service", Recipe::LockService),
+        ];
+        let user = match (url.user.clone(), url.password.clone()) {
+            (None, None) => None,
+            (Some(name), password) => Some((name, password.unwrap_or_default())),
+            (None, Some(_)) => {
+                return Err(
+                    url.invalid("etcd wants a user with a password: etcd://user:password@host")
+                );
+            }
+        };
+        Ok(Self {
+            hosts: url.hosts.iter().map(Address::to_string).collect(),
+            names: Names::under(&url.decoded(url.path)?),
+            recipe: url.choice("recipe", &recipes)?.unwrap_or(Recipe::Queue),
+            request_timeout: DEFAULT_REQUEST_TIMEOUT,
+            user,
+            #[cfg(feature = "tls")]
+            tls: url.encrypted.then(|| tls(&url)).transpose()?,
+        })
+    }
+
+    /// How long one answer may take. When none has come, there is time left to
+    /// ask another member.
+    pub(super) fn patience(&self) -> Duration {
+        self.request_timeout.mul_f64(0.4)
+    }
+
+    /// The same of what keeps a lease that lasts so long. It is asked for when a
+    /// third has passed, and there is time left for a second attempt and a third.
+    pub(super) fn patience_within(&self, ttl: Duration) -> Duration {
+        self.patience().min(ttl / 4)
+    }
+
+    /// The address of a member as the client takes it.
+    pub(super) fn endpoint(&self, host: &str) -> String {
+        let scheme = if self.encrypted() { "https" } else { "http" };
+        format!("{scheme}://{host}")
+    }
+
+    pub(super) fn connect_options(&self) -> ConnectOptions {
+        let options = ConnectOptions::new()
+            // A member that is cut off from the others says so at once, on
+            // streams too, rather than let us wait for it.
+            .with_require_leader(true)
+            .with_connect_timeout(self.patience())
+            .with_keep_alive(PING_INTERVAL, self.patience())
+            .with_keep_alive_while_idle(false)
+            .with_tcp_keepalive(Duration::from_secs(60));
+        #[cfg(feature = "tls")]
+        let options = match &self.tls {
+            Some(tls) => options.with_tls(tls.clone()),
+            None => options,
+        };
+        match &self.user {
+            Some((name, password)) => options.with_user(name, password),
+            None => options,
+        }
+    }
+
+    /// The members as messages name them.
+    pub(super) fn place(&self) -> String {
+        format!("etcd at {}", self.hosts.join(","))
+    }
+
+    pub(super) fn has_user(&self) -> bool {
+        self.user.is_some()
+    }
+
+    pub(super) fn encrypted(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        return false;
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Etcd")
+            .field("hosts", &self.hosts)
+            .field("prefix", &self.names.prefix())
+            .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .field("encrypted", &self.encrypted())
+            .field("recipe", &self.recipe)
+            .field("request_timeout", &self.request_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "tls")]
+fn tls(url: &StoreUrl<'_>) -> Result<TlsOptions, BackendError> {
+    let options = match url.authority()? {
+        Some(pem) => TlsOptions::new().ca_certificate(Certificate::from_pem(pem)),
+        None => TlsOptions::new().with_enabled_roots(),
+    };
+    Ok(match url.identity()? {
+        Some((certificate, key)) => options.identity(Identity::from_pem(certificate, key)),
+        None => options,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Settings {
+        Settings::from_url(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+    }
+
+    #[test]
+    fn every_part_is_read() {
+        let settings = read("etcd://alice:p%40ss%2F@a,b:7,[::1]/locks%20of/us?recipe=lock-service");
+        assert_eq!(settings.hosts, ["a:2379", "b:7", "[::1]:2379"]);
+        assert_eq!(settings.names.prefix(), "locks of/us/");
+        assert_eq!(settings.recipe, Recipe::LockService);
+        assert_eq!(settings.user, Some(("alice".into(), "p@ss/".into())));
+        assert_eq!(settings.endpoint("a:2379"), "http://a:2379");
+
+        let settings = read("etcd://a?recipe=queue");
+        assert_eq!(settings.names.prefix(), "dlock/");
+        assert_eq!(settings.recipe, Recipe::Queue);
+        assert_eq!(settings.user, None);
+        assert_eq!(read("etcd://a//locks/").names.prefix(), "/locks/");
+    }
+
+    #[test]
+    fn what_it_cannot_read_it_refuses_without_showing_the_password() {
+        for (url, says) in [
+            ("etcd://:hunter2@a", "user with a password"),
+            ("etcd://a?recipe=hunter2", "`lock-service`"),
+            (
+                "etcd://a?hunter2",
+                "there are `recipe`, and with etcds:// `ca`",
+            ),
+        ] {
+            let error = Settings::from_url(url).map(drop).expect_err(url);
+            let message = error.to_string();
+            assert!(message.contains(says), "{url}: {message}");
+            assert!(!message.contains("hunter2"), "{url}: {message}");
+        }
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn encryption_is_a_matter_of_the_scheme() {
+        assert_eq!(read("etcds://a").endpoint("a:1"), "https://a:1");
+        let error = Settings::from_url("etcds://a?ca=/dev/null").map(drop);
+        let error = error.expect_err("nobody to trust");
+        assert!(error.to_string().contains("no certificate"), "{error}");
+    }
+
+    #[test]
+    fn the_password_is_not_shown() {
+        let shown = format!("{:?}", read("etcd://alice:hunter2@host"));
+        assert!(
+            shown.contains("alice") && shown.contains("host:2379"),
+            "{shown}"
+        );
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+}

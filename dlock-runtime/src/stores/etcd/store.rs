@@ -1,0 +1,293 @@
+//! etcd as the engine's store.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, GetOptions};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::acquire::{Answer, Cluster, Flight, QueueEntry};
+use super::errors::{self, Failed};
+use super::inspect::Listing;
+use super::leases::Leases;
+use super::members::Members;
+use super::places::Places;
+use super::queue::Key;
+use super::renewal::{self, Fixed};
+use super::settings::{Recipe, Settings};
+use super::watches::{PERIOD, Watches};
+use crate::backend::{
+    BackendError, Capabilities, HolderInfo, LockInfo, Protocol, Renewed, Request, Servers,
+    TokenTier,
+};
+use crate::deadline::Deadline;
+use crate::store::{
+    Abandoned, Behind, Context, Due, Ending, Failure, Followed, Freed, Granted, Late, LeftBehind,
+    Looks, Opening, Scope, Store, Take, Waited, Want,
+};
+use crate::token::TOKENS_PER_GRANT;
+
+pub(crate) struct EtcdStore {
+    cluster: Cluster,
+    stopped: CancellationToken,
+    _stops: DropGuard,
+}
+
+/// What an operation remembers.
+#[derive(Default)]
+pub(crate) struct Attempt {
+    entry: QueueEntry,
+    fixed: Option<Fixed>,
+    listing: Listing,
+}
+
+/// The revision at which a request was seen not to be the first.
+pub(crate) struct SeenAt(i64);
+
+impl Store for EtcdStore {
+    type Config = Settings;
+    type Record = Key;
+    type Attempt = Attempt;
+    type Flight = Flight;
+    type Watch = SeenAt;
+    type Seen = ();
+
+    const LOOKS: Looks = Looks::Together;
+    /// A place lasts as long as its lease, which is kept alive.
+    const BEATS: bool = false;
+    /// The lease goes on for others.
+    const EXPIRES: bool = false;
+    const AT_HOME: bool = true;
+    /// It has a limit of its own.
+    const FLIES_FOR: Duration = Duration::MAX;
+
+    fn open(settings: Settings, context: Context) -> Self {
+        let Context { time, events } = context.clone();
+        let members = Arc::new(Members::new(settings, context));
+        let places = Places::new();
+        let leases = Leases::new(Arc::clone(&members), Arc::clone(&places), events);
+        let (watches, orders) = Watches::new(Arc::clone(&members));
+        let stopped = CancellationToken::new();
+        let watching = Arc::clone(&watches).run(orders);
+        let until = stopped.clone();
+        time.spawn(async move {
+            tokio::select! {
+                biased;
+                () = until.cancelled() => {}
+                () = watching => {}
+            }
+        });
+        let cluster = Cluster {
+            members,
+            leases,
+            places,
+            watches,
+        };
+        Self {
+            cluster,
+            _stops: stopped.clone().drop_guard(),
+            stopped,
+        }
+    }
+
+    /// That locks can be read.
+    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+        let prefix = self.cluster.members.settings.names.prefix();
+        let options = GetOptions::new().with_prefix().with_count_only();
+        let count = |mut client: Client| async move { client.get(prefix, Some(options)).await };
+        let counted = self.cluster.members.ask(deadline, count).await;
+        counted.map(drop).map_err(Failed::of_a_read)
+    }
+
+    /// What `min_hold` keeps has a lease that is not among these.
+    async fn shut_down(&self, _: bool, deadline: Deadline) {
+        self.cluster.leases.stop(deadline).await;
+    }
+
+    fn close(&self) {
+        self.stopped.cancel();
+    }
+
+    fn capabilities(settings: &Settings) -> Capabilities {
+        Capabilities {
+            fair: true,
+            tokens: TokenTier::Strict,
+            read_write: settings.recipe == Recipe::Queue,
+            ..Capabilities::new("etcd")
+        }
+    }
+
+    fn servers(settings: &Settings) -> Option<Servers> {
+        let servers = Servers::new(Protocol::Etcd, settings.hosts.iter().cloned());
+        Some(servers.encrypted(settings.encrypted()))
+    }
+
+    fn request_timeout(settings: &Settings) -> Duration {
+        settings.request_timeout
+    }
+
+    /// The transaction of a place says who is ahead: with nobody, it is the lock.
+    fn opening(&self, _: &Request) -> Opening {
+        Opening::Place
+    }
+
+    async fn take(
+        &self,
+        request: &Request,
+        want: Want,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Take<Self>, Failure> {
+        let waits = matches!(want, Want::Queue { .. });
+        let entry = &mut attempt.entry;
+        let answer = self.cluster.take(request, waits, deadline, entry).await;
+        Ok(match answer? {
+            Answer::Had { key, sent_at } => Take::Granted(Granted {
+                token: key.create_revision.unsigned_abs() * TOKENS_PER_GRANT,
+                sent_at,
+                record: key,
+            }),
+            Answer::Busy => Take::Busy,
+            Answer::Queued => Take::Queued,
+            Answer::Behind { name, seen_at } => Take::Behind(Behind {
+                name,
+                watch: SeenAt(seen_at),
+            }),
+            Answer::Lost(key) => Take::PlaceLost(key),
+        })
+    }
+
+    async fn renew(
+        &self,
+        due: &mut [Due<Self>],
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Vec<Result<Renewed, Failure>> {
+        let Cluster {
+            members, leases, ..
+        } = &self.cluster;
+        renewal::renew(members, leases, due, deadline, &mut attempt.fixed).await
+    }
+
+    async fn release(
+        &self,
+        _: &Request,
+        record: Option<&Key>,
+        ending: Ending,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Freed, Failure> {
+        let Some(key) = record else {
+            return Ok(Freed::NotHeld);
+        };
+        let txn = if ending == Ending::Released {
+            key.delete(key.is_there())
+        } else {
+            // A lease that is to end may do so.
+            key.lease_ref.leave();
+            // Whenever it was written: and what comes late must not find somebody
+            // else there.
+            key.delete(key.is_own())
+        };
+        let delete = |mut client: Client| async move { client.txn(txn).await };
+        let answer = self.cluster.members.ask(deadline, delete).await?;
+        Ok(if answer.value.succeeded() {
+            Freed::Released
+        } else {
+            Freed::NotHeld
+        })
+    }
+
+    fn silent(&self, for_long: Duration) -> BackendError {
+        errors::silent(self.cluster.members.place(), for_long)
+    }
+
+    fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Option<Abandoned<Self>> {
+        let may_be_there = left.unknown.is_some() || left.there;
+        let (key, flight) = attempt.entry.leave(may_be_there)?;
+        Some(Abandoned {
+            flight,
+            record: Some(key),
+        })
+    }
+
+    async fn follow(&self, flight: Flight, _: &Request) -> Followed {
+        flight.follow().await
+    }
+
+    /// A put may wait in the socket of a member that is paused, and no number of
+    /// deletions is the last word. But nothing can be attached to a lease that has
+    /// ended: so nobody else gets this one.
+    fn late(&self, _: &Request, record: Option<&Key>, _: Instant) -> Late {
+        match record {
+            Some(key) => {
+                key.lease().retire();
+                Late::In(key.lease().scope())
+            }
+            None => Late::Never,
+        }
+    }
+
+    fn is_shown_as(key: &Key, holder: &HolderInfo) -> bool {
+        // What the server's Lock call makes has no value, and is shown by its name.
+        key.name.is_of(&holder.owner)
+    }
+
+    fn scope(key: &Key) -> Option<Scope> {
+        (!key.moved).then(|| key.lease().scope())
+    }
+
+    fn has_ended(&self, scope: Scope) -> bool {
+        self.cluster.leases.has_ended(scope)
+    }
+
+    async fn wait(&self, _: &Request, seen: SeenAt, attempt: &mut Attempt) -> Result<(), Failure> {
+        attempt.entry.wait(seen.0).await
+    }
+
+    fn pace(&self, (): &mut ()) -> Duration {
+        PERIOD
+    }
+
+    /// The keys that are watched, the own ones of those who wait among them: they
+    /// are told by what watches.
+    async fn recheck(
+        &self,
+        _: &mut [Waited<Self>],
+        _: bool,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        self.cluster.watches.look(deadline).await
+    }
+
+    async fn inspect(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<LockInfo>, Failure> {
+        let lock = self.cluster.members.settings.names.lock(key);
+        let listing = &mut attempt.listing;
+        loop {
+            let listed = listing
+                .go_on(&self.cluster.members, lock.queue(), deadline)
+                .await?;
+            if let Some(mut locks) = listed {
+                return Ok(locks.pop());
+            }
+        }
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        let prefix = self.cluster.members.settings.names.beginning_with(prefix);
+        let listing = &mut attempt.listing;
+        listing
+            .go_on(&self.cluster.members, &prefix, deadline)
+            .await
+    }
+}

@@ -1,0 +1,306 @@
+//! One connection, and every command that dlock sends over it.
+//!
+//! memcached compares no values, only the number that it gives an item at each
+//! change (CAS). These numbers count from 1 in each start of the server, so one
+//! that was seen before a restart may be that of somebody else's lock after it.
+//! A connection leads to one start of the server for as long as it lasts, and
+//! knows which; a number of another start is not used, but asked for anew.
+
+use std::num::NonZeroU64;
+
+use async_memcached::{Client, Error, ErrorKind, MetaProtocol, MetaValue, Status};
+use percent_encoding::percent_decode;
+
+use super::errors::Failure;
+use super::expiry::Expiry;
+use super::names;
+use super::settings::Settings;
+use crate::backend::Owner;
+use crate::deadline::Deadline;
+
+/// A start of the server, by the number in its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Start(u64);
+
+/// What an item was when this number was seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Version {
+    start: Option<Start>,
+    cas: NonZeroU64,
+}
+
+/// A connection to one start of the server.
+pub(super) struct Connection {
+    client: Client,
+    /// `None` if somebody else's value stands where the number belongs.
+    start: Option<Start>,
+}
+
+/// The answer to an `add`.
+pub(crate) enum Added {
+    Taken(Version),
+    /// Something is there.
+    Held,
+}
+
+/// The answer to a change that depends on the owner.
+pub(super) enum Changed<T> {
+    Done(T),
+    /// The lock is somebody else's, or nobody's.
+    NotOurs,
+}
+
+/// An item as it was read.
+pub(super) struct Item {
+    pub(super) name: Vec<u8>,
+    pub(super) value: Vec<u8>,
+    /// The seconds that it has left; negative if it does not expire.
+    pub(super) seconds_left: i64,
+}
+
+/// Who holds a lock, in the words of the server.
+#[derive(Clone, Debug)]
+pub(super) struct Owned {
+    pub(super) name: Vec<u8>,
+    pub(super) value: String,
+}
+
+impl Connection {
+    /// Connects, and learns which start of the server it is.
+    pub(super) async fn open(server: &Settings) -> Result<Self, Failure> {
+        let mut connection = Self {
+            client: Client::new(server.dsn().await?).await?,
+            start: None,
+        };
+        connection.start = connection.learn_start().await?;
+        Ok(connection)
+    }
+
+    /// Whether the next command may go over it.
+    pub(super) fn is_open(&self) -> bool {
+        !self.client.is_closed()
+    }
+
+    async fn learn_start(&mut self) -> Result<Option<Start>, Failure> {
+        loop {
+            let flags = Some(&["v", "c"][..]);
+            if let Some(item) = self
+                .client
+                .meta_get(names::SERVER, false, None, flags)
+                .await?
+            {
+                cas(&item)?;
+                let number = item.data.as_deref().map(std::str::from_utf8);
+                let number = number.and_then(Result::ok);
+                let start = number.and_then(|number| u64::from_str_radix(number, 16).ok());
+                return Ok(start.map(Start));
+            }
+            // A clone of this process would draw the same from a generator of our own,
+            // for another start of the server.
+            let number = Owner::unique().random();
+            let value = format!("{number:016x}");
+            let stored = self.set(names::SERVER, &value, &["ME", "T0", "c"]).await?;
+            if let (Status::Stored, item) = stored {
+                cas(&item)?;
+                return Ok(Some(Start(number)));
+            }
+            // Somebody else was first.
+        }
+    }
+
+    /// Takes the lock if it is free.
+    pub(super) async fn add(&mut self, lock: &Owned, expiry: Expiry) -> Result<Added, Failure> {
+        let seconds = format!("T{}", expiry.seconds());
+        let flags = ["ME", &*seconds, "c"];
+        match self.set(&lock.name, &lock.value, &flags).await? {
+            (Status::Stored, item) => Ok(Added::Taken(self.version(&item)?)),
+            (Status::NotStored, _) => Ok(Added::Held),
+            (other, _) => Err(Failure::nonsense(&other)),
+        }
+    }
+
+    /// Lets the lease last anew, if the owner has it. `known` is the item as it
+    /// was last seen.
+    pub(super) async fn extend(
+        &mut self,
+        lock: &Owned,
+        expiry: Expiry,
+        known: Option<Version>,
+    ) -> Result<Changed<Version>, Failure> {
+        let seconds = format!("T{}", expiry.seconds());
+        let mut known = self.usable(known);
+        loop {
+            let Some(cas) = self.ours(lock, known.take()).await? else {
+                return Ok(Changed::NotOurs);
+            };
+            let compare = format!("C{cas}");
+            let flags = ["MS", &*compare, &*seconds, "c"];
+            match self.set(&lock.name, &lock.value, &flags).await {
+                Ok((Status::Stored, item)) => return Ok(Changed::Done(self.version(&item)?)),
+                Ok((Status::NotFound, _)) => return Ok(Changed::NotOurs),
+                // Somebody else's, or an extension of ours whose answer was lost.
+                Ok((Status::Exists, _)) => {}
+                Ok((other, _)) => return Err(Failure::nonsense(&other)),
+                // A server without memory deletes the item that it was to store,
+                // and compares nothing (`process_mset_command`, proto_text.c): to
+                // ask again might delete the next one's.
+                Err(no_memory @ Failure::Refused(ErrorKind::Server(_))) => {
+                    return match self.ours(lock, None).await {
+                        Ok(None) => Ok(Changed::NotOurs),
+                        Ok(Some(_)) | Err(_) => Err(no_memory),
+                    };
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// Gives the lock back, if the owner has it.
+    pub(super) async fn delete(
+        &mut self,
+        lock: &Owned,
+        known: Option<Version>,
+    ) -> Result<Changed<()>, Failure> {
+        let mut known = self.usable(known);
+        loop {
+            let Some(cas) = self.ours(lock, known.take()).await? else {
+                return Ok(Changed::NotOurs);
+            };
+            let compare = format!("C{cas}");
+            let flags = [&*compare];
+            let deleted = self
+                .client
+                .meta_delete(&lock.name, false, None, Some(&flags));
+            match status(deleted.await, Status::Deleted)? {
+                (Status::Deleted, _) => return Ok(Changed::Done(())),
+                (Status::NotFound, _) => return Ok(Changed::NotOurs),
+                (Status::Exists, _) => {}
+                (other, _) => return Err(Failure::nonsense(&other)),
+            }
+        }
+    }
+
+    /// The number of the owner's item: the one that is known, or else the one
+    /// that it has.
+    async fn ours(
+        &mut self,
+        lock: &Owned,
+        known: Option<NonZeroU64>,
+    ) -> Result<Option<NonZeroU64>, Failure> {
+        if known.is_some() {
+            return Ok(known);
+        }
+        let flags = Some(&["v", "c"][..]);
+        let item = self.client.meta_get(&lock.name, false, None, flags).await?;
+        let ours = item.filter(|item| item.data.as_deref() == Some(lock.value.as_bytes()));
+        ours.map(|item| cas(&item)).transpose()
+    }
+
+    /// Those of these items that are there.
+    pub(super) async fn read(&mut self, names: &[Vec<u8>]) -> Result<Vec<Item>, Failure> {
+        let items = self.client.meta_get_multi(names, Some(&["v", "t"]));
+        let items = items.await?.into_iter();
+        Ok(items
+            .map(|item| Item {
+                name: item.key.unwrap_or_default(),
+                value: item.data.unwrap_or_default(),
+                seconds_left: item.ttl_remaining.unwrap_or(-1),
+            })
+            .collect())
+    }
+
+    /// The names that begin so, of all items of the server: it must have told
+    /// them by then.
+    pub(super) async fn names_like(
+        &mut self,
+        prefix: &[u8],
+        by: Deadline,
+    ) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut names = Vec::new();
+        let mut begun = false;
+        let mut dump = self.client.dump_keys().await?;
+        while let Some(item) = dump.next().await {
+            match item {
+                Ok(item) => {
+                    begun = true;
+                    // A cache may hold millions of others.
+                    let name: Vec<u8> = percent_decode(&item.key).collect();
+                    if name.starts_with(prefix) {
+                        names.push(name);
+                    }
+                    if by.has_passed() {
+                        return Err(Failure::LongList);
+                    }
+                }
+                // One at a time walks through all items.
+                Err(Error::Protocol(Status::Error(ErrorKind::Generic(why)))) => {
+                    return Err(Failure::Busy(why));
+                }
+                Err(Error::Protocol(_)) if !begun => return Err(Failure::NoList),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(names)
+    }
+
+    /// How many items the server has thrown out to make room since it started.
+    pub(super) async fn evictions(&mut self) -> Result<u64, Failure> {
+        let stats = self.client.stats().await?;
+        let evictions = stats.get("evictions").map(|number| number.parse());
+        Ok(evictions.and_then(Result::ok).unwrap_or(0))
+    }
+
+    async fn set(
+        &mut self,
+        name: impl AsRef<[u8]>,
+        value: &str,
+        flags: &[&str],
+    ) -> Result<(Status, MetaValue), Failure> {
+        let set = self.client.meta_set(name, value, false, None, Some(flags));
+        status(set.await, Status::Stored)
+    }
+
+    fn version(&self, item: &MetaValue) -> Result<Version, Failure> {
+        Ok(Version {
+            start: self.start,
+            cas: cas(item)?,
+        })
+    }
+
+    /// Whether the server has restarted since it gave this number: what it held
+    /// then is lost.
+    pub(super) fn has_restarted_since(&self, known: Option<Version>) -> bool {
+        let before = known.and_then(|known| known.start);
+        before.is_some() && self.start.is_some() && before != self.start
+    }
+
+    /// The number, if this start of the server gave it.
+    fn usable(&self, known: Option<Version>) -> Option<NonZeroU64> {
+        let known = known.filter(|known| known.start.is_some() && known.start == self.start)?;
+        Some(known.cas)
+    }
+}
+
+/// The number of an item. A server that gives none would take a lock from
+/// whoever has it.
+fn cas(item: &MetaValue) -> Result<NonZeroU64, Failure> {
+    item.cas.and_then(NonZeroU64::new).ok_or(Failure::NoCas)
+}
+
+/// The client makes an error of every status but the one that it expects, if
+/// nothing stands behind it.
+fn status(
+    answer: Result<Option<MetaValue>, Error>,
+    expected: Status,
+) -> Result<(Status, MetaValue), Failure> {
+    match answer {
+        Ok(item) => {
+            let item = item.unwrap_or_default();
+            Ok((item.status.clone().unwrap_or(expected), item))
+        }
+        Err(Error::Protocol(
+            status @ (Status::NotStored | Status::Exists | Status::NotFound | Status::Deleted),
+        )) => Ok((status, MetaValue::default())),
+        Err(error) => Err(error.into()),
+    }
+}

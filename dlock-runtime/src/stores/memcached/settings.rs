@@ -1,0 +1,178 @@
+//! What a store URL says.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use async_memcached::Error;
+use tokio::net::lookup_host;
+
+use super::errors::Failure;
+use crate::backend::BackendError;
+use crate::stores::address::Address;
+use crate::stores::url::Form;
+
+const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+static FORM: Form = Form {
+    store: "memcached",
+    scheme: "memcached",
+    encrypted: None,
+    example: "memcached://127.0.0.1:11211",
+    port: 11211,
+    options: &[],
+    files: &[],
+};
+
+/// Where the server is.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    server: Address,
+    pub(super) request_timeout: Duration,
+}
+
+impl Settings {
+    pub(super) fn from_url(url: &str) -> Result<Self, BackendError> {
+        let mut url = FORM.read(url)?;
+        if url.user.is_some() || url.password.is_some() {
+            return Err(url.invalid(
+                "it holds a user or password, and the client has no login; let the network keep \
+                 others out",
+            ));
+        }
+        if !url.path.is_empty() {
+            return Err(url.invalid("nothing may stand behind the host and port"));
+        }
+        let server = url.hosts.remove(0);
+        if !url.hosts.is_empty() {
+            return Err(url.invalid(
+                "it names several servers; the locks are on one: two that do not know of each \
+                 other would both give the same lock",
+            ));
+        }
+        if server.host.contains(':') {
+            return Err(url.invalid(
+                "the client reaches servers by IPv4 only; write a name or an IPv4 address",
+            ));
+        }
+        Ok(Self {
+            server,
+            request_timeout: DEFAULT_REQUEST_TIMEOUT,
+        })
+    }
+
+    /// As the client wants it: where the name leads to now. The client would
+    /// take the first address that answers, and each connection another one.
+    pub(super) async fn dsn(&self) -> Result<String, Failure> {
+        let Address { host, port } = &self.server;
+        let found = lookup_host((&**host, *port)).await;
+        let server = the_only_one(found.map_err(Error::Connect)?)?;
+        Ok(format!("tcp://{server}:{port}"))
+    }
+
+    /// As it is shown.
+    pub(super) fn address(&self) -> String {
+        self.server.to_string()
+    }
+
+    /// How long one answer may take. When none has come, there is time left to
+    /// ask over a new connection.
+    pub(super) fn patience(&self) -> Duration {
+        self.request_timeout.mul_f64(0.4)
+    }
+}
+
+/// The one server behind these addresses. Two that do not know of each other
+/// would both give the same lock.
+fn the_only_one(addresses: impl Iterator<Item = SocketAddr>) -> Result<Ipv4Addr, Failure> {
+    let servers: BTreeSet<_> = addresses
+        .filter_map(|address| match address.ip() {
+            IpAddr::V4(server) => Some(server),
+            // The client cannot reach it.
+            IpAddr::V6(_) => None,
+        })
+        .collect();
+    match *Vec::from_iter(servers) {
+        [server] => Ok(server),
+        [] => Err(Failure::NoAddress),
+        ref several => Err(Failure::SeveralServers(several.to_vec())),
+    }
+}
+
+/// As it is named in messages.
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memcached at {}", self.address())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::BackendErrorKind;
+
+    #[test]
+    fn every_part_is_read() {
+        for (url, address) in [
+            ("memcached://cache", "cache:11211"),
+            ("memcached://cache.shop.example:7/", "cache.shop.example:7"),
+            ("memcached://10.0.0.1", "10.0.0.1:11211"),
+        ] {
+            let settings = Settings::from_url(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(settings.to_string(), format!("memcached at {address}"));
+        }
+    }
+
+    #[test]
+    fn a_name_leads_to_one_server() {
+        let only = |addresses: &[&str]| {
+            let sockets = addresses.iter().map(|address| {
+                let ip = address.parse::<IpAddr>().expect("an address");
+                SocketAddr::new(ip, 11211)
+            });
+            the_only_one(sockets).map_err(|failure| {
+                let settings = Settings::from_url("memcached://cache").expect("a URL");
+                failure.into_error(&settings, Duration::ZERO)
+            })
+        };
+        for one in [
+            &["127.0.0.1"][..],
+            // `localhost`, and a resolver that says everything twice.
+            &["::1", "127.0.0.1"],
+            &["10.0.0.1", "10.0.0.1"],
+        ] {
+            only(one).unwrap_or_else(|error| panic!("{one:?}: {error}"));
+        }
+        for (wrong, says) in [
+            (&["10.0.0.2", "10.0.0.1"][..], "(10.0.0.1, 10.0.0.2)"),
+            (&["::1"], "no IPv4 address"),
+            (&[], "no IPv4 address"),
+        ] {
+            let error = only(wrong).expect_err("not one server");
+            assert_eq!(error.kind(), BackendErrorKind::Config);
+            let message = error.to_string();
+            assert!(message.contains("memcached at cache:11211"), "{message}");
+            assert!(message.contains(says), "{wrong:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn what_it_cannot_read_it_refuses_without_showing_it() {
+        for (url, says) in [
+            ("memcached://user:hunter2@cache", "no login"),
+            ("memcached://hunter2@cache", "no login"),
+            ("memcached://one,two", "several servers"),
+            ("memcached://one:1,two:2", "several servers"),
+            ("memcached://[::1]:11211", "IPv4"),
+            ("memcached://cache/hunter2", "nothing may stand behind"),
+            ("memcached://cache?hunter2", "there are none"),
+            ("memcacheds://cache", "must be memcached://"),
+        ] {
+            let error = Settings::from_url(url).expect_err(url);
+            let message = error.to_string();
+            assert!(message.contains(says), "{url}: {message}");
+            assert!(!message.contains("hunter2"), "{url}: {message}");
+        }
+    }
+}

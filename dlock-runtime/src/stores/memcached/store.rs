@@ -1,0 +1,359 @@
+//! The commands of one operation: what the engine asks of memcached.
+//!
+//! An `add` whose answer was lost may be sent again: if an item is there then, it
+//! is this owner's or not, and an extension tells.
+
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use tokio::task::JoinHandle;
+
+use super::connection::{Added, Changed, Connection, Owned, Version};
+use super::errors::{self, Failure as Failed};
+use super::expiry::{self, Expiry};
+use super::inspect::Listing;
+use super::lanes::{CONNECTIONS, Sent};
+use super::names;
+use super::server::Server;
+use super::settings::Settings;
+use super::turns::Turns;
+use super::watch::{self, Seen};
+use crate::backend::{
+    BackendError, BackendErrorKind, Capabilities, LockInfo, Mode, Protocol, Renewed, Request,
+    Servers,
+};
+use crate::deadline::Deadline;
+use crate::engine::events::Events;
+use crate::store::{
+    Abandoned, Context, Due, Ending, Failure, Followed, Freed, Granted, Late, LeftBehind, Looks,
+    Opening, Store, Take, Waited, Want,
+};
+
+/// So long at least a renewal waits for an answer: a sixth of the shortest ttl.
+const RENEWAL_PATIENCE: Duration = Duration::from_millis(500);
+
+/// One server, and what this process knows of its locks.
+pub(crate) struct MemcachedStore {
+    server: Server,
+    turns: Turns,
+    events: Events,
+}
+
+/// What an operation remembers.
+#[derive(Default)]
+pub(crate) struct Attempt {
+    /// An `add` that has no answer yet.
+    in_flight: Option<Sent<Added>>,
+    /// An `add` was never answered: an item that is there may be ours.
+    in_doubt: bool,
+    listing: Listing,
+}
+
+impl Store for MemcachedStore {
+    type Config = Settings;
+    /// With the number of an item, a lease is extended or given back in one round
+    /// trip; without, it is read first. So what is missing costs time and nothing
+    /// else.
+    type Record = Option<Version>;
+    type Attempt = Attempt;
+    type Flight = JoinHandle<Result<Added, Failed>>;
+    type Watch = std::convert::Infallible;
+    type Seen = Seen;
+
+    const LOOKS: Looks = Looks::Each;
+
+    fn open(settings: Settings, context: Context) -> Self {
+        Self {
+            server: Server::new(settings, context.time),
+            turns: Turns::default(),
+            events: context.events,
+        }
+    }
+
+    /// That it is a server which numbers its items shows when a connection is
+    /// made. What is left to see is whether it keeps them.
+    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+        let count = |mut connection: Connection| async move {
+            let evictions = connection.evictions().await;
+            (connection, evictions)
+        };
+        let evictions = self.server.exchange(deadline, count).await?.0;
+        if evictions > 0 {
+            tracing::warn!(
+                target: "dlock::store",
+                "{} has thrown out {evictions} items to make room since it started: a lock that is \
+                 thrown out is free while somebody holds it; use a server of its own for locks, or \
+                 give this one more memory",
+                self.server.settings()
+            );
+        }
+        Ok(())
+    }
+
+    fn close(&self) {
+        self.server.close();
+    }
+
+    fn capabilities(_: &Settings) -> Capabilities {
+        Capabilities {
+            // Below it, what whole seconds add would be more than the lease.
+            min_ttl: Duration::from_secs(3),
+            max_ttl: expiry::LONGEST,
+            ttl_step: Duration::from_secs(1),
+            max_key_bytes: names::MAX_KEY_BYTES,
+            ..Capabilities::new("memcached")
+        }
+    }
+
+    fn servers(settings: &Settings) -> Option<Servers> {
+        Some(Servers::new(Protocol::Memcached, [settings.address()]))
+    }
+
+    fn request_timeout(settings: &Settings) -> Duration {
+        settings.request_timeout
+    }
+
+    fn opening(&self, _: &Request) -> Opening {
+        Opening::Try
+    }
+
+    fn hold_back(&self, request: &Request) -> Option<Duration> {
+        self.turns.pause(&request.key, self.server.time.now())
+    }
+
+    async fn take(
+        &self,
+        request: &Request,
+        _: Want,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Take<Self>, Failure> {
+        if request.mode != Mode::Write {
+            return Err(Failure::refused(BackendError::new(
+                BackendErrorKind::Unsupported,
+                "memcached has no read locks; use mode \"write\"",
+            )));
+        }
+        let lock = owned(request);
+        let expiry = Expiry::of(request.ttl).map_err(Failure::refused)?;
+        let ticket = self.server.ticket(deadline).await?;
+        let sent_at = self.server.time.now();
+        let adding = {
+            let lock = lock.clone();
+            ticket.send(|mut connection| async move {
+                let added = connection.add(&lock, expiry).await;
+                (connection, added)
+            })
+        };
+        let patience = self.server.patience(deadline);
+        let in_flight = attempt.in_flight.insert(adding);
+        let added = in_flight.answer(patience).await;
+        attempt.in_flight = None;
+        match added {
+            Ok(Added::Taken(version)) => Ok(granted(version, sent_at)),
+            Ok(Added::Held) => {
+                if attempt.in_doubt
+                    && let Some(taken) = Box::pin(self.claim(lock, expiry, deadline)).await?
+                {
+                    return Ok(taken);
+                }
+                self.events.heard(sent_at);
+                Ok(Take::Busy)
+            }
+            Err(failed) => {
+                attempt.in_doubt |= failed.is_in_doubt();
+                Err(self.server.failure(failed, sent_at))
+            }
+        }
+    }
+
+    async fn renew(
+        &self,
+        due: &mut [Due<Self>],
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Vec<Result<Renewed, Failure>> {
+        // The answers are told together: one that does not come must not take
+        // the time of those that did.
+        let shortest = due.iter().map(|due| due.request.ttl).min();
+        let patience = (shortest.unwrap_or_default() / 6).max(RENEWAL_PATIENCE);
+        // Side by side, as far as there are connections.
+        let extend = |due| self.extend(due, patience, deadline);
+        let extensions: Vec<_> = due.iter_mut().map(extend).collect();
+        stream::iter(extensions)
+            .buffered(CONNECTIONS)
+            .collect()
+            .await
+    }
+
+    async fn release(
+        &self,
+        request: &Request,
+        record: Option<&Option<Version>>,
+        ending: Ending,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Freed, Failure> {
+        let (lock, known) = (owned(request), record.copied().flatten());
+        let delete = |mut connection: Connection| async move {
+            let deleted = connection.delete(&lock, known).await;
+            let restarted = connection.has_restarted_since(known);
+            (connection, deleted.map(|deleted| (deleted, restarted)))
+        };
+        let deleted = self.server.exchange(deadline, delete).await?.0;
+        if ending == Ending::Released {
+            self.turns.given_back(&request.key, self.server.time.now());
+        }
+        Ok(match deleted {
+            (Changed::Done(()), _) => Freed::Released,
+            (Changed::NotOurs, false) => Freed::NotHeld,
+            // A release before this one may have been run before the restart, but as
+            // likely the lock was lost in it: the one who held it is not told that
+            // all was well.
+            (Changed::NotOurs, true) => Freed::Lost,
+        })
+    }
+
+    fn silent(&self, for_long: Duration) -> BackendError {
+        errors::silent(self.server.settings(), for_long)
+    }
+
+    fn abandon(
+        &self,
+        _: &Request,
+        mut attempt: Attempt,
+        left: &LeftBehind,
+    ) -> Option<Abandoned<Self>> {
+        let flight = attempt.in_flight.take().and_then(Sent::leave);
+        // Who waits for a connection, or looks whose an item is, has sent nothing.
+        let left = flight.is_some() || left.unknown.is_some() || left.there;
+        left.then_some(Abandoned {
+            flight,
+            record: None,
+        })
+    }
+
+    async fn follow(&self, flight: Self::Flight, _: &Request) -> Followed {
+        match flight.await {
+            Ok(Ok(Added::Held)) => Followed::Settled,
+            Ok(Ok(Added::Taken(_))) => Followed::Run,
+            Ok(Err(failed)) if !failed.is_in_doubt() => Followed::Settled,
+            // Its runtime has ended with it.
+            Ok(Err(_)) | Err(_) => Followed::Unknown,
+        }
+    }
+
+    fn late(&self, request: &Request, _: Option<&Option<Version>>, sent_at: Instant) -> Late {
+        let lasts = Expiry::of(request.ttl).map_or(request.ttl, Expiry::at_most);
+        Late::Until(Deadline::from(sent_at, lasts))
+    }
+
+    fn forgotten() -> Option<Option<Version>> {
+        Some(None)
+    }
+
+    fn pace(&self, seen: &mut Seen) -> Duration {
+        seen.next_pause()
+    }
+
+    async fn recheck(
+        &self,
+        waited: &mut [Waited<Self>],
+        _: bool,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        watch::look_at(&self.server, waited, deadline).await
+    }
+
+    async fn inspect(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Option<LockInfo>, Failure> {
+        self.server.info(key, deadline).await
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        let listing = &mut attempt.listing;
+        self.server.next_of_list(prefix, deadline, listing).await
+    }
+}
+
+impl MemcachedStore {
+    /// Makes a whole lease of what an `add` without an answer has taken.
+    async fn claim(
+        &self,
+        lock: Owned,
+        expiry: Expiry,
+        deadline: Deadline,
+    ) -> Result<Option<Take<Self>>, Failure> {
+        let extend = |mut connection: Connection| async move {
+            let extended = connection.extend(&lock, expiry, None).await;
+            (connection, extended)
+        };
+        let (extended, sent_at) = self.server.exchange(deadline, extend).await?;
+        Ok(match extended {
+            Changed::Done(version) => Some(granted(version, sent_at)),
+            Changed::NotOurs => None,
+        })
+    }
+
+    async fn extend(
+        &self,
+        due: &mut Due<Self>,
+        patience: Duration,
+        deadline: Deadline,
+    ) -> Result<Renewed, Failure> {
+        let lock = owned(&due.request);
+        let expiry = Expiry::of(due.request.ttl).map_err(Failure::refused)?;
+        // Whatever it is after a failure, it is looked at before it is extended
+        // again.
+        let known = due.record.take().flatten();
+        due.record = Some(None);
+        if self.server.time.has_passed(deadline) {
+            // Others beside it have used up the time.
+            return Err(Failure::not_sent());
+        }
+        let extend = |mut connection: Connection| async move {
+            let extended = connection.extend(&lock, expiry, known).await;
+            (connection, extended)
+        };
+        let ticket = self.server.ticket(deadline).await?;
+        let by = self
+            .server
+            .patience(deadline)
+            .min(self.server.time.after(patience));
+        let (extended, sent_at) = self.server.send(ticket, by, extend).await?;
+        Ok(match extended {
+            Changed::Done(version) => {
+                due.record = Some(Some(version));
+                Renewed::Extended {
+                    sent_at: sent_at.into(),
+                }
+            }
+            Changed::NotOurs => Renewed::Gone,
+        })
+    }
+}
+
+fn granted(version: Version, sent_at: Instant) -> Take<MemcachedStore> {
+    Take::Granted(Granted {
+        token: 0,
+        sent_at,
+        record: Some(version),
+    })
+}
+
+fn owned(request: &Request) -> Owned {
+    Owned {
+        name: names::lock(&request.key),
+        value: names::owner(request.owner),
+    }
+}

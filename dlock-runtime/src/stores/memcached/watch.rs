@@ -1,0 +1,166 @@
+//! Looking at locks that are held: one look for all waiters of a key, and one
+//! round trip for all keys that are due.
+//!
+//! memcached tells nobody that an item is gone, so this looks: soon after a
+//! waiter has come or the lock has changed hands, and then less and less often,
+//! up to four times a second. The pauses are drawn at random, so that processes
+//! which wait for the same lock do not look at the same time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::connection::Connection;
+use super::server::Server;
+use super::{errors, names};
+use crate::deadline::{Backoff, Deadline};
+use crate::store::{Failure, Store, Waited};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LAST_PAUSE: Duration = Duration::from_millis(250);
+
+/// The longest pause for so long after the lock was seen to change hands: who has
+/// it over and over [lets others in](super::turns) for no longer than that.
+const ALERT_PAUSE: Duration = Duration::from_millis(16);
+const ALERT: Duration = Duration::from_secs(1);
+
+/// So many items are asked for in one round trip.
+pub(super) const READ_AT_ONCE: usize = 256;
+
+/// What was seen of a lock that somebody waits for.
+pub(crate) struct Seen {
+    backoff: Backoff,
+    /// Who held it then.
+    holder: Option<Vec<u8>>,
+    /// When it was seen last that it had changed hands.
+    changed: Option<Instant>,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self {
+            backoff: Backoff::new(FIRST_PAUSE, LAST_PAUSE),
+            holder: None,
+            changed: None,
+        }
+    }
+}
+
+impl Seen {
+    pub(super) fn next_pause(&mut self) -> Duration {
+        self.backoff.pause()
+    }
+
+    fn held_by(&mut self, holder: Vec<u8>, now: Instant) {
+        let before = self.holder.replace(holder);
+        if before.is_some() && before != self.holder {
+            // It goes from hand to hand: it may soon be free again.
+            self.backoff = Backoff::new(FIRST_PAUSE, ALERT_PAUSE);
+            self.changed = Some(now);
+        }
+        let alert = |changed: &mut Instant| now.saturating_duration_since(*changed) > ALERT;
+        if self.changed.take_if(alert).is_some() {
+            self.backoff = Backoff::new(ALERT_PAUSE, LAST_PAUSE);
+        }
+    }
+}
+
+pub(super) async fn look_at<S: Store<Seen = Seen>>(
+    server: &Server,
+    waited: &mut [Waited<S>],
+    deadline: Deadline,
+) -> Result<(), Failure> {
+    for waited in waited.chunks_mut(READ_AT_ONCE) {
+        let names: Arc<[Vec<u8>]> = waited.iter().map(|key| names::lock(&key.key)).collect();
+        let asked = Arc::clone(&names);
+        let read = |mut connection: Connection| async move {
+            let read = connection.read(&asked).await;
+            (connection, read)
+        };
+        let (items, _) = server.exchange(deadline, read).await?;
+        let items = items.into_iter().map(|item| (item.name, item.value));
+        let mut items: HashMap<_, _> = items.collect();
+        let now = server.time.now();
+        for (key, name) in waited.iter_mut().zip(&*names) {
+            match items.remove(name) {
+                Some(holder) if names::is_owner(&holder) => seen(key, Some(holder), now),
+                // It may stand there for ever.
+                Some(_) => {
+                    key.refused = Some(errors::foreign(server.settings(), name));
+                }
+                None => seen(key, None, now),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes note of who holds a lock; nobody: all who wait for it have cause to ask.
+/// One of them: that one has, as it does not know.
+fn seen<S: Store<Seen = Seen>>(key: &mut Waited<S>, holder: Option<Vec<u8>>, now: Instant) {
+    match holder {
+        None => {
+            key.wake_all();
+            key.seen = Seen::default();
+        }
+        Some(holder) => {
+            key.wake(|owner| names::owner(owner).as_bytes() == holder);
+            key.seen.held_by(holder, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::store::MemcachedStore;
+    use super::*;
+    use crate::backend::{Mode, Owner};
+    use crate::store::Waiter;
+
+    fn waited(owners: [Owner; 2]) -> Waited<MemcachedStore> {
+        let waiter = |owner| Waiter::of(owner, Mode::Write, Instant::now());
+        Waited {
+            key: "key".into(),
+            waiters: owners.map(waiter).into(),
+            seen: Seen::default(),
+            refused: None,
+        }
+    }
+
+    fn woken(key: &Waited<MemcachedStore>) -> Vec<bool> {
+        key.waiters.iter().map(|waiter| waiter.wake).collect()
+    }
+
+    /// A command of its own may be run late, and lock the key for the very one
+    /// who waits for it: to everybody else it is held.
+    #[test]
+    fn who_holds_the_lock_does_not_wait_for_it() {
+        let owners = [Owner::unique(), Owner::unique()];
+        let mut key = waited(owners);
+        let held_by = |owner| Some(names::owner(owner).into_bytes());
+        seen(&mut key, held_by(Owner::unique()), Instant::now());
+        assert_eq!(woken(&key), [false, false]);
+        seen(&mut key, held_by(owners[0]), Instant::now());
+        assert_eq!(woken(&key), [true, false]);
+        seen(&mut key, None, Instant::now());
+        assert_eq!(woken(&key), [true, true]);
+    }
+
+    #[test]
+    fn a_lock_that_changes_hands_is_looked_at_sooner() {
+        let now = Instant::now();
+        let mut seen = Seen::default();
+        let pause_after = |seen: &mut Seen, looks| {
+            (0..looks)
+                .map(|_| seen.next_pause())
+                .last()
+                .expect("a look")
+        };
+        seen.held_by(b"1.1".to_vec(), now);
+        assert!(pause_after(&mut seen, 10) > 2 * ALERT_PAUSE);
+        seen.held_by(b"2.2".to_vec(), now);
+        assert!(pause_after(&mut seen, 10) < 2 * ALERT_PAUSE);
+        seen.held_by(b"2.2".to_vec(), now + 2 * ALERT);
+        assert!(pause_after(&mut seen, 10) > 2 * ALERT_PAUSE);
+    }
+}

@@ -1,0 +1,265 @@
+//! The `redis+cluster://` store: a Redis Cluster.
+//!
+//! - All keys of a lock are in one slot, and each operation is one script, as on
+//!   a single server. What differs is where it goes: the node is found anew
+//!   for each attempt, by a map that is kept up to date ([`topology`](super::topology)),
+//!   and it goes on to where it is sent.
+//! - A waiter is told on a channel of the lock's slot.
+//! - Fencing tokens come from a counter for each slot, which every draw lifts to
+//!   the clock of the node that has the slot.
+//! - With `quorum=masters` a lock counts when more than half of the masters have
+//!   it: an election as among independent servers, in which each voter is a slot
+//!   ([`masters`]).
+
+mod masters;
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use self::masters::Masters;
+use super::config::Config;
+use super::names::Keyspace;
+use super::settings::{DEFAULT_PORT, FILES, Settings};
+use super::store::RedisStore;
+use crate::backend::{
+    self, Backend, BackendError, Capabilities, Grant, LockInfo, Released, Renewed, Request,
+};
+use crate::engine::Engine;
+use crate::stores::url::Form;
+
+static FORM: Form = Form {
+    store: "Redis",
+    scheme: "redis+cluster",
+    encrypted: Some("rediss+cluster"),
+    example: "redis+cluster://10.0.0.1,10.0.0.2,10.0.0.3",
+    port: DEFAULT_PORT,
+    options: &["quorum"],
+    files: FILES,
+};
+
+/// Locks in a Redis Cluster, 6.2 or later.
+///
+/// ```
+/// # use dlock_runtime as dlock;
+/// use std::time::Duration;
+/// use dlock::backend::redis::Cluster;
+///
+/// let store = Cluster::from_url("redis+cluster://:secret@10.0.0.1,10.0.0.2,10.0.0.3")?
+///     .request_timeout(Duration::from_secs(10));
+/// # Ok::<(), dlock::backend::BackendError>(())
+/// ```
+#[derive(Clone)]
+pub struct Cluster(Decides);
+
+/// Who decides about a lock.
+#[derive(Clone)]
+enum Decides {
+    /// The node that has its slot.
+    Owner(Engine<RedisStore>),
+    /// More than half of the masters.
+    Masters(Masters),
+}
+
+impl Cluster {
+    /// The cluster of which some nodes are at
+    /// `redis+cluster://[user:password@]host[:port],host,…`, or at
+    /// `rediss+cluster://…` over encrypted connections (cargo feature `tls`).
+    /// The others are found by asking these. User and password are the same on
+    /// all of them.
+    ///
+    /// With `?quorum=masters` a lock counts when more than half of the masters
+    /// have it. Nothing is connected before the first use.
+    ///
+    /// # Errors
+    ///
+    /// The URL is not understood, names a database, or a node twice. The message
+    /// never holds a password.
+    pub fn from_url(url: &str) -> Result<Self, BackendError> {
+        let url = FORM.read(url)?;
+        let quorum = match url.option("quorum") {
+            None => false,
+            Some("masters") => true,
+            Some(_) => {
+                return Err(url.invalid(
+                    "`quorum` can only be `masters`: more than half of them must have a lock",
+                ));
+            }
+        };
+        if !matches!(url.path, "" | "0") {
+            return Err(url.invalid(
+                "a cluster has one database only, number 0; leave out what stands behind the hosts",
+            ));
+        }
+        let seeds = Settings::of_servers(&url, "")?;
+        let seeds = seeds.into_iter().map(|seed| Settings {
+            space: Keyspace::Slots,
+            ..seed
+        });
+        let config = Config::of_cluster(seeds.collect());
+        let config = config.ok_or_else(|| url.invalid("it names no host"))?;
+        Ok(Self(if quorum {
+            Decides::Masters(Masters::new(config))
+        } else {
+            Decides::Owner(Engine::new(config))
+        }))
+    }
+
+    /// How long an operation waits for the cluster in all, 5 seconds by default:
+    /// an outage is reported after this time. Longer than a failover takes, and
+    /// operations wait for the end of that.
+    /// From a millisecond to 24 hours, or it is refused at the start.
+    #[must_use]
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.config_mut().settings.request_timeout = timeout;
+        self
+    }
+
+    fn config(&self) -> &Config {
+        match &self.0 {
+            Decides::Owner(engine) => &engine.config,
+            Decides::Masters(masters) => &masters.config,
+        }
+    }
+
+    fn config_mut(&mut self) -> &mut Config {
+        match &mut self.0 {
+            Decides::Owner(engine) => &mut engine.config,
+            Decides::Masters(masters) => &mut masters.config,
+        }
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisCluster")
+            .field("nodes", &self.config().nodes())
+            .field("quorum", &matches!(self.0, Decides::Masters(_)))
+            .field("request_timeout", &self.config().settings.request_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Backend for Cluster {
+    fn capabilities(&self) -> Capabilities {
+        match &self.0 {
+            Decides::Owner(engine) => engine.capabilities(),
+            Decides::Masters(_) => Masters::capabilities(),
+        }
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        Some(self.config().settings.request_timeout)
+    }
+
+    fn servers(&self) -> Option<backend::Servers> {
+        match &self.0 {
+            Decides::Owner(engine) => engine.servers(),
+            Decides::Masters(masters) => masters.servers(),
+        }
+    }
+
+    async fn start(&self) -> Result<(), BackendError> {
+        match &self.0 {
+            Decides::Owner(engine) => engine.start().await,
+            Decides::Masters(masters) => masters.start().await,
+        }
+    }
+
+    async fn stop(&self) {
+        match &self.0 {
+            Decides::Owner(engine) => engine.stop().await,
+            Decides::Masters(masters) => masters.stop().await,
+        }
+    }
+
+    async fn settle(&self) {
+        match &self.0 {
+            Decides::Owner(engine) => engine.settle().await,
+            Decides::Masters(masters) => masters.settle().await,
+        }
+    }
+
+    async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
+        match &self.0 {
+            Decides::Owner(engine) => engine.running()?.try_acquire(request).await,
+            Decides::Masters(masters) => masters.voters()?.try_acquire(request).await,
+        }
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
+        match &self.0 {
+            Decides::Owner(engine) => engine.running()?.acquire(request).await,
+            Decides::Masters(masters) => masters.voters()?.acquire(request).await,
+        }
+    }
+
+    async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        match &self.0 {
+            Decides::Owner(engine) => engine.renew(requests).await,
+            Decides::Masters(masters) => masters.renew(requests).await,
+        }
+    }
+
+    async fn release(&self, request: &Request) -> Result<Released, BackendError> {
+        match &self.0 {
+            Decides::Owner(engine) => engine.running()?.release(request).await,
+            Decides::Masters(masters) => masters.quorum()?.release(request).await,
+        }
+    }
+
+    async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
+        match &self.0 {
+            Decides::Owner(engine) => engine.inspect(key).await,
+            Decides::Masters(masters) => masters.quorum()?.inspect(key).await,
+        }
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
+        match &self.0 {
+            Decides::Owner(engine) => engine.list(prefix).await,
+            Decides::Masters(masters) => masters.quorum()?.list(prefix).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_url_is_read() {
+        let url = "redis+cluster://:hunter2@a,b:7000,[::1]/0?quorum=masters";
+        let store = Cluster::from_url(url).expect("a URL");
+        let addresses: Vec<_> = store.config().nodes();
+        let addresses: Vec<_> = addresses.iter().filter_map(Settings::address).collect();
+        let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+        assert_eq!(addresses, ["a:6379", "b:7000", "[::1]:6379"]);
+        assert!(matches!(store.0, Decides::Masters(_)));
+        assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");
+        let store = Cluster::from_url("redis+cluster://a/").expect("a URL");
+        assert!(matches!(store.0, Decides::Owner(_)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (url, says) in [
+            ("redis+cluster://", "host is missing"),
+            ("redis+cluster://:hunter2@a,a:6379", "a:6379 twice"),
+            ("redis+cluster://:hunter2@a/1", "number 0"),
+            ("redis+cluster://:hunter2@a/x", "number 0"),
+            ("redis+cluster://a?hunter2", "unknown parameter"),
+            ("redis+cluster://a?quorum=hunter2", "can only be `masters`"),
+            ("redis+cluster://a?ca=x", "rediss+cluster://"),
+        ] {
+            let message = match Cluster::from_url(url) {
+                Ok(store) => panic!("{url} was read as {store:?}"),
+                Err(error) => error.to_string(),
+            };
+            assert!(message.contains(says), "{url}: {message}");
+            assert!(!message.contains("hunter2"), "{url}: {message}");
+        }
+    }
+}

@@ -1,0 +1,555 @@
+//! A connection, once it is open.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisError, RedisResult, ServerError, Value};
+use tokio::sync::Notify;
+
+use super::commands;
+use super::lost::Lost;
+use super::names::Keyspace;
+use super::outbox::{Batch, Outbox, Pending, Postman};
+use crate::deadline::{Deadline, Elapsed, ManagerClock, Sending, Timer};
+use crate::stores::address::Address;
+
+/// A connection that many tasks use at a time. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Connection(Arc<Inner>);
+
+struct Inner {
+    id: u64,
+    address: Address,
+    multiplexed: MultiplexedConnection,
+    outbox: Outbox,
+    /// Who has this sends past the outbox.
+    timer: Mutex<Option<Timer>>,
+    token_floor: u64,
+    /// How long an answer may take.
+    patience: Duration,
+    clock: ManagerClock,
+    opened: Instant,
+    /// Since when nobody has had an answer in time: the milliseconds from
+    /// `opened`, or 0.
+    silent_since: AtomicU64,
+    /// The channels that it listens to belong to slots.
+    shards: Option<Arc<Shards>>,
+}
+
+/// What a connection that listens to the channels of slots must know of them.
+///
+/// A node that loses a slot ends the subscriptions to its channels, with the
+/// very message that answers an `SUNSUBSCRIBE`. The client takes it for the
+/// answer to whatever was sent first, and all later answers for those of others.
+/// So such a connection is for listening only, and is closed when that happens.
+#[derive(Default)]
+pub(super) struct Shards {
+    /// Subscriptions whose end was asked for.
+    leaving: AtomicUsize,
+    cut_off: Notify,
+    /// The server is older than channels that belong to slots.
+    unknown: AtomicBool,
+}
+
+impl Shards {
+    /// A subscription has ended.
+    pub(super) fn ended(&self) {
+        let expected = self
+            .leaving
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
+                count.checked_sub(1)
+            });
+        if expected.is_err() {
+            self.cut_off.notify_one();
+        }
+    }
+
+    /// Waits until one has ended that was to go on.
+    pub(super) async fn cut_off(&self) {
+        self.cut_off.notified().await;
+    }
+}
+
+/// A new connection, and the future that does its reading and writing: when it
+/// ends, so has the connection, and dropping it closes the socket.
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    pub(super) driver: Driver,
+}
+
+pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Connection {
+    pub(super) fn new(
+        multiplexed: MultiplexedConnection,
+        address: Address,
+        token_floor: u64,
+        patience: Duration,
+        clock: ManagerClock,
+        shards: Option<Arc<Shards>>,
+    ) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        Self(Arc::new(Inner {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            address,
+            multiplexed,
+            outbox: Outbox::new(),
+            timer: Mutex::new(Timer::of_this_runtime()),
+            token_floor,
+            patience,
+            clock,
+            opened: Instant::now(),
+            silent_since: AtomicU64::new(0),
+            shards,
+        }))
+    }
+
+    /// Sends a command that takes a free lock, and draws a token behind it.
+    pub(super) async fn take(&self, set: Cmd, sending: Sending) -> Result<[Value; 2], Lost> {
+        let Some(mut alone) = self.alone() else {
+            return self.wait(self.0.outbox.take(set), sending).await;
+        };
+        let commands = commands::pipeline([set, commands::draw_tokens(&Keyspace::Server, 1)]);
+        let mut multiplexed = self.0.multiplexed.clone();
+        let answers = Box::pin(async move {
+            let count = commands.len();
+            multiplexed.send_packed_commands(&commands, 0, count).await
+        });
+        let answers = alone.bound(sending, answers).await?;
+        answers.try_into().map_err(|_| Lost::Broken(closed()))
+    }
+
+    /// Sends one command. The answer may be an error of the server's.
+    pub(super) async fn run(&self, command: Cmd, sending: Sending) -> Result<Value, Lost> {
+        let Some(mut alone) = self.alone() else {
+            return self.wait(self.0.outbox.send(command), sending).await;
+        };
+        let mut multiplexed = self.0.multiplexed.clone();
+        let answer = Box::pin(async move { multiplexed.send_packed_command(&command).await });
+        alone.bound(sending, answer).await
+    }
+
+    /// The same, together with what another task of this runtime is about to ask
+    /// for. Whether the caller is polled on or not, it is sent once the runtime
+    /// has been through its tasks.
+    pub(super) async fn run_with_the_next(
+        &self,
+        command: Cmd,
+        sending: Sending,
+    ) -> Result<Value, Lost> {
+        let answer = self.0.outbox.send_with_the_next(command);
+        self.wait(answer, sending).await
+    }
+
+    /// The same, but the server gets it behind everything that was sent over
+    /// this connection before, even if nobody waits for that any more. From any
+    /// runtime: there is no answer for as long as the connection's own stands
+    /// still.
+    pub(super) async fn run_behind(&self, command: Cmd) -> Result<Value, Lost> {
+        let answer = self.0.outbox.send(command).await;
+        answer.unwrap_or_else(|_| Err(Lost::Broken(closed())))
+    }
+
+    async fn wait<A>(&self, answer: Pending<A>, sending: Sending) -> Result<A, Lost> {
+        let answer = if sending.deadline >= sending.after(self.0.patience) {
+            // Sooner than that the batch gives up, with one timer for all.
+            answer.await
+        } else {
+            match self.0.clock.bound(sending.deadline, answer).await {
+                Ok(answer) => answer,
+                Err(_) => return Err(Lost::TooLate),
+            }
+        };
+        answer.unwrap_or_else(|_| Err(Lost::Broken(closed())))
+    }
+
+    /// Sends commands together: as many answers as there were commands, each
+    /// of which may be an error of the server's.
+    pub(super) async fn run_all(
+        &self,
+        commands: &Pipeline,
+        deadline: Deadline,
+    ) -> Result<Vec<Value>, Lost> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut multiplexed = self.0.multiplexed.clone();
+        let answers = Box::pin(multiplexed.send_packed_commands(commands, 0, commands.len()));
+        let answers = self.bound(deadline, answers).await?;
+        if answers.len() == commands.len() {
+            Ok(answers)
+        } else {
+            Err(Lost::Broken(closed()))
+        }
+    }
+
+    /// Hears what is said on these channels from now on, or no longer.
+    pub(super) async fn subscribe(
+        &self,
+        channels: &[String],
+        listens: bool,
+        deadline: Deadline,
+    ) -> Result<(), Lost> {
+        if let Some(shards) = &self.0.shards {
+            return self
+                .subscribe_slots(shards, channels, listens, deadline)
+                .await;
+        }
+        let mut multiplexed = self.0.multiplexed.clone();
+        let answer = Box::pin(async move {
+            if listens {
+                multiplexed.subscribe(channels).await
+            } else {
+                multiplexed.unsubscribe(channels).await
+            }
+        });
+        self.bound(deadline, answer).await
+    }
+
+    /// One command for each channel, as they may be of different slots.
+    async fn subscribe_slots(
+        &self,
+        shards: &Shards,
+        channels: &[String],
+        listens: bool,
+        deadline: Deadline,
+    ) -> Result<(), Lost> {
+        loop {
+            let sharded = !shards.unknown.load(Ordering::Relaxed);
+            if sharded && !listens {
+                shards.leaving.fetch_add(channels.len(), Ordering::AcqRel);
+            }
+            let commands = channels
+                .iter()
+                .map(|channel| commands::listen(channel, sharded, listens));
+            let answers = self
+                .run_all(&commands::pipeline(commands), deadline)
+                .await?;
+            let refusal = answers.into_iter().find_map(|answer| match answer {
+                Value::ServerError(error) => Some(error),
+                _ => None,
+            });
+            match refusal {
+                None => return Ok(()),
+                Some(error) if sharded && is_unknown(&error) => {
+                    shards.unknown.store(true, Ordering::Relaxed);
+                }
+                Some(error) => return Err(Lost::Broken(error.into())),
+            }
+        }
+    }
+
+    async fn bound<A>(
+        &self,
+        deadline: Deadline,
+        answer: impl Future<Output = RedisResult<A>>,
+    ) -> Result<A, Lost> {
+        let sending = Sending::now(deadline);
+        let patience = sending.after(self.0.patience);
+        let answer = self.0.clock.bound(deadline.min(patience), answer).await;
+        heard(answer, deadline, patience)
+    }
+
+    /// With nothing else in flight there is nothing to send together. The
+    /// detour by way of the outbox would then cost a wake-up of the connection's
+    /// task by itself, which on a runtime of many threads wakes another one.
+    fn alone(&self) -> Option<Alone<'_>> {
+        // Nobody goes before those who were told to wait.
+        if !self.0.outbox.is_empty() {
+            return None;
+        }
+        let timer = self.timer().take()?;
+        Some(Alone {
+            connection: self,
+            timer: Some(timer),
+        })
+    }
+
+    fn timer(&self) -> MutexGuard<'_, Option<Timer>> {
+        self.0.timer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does the reading and writing, until the connection breaks or is
+    /// discarded. Whoever still waits for an answer then learns that none will
+    /// come, also if the runtime ends and drops this.
+    pub(super) async fn drive(&self, mut driver: Driver) {
+        let _closes = Closes(&self.0.outbox);
+        let mut postman = Postman::new();
+        let send = |batch| self.deliver(batch);
+        poll_fn(|context| {
+            if postman.send(&self.0.outbox, send, context).is_ready()
+                || driver.as_mut().poll(context).is_ready()
+            {
+                return Poll::Ready(());
+            }
+            postman.deliver(context);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    async fn deliver(&self, batch: Batch) {
+        // Its patience is the only limit. Each of those who wait has one more
+        // of its own if that is sooner.
+        match self.run_all(batch.commands(), Deadline::never()).await {
+            Ok(answers) => {
+                let mut deliveries = batch.answered(answers);
+                while deliveries.by_ref().take(AT_A_TIME).count() == AT_A_TIME {
+                    step_back().await;
+                }
+            }
+            Err(lost) => batch.fail(&lost),
+        }
+    }
+
+    /// Tells this connection from those that replace it.
+    pub(super) fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    /// Where it leads.
+    pub(super) fn address(&self) -> &Address {
+        &self.0.address
+    }
+
+    /// No token that is drawn over this connection may be this or lower:
+    /// the counter was here when the connection was made.
+    pub(super) fn token_floor(&self) -> u64 {
+        self.0.token_floor
+    }
+
+    /// An answer has come.
+    pub(super) fn speaks(&self) {
+        // To write it each time would cost the tasks of other cores.
+        if self.0.silent_since.load(Ordering::Relaxed) != 0 {
+            self.0.silent_since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// No answer came in time for a caller. Whether none has come to anybody for
+    /// as long as one may take: callers in a hurry find a dead connection out
+    /// together, if none of them waits for so long.
+    pub(super) fn is_silent(&self) -> bool {
+        let now = u64::try_from(self.0.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = now.max(1);
+        let first =
+            self.0
+                .silent_since
+                .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        first
+            .is_err_and(|since| Duration::from_millis(now.saturating_sub(since)) >= self.0.patience)
+    }
+
+    /// Closes the connection, as it seems to be dead.
+    pub(super) fn discard(&self) {
+        self.0.outbox.close();
+    }
+}
+
+/// So many answers are delivered before those who got them come to the turn: what
+/// they ask for next is with the server while the others get theirs. All at once,
+/// and client and server would wait for each other in turns.
+const AT_A_TIME: usize = 16;
+
+/// Lets the other tasks of the runtime run that are ready to.
+async fn step_back() {
+    let mut stepped = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut stepped, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+fn is_unknown(error: &ServerError) -> bool {
+    error.code() == "ERR"
+        && error
+            .details()
+            .is_some_and(|text| text.contains("nknown command"))
+}
+
+/// Closes an outbox when nobody empties it any more.
+struct Closes<'a>(&'a Outbox);
+
+impl Drop for Closes<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The right to send past the outbox.
+struct Alone<'a> {
+    connection: &'a Connection,
+    timer: Option<Timer>,
+}
+
+impl Alone<'_> {
+    async fn bound<A>(
+        &mut self,
+        sending: Sending,
+        answer: impl Future<Output = RedisResult<A>>,
+    ) -> Result<A, Lost> {
+        let Inner {
+            patience, clock, ..
+        } = &*self.connection.0;
+        let patience = sending.after(*patience);
+        let end = sending.deadline.min(patience);
+        let answer = match &mut self.timer {
+            Some(timer) => timer.bound(clock, sending.at, end, answer).await,
+            None => clock.bound(end, answer).await,
+        };
+        heard(answer, sending.deadline, patience)
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        *self.connection.timer() = self.timer.take();
+    }
+}
+
+/// What came of an answer that was waited for until the caller's deadline, or
+/// until the server's `patience` was at its end.
+fn heard<A>(
+    answer: Result<RedisResult<A>, Elapsed>,
+    deadline: Deadline,
+    patience: Deadline,
+) -> Result<A, Lost> {
+    match answer {
+        Ok(answer) => answer.map_err(Lost::Broken),
+        Err(Elapsed) if deadline < patience => Err(Lost::TooLate),
+        Err(Elapsed) => Err(Lost::Silent),
+    }
+}
+
+/// What a connection says that is not there any more.
+pub(super) fn closed() -> RedisError {
+    io::Error::from(io::ErrorKind::UnexpectedEof).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use redis::{AsyncConnectionConfig, RedisConnectionInfo};
+    use tokio::io::{AsyncReadExt, DuplexStream};
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(20);
+    const LATE: Duration = Duration::from_secs(60);
+
+    /// A connection to a server that says nothing.
+    async fn silent(patience: Duration) -> (Connection, Driver, DuplexStream) {
+        let (here, there) = tokio::io::duplex(1024);
+        let login = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let (multiplexed, driver) = MultiplexedConnection::new_with_config(&login, here, config)
+            .await
+            .expect("nothing to log in to");
+        let clock = ManagerClock::of_this_runtime().expect("a runtime");
+        let address = Address {
+            host: "nowhere".to_owned(),
+            port: 0,
+        };
+        (
+            Connection::new(multiplexed, address, 0, patience, clock, None),
+            Box::pin(driver),
+            there,
+        )
+    }
+
+    /// One goes straight to the client and the others by way of the outbox.
+    async fn ask_thrice(connection: &Connection, wait: Duration) -> [Result<Value, Lost>; 3] {
+        let ask = || connection.run(redis::cmd("PING"), Sending::now(Deadline::after(wait)));
+        tokio::join!(ask(), ask(), ask()).into()
+    }
+
+    #[tokio::test]
+    async fn a_caller_in_a_hurry_does_not_condemn_a_connection() {
+        for (patience, wait) in [(LATE, SOON), (SOON, LATE)] {
+            let (connection, driver, _server) = silent(patience).await;
+            tokio::select! {
+                () = connection.drive(driver) => panic!("it was closed"),
+                answers = ask_thrice(&connection, wait) => {
+                    for answer in answers {
+                        match answer {
+                            Err(Lost::TooLate) => assert_eq!(wait, SOON),
+                            Err(Lost::Silent) => assert_eq!(patience, SOON),
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn callers_in_a_hurry_find_out_together() {
+        let (connection, _driver, _server) = silent(SOON).await;
+        assert!(!connection.is_silent(), "it may be slow");
+        tokio::time::sleep(2 * SOON).await;
+        assert!(connection.is_silent());
+        connection.speaks();
+        assert!(!connection.is_silent(), "it was heard meanwhile");
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_the_next_goes_alone_if_there_is_none() {
+        let (connection, driver, mut server) = silent(LATE).await;
+        let sending = Sending::now(Deadline::after(LATE));
+        let command = redis::cmd("PING");
+        let (packed, mut heard) = (command.get_packed_command(), Vec::new());
+        // The caller is not polled again.
+        let mut asked = pin!(connection.run_with_the_next(command, sending));
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(asked.as_mut().poll(context).is_pending());
+        tokio::select! {
+            () = connection.drive(driver) => panic!("it was closed"),
+            _ = async {
+                while heard.len() < packed.len() {
+                    server.read_buf(&mut heard).await.expect("the command");
+                }
+            } => {}
+        }
+        assert_eq!(heard, packed);
+    }
+
+    #[tokio::test]
+    async fn a_closed_connection_answers_nobody() {
+        let (connection, driver, server) = silent(LATE).await;
+        let (answers, ()) = tokio::join!(ask_thrice(&connection, LATE), async {
+            let driving = connection.drive(driver);
+            drop(server);
+            driving.await;
+        });
+        for answer in answers {
+            assert!(matches!(answer, Err(Lost::Broken(_))), "{answer:?}");
+        }
+        // Nor does one whose runtime has ended.
+        let (connection, driver, _server) = silent(LATE).await;
+        tokio::select! {
+            biased;
+            () = connection.drive(driver) => panic!("it was closed"),
+            () = std::future::ready(()) => {}
+        }
+        let answer = connection.run_behind(redis::cmd("PING")).await;
+        assert!(matches!(answer, Err(Lost::Broken(_))), "{answer:?}");
+        // Nor does one that was discarded.
+        let (connection, driver, _server) = silent(LATE).await;
+        connection.discard();
+        connection.drive(driver).await;
+        let answer = connection.run_behind(redis::cmd("PING")).await;
+        assert!(matches!(answer, Err(Lost::Broken(_))), "{answer:?}");
+    }
+}

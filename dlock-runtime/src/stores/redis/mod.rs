@@ -1,0 +1,134 @@
+//! The `redis://` store: one Redis server.
+//!
+//! - A free lock is taken by `SET NX PX`, and everything else is done by one
+//!   Lua script for each operation, by the server's clock.
+//! - Who does not get it waits in a list at the server. The release hands the
+//!   lock to the next who is alive, within the script, so that it is never free
+//!   while somebody waits and nobody overtakes; and sends a message on the one
+//!   channel of that waiter's process.
+//! - A message is a hint. The waiter that it wakes asks the server, and once a
+//!   second the process looks at all the locks it waits for, so a lost message
+//!   costs a second. Only for that second, when a holder has died or the next in
+//!   the queue does not listen, may a newcomer overtake.
+//! - Fencing tokens come from one counter for all locks, which is lifted to the
+//!   server's clock (in microseconds) on every new connection: they rise even
+//!   if Redis loses its data, unless its clock goes back or it has granted more
+//!   than 15,000 locks a second on average.
+//!
+//! What each part does is said at the top of its file; `names.rs` lists the keys, and
+//! `values.rs` what they hold.
+
+mod acquire;
+mod attempt;
+mod check;
+mod cluster;
+mod commands;
+mod config;
+mod confirm;
+mod connection;
+mod connections;
+mod connector;
+mod durability;
+mod errors;
+mod inspect;
+mod line;
+mod locate;
+mod look;
+mod lost;
+mod names;
+mod outbox;
+mod process;
+mod redlock;
+mod renewal;
+mod scripts;
+mod sentinel;
+mod server_connections;
+mod servers;
+mod settings;
+mod socket;
+mod store;
+#[cfg(feature = "tls")]
+mod tls;
+mod topology;
+mod values;
+mod voter;
+mod wake_ups;
+
+use std::fmt;
+use std::time::Duration;
+
+pub use self::cluster::Cluster;
+use self::config::Config;
+pub use self::redlock::Redlock;
+use self::store::RedisStore;
+use crate::backend::BackendError;
+use crate::engine::{Driven, Engine};
+
+/// Locks on one Redis server, 6.2 or later, or on the master that sentinels name.
+///
+/// A copy is another backend with the same settings, not yet connected.
+///
+/// ```
+/// # use dlock_runtime as dlock;
+/// use std::time::Duration;
+/// use dlock::backend::redis::Redis;
+///
+/// let store = Redis::from_url("redis://:secret@127.0.0.1:6379/0")?
+///     .request_timeout(Duration::from_secs(2));
+/// # Ok::<(), dlock::backend::BackendError>(())
+/// ```
+#[derive(Clone)]
+pub struct Redis {
+    engine: Engine<RedisStore>,
+}
+
+impl Redis {
+    /// The server at `redis://[user:password@]host[:port][/database]`, or at
+    /// `rediss://…` over an encrypted connection (cargo feature `tls`).
+    ///
+    /// Or the master that the sentinels name at
+    /// `redis+sentinel://[user:password@]host[:port],host,…/master[/database]`,
+    /// with `?replicas=N` for locks that count only when N replicas have them
+    /// too, and `?sentinel_username=…&sentinel_password=…` for sentinels that
+    /// ask for a password.
+    ///
+    /// A user and password are percent-encoded. `rediss://…?ca=<path>` trusts
+    /// the authority whose certificate is in that file, in place of the
+    /// system's. Nothing is connected before the first use.
+    ///
+    /// # Errors
+    ///
+    /// The URL is not understood. The message never holds a password.
+    pub fn from_url(url: &str) -> Result<Self, BackendError> {
+        let config = match url.split_once(':') {
+            Some(("redis+sentinel" | "rediss+sentinel", _)) => Config::of_master(url)?,
+            _ => Config::of_server(url)?,
+        };
+        Ok(Self {
+            engine: Engine::new(config),
+        })
+    }
+
+    /// How long an operation waits for the server in all, 5 seconds by default:
+    /// an outage is reported after this time.
+    /// From a millisecond to 24 hours, or it is refused at the start.
+    #[must_use]
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.engine.config.settings.request_timeout = timeout;
+        self
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.engine.fmt(f)
+    }
+}
+
+impl Driven for Redis {
+    type Store = RedisStore;
+
+    fn engine(&self) -> &Engine<RedisStore> {
+        &self.engine
+    }
+}

@@ -1,0 +1,211 @@
+//! What the sentinels say, and whether it is enough.
+
+use super::super::errors::Place;
+use super::node::Sentinel;
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::stores::address::Address;
+
+/// What one sentinel says.
+#[derive(Clone, Debug)]
+pub(super) struct Vote {
+    /// Who it is, if it told. Two names in a URL may lead to one sentinel, which
+    /// has one vote.
+    pub(super) sentinel: Option<String>,
+    /// Where the master is, unless it knows of none with this name.
+    pub(super) master: Option<Address>,
+}
+
+/// The answers of the sentinels in a URL, in their order there.
+pub(super) struct Votes(Vec<Option<Result<Vote, BackendError>>>);
+
+impl Votes {
+    pub(super) fn new(sentinels: usize) -> Self {
+        let mut votes = Vec::new();
+        votes.resize_with(sentinels, || None);
+        Self(votes)
+    }
+
+    pub(super) fn set(&mut self, index: usize, vote: Result<Vote, BackendError>) {
+        self.0[index] = Some(vote);
+    }
+
+    pub(super) fn clear(&mut self, index: usize) {
+        self.0[index] = None;
+    }
+
+    /// More than half of all, not only of those who answered.
+    fn majority(&self) -> usize {
+        self.0.len() / 2 + 1
+    }
+
+    /// The votes, one for each sentinel.
+    fn counted(&self) -> impl Iterator<Item = (usize, &Vote)> {
+        let votes = self.0.iter().enumerate();
+        votes.filter_map(|(index, vote)| {
+            let vote = vote.as_ref()?.as_ref().ok()?;
+            self.twin(index, vote).is_none().then_some((index, vote))
+        })
+    }
+
+    /// The same sentinel by another name, earlier in the URL.
+    fn twin(&self, index: usize, vote: &Vote) -> Option<usize> {
+        // One that says something else is another, whatever it calls itself.
+        let id = vote.sentinel.as_ref()?;
+        let same =
+            |other: &Vote| other.sentinel.as_ref() == Some(id) && other.master == vote.master;
+        let before = self.0[..index].iter();
+        before
+            .map(|other| matches!(other, Some(Ok(other)) if same(other)))
+            .position(|same| same)
+    }
+
+    /// The server that enough of them name.
+    pub(super) fn winner(&self) -> Option<&Address> {
+        let candidates = self.counted().filter_map(|(_, vote)| vote.master.as_ref());
+        candidates.into_iter().find(|&candidate| {
+            let named = |vote: &Vote| vote.master.as_ref() == Some(candidate);
+            self.counted().filter(|(_, vote)| named(vote)).count() >= self.majority()
+        })
+    }
+
+    /// Why there is no winner, with what each has said.
+    pub(super) fn no_winner(&self, place: &Place, nodes: &[Sentinel]) -> BackendError {
+        let (all, majority) = (self.0.len(), self.majority());
+        let unknown = self
+            .counted()
+            .filter(|(_, vote)| vote.master.is_none())
+            .count();
+        if unknown >= majority {
+            return BackendError::new(
+                BackendErrorKind::Config,
+                format!(
+                    "{place}: {unknown} of {all} sentinels know no master of this name; check \
+                     what stands behind the hosts in the URL against SENTINEL MASTERS"
+                ),
+            );
+        }
+        // If a majority cannot be had before somebody has changed a setting.
+        let wrong = self
+            .0
+            .iter()
+            .enumerate()
+            .filter(|(index, vote)| match vote {
+                Some(Ok(vote)) => vote.master.is_none() || self.twin(*index, vote).is_some(),
+                Some(Err(error)) => error.kind() != BackendErrorKind::Unavailable,
+                None => false,
+            });
+        let kind = if all - wrong.count() < majority {
+            BackendErrorKind::Config
+        } else {
+            BackendErrorKind::Unavailable
+        };
+        let said: Vec<_> = (self.0.iter().zip(nodes).enumerate())
+            .map(|(index, (vote, node))| {
+                let sentinel = node.place();
+                match vote {
+                    None => format!("{sentinel} did not answer"),
+                    Some(Err(error)) => error.to_string(),
+                    Some(Ok(vote)) => match (self.twin(index, vote), &vote.master) {
+                        (Some(twin), _) => {
+                            format!("{sentinel} is the same as {}", nodes[twin].place())
+                        }
+                        (None, Some(address)) => format!("{sentinel} says {address}"),
+                        (None, None) => format!("{sentinel} knows no such master"),
+                    },
+                }
+            })
+            .collect();
+        BackendError::new(
+            kind,
+            format!(
+                "{place}: {majority} of {all} sentinels must agree on where it is, and they do \
+                 not: {}",
+                said.join("; ")
+            ),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read;
+    use super::*;
+
+    fn address(port: u16) -> Address {
+        Address {
+            host: "10.0.0.1".to_owned(),
+            port,
+        }
+    }
+
+    /// Sentinel number `id` names the server on this port.
+    fn vote(id: u8, port: impl Into<Option<u16>>) -> Result<Vote, BackendError> {
+        Ok(Vote {
+            sentinel: Some(id.to_string()),
+            master: port.into().map(address),
+        })
+    }
+
+    fn silence() -> Result<Vote, BackendError> {
+        Err(BackendError::unavailable("nothing heard"))
+    }
+
+    fn votes<const N: usize>(all: [Result<Vote, BackendError>; N]) -> Votes {
+        Votes(all.map(Some).into())
+    }
+
+    #[test]
+    fn more_than_half_of_all_decide() {
+        let winner = |votes: Votes| votes.winner().map(|address| address.port);
+        assert_eq!(winner(votes([vote(1, 7), vote(2, 7), silence()])), Some(7));
+        assert_eq!(winner(votes([vote(1, 8), vote(2, 7), vote(3, 7)])), Some(7));
+        assert_eq!(winner(votes([vote(1, 7)])), Some(7));
+        // Half of four, and two of five though nobody contradicts.
+        let four = [vote(1, 7), vote(2, 7), vote(3, 8), vote(4, 8)];
+        assert_eq!(winner(votes(four)), None);
+        let five = [vote(1, 7), vote(2, 7), silence(), silence(), silence()];
+        assert_eq!(winner(votes(five)), None);
+        assert_eq!(winner(votes([vote(1, 7), vote(2, 8), silence()])), None);
+        // One that stands in the URL under two names has one vote.
+        assert_eq!(winner(votes([vote(1, 7), vote(1, 7), silence()])), None);
+        // One that poses as another does not take its vote away.
+        assert_eq!(winner(votes([vote(2, 8), vote(2, 7), vote(3, 7)])), Some(7));
+        // If it does not tell who it is, that cannot be seen.
+        let unnamed = || {
+            vote(0, 7).map(|vote| Vote {
+                sentinel: None,
+                ..vote
+            })
+        };
+        assert_eq!(winner(votes([unnamed(), unnamed(), silence()])), Some(7));
+    }
+
+    #[test]
+    fn who_said_what_is_told() {
+        let (settings, sentinels) = read("redis+sentinel://a,b,c/mymaster").expect("a valid URL");
+        let told = |votes: Votes| {
+            let error = votes.no_winner(&settings.place(), &sentinels.nodes);
+            (error.kind(), error.to_string())
+        };
+        let (kind, text) = told(votes([vote(1, 7), vote(2, 8), silence()]));
+        assert_eq!(kind, BackendErrorKind::Unavailable);
+        for said in [
+            "`mymaster`",
+            "2 of 3",
+            "a:26379 says 10.0.0.1:7",
+            "b:26379 says 10.0.0.1:8",
+            "nothing heard",
+        ] {
+            assert!(text.contains(said), "{text}");
+        }
+        let (kind, text) = told(votes([vote(1, None), vote(2, None), silence()]));
+        assert_eq!(kind, BackendErrorKind::Config);
+        assert!(text.contains("2 of 3 sentinels know no master"), "{text}");
+        let (kind, text) = told(votes([vote(1, 7), vote(1, 7), vote(1, 7)]));
+        assert_eq!(kind, BackendErrorKind::Config);
+        assert!(
+            text.contains("b:26379 is the same as sentinel at a:26379"),
+            "{text}"
+        );
+    }
+}

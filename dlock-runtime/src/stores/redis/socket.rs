@@ -1,0 +1,129 @@
+//! The way to a server.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+
+use super::settings::Settings;
+use crate::stores::address::Address;
+
+/// Firewalls and load balancers forget a connection that is idle for minutes,
+/// and the next command would then be met with silence.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+
+/// So much sooner than the next, each address of a host is tried. One that
+/// swallows what is sent to it must not keep the others from being tried.
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// What bytes go over, encrypted or not.
+pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
+
+/// Connects, encrypted if the settings say so.
+pub(super) async fn dial(address: &Address, settings: &Settings) -> io::Result<Box<dyn Socket>> {
+    let found = lookup_host((address.host.as_str(), address.port)).await?;
+    let stream = connect_to_one(found).await?;
+    stream.set_nodelay(true)?;
+    SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE))?;
+    #[cfg(feature = "tls")]
+    if let Some(tls) = &settings.tls {
+        return Ok(Box::new(tls.encrypt(&address.host, stream).await?));
+    }
+    #[cfg(not(feature = "tls"))]
+    let _ = settings;
+    Ok(Box::new(stream))
+}
+
+/// Connects to whichever of the addresses answers first.
+async fn connect_to_one(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
+    let mut attempts = JoinSet::new();
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    let mut addresses = addresses.peekable();
+    loop {
+        if let Some(address) = addresses.next() {
+            attempts.spawn(TcpStream::connect(address));
+        }
+        tokio::select! {
+            biased;
+            attempt = attempts.join_next() => match attempt {
+                Some(Ok(Ok(stream))) => return Ok(stream),
+                Some(Ok(Err(error))) => failure = error,
+                Some(Err(error)) => match error.try_into_panic() {
+                    // This runtime has no I/O, and its lane ends with it.
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(error) => failure = error.into(),
+                },
+                None => return Err(failure),
+            },
+            () = tokio::time::sleep(HEAD_START), if addresses.peek().is_some() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use redis::io::tcp::socket2::{Domain, Socket, Type};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// A listener whose queue is full: what is sent to it, the kernel drops.
+    async fn black_hole() -> (Socket, Vec<TcpStream>) {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        socket.bind(&any.into()).expect("a free port");
+        socket.listen(0).expect("a listener");
+        let address = address_of(&socket);
+        let mut queued = Vec::new();
+        while let Ok(stream) = timeout(HEAD_START, TcpStream::connect(address)).await {
+            queued.push(stream.expect("a place in the queue"));
+        }
+        (socket, queued)
+    }
+
+    fn address_of(socket: &Socket) -> SocketAddr {
+        let address = socket.local_addr().expect("its address");
+        address.as_socket().expect("of the internet")
+    }
+
+    #[tokio::test]
+    async fn an_address_that_swallows_everything_does_not_hide_the_next() {
+        let (hole, _queued) = black_hole().await;
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let good = server.local_addr().expect("its address");
+        let stream = timeout(
+            Duration::from_secs(20),
+            connect_to_one([address_of(&hole), good].into_iter()),
+        );
+        let stream = stream.await.expect("no hang").expect("a connection");
+        assert_eq!(stream.peer_addr().expect("its address"), good);
+    }
+
+    #[tokio::test]
+    async fn an_address_where_nobody_listens_is_passed_over() {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let good = server.local_addr().expect("its address");
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let nobody = free.local_addr().expect("its address");
+        drop(free);
+        let stream = connect_to_one([nobody, good].into_iter()).await;
+        let stream = stream.expect("a connection");
+        assert_eq!(stream.peer_addr().expect("its address"), good);
+        let error = connect_to_one([nobody].into_iter())
+            .await
+            .expect_err("refused");
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        let error = connect_to_one([].into_iter())
+            .await
+            .expect_err("no address");
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,418 @@
+//! Asking the nodes who has which slot.
+//!
+//! No answer is believed for good: a node that was cut off goes on with an old
+//! map. So a few nodes are asked at a time, others the next time, and for each
+//! slot the most frequent answer counts. Should it be wrong, then the node that
+//! it leads to says so, or does not answer, and that is cause to ask again.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::Value;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::super::commands;
+use super::super::connection::closed;
+use super::super::errors::Place;
+use super::super::line::Line;
+use super::super::names::SLOTS;
+use super::super::settings::{Settings, invalid};
+use super::map::{Topology, View};
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::deadline::{Backoff, Deadline, ManagerClock};
+use crate::stores::address::Address;
+
+/// How often the nodes are asked without cause.
+const PERIOD: Duration = Duration::from_secs(15);
+
+/// How long they are left alone in any case, and how long at most while they say
+/// the same again and again: the nodes that are left have a failover to vote on.
+const BETWEEN: Duration = Duration::from_millis(100);
+const LONGEST_BETWEEN: Duration = Duration::from_secs(1);
+
+/// So many nodes are asked at a time.
+const ASKED: usize = 3;
+
+/// After such a time without an answer others are asked as well: during a
+/// failover the silent ones are often among those that are asked.
+const SOON: Duration = Duration::from_secs(1);
+
+/// How long the slowest is waited for once most of them have answered.
+const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
+
+/// Keeps the map up to date until the backend stops.
+pub(crate) async fn keep_up_to_date(topology: Arc<Topology>, stopping: CancellationToken) {
+    let new_backoff = || Backoff::new(BETWEEN, LONGEST_BETWEEN);
+    let mut changes = topology.changes();
+    let work = async {
+        let mut backoff = new_backoff();
+        loop {
+            let calm_since = Instant::now();
+            let _ = tokio::time::timeout(PERIOD, topology.demand.notified()).await;
+            if calm_since.elapsed() > LONGEST_BETWEEN {
+                backoff = new_backoff();
+            }
+            if let Err(error) = topology.refresh().await {
+                tracing::debug!(target: "dlock::store", "{error}");
+            }
+            let news = async {
+                let _ = changes.changed().await;
+                tokio::time::sleep(BETWEEN).await;
+            };
+            tokio::select! {
+                biased;
+                () = news => backoff = new_backoff(),
+                () = tokio::time::sleep(backoff.pause()) => {}
+            }
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = stopping.cancelled() => {}
+    }
+}
+
+impl Topology {
+    /// Asks some of the nodes, and others if they do not answer. An error if
+    /// nobody does.
+    pub(super) async fn refresh(&self) -> Result<(), BackendError> {
+        let mut addresses = self.addresses();
+        fastrand::shuffle(&mut addresses);
+        let mut groups = addresses.chunks(ASKED);
+        let mut asking = JoinSet::new();
+        let (mut views, mut failed) = (Vec::new(), Vec::new());
+        self.is_asked_for();
+        while views.is_empty() {
+            let deadline = match groups.next() {
+                Some(group) => {
+                    for settings in group.iter().filter_map(|address| self.settings(address)) {
+                        asking.spawn(ask(settings, self.clock.clone()));
+                    }
+                    Deadline::after(SOON)
+                }
+                None if asking.is_empty() => return Err(nobody_answers(&self.place, &failed)),
+                // Slow ones, if there are no others.
+                None => Deadline::never(),
+            };
+            views = self.answers(&mut asking, deadline, &mut failed).await;
+        }
+        self.update(most_frequent(views));
+        Ok(())
+    }
+
+    /// What the nodes say until then, but without waiting for the slowest.
+    async fn answers(
+        &self,
+        asking: &mut JoinSet<Result<View, BackendError>>,
+        mut deadline: Deadline,
+        failed: &mut Vec<BackendError>,
+    ) -> Vec<View> {
+        let mut views = Vec::new();
+        while let Ok(Some(answer)) = self.clock.bound(deadline, asking.join_next()).await {
+            // An error means that this runtime is shutting down.
+            match answer {
+                Ok(Ok(view)) => views.push(view),
+                Ok(Err(error)) => failed.push(error),
+                Err(_) => {}
+            }
+            if views.len() > ASKED / 2 {
+                deadline = deadline.within(FOR_THE_OTHERS);
+            }
+        }
+        views
+    }
+
+    /// The first time, every node that the URL names is asked: one that is no
+    /// node of this cluster is a mistake that would show in an outage only.
+    pub(crate) async fn discover(&self) -> Result<(), BackendError> {
+        let mut asking = JoinSet::<Result<(Place, View), BackendError>>::new();
+        for seed in &self.seeds {
+            let (seed, clock) = (seed.clone(), self.clock.clone());
+            asking.spawn(async move {
+                let place = seed.place();
+                Ok((place, ask(seed, clock).await?))
+            });
+        }
+        let (mut views, mut failed) = (Vec::<(Place, View)>::new(), Vec::new());
+        while let Some(answer) = asking.join_next().await {
+            match answer {
+                Ok(Ok((place, view))) => {
+                    let stranger = views.iter().find(|(_, other)| view.is_apart_from(other));
+                    if let Some((other, _)) = stranger {
+                        return Err(invalid(format!(
+                            "{place} and {other} know none of each other's nodes; name nodes of \
+                             one cluster only"
+                        )));
+                    }
+                    views.push((place, view));
+                }
+                Ok(Err(error)) if error.kind() != BackendErrorKind::Unavailable => {
+                    return Err(error);
+                }
+                Ok(Err(error)) => failed.push(error),
+                Err(_) => {}
+            }
+        }
+        if views.is_empty() {
+            return Err(nobody_answers(&self.place, &failed));
+        }
+        for error in &failed {
+            tracing::warn!(target: "dlock::store", "{error}; the other nodes in the URL answer");
+        }
+        self.update(most_frequent(
+            views.into_iter().map(|(_, view)| view).collect(),
+        ));
+        if self.masters().is_empty() {
+            return Err(BackendError::unavailable(format!(
+                "{}: no node has a slot; make a cluster of them with redis-cli --cluster create",
+                self.place
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn nobody_answers(place: &Place, failed: &[BackendError]) -> BackendError {
+    let said: Vec<_> = failed.iter().map(BackendError::to_string).collect();
+    let config = |error: &&BackendError| error.kind() == BackendErrorKind::Config;
+    let cause = failed.iter().find(config).or(failed.first());
+    let kind = cause.map_or(BackendErrorKind::Unavailable, BackendError::kind);
+    let error = BackendError::new(
+        kind,
+        format!("{place}: none of its nodes answers: {}", said.join("; ")),
+    );
+    match cause {
+        Some(cause) => error.with_source(cause.clone()),
+        None => error,
+    }
+}
+
+/// Asks one node, over a connection for this question only.
+async fn ask(settings: Settings, clock: ManagerClock) -> Result<View, BackendError> {
+    let place = settings.place();
+    let Some(address) = settings.address().cloned() else {
+        return Err(place.nonsense());
+    };
+    let start = Instant::now();
+    let conversation = async {
+        let Line {
+            mut connection,
+            mut driver,
+        } = Line::open(&address, &settings, &place, |_| {}).await?;
+        let command = commands::slots();
+        let answer = tokio::select! {
+            biased;
+            answer = connection.send_packed_command(&command) => answer,
+            () = &mut driver => Err(closed()),
+        };
+        match answer.map_err(|error| place.unreachable(error))? {
+            Value::ServerError(error) => Err(place.refused(&error)),
+            answer => View::read(answer, &address).ok_or_else(|| place.nonsense()),
+        }
+    };
+    let deadline = Deadline::after(settings.patience());
+    match clock.bound(deadline, conversation).await {
+        Ok(view) => view,
+        Err(_) => Err(place.silent(start.elapsed())),
+    }
+}
+
+impl View {
+    /// Whether both know of nodes, and not one of them is the same: they are two
+    /// clusters, and a lock would be now in the one and now in the other.
+    fn is_apart_from(&self, other: &Self) -> bool {
+        let known: HashSet<_> = other.nodes().collect();
+        let mut nodes = self.nodes().peekable();
+        nodes.peek().is_some() && !known.is_empty() && !nodes.any(|node| known.contains(node))
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Address> {
+        let masters = self.ranges.iter().map(|(_, _, master)| master);
+        masters.chain(&self.replicas)
+    }
+
+    /// Reads the answer to `CLUSTER SLOTS`, which this node has given.
+    fn read(answer: Value, from: &Address) -> Option<Self> {
+        let Value::Array(ranges) = answer else {
+            return None;
+        };
+        let mut view = Self::default();
+        for range in ranges {
+            let Value::Array(range) = range else {
+                return None;
+            };
+            let mut parts = range.into_iter();
+            let (Some(Value::Int(first)), Some(Value::Int(last)), Some(master)) =
+                (parts.next(), parts.next(), parts.next())
+            else {
+                return None;
+            };
+            let (first, last) = (u16::try_from(first).ok()?, u16::try_from(last).ok()?);
+            if first > last || last >= SLOTS {
+                return None;
+            }
+            // It has none while nobody knows where it is.
+            if let Some(master) = node(master, from)? {
+                view.ranges.push((first, last, master));
+            }
+            for replica in parts {
+                if let Some(replica) = node(replica, from)?
+                    && !view.replicas.contains(&replica)
+                {
+                    view.replicas.push(replica);
+                }
+            }
+        }
+        Some(view)
+    }
+}
+
+/// A node's address; `Some(None)` if it is not known.
+fn node(value: Value, from: &Address) -> Option<Option<Address>> {
+    let Value::Array(parts) = value else {
+        return None;
+    };
+    let mut parts = parts.into_iter();
+    let (Some(host), Some(Value::Int(port))) = (parts.next(), parts.next()) else {
+        return None;
+    };
+    let host = match host {
+        // The same host that this was asked of.
+        Value::Nil => String::new(),
+        Value::BulkString(host) => String::from_utf8(host).ok()?,
+        _ => return None,
+    };
+    let host = match &*host {
+        "?" => return Some(None),
+        "" => from.host.clone(),
+        _ => host,
+    };
+    Some(Some(Address {
+        host,
+        port: u16::try_from(port).ok()?,
+    }))
+}
+
+/// For each slot, what most of the nodes say.
+fn most_frequent(mut views: Vec<View>) -> View {
+    let first = views.swap_remove(0);
+    if views.iter().all(|view| view.ranges == first.ranges) {
+        return first;
+    }
+    views.push(first);
+    let mut votes: Vec<HashMap<&Address, usize>> = vec![HashMap::new(); SLOTS.into()];
+    for view in &views {
+        for (first, last, address) in &view.ranges {
+            for votes in &mut votes[usize::from(*first)..=usize::from(*last)] {
+                *votes.entry(address).or_default() += 1;
+            }
+        }
+    }
+    let mut ranges: Vec<(u16, u16, Address)> = Vec::new();
+    for (slot, votes) in (0..SLOTS).zip(votes) {
+        let winner = votes.into_iter().max_by_key(|(_, votes)| *votes);
+        let Some((address, _)) = winner else {
+            continue;
+        };
+        match ranges.last_mut() {
+            Some((_, last, same)) if same == address && *last + 1 == slot => *last = slot,
+            _ => ranges.push((slot, slot, address.clone())),
+        }
+    }
+    let mut replicas: Vec<_> = views.into_iter().flat_map(|view| view.replicas).collect();
+    replicas.sort_unstable_by_key(Address::to_string);
+    replicas.dedup();
+    View { ranges, replicas }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(port: u16) -> Address {
+        Address {
+            host: "h".to_owned(),
+            port,
+        }
+    }
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn range(first: i64, last: i64, nodes: Vec<(Value, i64)>) -> Value {
+        let nodes = nodes
+            .into_iter()
+            .map(|(host, port)| Value::Array(vec![host, Value::Int(port), text("id")]));
+        let range = [Value::Int(first), Value::Int(last)];
+        Value::Array(range.into_iter().chain(nodes).collect())
+    }
+
+    #[test]
+    fn a_map_is_read() {
+        let answer = Value::Array(vec![
+            range(0, 99, vec![(text("a"), 1), (text("b"), 2)]),
+            range(100, 200, vec![(text(""), 3), (Value::Nil, 4)]),
+            range(300, 400, vec![(text("?"), 5)]),
+        ]);
+        let view = View::read(answer, &address(9)).expect("a map");
+        let shown: Vec<_> = view
+            .ranges
+            .iter()
+            .map(|(first, last, node)| format!("{first}-{last} {node}"))
+            .collect();
+        assert_eq!(shown, ["0-99 a:1", "100-200 h:3"]);
+        let replicas: Vec<_> = view.replicas.iter().map(Address::to_string).collect();
+        assert_eq!(replicas, ["b:2", "h:4"]);
+        for nonsense in [
+            Value::Okay,
+            Value::Array(vec![Value::Int(1)]),
+            Value::Array(vec![range(5, 4, vec![(text("a"), 1)])]),
+            Value::Array(vec![range(0, 16384, vec![(text("a"), 1)])]),
+            Value::Array(vec![range(0, 1, vec![(text("a"), 70_000)])]),
+            Value::Array(vec![range(0, 1, vec![])]),
+        ] {
+            assert_eq!(View::read(nonsense, &address(9)), None);
+        }
+    }
+
+    #[test]
+    fn two_clusters_are_told_apart() {
+        let view = |master: u16, replica: u16| View {
+            ranges: vec![(0, 1, address(master))],
+            replicas: vec![address(replica)],
+        };
+        assert!(view(1, 2).is_apart_from(&view(3, 4)));
+        // After a failover.
+        assert!(!view(1, 2).is_apart_from(&view(2, 1)));
+        // One that nobody has met yet.
+        assert!(!view(1, 2).is_apart_from(&View::default()));
+        assert!(!View::default().is_apart_from(&view(1, 2)));
+    }
+
+    #[test]
+    fn most_nodes_are_believed() {
+        let view = |ranges: &[(u16, u16, u16)]| View {
+            ranges: ranges
+                .iter()
+                .map(|(first, last, port)| (*first, *last, address(*port)))
+                .collect(),
+            replicas: vec![address(7)],
+        };
+        let old = view(&[(0, 99, 1), (100, 199, 2)]);
+        let new = view(&[(0, 49, 1), (50, 199, 2)]);
+        for views in [
+            vec![old.clone(), new.clone(), new.clone()],
+            vec![new.clone(), old.clone(), new.clone()],
+            vec![new.clone()],
+        ] {
+            assert_eq!(most_frequent(views).ranges, new.ranges);
+        }
+        let (one, other) = (view(&[(0, 0, 1)]), view(&[(5, 5, 1)]));
+        let both = most_frequent(vec![one, other]);
+        assert_eq!(both.ranges, view(&[(0, 0, 1), (5, 5, 1)]).ranges);
+        assert_eq!(both.replicas, [address(7)]);
+    }
+}

@@ -1,0 +1,57 @@
+//! What the errors of MySQL and MariaDB mean, and what to do about them.
+
+use sqlx::mysql::MySqlDatabaseError;
+
+use crate::stores::sql::errors::{Meaning, RetryPolicy};
+
+const GRANTS: &str = "grant it what it needs: GRANT SELECT, INSERT, UPDATE, DELETE ON … TO …, on \
+                      each of the five tables of docs/stores/sql.md; to make them it needs CREATE";
+
+const TABLES: &str = "its tables are missing: run the SQL of docs/stores/sql.md, or add \
+                      `?create_tables=true` to the URL";
+
+const READ_ONLY: &str = "it is read-only, as a replica is; name the primary in the URL";
+
+/// https://dev.mysql.com/doc/mysql-errors/8.0/en/server-error-reference.html
+pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
+    use RetryPolicy::{Again, Kept, Reconnect, Stop};
+    let sqlx::Error::Database(error) = error else {
+        return None;
+    };
+    let error = error.try_downcast_ref::<MySqlDatabaseError>()?;
+    Some(match error.number() {
+        1146 => Meaning::config(TABLES),
+        1054 | 1136 | 1364 | 1366 => Meaning::config(
+            "its tables are not those of this version of dlock; compare them with \
+             docs/stores/sql.md",
+        ),
+        1142 | 1143 | 1370 => Meaning::config(GRANTS),
+        1044 | 1045 | 1698 => {
+            Meaning::config("check the user and password in the URL, and its rights")
+        }
+        1046 => Meaning::config("the URL names no database; write mysql://…/database"),
+        1049 => Meaning::config("the URL names a database that it does not have"),
+        1665 => Meaning::config("its binlog_format is STATEMENT; dlock needs MIXED or ROW"),
+        // Another connection may lead to the server to write to.
+        1290 | 1836 => Meaning::unavailable(Reconnect, READ_ONLY),
+        1792 => Meaning::unavailable(Stop, READ_ONLY),
+        1021 | 1114 => Meaning::unavailable(Stop, "its disk is full; make room"),
+        1040 | 1203 => Meaning::unavailable(
+            Stop,
+            "raise its max_connections, or lower those of its clients",
+        ),
+        // A row that is waited for too long, a statement that took too long.
+        1205 | 1969 | 3024 => Meaning::unavailable(
+            Kept,
+            "somebody keeps a row or a table of dlock's locked; see SHOW PROCESSLIST",
+        ),
+        1053 | 1927 => Meaning::unavailable(Reconnect, "it is starting or stopping"),
+        // A row that has changed since it was read, two that make one row.
+        1020 | 1062 => Meaning::unavailable(Again, "see its log"),
+        // Deadlock.
+        1213 => Meaning::unavailable(Kept, "see its log"),
+        // It has killed the statement or the connection.
+        1317 | 3100 | 4031 => Meaning::unavailable(Reconnect, "see its log"),
+        _ => Meaning::unavailable(Stop, "see its log"),
+    })
+}

@@ -1,0 +1,60 @@
+//! What PostgreSQL's errors mean, and what to do about them.
+
+use crate::stores::sql::errors::{Meaning, RetryPolicy};
+
+/// What dlock's user needs.
+const GRANTS: &str = "grant it what it needs: GRANT SELECT, INSERT, UPDATE, DELETE ON dlock_lock, \
+                      dlock_reader, dlock_queue, dlock_process, dlock_meta TO …; to make the \
+                      tables it needs CREATE on the schema";
+
+const TABLES: &str = "its tables are missing: run the SQL of docs/stores/sql.md as their owner, or \
+                      add `?create_tables=true` to the URL; if they are in another schema, put \
+                      that into the user's search_path";
+
+/// https://www.postgresql.org/docs/current/errcodes-appendix.html
+pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
+    use RetryPolicy::{Again, Kept, Reconnect, Stop};
+    let sqlx::Error::Database(error) = error else {
+        return None;
+    };
+    let code = error.code()?;
+    Some(match &*code {
+        "42P01" => Meaning::config(TABLES),
+        "42703" | "42804" | "42883" | "42P10" => Meaning::config(
+            "its tables are not those of this version of dlock; compare them with \
+             docs/stores/sql.md",
+        ),
+        "42501" => Meaning::config(GRANTS),
+        "28P01" | "28000" => {
+            Meaning::config("check the user and password in the URL, and the server's pg_hba.conf")
+        }
+        "3D000" => Meaning::config("the URL names a database that it does not have"),
+        "3F000" => Meaning::config("its search_path names a schema that it does not have"),
+        // Another connection may lead to the server to write to.
+        "25006" => Meaning::unavailable(
+            Reconnect,
+            "it is read-only, as a standby is; name the primary in the URL",
+        ),
+        "53100" => Meaning::unavailable(Stop, "its disk is full; make room"),
+        "53300" => Meaning::unavailable(
+            Stop,
+            "raise its max_connections, or lower those of its clients",
+        ),
+        // Timeouts of a lock or a statement.
+        "57014" | "55P03" => Meaning::unavailable(
+            Kept,
+            "somebody keeps a row or a table of dlock's locked; see pg_stat_activity",
+        ),
+        "57P01" | "57P02" | "57P03" => {
+            Meaning::unavailable(Reconnect, "it is starting or stopping")
+        }
+        // Serialization; two that make the same row.
+        "40001" | "23505" => Meaning::unavailable(Again, "see its log"),
+        // Deadlock.
+        "40P01" => Meaning::unavailable(Kept, "see its log"),
+        // An idle session was ended; a pooler whose server has gone.
+        "57P05" | "58000" => Meaning::unavailable(Reconnect, "see its log"),
+        code if code.starts_with("08") => Meaning::unavailable(Reconnect, "see its log"),
+        _ => Meaning::unavailable(Stop, "see its log"),
+    })
+}

@@ -1,0 +1,126 @@
+//! The look at all locks that this process waits for: whose turn it is, and who
+//! has lost its place. With it the process shows that it is alive.
+//!
+//! All of it is by process, not by waiter: one script looks at every lock.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::database::Database;
+use super::notifications::Pace;
+use super::rows::{Column, Row};
+use super::script::Args;
+use super::tables::Tables;
+use crate::backend::Owner;
+use crate::deadline::Deadline;
+use crate::store::{Failure, Store, Waited};
+
+/// Part of the time that has been waited already.
+const PART: u32 = 6;
+
+/// What is remembered of a key from look to look.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Since when nobody who waits for it has asked; `None`: just now.
+    calm_since: Option<Instant>,
+}
+
+impl Seen {
+    pub(super) fn pause(&self, pace: Pace, now: Instant) -> Duration {
+        let calm = self
+            .calm_since
+            .map(|since| now.saturating_duration_since(since));
+        (calm.unwrap_or_default() / PART)
+            .clamp(pace.shortest, pace.longest)
+            .mul_f64(0.75 + fastrand::f64() / 2.0)
+    }
+}
+
+/// Those with a place in a queue and nobody here who waits for it, as of the last
+/// beat.
+#[derive(Default)]
+pub(super) struct Strangers(Mutex<HashSet<String>>);
+
+/// Owner, key, and 1 if the lock is free for it.
+const COLUMNS: &[Column] = &[Column::Text, Column::Text, Column::Int];
+
+pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
+    tables: &Arc<Tables<D>>,
+    strangers: &Strangers,
+    waited: &mut [Waited<S>],
+    beat: bool,
+    deadline: Deadline,
+) -> Result<(), Failure> {
+    let scripts = &tables.scripts;
+    let script = if beat { &scripts.beat } else { &scripts.look };
+    let script = scripts.fill(script, &tables.args());
+    let answer = tables.run(script, COLUMNS, deadline).await?;
+    let rows = answer.rows.iter();
+    let places: HashMap<(Owner, &str), bool> = rows
+        .filter_map(|row| Some(((Owner::read(row.text(0))?, row.text(1)), row.int(2) == 1)))
+        .collect();
+    for key in waited {
+        let mut calm_since = None;
+        for waiter in &mut key.waiters {
+            waiter.wake = match places.get(&(waiter.owner, &*key.key)) {
+                Some(is_free) => *is_free,
+                // A beat shows all places: this one was lost.
+                None => beat,
+            };
+            let since = if waiter.wake {
+                answer.sent_at
+            } else {
+                waiter.since
+            };
+            calm_since = calm_since.max(Some(since));
+        }
+        key.seen.calm_since = calm_since;
+    }
+    if beat {
+        let unknown = answer.rows.into_iter().filter(|row| {
+            let owner = Owner::read(row.text(0));
+            owner.is_none_or(|owner| !tables.events.knows(owner, row.text(1)))
+        });
+        give_up(tables, strangers.seen_again(unknown));
+    }
+    Ok(())
+}
+
+impl Strangers {
+    /// Those of them who were strangers at the last beat already.
+    fn seen_again(&self, now: impl Iterator<Item = Row>) -> Vec<Row> {
+        let mut before = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (again, new): (Vec<_>, Vec<_>) = now.partition(|row| before.contains(row.text(0)));
+        *before = new.iter().map(|row| row.text(0).to_owned()).collect();
+        again
+    }
+}
+
+/// Leaves the queues for those who have left: they could not do it themselves,
+/// in an outage, and as long as this process lives nobody else does.
+///
+/// Nobody of this process who has just come is among them: whoever was not known
+/// at a beat had come before it, as it had a place; so it had ended too. Those of
+/// a clone of this process may be, and may have been granted the lock since: they
+/// lose their place at most, and ask for another one.
+fn give_up<D: Database>(tables: &Arc<Tables<D>>, places: Vec<Row>) {
+    if places.is_empty() {
+        return;
+    }
+    let this = Arc::clone(tables);
+    tables.time.spawn(async move {
+        for place in places {
+            let args = Args {
+                owner: place.text(0),
+                key: place.text(1),
+                ..this.args()
+            };
+            let script = this.scripts.fill(&this.scripts.give_up, &args);
+            if this.run(script, &[], this.deadline()).await.is_err() {
+                // They show at the next beat.
+                return;
+            }
+        }
+    });
+}

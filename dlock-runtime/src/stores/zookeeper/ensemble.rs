@@ -1,0 +1,194 @@
+//! The ensemble, as this process reaches it: over one session after the other.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use zookeeper_client::SessionState;
+
+use super::errors::{self, Failed};
+use super::names;
+use super::session::Session;
+use super::settings::Settings;
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::deadline::{Backoff, Deadline};
+use crate::store::{Applied, Cause, Context, Failure, Next, Scope};
+
+/// Between attempts to open a session.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LAST_PAUSE: Duration = Duration::from_millis(500);
+
+/// How long a session may take to be closed. Nobody is any worse off if it then
+/// just expires.
+const TO_CLOSE: Duration = Duration::from_secs(1);
+
+pub(super) struct Ensemble {
+    pub(super) settings: Settings,
+    pub(super) context: Context,
+    /// The session of this time, if there is one.
+    session: watch::Sender<Option<Arc<Session>>>,
+    /// Why none could be opened when that was tried last.
+    trouble: Mutex<Option<BackendError>>,
+    closed: CancellationToken,
+}
+
+impl Ensemble {
+    /// Nothing is connected yet.
+    pub(super) fn new(settings: Settings, context: Context) -> Arc<Self> {
+        Arc::new(Self {
+            settings,
+            context,
+            session: watch::Sender::new(None),
+            trouble: Mutex::default(),
+            closed: CancellationToken::new(),
+        })
+    }
+
+    /// Opens a session with servers that nobody has heard of yet, and keeps one from
+    /// here on. What refuses is told at once; but one that is silent, on a busy
+    /// machine perhaps, is to be asked again. (The client gives up each server after
+    /// a silence that is a part of a call, so as to ask another.)
+    pub(super) async fn connect(self: &Arc<Self>, deadline: Deadline) -> Result<(), Failure> {
+        let time = &self.context.time;
+        let asked_at = time.now();
+        let opened = Session::open(&self.settings, &self.context, deadline).await;
+        let session = opened.map_err(|error| {
+            let took = time.now().saturating_duration_since(asked_at);
+            let was_silent = took >= self.settings.silence();
+            Failure {
+                next: if was_silent && error.kind() == BackendErrorKind::Unavailable {
+                    Next::Pause
+                } else {
+                    Next::Stop
+                },
+                cause: Cause::Error(error),
+                applied: Applied::No,
+            }
+        })?;
+        self.session.send_replace(Some(Arc::clone(&session)));
+        let (this, closed) = (Arc::clone(self), self.closed.clone());
+        time.spawn(async move {
+            tokio::select! {
+                () = this.keep_session(session) => {}
+                () = closed.cancelled() => {}
+            }
+        });
+        Ok(())
+    }
+
+    /// Sees the end of each session, tells those who lost their locks by it, and
+    /// opens another.
+    async fn keep_session(&self, mut session: Arc<Session>) {
+        let Context { time, events } = &self.context;
+        let place = self.settings.place();
+        loop {
+            let state = session.follow().await;
+            self.session.send_replace(None);
+            let number = events.ended(session.scope());
+            // A session that is still alive is closed by this.
+            drop(session);
+            let how = match state {
+                SessionState::Expired => "has expired",
+                SessionState::AuthFailed => "was refused",
+                _ => "has ended",
+            };
+            tracing::warn!(target: "dlock::store", "the session with {place} {how}, and {number} locks are lost with it");
+            let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+            session = loop {
+                let deadline = time.after(self.settings.request_timeout);
+                match Session::open(&self.settings, &self.context, deadline).await {
+                    Ok(session) => break session,
+                    Err(error) => *self.trouble() = Some(error),
+                }
+                time.sleep(time.after(backoff.pause())).await;
+            };
+            *self.trouble() = None;
+            tracing::info!(target: "dlock::store", "a new session with {place}");
+            self.session.send_replace(Some(Arc::clone(&session)));
+        }
+    }
+
+    /// The session of this time. Waits for a new one if it has ended.
+    pub(super) async fn session(&self, deadline: Deadline) -> Result<Arc<Session>, Failed> {
+        let is_good = |session: &Option<Arc<Session>>| {
+            session.as_ref().is_some_and(|session| !session.is_over())
+        };
+        let mut sessions = self.session.subscribe();
+        let good = sessions.wait_for(is_good);
+        let good = self.context.time.bound(deadline, good).await;
+        let good = good.ok().and_then(Result::ok);
+        good.and_then(|session| session.clone())
+            .ok_or_else(|| Failed::NoSession(self.trouble().clone()))
+    }
+
+    /// All have but the one of this time.
+    pub(super) fn has_ended(&self, scope: Scope) -> bool {
+        let session = self.session.borrow();
+        let is_it = |session: &Arc<Session>| session.scope() == scope && !session.is_over();
+        !session.as_ref().is_some_and(is_it)
+    }
+
+    /// Closes the session, and with it what it holds. If a lock is to be held
+    /// beyond the end (`min_hold`), it is left to expire.
+    pub(super) async fn leave(&self, holds: bool, deadline: Deadline) {
+        self.close();
+        let Some(session) = self.session.send_replace(None) else {
+            return;
+        };
+        let time = &self.context.time;
+        if holds {
+            // Ends together with the runtime, and the connection with it.
+            time.spawn(async move {
+                std::future::pending::<()>().await;
+                drop(session);
+            });
+            return;
+        }
+        let mut states = session.client.state_watcher();
+        // The last of its kind closes the session.
+        drop(session);
+        let closed = async {
+            while !states.state().is_terminated() {
+                states.changed().await;
+            }
+        };
+        let _ = time.bound(deadline.min(time.after(TO_CLOSE)), closed).await;
+    }
+
+    /// No other session is opened.
+    pub(super) fn close(&self) {
+        self.closed.cancel();
+    }
+
+    pub(super) fn folder(&self, key: &str) -> String {
+        names::folder(&self.settings.root, key)
+    }
+
+    /// What an attempt has failed with that had to do with this folder.
+    pub(super) fn failure(&self, failed: Failed, folder: &str, applied: Applied) -> Failure {
+        let place = self.settings.place();
+        let (cause, next) = match failed {
+            Failed::Refused(error) => {
+                let error = errors::refused(&place, folder, error);
+                (Cause::Error(error), Next::Stop)
+            }
+            Failed::UsedUp => (Cause::Error(errors::used_up(&place, folder)), Next::Stop),
+            Failed::NoSession(Some(error)) => (Cause::Error(error), Next::Pause),
+            Failed::NoSession(None)
+            | Failed::NotSent
+            | Failed::Lost
+            | Failed::Over
+            | Failed::TooLate => (Cause::Silence, Next::Pause),
+        };
+        Failure {
+            cause,
+            next,
+            applied,
+        }
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Option<BackendError>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,271 @@
+//! What a store URL says.
+
+use std::fmt;
+use std::time::Duration;
+
+use zookeeper_client::{Acls, SaslOptions};
+
+use super::names::Recipe;
+#[cfg(feature = "tls")]
+use super::tls::Tls;
+use crate::backend::BackendError;
+use crate::duration::parse_duration;
+use crate::limits;
+use crate::stores::address::Address;
+use crate::stores::url::{Form, StoreUrl};
+
+/// Where the locks are if the URL does not say.
+const DEFAULT_ROOT: &str = "/dlock";
+/// Within the bounds that a server has by default, 4 to 40 seconds, and below
+/// the ttl that locks have by default: what a dead holder had is free then.
+const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(20);
+const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where the servers are, and how to use them.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    /// Each with its port.
+    pub(super) hosts: Vec<String>,
+    /// The folder of all locks, `/` or without a slash at its end.
+    pub(super) root: String,
+    pub(super) login: Option<Login>,
+    pub(super) recipe: Recipe,
+    pub(super) access: Access,
+    pub(super) session_timeout: Duration,
+    pub(super) request_timeout: Duration,
+    pub(super) encrypted: bool,
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<Tls>,
+}
+
+#[derive(Clone)]
+pub(super) struct Login {
+    pub(super) scheme: Scheme,
+    user: String,
+    password: String,
+}
+
+/// How the server learns who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    /// SASL with DIGEST-MD5: the server knows the password, and checks it.
+    Sasl,
+    /// ZooKeeper's own `digest`: nodes may be reserved for whoever says it.
+    Digest,
+}
+
+/// Who may touch the nodes that dlock makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Access {
+    #[default]
+    Anyone,
+    Creator,
+}
+
+static FORM: Form = Form {
+    store: "ZooKeeper",
+    scheme: "zookeeper",
+    encrypted: Some("zookeeper+tls"),
+    example: "zookeeper://10.0.0.1,10.0.0.2,10.0.0.3/locks",
+    port: 2181,
+    options: &["recipe", "acl", "auth", "session_timeout"],
+    files: &["ca", "cert", "key"],
+};
+
+impl Settings {
+    pub(super) fn from_url(url: &str) -> Result<Self, BackendError> {
+        let url = FORM.read(url)?;
+        let recipes = [("mutex", Recipe::Mutex), ("read-write", Recipe::ReadWrite)];
+        let accesses = [("anyone", Access::Anyone), ("creator", Access::Creator)];
+        let login = login(&url)?;
+        let access = url.choice("acl", &accesses)?.unwrap_or_default();
+        if access == Access::Creator && login.is_none() && url.option("cert").is_none() {
+            return Err(url.invalid(
+                "with `acl=creator` somebody must be the creator; name a user and password",
+            ));
+        }
+        Ok(Self {
+            hosts: url.hosts.iter().map(Address::to_string).collect(),
+            root: root(&url)?,
+            login,
+            recipe: url.choice("recipe", &recipes)?.unwrap_or_default(),
+            access,
+            session_timeout: session_timeout(&url)?,
+            request_timeout: DEFAULT_REQUEST_TIMEOUT,
+            encrypted: url.encrypted,
+            #[cfg(feature = "tls")]
+            tls: url.encrypted.then(|| Tls::new(&url)).transpose()?,
+        })
+    }
+
+    /// The servers, as the client wants to have them.
+    pub(super) fn cluster(&self) -> String {
+        self.hosts.join(",")
+    }
+
+    /// The servers, as messages name them.
+    pub(super) fn place(&self) -> String {
+        format!("zookeeper at {}", self.hosts.join(", "))
+    }
+
+    pub(super) fn acls(&self) -> Acls<'static> {
+        match self.access {
+            Access::Anyone => Acls::anyone_all(),
+            Access::Creator => Acls::creator_all(),
+        }
+    }
+
+    /// How long a server may be silent before another is asked: a part of the
+    /// session, which must be found again before it ends, and of what a call
+    /// may take.
+    pub(super) fn silence(&self) -> Duration {
+        let least = Duration::from_secs(1);
+        let patience = self.request_timeout.mul_f64(0.4).max(least);
+        patience.min(self.session_timeout / 6)
+    }
+}
+
+impl Login {
+    pub(super) fn sasl(&self) -> SaslOptions {
+        SaslOptions::digest_md5(self.user.clone(), self.password.clone()).into()
+    }
+
+    pub(super) fn digest(&self) -> Vec<u8> {
+        format!("{}:{}", self.user, self.password).into_bytes()
+    }
+
+    pub(super) fn user(&self) -> &str {
+        &self.user
+    }
+}
+
+fn root(url: &StoreUrl<'_>) -> Result<String, BackendError> {
+    let path = url.decoded(url.path)?;
+    let path = path.trim_end_matches('/');
+    if path.is_empty() {
+        return Ok(DEFAULT_ROOT.to_owned());
+    }
+    let is_wrong =
+        |part: &str| matches!(part, "" | "." | "..") || part.contains(|c: char| c.is_control());
+    if path.split('/').any(is_wrong) || path == "zookeeper" || path.starts_with("zookeeper/") {
+        return Err(url.invalid(
+            "behind the hosts comes the folder of the locks, as in zookeeper://10.0.0.1/locks; it \
+             is not /zookeeper, which belongs to the server",
+        ));
+    }
+    Ok(format!("/{path}"))
+}
+
+fn login(url: &StoreUrl<'_>) -> Result<Option<Login>, BackendError> {
+    let schemes = [("sasl", Scheme::Sasl), ("digest", Scheme::Digest)];
+    let scheme = url.choice("auth", &schemes)?;
+    match (url.user.clone(), url.password.clone()) {
+        (Some(user), Some(password)) => Ok(Some(Login {
+            scheme: scheme.unwrap_or(Scheme::Sasl),
+            user,
+            password,
+        })),
+        (None, None) if scheme.is_none() => Ok(None),
+        (None, None) => Err(url.invalid(
+            "`auth` says how a user logs in; name the user, as in \
+             zookeeper://user:password@10.0.0.1",
+        )),
+        (Some(_), None) => {
+            Err(url.invalid("its user has no password; write zookeeper://user:password@10.0.0.1"))
+        }
+        (None, Some(_)) => {
+            Err(url.invalid("its password has no user in front; write user:password@"))
+        }
+    }
+}
+
+fn session_timeout(url: &StoreUrl<'_>) -> Result<Duration, BackendError> {
+    let Some(text) = url.option("session_timeout") else {
+        return Ok(DEFAULT_SESSION_TIMEOUT);
+    };
+    let wrong = |reason: String| url.invalid(format!("`session_timeout`: {reason}"));
+    let timeout = parse_duration(text).map_err(wrong)?;
+    limits::SESSION_TIMEOUT.within(timeout).map_err(wrong)?;
+    Ok(timeout)
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZooKeeper")
+            .field("hosts", &self.hosts)
+            .field("root", &self.root)
+            .field("user", &self.login.as_ref().map(Login::user))
+            .field("encrypted", &self.encrypted)
+            .field("recipe", &self.recipe)
+            .field("acl", &self.access)
+            .field("session_timeout", &self.session_timeout)
+            .field("request_timeout", &self.request_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Settings {
+        Settings::from_url(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+    }
+
+    #[test]
+    fn every_part_is_read() {
+        let url = "zookeeper://al%3Aice:p%40ss@a,b:7,[::1]/my/locks/?recipe=read-write\
+                   &session_timeout=1m30s&acl=creator&auth=digest";
+        let settings = read(url);
+        assert_eq!(settings.cluster(), "a:2181,b:7,[::1]:2181");
+        assert_eq!(settings.root, "/my/locks");
+        assert_eq!(settings.recipe, Recipe::ReadWrite);
+        assert_eq!(settings.access, Access::Creator);
+        assert_eq!(settings.session_timeout, Duration::from_secs(90));
+        let login = settings.login.expect("a user");
+        assert_eq!(login.digest(), b"al:ice:p@ss");
+        assert_eq!(login.scheme, Scheme::Digest);
+
+        let settings = read("zookeeper://a");
+        assert_eq!(settings.root, "/dlock");
+        assert!(settings.login.is_none());
+        let login = read("zookeeper://u:p@a/").login.expect("a user");
+        assert_eq!(login.scheme, Scheme::Sasl);
+    }
+
+    #[test]
+    fn what_it_cannot_read_it_refuses_without_showing_the_password() {
+        for (url, says) in [
+            ("zookeeper://hunter2@a", "no password"),
+            ("zookeeper://:hunter2@a", "no user"),
+            ("zookeeper://u:hunter2@a//b", "folder"),
+            ("zookeeper://u:hunter2@a/x/../b", "folder"),
+            ("zookeeper://u:hunter2@a/zookeeper", "folder"),
+            ("zookeeper://a?hunter2", "and with zookeeper+tls:// `ca`"),
+            ("zookeeper://a?recipe=hunter2", "`recipe`"),
+            ("zookeeper://a?acl=creator", "creator"),
+            ("zookeeper://a?acl=hunter2", "`acl`"),
+            ("zookeeper://a?auth=sasl", "name the user"),
+            ("zookeeper://a?session_timeout=soon", "`session_timeout`"),
+            ("zookeeper://a?session_timeout=2000h", "too long"),
+            ("zookeeper://a?session_timeout=999ms", "too short"),
+        ] {
+            let Err(error) = Settings::from_url(url) else {
+                panic!("{url} was read");
+            };
+            let message = error.to_string();
+            assert!(message.contains(says), "{url}: {message}");
+            assert!(!message.contains("hunter2"), "{url}: {message}");
+        }
+    }
+
+    #[test]
+    fn the_password_is_not_shown() {
+        let shown = format!("{:?}", read("zookeeper://alice:hunter2@host"));
+        assert!(
+            shown.contains("alice") && shown.contains("host:2181"),
+            "{shown}"
+        );
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+}

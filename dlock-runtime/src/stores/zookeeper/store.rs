@@ -1,0 +1,489 @@
+//! What the engine asks of ZooKeeper: a node for each request, in the lock's
+//! folder.
+//!
+//! An attempt knows its node from before it is made: if the answer is lost, the
+//! next one finds it by its name, and if the caller leaves, the cleanup does.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use zookeeper_client::MultiReadResult;
+
+use super::ensemble::Ensemble;
+use super::errors::{self, Failed, TOO_OLD};
+use super::inspect::{AT_ONCE, Listing};
+use super::names::{self, Member};
+use super::nodes::{Listed, Made, Node};
+use super::queue::{Standing, standing};
+use super::records::{Held, Record};
+use super::session::{Checked, Session};
+use super::settings::Settings;
+use super::used_up::UsedUp;
+use crate::backend::{
+    BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Owner, Protocol, Renewed,
+    Request, Servers, TokenTier,
+};
+use crate::deadline::Deadline;
+use crate::store::{
+    Abandoned, Applied, Behind, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted,
+    Late, LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want,
+};
+use crate::token::TOKENS_PER_GRANT;
+
+/// How often a process looks at all that it waits for: it makes up for a lost
+/// notification. (The client sets its watches again at each new connection, and
+/// is told then what it has missed.)
+const BETWEEN_LOOKS: Duration = Duration::from_secs(3);
+
+pub(crate) struct ZooKeeperStore {
+    ensemble: Arc<Ensemble>,
+    held: Arc<Held>,
+    used_up: UsedUp,
+}
+
+/// What an operation remembers.
+#[derive(Default)]
+pub(crate) struct Attempt {
+    /// The request's node, or one that comes yet.
+    node: Option<Node>,
+    listing: Listing,
+}
+
+/// The node before one's own.
+pub(crate) struct Watch {
+    session: Arc<Session>,
+    path: Arc<str>,
+}
+
+impl Store for ZooKeeperStore {
+    type Config = Settings;
+    type Record = Arc<Record>;
+    type Attempt = Attempt;
+    type Flight = Infallible;
+    type Watch = Watch;
+    type Seen = ();
+
+    const LOOKS: Looks = Looks::Together;
+    /// A place lasts for as long as the session.
+    const BEATS: bool = false;
+    /// And so does a lock.
+    const EXPIRES: bool = false;
+
+    fn open(settings: Settings, context: Context) -> Self {
+        Self {
+            ensemble: Ensemble::new(settings, context),
+            held: Arc::default(),
+            used_up: UsedUp::default(),
+        }
+    }
+
+    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+        self.ensemble.connect(deadline).await
+    }
+
+    async fn shut_down(&self, holds: bool, deadline: Deadline) {
+        self.ensemble.leave(holds, deadline).await;
+    }
+
+    fn close(&self) {
+        self.ensemble.close();
+    }
+
+    fn capabilities(_: &Settings) -> Capabilities {
+        Capabilities {
+            fair: true,
+            tokens: TokenTier::Strict,
+            read_write: true,
+            // Every grant and renewal is a write on a majority of the servers.
+            min_ttl: Duration::from_millis(100),
+            ..Capabilities::new("zookeeper")
+        }
+    }
+
+    fn servers(settings: &Settings) -> Option<Servers> {
+        let servers = Servers::new(Protocol::ZooKeeper, settings.hosts.iter().cloned());
+        Some(servers.encrypted(settings.encrypted))
+    }
+
+    fn request_timeout(settings: &Settings) -> Duration {
+        settings.request_timeout
+    }
+
+    fn opening(&self, _: &Request) -> Opening {
+        Opening::Place
+    }
+
+    async fn take(
+        &self,
+        request: &Request,
+        want: Want,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Take<Self>, Failure> {
+        let sent_at = self.now();
+        let node = &mut attempt.node;
+        node.take_if(|node| node.session.is_over());
+        match self.pursue(request, want, deadline, node).await {
+            Err(Failed::Over) => {
+                *node = None;
+                Ok(Take::PlaceLost(None))
+            }
+            answer => answer.map_err(|failed| {
+                let applied = match node {
+                    Some(_) => Applied::Unknown { sent_at },
+                    None => Applied::No,
+                };
+                let folder = self.ensemble.folder(&request.key);
+                self.ensemble.failure(failed, &folder, applied)
+            }),
+        }
+    }
+
+    /// A lease counts from when its node was last seen: a renewal that comes soon
+    /// after is answered by that.
+    async fn renew(
+        &self,
+        due: &mut [Due<Self>],
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Vec<Result<Renewed, Failure>> {
+        let now = self.now();
+        let is_unseen = |due: &Due<Self>| {
+            let record = due.record.as_ref();
+            record.is_some_and(|record| record.is_to_be_seen_for(due.request.ttl, now))
+        };
+        let unseen: HashSet<_> = due
+            .iter()
+            .filter(|due| is_unseen(due))
+            .map(|due| due.request.owner)
+            .collect();
+        let failed = self.look_at_held(due, &unseen, now, deadline).await.err();
+        let answer = |due: &Due<Self>| match &failed {
+            Some(failed) if unseen.contains(&due.request.owner) => {
+                Err(self.failure_anywhere(failed.clone()))
+            }
+            _ => Ok(extended(due)),
+        };
+        due.iter().map(answer).collect()
+    }
+
+    async fn release(
+        &self,
+        request: &Request,
+        record: Option<&Arc<Record>>,
+        ending: Ending,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Freed, Failure> {
+        let Some(record) = record else {
+            return Ok(Freed::NotHeld);
+        };
+        let node = attempt.node.get_or_insert_with(|| record.node.clone());
+        let sent_at = self.now();
+        match self.ensemble.delete(request.owner, node, deadline).await {
+            Ok(true) => Ok(Freed::Released),
+            Ok(false) => Ok(Freed::NotHeld),
+            // With the session, whether or not it had been deleted before.
+            Err(Failed::Over) => Ok(Freed::Lost),
+            Err(failed) => {
+                let applied = match failed {
+                    Failed::Lost | Failed::TooLate => Applied::Unknown { sent_at },
+                    _ => Applied::No,
+                };
+                let failure = self.ensemble.failure(failed, &node.folder, applied);
+                if let (Ending::Left, Cause::Error(error)) = (ending, &failure.cause)
+                    && error.kind() != BackendErrorKind::Unavailable
+                {
+                    let folder = &node.folder;
+                    tracing::warn!(
+                        target: "dlock::store",
+                        "a node in {folder} cannot be deleted, and stays until the session ends: {error}"
+                    );
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    fn silent(&self, _: Duration) -> BackendError {
+        errors::no_answer(&self.ensemble.settings.place())
+    }
+
+    fn abandon(&self, _: &Request, attempt: Attempt, _: &LeftBehind) -> Option<Abandoned<Self>> {
+        let left = |node| Abandoned::at_rest(Some(Record::left(node)));
+        attempt.node.map(left)
+    }
+
+    async fn follow(&self, flight: Infallible, _: &Request) -> Followed {
+        match flight {}
+    }
+
+    /// What a session has sent is done in its order, or never.
+    fn late(&self, _: &Request, _: Option<&Arc<Record>>, _: Instant) -> Late {
+        Late::Never
+    }
+
+    fn longest_lease(record: &Arc<Record>) -> Option<Duration> {
+        Some(record.node.session.longest)
+    }
+
+    fn scope(record: &Arc<Record>) -> Option<Scope> {
+        Some(record.node.session.scope())
+    }
+
+    fn has_ended(&self, scope: Scope) -> bool {
+        self.ensemble.has_ended(scope)
+    }
+
+    async fn wait(&self, _: &Request, watch: Watch, _: &mut Attempt) -> Result<(), Failure> {
+        let Watch { session, path } = watch;
+        match self.ensemble.wait_for_the_end_of(&session, &path).await {
+            // With the session, the place in the queue is gone.
+            Ok(()) | Err(Failed::Over) => Ok(()),
+            Err(failed) => Err(self.ensemble.failure(failed, &path, Applied::No)),
+        }
+    }
+
+    fn pace(&self, (): &mut ()) -> Duration {
+        BETWEEN_LOOKS
+    }
+
+    async fn recheck(
+        &self,
+        waited: &mut [Waited<Self>],
+        _: bool,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        for waited in waited.chunks_mut(AT_ONCE) {
+            let looked = self.look_at(waited, deadline).await;
+            looked.map_err(|failed| self.failure_anywhere(failed))?;
+        }
+        Ok(())
+    }
+
+    /// They are shown by the names of their nodes.
+    fn is_owner(holder: &HolderInfo, owner: Owner) -> bool {
+        holder.owner.starts_with(&names::own(owner))
+    }
+
+    async fn inspect(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Option<LockInfo>, Failure> {
+        let info = self.ensemble.info(key, deadline).await;
+        info.map_err(|failed| {
+            let folder = self.ensemble.folder(key);
+            self.ensemble.failure(failed, &folder, Applied::No)
+        })
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        let listing = &mut attempt.listing;
+        let listed = self.ensemble.next_of_list(prefix, deadline, listing).await;
+        listed.map_err(|failed| self.failure_anywhere(failed))
+    }
+}
+
+impl ZooKeeperStore {
+    /// One attempt of a request: with the node that those before it have made, if
+    /// there is one.
+    async fn pursue(
+        &self,
+        request: &Request,
+        want: Want,
+        deadline: Deadline,
+        node: &mut Option<Node>,
+    ) -> Result<Take<Self>, Failed> {
+        if let Some(unheard) = node.as_mut().filter(|node| node.made.is_none())
+            && !self.ensemble.find(request.owner, unheard, deadline).await?
+        {
+            *node = None;
+        }
+        let listed = match node {
+            Some(made) => self.ensemble.list(made, deadline).await?,
+            None => self.make(request, deadline, node).await?,
+        };
+        let Some((known, made)) = node.as_ref().and_then(Node::known) else {
+            return Ok(Take::PlaceLost(None));
+        };
+        let member = Member::read(&made.name).ok_or(TOO_OLD)?;
+        if member.sequence.is_at_the_end() {
+            self.used_up.keep_in_mind(&known.folder);
+            self.withdraw(request, deadline, node).await?;
+            return Err(Failed::UsedUp);
+        }
+        match standing(&listed.names, &member) {
+            Standing::Behind(_) if want == Want::Try => {
+                // Before the answer to what follows.
+                request.is_held_by_somebody();
+                self.withdraw(request, deadline, node).await?;
+                return Ok(Take::Busy);
+            }
+            Standing::Behind(before) => return Ok(behind(known, &before)),
+            Standing::Holds => {
+                let granted = self.granted(request, known, made, listed.sent_at, deadline);
+                if let Some(granted) = granted.await? {
+                    return Ok(Take::Granted(granted));
+                }
+            }
+            Standing::Missing => {}
+        }
+        // It was taken away behind its back: the next is at the end of the queue.
+        *node = None;
+        Ok(Take::PlaceLost(None))
+    }
+
+    async fn make(
+        &self,
+        request: &Request,
+        deadline: Deadline,
+        node: &mut Option<Node>,
+    ) -> Result<Listed, Failed> {
+        let session = self.ensemble.session(deadline).await?;
+        let folder = self.ensemble.folder(&request.key);
+        self.used_up.check(&session, &folder, deadline).await?;
+        self.ensemble.make(request, &session, deadline, node).await
+    }
+
+    /// Takes the node back, here and now: who asks again must not find itself in
+    /// the way.
+    async fn withdraw(
+        &self,
+        request: &Request,
+        deadline: Deadline,
+        node: &mut Option<Node>,
+    ) -> Result<(), Failed> {
+        if let Some(made) = node {
+            self.ensemble.delete(request.owner, made, deadline).await?;
+        }
+        *node = None;
+        Ok(())
+    }
+
+    /// The node is the first. `None`: it is not there any more.
+    async fn granted(
+        &self,
+        request: &Request,
+        node: &Node,
+        made: &Made,
+        listed_at: Instant,
+        deadline: Deadline,
+    ) -> Result<Option<Granted<Self>>, Failed> {
+        let session = &node.session;
+        let mut seen_at = listed_at;
+        let mut term = session.term(seen_at, request.ttl);
+        // After a wait, the session's last write may be long ago.
+        if !term.is_fresh(self.now()) {
+            let path = std::iter::once(node.path());
+            match session.check(path, deadline).await? {
+                Checked::There(sent_at) => seen_at = sent_at,
+                Checked::Missing(_) => return Ok(None),
+            }
+            term = session.term(seen_at, request.ttl);
+        }
+        let (owner, node) = (request.owner, node.clone());
+        Ok(Some(Granted {
+            token: token(made.czxid).ok_or(TOO_OLD)?,
+            sent_at: term.begins,
+            record: Record::held(&self.held, owner, node, term.ttl, seen_at),
+        }))
+    }
+
+    async fn look_at_held(
+        &self,
+        due: &[Due<Self>],
+        unseen: &HashSet<Owner>,
+        now: Instant,
+        deadline: Deadline,
+    ) -> Result<(), Failed> {
+        // All nodes are of one session: those of one that has ended are gone with it.
+        let records = due.iter().filter_map(|due| due.record.as_ref());
+        let mut sessions = records.map(|record| &record.node.session);
+        let present = sessions.find(|session| !session.is_over());
+        let Some(session) = present.filter(|_| !unseen.is_empty()) else {
+            return Ok(());
+        };
+        match self.held.look_at(unseen, session, now, deadline).await {
+            Err(Failed::Over) => Ok(()),
+            looked => looked,
+        }
+    }
+
+    async fn look_at(&self, waited: &mut [Waited<Self>], deadline: Deadline) -> Result<(), Failed> {
+        let session = self.ensemble.session(deadline).await?;
+        session.connected(deadline).await?;
+        let answer = {
+            let mut question = session.client.new_multi_reader();
+            for before in &*waited {
+                question
+                    .add_get_data(&before.key)
+                    .map_err(|error| session.failed(error))?;
+            }
+            question.commit()
+        };
+        let answers = session.answer(deadline, answer).await?;
+        for (before, answer) in waited.iter_mut().zip(answers) {
+            if matches!(answer, MultiReadResult::Error { .. }) {
+                before.wake_all();
+            }
+        }
+        Ok(())
+    }
+
+    /// Of what is about more than one lock.
+    fn failure_anywhere(&self, failed: Failed) -> Failure {
+        let root = &self.ensemble.settings.root;
+        self.ensemble.failure(failed, root, Applied::No)
+    }
+
+    fn now(&self) -> Instant {
+        self.ensemble.context.time.now()
+    }
+}
+
+fn behind(node: &Node, before: &str) -> Take<ZooKeeperStore> {
+    let path: Arc<str> = names::join(&node.folder, before).into();
+    Take::Behind(Behind {
+        name: Arc::clone(&path),
+        watch: Watch {
+            session: Arc::clone(&node.session),
+            path,
+        },
+    })
+}
+
+/// The lease lasts its ttl from when its node was last seen.
+fn extended(due: &Due<ZooKeeperStore>) -> Renewed {
+    let record = due.record.as_ref();
+    let seen = record.and_then(|record| Some((&record.node.session, record.seen_at()?)));
+    let Some((session, seen_at)) = seen else {
+        return Renewed::Gone;
+    };
+    // `min_hold` may ask for longer than the session lets a live holder be sure of;
+    // its node stays for as long as the session does.
+    let term = session.term(seen_at, due.request.ttl);
+    Renewed::Extended {
+        sent_at: term.begins.into(),
+    }
+}
+
+/// The transaction that made the node, with room for hand-overs. It rises from
+/// node to node, whatever becomes of the folder and its own numbers.
+fn token(czxid: i64) -> Option<u64> {
+    u64::try_from(czxid).ok()?.checked_mul(TOKENS_PER_GRANT)
+}
+
+impl Drop for ZooKeeperStore {
+    fn drop(&mut self) {
+        self.ensemble.close();
+    }
+}
