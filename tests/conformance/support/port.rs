@@ -1,12 +1,67 @@
 //! Free ports on loopback.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::ops::Range;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Where this process takes its ports, so that no other test program has the
+/// port of a server that is down just now.
+static OURS: LazyLock<Option<Block>> = LazyLock::new(Block::of_this_process);
+
+const BLOCKS: u16 = 20;
+const PORTS: u16 = 1_000;
 
 /// A port that nobody listened on a moment ago. Somebody else may take it
 /// before our server does, so starting a server tries more than once.
 pub fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
+    let free = OURS.as_ref().and_then(Block::free_port);
+    free.or_else(|| listening(0))
         .expect("a free port on loopback")
-        .port()
+}
+
+/// Ports that the system gives to no outgoing connection. One of those would keep
+/// a server from coming back to its port, and so would a client who asks again
+/// and again for it: it may be given that port itself, and then talks to itself.
+struct Block {
+    ports: Range<u16>,
+    taken: AtomicUsize,
+    /// Its first port for datagrams shows other processes whose it is.
+    _ours: UdpSocket,
+}
+
+impl Block {
+    fn of_this_process() -> Option<Self> {
+        let end = first_outgoing()?;
+        let start = end.checked_sub(BLOCKS * PORTS)?;
+        // Ports below 1024 are for the superuser.
+        let mut blocks = (start..end).step_by(PORTS.into()).filter(|p| *p >= 1024);
+        blocks.find_map(|first| {
+            Some(Self {
+                ports: first..first + PORTS,
+                taken: AtomicUsize::new(0),
+                _ours: UdpSocket::bind((Ipv4Addr::LOCALHOST, first)).ok()?,
+            })
+        })
+    }
+
+    /// In turn, so that a port which was given back is not soon used again.
+    fn free_port(&self) -> Option<u16> {
+        let len = self.ports.len();
+        (0..len).find_map(|_| {
+            let next = self.taken.fetch_add(1, Ordering::Relaxed) % len;
+            listening(self.ports.clone().nth(next)?)
+        })
+    }
+}
+
+/// The first of the ports of outgoing connections, see ip(7).
+fn first_outgoing() -> Option<u16> {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
+    range.split_whitespace().next()?.parse().ok()
+}
+
+fn listening(port: u16) -> Option<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()?;
+    Some(listener.local_addr().ok()?.port())
 }

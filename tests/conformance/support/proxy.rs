@@ -13,6 +13,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::port::free_port;
+
 /// What happens to the connections at the moment.
 #[derive(Clone, Debug, Default)]
 struct Faults {
@@ -80,9 +82,7 @@ impl Proxy {
                 .build()
                 .expect("a runtime");
             runtime.block_on(async move {
-                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-                    .await
-                    .expect("a free port");
+                let listener = listener().await;
                 listens_on
                     .send(listener.local_addr().expect("the port").port())
                     .expect("the thread that makes the proxy");
@@ -209,6 +209,17 @@ impl Drop for Proxy {
             let _ = thread.join();
         }
     }
+}
+
+/// On a port that it can come back to.
+async fn listener() -> TcpListener {
+    for _ in 0..5 {
+        // Somebody may take a free port before we do.
+        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, free_port())).await {
+            return listener;
+        }
+    }
+    panic!("no proxy can listen on any of five free ports");
 }
 
 async fn accept_all(
