@@ -100,20 +100,20 @@ test_programs() {
     sed 's/.*"name":"//; s/"$//' | sort -u
 }
 
-# Runs all tests, in three lanes: those of Redis, those of the other stores, and
+# Runs all tests, in three lanes: those of Redis, those of the other servers, and
 # the rest. What the lanes say is shown when the last has ended.
 all_tests() {
   local test=(cargo test --workspace --all-features --no-fail-fast)
   "${test[@]}" --no-run --quiet || return 1
-  local program redis=() stores=() rest=(--lib --bins --example testing --benches)
+  local program redis=() servers=() rest=(--lib --bins --example testing --benches)
   while read -r program; do
     case $program in
     redis* | redlock | sentinel | cluster) redis+=(--test "$program") ;;
-    etcd | zookeeper | sqlite | postgres | mysql | memcached) stores+=(--test "$program") ;;
+    etcd | zookeeper | postgres | mysql | memcached) servers+=(--test "$program") ;;
     *) rest+=(--test "$program") ;;
     esac
   done < <(test_programs)
-  [ ${#redis[@]} -gt 0 ] && [ ${#stores[@]} -gt 0 ] || {
+  [ ${#redis[@]} -gt 0 ] && [ ${#servers[@]} -gt 0 ] || {
     echo "cargo metadata does not name the test programs as it used to" >&2
     return 1
   }
@@ -123,7 +123,7 @@ all_tests() {
   trap 'kill -- "${lanes[@]/#/-}" 2>/dev/null; exit 130' INT TERM
   "${test[@]}" "${redis[@]}" >"$scratch/redis" 2>&1 &
   lanes+=($!)
-  "${test[@]}" "${stores[@]}" >"$scratch/stores" 2>&1 &
+  "${test[@]}" "${servers[@]}" >"$scratch/servers" 2>&1 &
   lanes+=($!)
   {
     "${test[@]}" "${rest[@]}"
@@ -134,7 +134,7 @@ all_tests() {
   for lane in "${lanes[@]}"; do
     wait "$lane" || status=1
   done
-  cat "$scratch"/{redis,stores,rest}
+  cat "$scratch"/{redis,servers,rest}
   return "$status"
 }
 
