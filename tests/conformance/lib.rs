@@ -111,6 +111,12 @@ pub trait Store {
         Duration::from_millis(500)
     }
 
+    /// So many times two processes hand a lock to each other in the time that no
+    /// test takes: those of a store that tells its waiters, on a busy machine.
+    fn hand_overs(&self) -> usize {
+        600
+    }
+
     /// Ends every lease on `key` behind the holder's back, as an operator
     /// could.
     async fn take_away(&self, key: &str);

@@ -15,14 +15,14 @@ use crate::support::wait::{HANG, within};
 /// Two processes hand the lock to each other, over and over. A store that
 /// missed wake-ups, or looked only now and then, would not be done in time.
 pub(crate) async fn a_released_lock_wakes_its_waiter(store: &mut dyn Store) {
-    const ROUNDS: usize = 300;
+    let hand_overs = store.hand_overs();
     let section = Arc::new(Section::default());
     let mut players = JoinSet::new();
     for _ in 0..2 {
         let manager = process(store).await;
         let section = Arc::clone(&section);
         players.spawn(async move {
-            for _ in 0..ROUNDS {
+            for _ in 0..hand_overs / 2 {
                 manager.lock("ball").run(section.visit()).await?;
             }
             Ok::<_, LockError>(())
@@ -32,7 +32,7 @@ pub(crate) async fn a_released_lock_wakes_its_waiter(store: &mut dyn Store) {
     all.into_iter()
         .collect::<Result<(), _>>()
         .expect("the lock");
-    assert_eq!((section.entries(), section.most()), (2 * ROUNDS, 1));
+    assert_eq!((section.entries(), section.most()), (hand_overs, 1));
 }
 
 pub(crate) async fn processes_are_served_in_order(store: &mut dyn Store) {

@@ -1,37 +1,30 @@
 //! From one process to the next, while others write.
 
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dlock::backend::etcd_client::{Client, WatchOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::sleep;
 
 use crate::EtcdStore;
-use crate::harness::{connect, direct, queued};
+use crate::harness::{connect, direct, places, served, waiting};
 use crate::support::etcd::EtcdServer;
 use crate::support::proxy::Proxy;
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, eventually, until, within};
 
-/// How many watches the server has that are behind. It tells them of what they
-/// have missed in a loop, every 100 ms. (The metric is of `mvcc/metrics.go` in
-/// etcd's source.)
+/// How many watches the server has, and how many of them are behind: it tells these
+/// of what they have missed in a loop, every 100 ms. (The metrics are of
+/// `mvcc/metrics.go` in etcd's source.)
+const WATCHES: &str = "etcd_debugging_mvcc_watcher_total ";
 const BEHIND: &str = "etcd_debugging_mvcc_slow_watcher_total ";
 
 const HAND_OVERS: u32 = 30;
 
-/// The way between a waiter and the server takes many times as long as the others
-/// take to write again: a revision that was read is old when the watch arrives.
-const WAY: Duration = Duration::from_millis(20);
-const BETWEEN_WRITES: Duration = Duration::from_millis(2);
-
 /// The server tells of what is behind in a loop. A waiter's watch must not be one
-/// that is.
+/// that is, however old what the waiter has read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_is_not_told_by_the_loop_for_those_behind() {
-    // A server of its own: watches of the Lock service are behind by design.
+    // A server of its own: nobody else watches, or writes.
     let server = Arc::new(EtcdServer::start().await);
     let store = EtcdStore {
         proxy: Proxy::to(server.port()),
@@ -41,82 +34,47 @@ async fn a_waiter_is_not_told_by_the_loop_for_those_behind() {
     let port = store.server.port();
     let host = format!("127.0.0.1:{port}");
     let mut client = Client::connect([host], None).await.expect("a connection");
-    let judge = connect(&direct(&store)).await;
-    let (one, other) = (connect(&store.url()).await, connect(&store.url()).await);
-    let (noise, probe) = (
-        format!("{}-noise", store.prefix),
-        format!("{}-probe", store.prefix),
-    );
-    let mut writer = client.clone();
-    let writing = {
-        let noise = noise.clone();
-        tokio::spawn(async move {
-            loop {
-                writer.put(&*noise, "", None).await.expect("an answer");
-                sleep(BETWEEN_WRITES).await;
-            }
-        })
+    let holder = connect(&direct(&store)).await;
+    let waiter = connect(&store.url()).await;
+    for _ in 0..HAND_OVERS {
+        let guard = holder.lock("key").acquire().await.expect("the lock");
+        let place = places(&store, "key").await.remove(0);
+        // What a waiter asks for by the name of the one before it is the watch.
+        store.proxy.hold_back(Some(&place));
+        let waiting = waiting(&waiter, "key");
+        let is_asked = async || store.proxy.holds_back().then_some(());
+        eventually("it watches the holder", is_asked).await;
+        client.put("noise", "", None).await.expect("an answer");
+        store.proxy.hold_back(None);
+        // Nobody writes until the server has it, and that of the own place.
+        let watches = async || {
+            let (watches, behind) = watches(port).await;
+            assert_eq!(behind, 0, "of {watches}");
+            watches
+        };
+        until("both are made", watches, |&watches| watches == 2).await;
+        guard.release().await.expect("the release");
+        served(waiting).await;
+        let gone = async || self::watches(port).await.0;
+        until("none is left", gone, |&watches| watches == 0).await;
+    }
+
+    // One that begins with what was read is seen to be.
+    let from_the_past = async || {
+        let put = client.put("probe", "", None).await.expect("an answer");
+        let read_at = put.header().expect("a header").revision();
+        client.put("noise", "", None).await.expect("an answer");
+        let from = WatchOptions::new().with_start_revision(read_at + 1);
+        let watch = client.watch("probe", Some(from)).await.expect("a watch");
+        let (_, behind) = watches(port).await;
+        drop(watch);
+        (behind > 0).then_some(())
     };
-
-    // Between the server's look at its revision and the watch, somebody may write:
-    // so one that begins now is behind, seldom.
-    store.proxy.delay(Some(WAY));
-    let mut were_behind = 0;
-    for _ in 0..HAND_OVERS {
-        let hand_over = async {
-            let guard = one.lock("key").acquire().await.expect("the lock");
-            let waiting = tokio::spawn(other.lock("key").acquire());
-            queued(&judge, "key", 1).await;
-            guard.release().await.expect("the release");
-            let next = within(HANG, waiting).await.expect("no panic");
-            next.expect("the lock").release().await.expect("held");
-        };
-        were_behind += u32::from(is_one_behind(port, hand_over).await);
-    }
-    assert!(
-        were_behind < HAND_OVERS / 2,
-        "{were_behind} of {HAND_OVERS}"
-    );
-
-    // Those that begin with what was read are seen to be.
-    let mut were_behind = 0;
-    for _ in 0..HAND_OVERS {
-        let from_the_past = async {
-            let put = client.put(&*probe, "", None).await.expect("an answer");
-            let read_at = put.header().expect("a header").revision();
-            client.put(&*noise, "", None).await.expect("an answer");
-            let from = WatchOptions::new().with_start_revision(read_at + 1);
-            let mut watch = client.watch(&*probe, Some(from)).await.expect("a watch");
-            client.delete(&*probe, None).await.expect("an answer");
-            loop {
-                let message = within(HANG, watch.message()).await.expect("a stream");
-                if !message.expect("a stream that goes on").events().is_empty() {
-                    break;
-                }
-            }
-        };
-        were_behind += u32::from(is_one_behind(port, from_the_past).await);
-    }
-    assert!(
-        were_behind > HAND_OVERS / 2,
-        "{were_behind} of {HAND_OVERS}"
-    );
-    writing.abort();
+    eventually("a watch is behind", from_the_past).await;
 }
 
-/// Whether a watch was seen to be behind while this went on.
-async fn is_one_behind(port: u16, work: impl Future<Output = ()>) -> bool {
-    let mut seen = false;
-    let mut work = std::pin::pin!(work);
-    loop {
-        tokio::select! {
-            () = &mut work => return seen,
-            behind = behind(port) => seen |= behind > 0,
-        }
-    }
-}
-
-async fn behind(port: u16) -> u64 {
+/// How many there are, and how many of them are behind.
+async fn watches(port: u16) -> (u64, u64) {
     let mut connection = TcpStream::connect(("127.0.0.1", port))
         .await
         .expect("a connection");
@@ -125,7 +83,10 @@ async fn behind(port: u16) -> u64 {
     let mut metrics = String::new();
     let answer = connection.read_to_string(&mut metrics);
     within(HANG, answer).await.expect("an answer");
-    let behind = metrics.lines().find_map(|line| line.strip_prefix(BEHIND));
-    let behind = behind.expect("etcd counts them").trim();
-    behind.parse().expect("a number")
+    let number = |name| {
+        let number = metrics.lines().find_map(|line| line.strip_prefix(name));
+        let number = number.expect("etcd counts them").trim();
+        number.parse().expect("a number")
+    };
+    (number(WATCHES), number(BEHIND))
 }

@@ -22,8 +22,19 @@ impl Store for LockService {
         Config::from_url(&url).expect("a valid URL")
     }
 
+    /// Each lock has a lease of its own to be kept alive.
     fn short_ttl(&self) -> std::time::Duration {
-        crate::SHORT_TTL
+        2 * crate::SHORT_TTL
+    }
+
+    /// A lock is a lease, the call and a look, one after the other.
+    fn request_timeout(&self) -> std::time::Duration {
+        2 * self.0.request_timeout()
+    }
+
+    /// The call watches by a past revision, which the server serves every 100 ms.
+    fn hand_overs(&self) -> usize {
+        200
     }
 
     async fn take_away(&self, key: &str) {

@@ -91,6 +91,10 @@ impl Store for EtcdStore {
         SHORT_TTL
     }
 
+    fn request_timeout(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
     async fn take_away(&self, key: &str) {
         Self::take_away(self, key).await;
     }

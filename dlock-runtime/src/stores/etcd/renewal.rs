@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
+use futures_util::future::join_all;
 
 use super::errors::{self, Failed, Verdict};
 use super::leases::Leases;
@@ -105,7 +106,7 @@ async fn renew_chunk(members: &Members, chunk: &[(usize, Key)], deadline: Deadli
     chunk.iter().zip(found).map(renewed).collect()
 }
 
-/// Has each lease of these confirmed once: when.
+/// Has each lease of these confirmed once, all at a time: when.
 async fn confirm_leases(
     chunk: &[(usize, Key)],
     deadline: Deadline,
@@ -114,11 +115,11 @@ async fn confirm_leases(
     let leases: HashMap<_, _> = attached
         .map(|(_, key)| (key.lease().id(), (key.lease(), key.ttl)))
         .collect();
-    let mut confirmed = HashMap::with_capacity(leases.len());
-    for (id, (lease, ttl)) in leases {
-        confirmed.insert(id, lease.confirmed_lately(ttl, deadline).await);
-    }
-    confirmed
+    let confirmed = leases.into_iter().map(async |(id, (lease, ttl))| {
+        let confirmed = lease.confirmed_lately(ttl, deadline).await;
+        (id, confirmed)
+    });
+    join_all(confirmed).await.into_iter().collect()
 }
 
 /// Has the key end in the store by itself when the ttl has passed, with a lease
