@@ -137,9 +137,6 @@ pub trait Store: Send + Sync + Sized + 'static {
         None
     }
 
-    /// How long the store may be silent before an operation fails.
-    fn request_timeout(config: &Self::Config) -> Duration;
-
     // One operation.
 
     /// What a request begins with.
@@ -358,6 +355,16 @@ pub struct Context {
     pub time: Time,
     /// Where the store says what happens of its own accord.
     pub events: Events,
+    /// How long the store may be silent before an operation fails.
+    pub request_timeout: Duration,
+}
+
+impl Context {
+    /// How long one answer may take. When none has come, there is time left to ask
+    /// another server, or over a new connection.
+    pub fn patience(&self) -> Duration {
+        self.request_timeout.mul_f64(0.4)
+    }
 }
 
 /// How the locks that are waited for are looked at.

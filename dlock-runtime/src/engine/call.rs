@@ -34,8 +34,8 @@ pub(crate) struct Call<'a, S: Store> {
 impl<S: Store> Running<S> {
     /// An operation that is not the engine's own.
     #[cfg(feature = "redis")]
-    pub(crate) fn call_until(&self, deadline: Deadline) -> Call<'_, S> {
-        Call::until(self, deadline)
+    pub(crate) fn call(&self) -> Call<'_, S> {
+        Call::new(self)
     }
 
     /// The first operation.
@@ -67,15 +67,6 @@ impl<'a, S: Store> Call<'a, S> {
             at_once: 0,
             ties: 0,
             cause: None,
-        }
-    }
-
-    /// Of which somebody else says until when it may take.
-    #[cfg(feature = "redis")]
-    pub(super) fn until(running: &'a Running<S>, deadline: Deadline) -> Self {
-        Self {
-            deadline,
-            ..Self::new(running)
         }
     }
 

@@ -51,9 +51,12 @@ use crate::store::{Context, LeftBehind, Scope, Store};
 pub struct Engine<S: Store> {
     /// Read at the start.
     pub(crate) config: S::Config,
+    request_timeout: Duration,
     running: OnceLock<Arc<Running<S>>>,
     stopped: AtomicBool,
 }
+
+pub(crate) const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An engine between its start and its stop.
 pub(crate) struct Running<S: Store> {
@@ -81,9 +84,27 @@ impl<S: Store> Engine<S> {
     pub fn new(config: S::Config) -> Self {
         Self {
             config,
+            request_timeout: DEFAULT_REQUEST_TIMEOUT,
             running: OnceLock::new(),
             stopped: AtomicBool::new(false),
         }
+    }
+
+    /// How long an operation waits for the store in all, 5 seconds by default: an
+    /// outage is reported after this time.
+    /// From a millisecond to 24 hours, or it is refused at the start.
+    #[must_use]
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// As a backend of this name.
+    pub(crate) fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
+            .field("config", &self.config)
+            .field("request_timeout", &self.request_timeout)
+            .finish_non_exhaustive()
     }
 
     pub(crate) fn running(&self) -> Result<&Arc<Running<S>>, BackendError> {
@@ -112,10 +133,10 @@ impl<S: Store> Engine<S> {
         if self.running.get().is_some() {
             return Err(self.misused("was started twice"));
         }
-        let request_timeout = S::request_timeout(&self.config);
+        let request_timeout = self.request_timeout;
         limits::REQUEST_TIMEOUT.check_in_backend(request_timeout)?;
         S::check_config(&self.config)?;
-        let running = Running::open(self.config.clone(), time);
+        let running = Running::open(self.config.clone(), time, request_timeout);
         running
             .check(request_timeout)
             .await
@@ -137,13 +158,13 @@ impl<S: Store> Engine<S> {
 /// A copy is another backend with the same settings, not yet started.
 impl<S: Store> Clone for Engine<S> {
     fn clone(&self) -> Self {
-        Self::new(self.config.clone())
+        Self::new(self.config.clone()).request_timeout(self.request_timeout)
     }
 }
 
 impl<S: Store> fmt::Debug for Engine<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.config, f)
+        self.describe("Engine", f)
     }
 }
 
@@ -158,13 +179,13 @@ impl<S: Store> Drop for Engine<S> {
 
 impl<S: Store> Running<S> {
     /// Nothing is asked yet, and nobody looks after leases or waiters.
-    pub(crate) fn open(config: S::Config, time: Time) -> Arc<Self> {
-        let request_timeout = S::request_timeout(&config);
+    pub(crate) fn open(config: S::Config, time: Time, request_timeout: Duration) -> Arc<Self> {
         let name = S::capabilities(&config).name;
         let events = Events::new(time.clone(), S::DEAD_AFTER);
         let context = Context {
             time: time.clone(),
             events: events.clone(),
+            request_timeout,
         };
         Arc::new(Self {
             store: S::open(config, context),
@@ -289,7 +310,7 @@ impl<D: Driven> Backend for D {
 
     fn request_timeout(&self) -> Option<Duration> {
         // The manager hears its answers at home.
-        (!D::Store::AT_HOME).then(|| D::Store::request_timeout(&self.engine().config))
+        (!D::Store::AT_HOME).then(|| self.engine().request_timeout)
     }
 
     fn servers(&self) -> Option<Servers> {
@@ -415,7 +436,11 @@ pub(crate) fn context() -> Context {
     let clock = ManagerClock::of_this_runtime().expect("a runtime");
     let time = Time::of_the_machine(clock);
     let events = Events::new(time.clone(), Duration::from_secs(8));
-    Context { time, events }
+    Context {
+        time,
+        events,
+        request_timeout: DEFAULT_REQUEST_TIMEOUT,
+    }
 }
 
 #[cfg(test)]

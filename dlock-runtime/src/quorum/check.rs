@@ -36,7 +36,7 @@ impl<V: Voter> Quorum<V> {
                 if let Err(error) = member.engine.check(limit).await {
                     return (voter, Err(error));
                 }
-                let patience = self.time.after(self.patience());
+                let patience = self.time.after(self.patience);
                 (voter, Ok(member.voter().identity(patience).await))
             })
             .collect();

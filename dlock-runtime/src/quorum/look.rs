@@ -29,7 +29,7 @@ impl<V: Voter> Quorum<V> {
         deadline: Deadline,
     ) -> Result<(), Failure> {
         let keys: Vec<_> = waited.iter().map(|key| Arc::clone(&key.key)).collect();
-        let limit = deadline.min(self.time.after(self.patience()));
+        let limit = deadline.min(self.time.after(self.patience));
         let look = |member: &'_ Arc<Member<V>>| {
             let (member, keys) = (Arc::clone(member), keys.clone());
             async move {

@@ -16,8 +16,7 @@ use super::votes::Part;
 use crate::backend::{BackendError, BackendErrorKind, Request};
 use crate::deadline::{Backoff, Deadline};
 use crate::engine::Running;
-use crate::engine::time::Time;
-use crate::store::{Cause, Failure};
+use crate::store::{Cause, Context, Failure};
 
 /// How soon a voter that works answers, on a busy machine too.
 const SOON: Duration = Duration::from_millis(300);
@@ -31,6 +30,8 @@ const LAST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Member<V: Voter> {
     number: usize,
     pub(super) engine: Arc<Running<V>>,
+    /// How long one answer may take.
+    patience: Duration,
     answers: watch::Sender<bool>,
     doubts: mpsc::Sender<Option<V::Lane>>,
     /// The last refusal that was told.
@@ -42,10 +43,10 @@ impl<V: Voter> Member<V> {
     pub(super) fn open(
         number: usize,
         config: V::Config,
-        time: Time,
+        context: &Context,
         subscriptions: &Arc<Subscriptions>,
     ) -> Arc<Self> {
-        let engine = Running::open(config, time);
+        let engine = Running::open(config, context.time.clone(), context.request_timeout);
         engine.events.are_heard_by(Arc::new(Ears {
             voter: number,
             subscriptions: Arc::clone(subscriptions),
@@ -55,6 +56,7 @@ impl<V: Voter> Member<V> {
         let member = Arc::new(Self {
             number,
             engine,
+            patience: context.patience(),
             answers: watch::Sender::new(true),
             doubts,
             complaint: Mutex::default(),
@@ -170,7 +172,7 @@ impl<V: Voter> Member<V> {
         }
         // The voter is well. If the connection is not, it is of no use.
         if let Some(lane) = lane {
-            let limit = time.after(patience_of(timeout));
+            let limit = time.after(self.patience);
             let _ = self.voter().ping(Some(&lane), limit).await;
         }
     }
@@ -183,7 +185,6 @@ impl<V: Voter> Member<V> {
     /// Listens to the keys that are waited for.
     async fn listen(self: Arc<Self>, subscriptions: Arc<Subscriptions>) {
         let time = &self.engine.time;
-        let patience = patience_of(self.engine.request_timeout);
         let mut changes = subscriptions.changes();
         let mut listening = V::Listening::default();
         let new_backoff = || Backoff::new(Duration::from_millis(20), LAST_PAUSE);
@@ -194,7 +195,7 @@ impl<V: Voter> Member<V> {
                 let keys = subscriptions.wanted();
                 let listens = self
                     .voter()
-                    .listen(&keys, &mut listening, time.after(patience));
+                    .listen(&keys, &mut listening, time.after(self.patience));
                 if listens.await.is_ok() {
                     subscriptions.listens(self.number, &keys);
                     backoff = new_backoff();
@@ -204,10 +205,4 @@ impl<V: Voter> Member<V> {
             }
         }
     }
-}
-
-/// How long one answer may take. When none has come, there is time left to ask over
-/// a new connection.
-pub(super) fn patience_of(request_timeout: Duration) -> Duration {
-    request_timeout.mul_f64(0.4)
 }

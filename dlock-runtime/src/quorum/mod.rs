@@ -34,7 +34,7 @@ use std::time::Duration;
 #[cfg(feature = "redis")]
 pub(crate) use self::ballot::first_token;
 use self::ballot::majority_of;
-use self::member::{Member, patience_of};
+use self::member::Member;
 use self::subscriptions::Subscriptions;
 use self::voter::Voter;
 #[cfg(feature = "redis")]
@@ -47,7 +47,7 @@ use crate::engine::time::Time;
 #[cfg(feature = "redis")]
 pub(crate) const FEWEST_VOTERS: usize = 3;
 
-/// Who votes. All have the same request timeout.
+/// Who votes.
 #[derive(Clone, Debug)]
 pub(crate) struct Voters<C> {
     pub(crate) voters: Vec<C>,
@@ -63,7 +63,8 @@ pub(crate) struct Quorum<V: Voter> {
     name: &'static str,
     events: Events,
     time: Time,
-    request_timeout: Duration,
+    /// How long one answer may take.
+    patience: Duration,
 }
 
 impl<V: Voter> Quorum<V> {
@@ -94,13 +95,9 @@ impl<V: Voter> Quorum<V> {
         }
     }
 
-    fn patience(&self) -> Duration {
-        patience_of(self.request_timeout)
-    }
-
     /// How long a voter may take to answer for a lease of this ttl: most of the
     /// ttl must be left when a majority has.
     fn patience_for(&self, ttl: Duration) -> Duration {
-        self.patience().min(ttl / 4)
+        self.patience.min(ttl / 4)
     }
 }

@@ -40,19 +40,17 @@ impl<V: Voter> Store for Quorum<V> {
     const BEATS: bool = false;
 
     fn open(config: Voters<V::Config>, context: Context) -> Self {
-        let request_timeout = Self::request_timeout(&config);
         let subscriptions = Subscriptions::new(config.voters.len());
         let members = config.voters.into_iter().enumerate();
-        let members = members.map(|(voter, config)| {
-            Member::open(voter, config, context.time.clone(), &subscriptions)
-        });
+        let members =
+            members.map(|(voter, config)| Member::open(voter, config, &context, &subscriptions));
         Self {
             members: members.collect(),
             subscriptions,
             name: config.name,
+            patience: context.patience(),
             events: context.events,
             time: context.time,
-            request_timeout,
         }
     }
 
@@ -111,13 +109,6 @@ impl<V: Voter> Store for Quorum<V> {
     fn tokens(&self) -> Option<TokenTier> {
         let tiers = self.members.iter().map(|member| member.voter().tokens());
         tiers.min().flatten()
-    }
-
-    fn request_timeout(config: &Voters<V::Config>) -> Duration {
-        config
-            .voters
-            .first()
-            .map_or(Duration::ZERO, V::request_timeout)
     }
 
     fn opening(&self, _: &Request) -> Opening {

@@ -1,5 +1,41 @@
 //! The stores, each a folder of its own, and what a URL says of one.
 
+/// What is the same of every public backend that is an engine by another name.
+#[cfg(any(
+    feature = "etcd",
+    feature = "memcached",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+macro_rules! driven {
+    ($backend:ident, $store:ty) => {
+        impl $backend {
+            /// How long an operation waits for the servers in all, 5 seconds by
+            /// default: an outage is reported after this time.
+            /// From a millisecond to 24 hours, or it is refused at the start.
+            #[must_use]
+            pub fn request_timeout(mut self, timeout: std::time::Duration) -> Self {
+                self.engine = self.engine.request_timeout(timeout);
+                self
+            }
+        }
+
+        impl std::fmt::Debug for $backend {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.engine.describe(stringify!($backend), f)
+            }
+        }
+
+        impl crate::engine::Driven for $backend {
+            type Store = $store;
+
+            fn engine(&self) -> &Engine<$store> {
+                &self.engine
+            }
+        }
+    };
+}
+
 #[cfg(feature = "servers")]
 mod address;
 #[cfg(feature = "etcd")]

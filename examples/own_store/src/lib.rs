@@ -31,22 +31,13 @@ pub mod lock;
 mod store;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use dlock::Engine;
 
-pub use store::{Directory, Settings};
+pub use store::Directory;
 
 /// A backend whose locks are in this directory, which must be there. All processes
 /// that share them name the same one.
 pub fn directory(path: impl Into<PathBuf>) -> Engine<Directory> {
-    directory_within(path, Duration::from_secs(5))
-}
-
-/// The same, with an outage told after so long.
-pub fn directory_within(path: impl Into<PathBuf>, request_timeout: Duration) -> Engine<Directory> {
-    Engine::new(Settings {
-        path: path.into(),
-        request_timeout,
-    })
+    Engine::new(path.into())
 }

@@ -25,14 +25,6 @@ use crate::lock::{Answer, Lock};
 /// How often a lock that is waited for is looked at. To look is to read a small file.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Which directory it is.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    pub(crate) path: PathBuf,
-    /// How long it may say nothing, or that it is not there.
-    pub(crate) request_timeout: Duration,
-}
-
 /// Locks in a directory.
 #[derive(Debug)]
 pub struct Directory {
@@ -49,7 +41,7 @@ pub struct Attempt {
 }
 
 impl Store for Directory {
-    type Config = Settings;
+    type Config = PathBuf;
     type Record = ();
     type Attempt = Attempt;
     type Flight = Asked;
@@ -58,9 +50,9 @@ impl Store for Directory {
 
     const LOOKS: Looks = Looks::Together;
 
-    fn open(settings: Settings, context: Context) -> Self {
+    fn open(path: PathBuf, context: Context) -> Self {
         Self {
-            path: settings.path,
+            path,
             time: context.time,
         }
     }
@@ -73,7 +65,7 @@ impl Store for Directory {
 
     fn close(&self) {}
 
-    fn capabilities(_: &Settings) -> Capabilities {
+    fn capabilities(_: &PathBuf) -> Capabilities {
         let mut capabilities = Capabilities::new("directory");
         capabilities.fair = true;
         capabilities.tokens = TokenTier::Strict;
@@ -81,12 +73,8 @@ impl Store for Directory {
         capabilities
     }
 
-    fn servers(_: &Settings) -> Option<Servers> {
+    fn servers(_: &PathBuf) -> Option<Servers> {
         None
-    }
-
-    fn request_timeout(settings: &Settings) -> Duration {
-        settings.request_timeout
     }
 
     /// A place costs no more than a question for the lock.

@@ -43,8 +43,8 @@ impl Store for OwnStore {
     }
 
     fn config(&self) -> Config {
-        let directory = own_store::directory_within(self.locks(), self.request_timeout());
-        Config::with_backend(directory)
+        let directory = own_store::directory(self.locks());
+        Config::with_backend(directory.request_timeout(self.request_timeout()))
     }
 
     async fn take_away(&self, key: &str) {

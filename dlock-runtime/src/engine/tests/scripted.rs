@@ -17,6 +17,7 @@ use crate::backend::{
     TokenTier,
 };
 use crate::deadline::Deadline;
+use crate::engine::DEFAULT_REQUEST_TIMEOUT;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::store::{
@@ -375,7 +376,7 @@ impl Sim {
     }
 
     pub(super) fn request_timeout(&self) -> Duration {
-        Duration::from_secs(5)
+        DEFAULT_REQUEST_TIMEOUT
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -894,10 +895,6 @@ impl<P: Proof> Store for Scripted<P> {
 
     fn servers(_config: &Arc<Sim>) -> Option<Servers> {
         None
-    }
-
-    fn request_timeout(config: &Arc<Sim>) -> Duration {
-        config.request_timeout()
     }
 
     async fn shut_down(&self, holds: bool, _deadline: Deadline) {

@@ -24,6 +24,8 @@ use crate::store::{Applied, Context};
 pub(super) struct Members {
     pub(super) settings: Settings,
     pub(super) time: Time,
+    pub(super) request_timeout: Duration,
+    patience: Duration,
     place: String,
     clients: Vec<Mutex<Arc<OnceCell<Client>>>>,
     current: AtomicUsize,
@@ -46,15 +48,16 @@ pub(super) struct Asked {
 
 impl Members {
     pub(super) fn new(settings: Settings, context: Context) -> Self {
-        let Context { time, events } = context;
         Self {
+            patience: context.patience(),
+            request_timeout: context.request_timeout,
             place: settings.place(),
             clients: settings.hosts.iter().map(|_| Mutex::default()).collect(),
             // Not every process at the same one.
             current: AtomicUsize::new(fastrand::usize(..settings.hosts.len().max(1))),
             settings,
-            time,
-            events,
+            time: context.time,
+            events: context.events,
         }
     }
 
@@ -64,14 +67,25 @@ impl Members {
 
     /// How long one answer may take.
     pub(super) fn patience(&self) -> Deadline {
-        self.time.after(self.settings.patience())
+        self.time.after(self.patience)
+    }
+
+    /// The same of what keeps a lease that lasts so long. It is asked for when a
+    /// third has passed, and there is time left for a second attempt and a third.
+    pub(super) fn patience_within(&self, ttl: Duration) -> Duration {
+        self.patience.min(ttl / 4)
     }
 
     /// The member to ask. With a user, the first one to ask it logs in.
     pub(super) async fn client(&self) -> Result<Asked, Error> {
         let index = self.current.load(Ordering::Relaxed) % self.clients.len();
         let endpoint = self.settings.endpoint(&self.settings.hosts[index]);
-        let connect = || Client::connect([endpoint], Some(self.settings.connect_options()));
+        let connect = || {
+            Client::connect(
+                [endpoint],
+                Some(self.settings.connect_options(self.patience)),
+            )
+        };
         let cell = Arc::clone(&*self.cell(index));
         match cell.get_or_try_init(connect).await {
             Ok(client) => Ok(Asked {
@@ -129,8 +143,7 @@ impl Members {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        self.ask_within(self.settings.patience(), deadline, ask)
-            .await
+        self.ask_within(self.patience, deadline, ask).await
     }
 
     /// The same, with so much time for the member.

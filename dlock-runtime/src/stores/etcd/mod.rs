@@ -27,15 +27,13 @@ mod settings;
 mod store;
 mod watches;
 
-use std::fmt;
-use std::time::Duration;
-
 use self::settings::Settings;
 use self::store::EtcdStore;
 use crate::backend::BackendError;
-use crate::engine::{Driven, Engine};
+use crate::engine::Engine;
 
-/// Locks in an etcd cluster, 3.4 or later.
+/// Locks in an etcd cluster, 3.4 or later. An election of it takes one to two seconds,
+/// unless it is set up otherwise: a `request_timeout` is best longer than that.
 ///
 /// A copy is another backend with the same settings, not yet connected.
 ///
@@ -78,28 +76,6 @@ impl Etcd {
             engine: Engine::new(settings),
         })
     }
-
-    /// How long an operation waits for the cluster in all, 5 seconds by default:
-    /// an outage is reported after this time. An election of etcd takes one to
-    /// two seconds, unless the cluster is set up otherwise.
-    /// From a millisecond to 24 hours, or it is refused at the start.
-    #[must_use]
-    pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.engine.config.request_timeout = timeout;
-        self
-    }
 }
 
-impl fmt::Debug for Etcd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.engine, f)
-    }
-}
-
-impl Driven for Etcd {
-    type Store = EtcdStore;
-
-    fn engine(&self) -> &Engine<EtcdStore> {
-        &self.engine
-    }
-}
+driven!(Etcd, EtcdStore);

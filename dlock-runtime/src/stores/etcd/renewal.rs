@@ -76,9 +76,7 @@ async fn renew_chunk(members: &Members, chunk: &[(usize, Key)], deadline: Deadli
     let asked = members.time.now();
     // Soon enough that another member can be asked while the leases last.
     let shortest = chunk.iter().map(|(_, key)| key.ttl).min();
-    let patience = members
-        .settings
-        .patience_within(shortest.unwrap_or_default());
+    let patience = members.patience_within(shortest.unwrap_or_default());
     let ask = |mut client: Client| async move { client.txn(txn).await };
     let read = members.ask_within(patience, deadline, ask);
     let (found, confirmed) = tokio::join!(read, confirm_leases(chunk, deadline));

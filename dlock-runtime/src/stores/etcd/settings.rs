@@ -14,8 +14,6 @@ use crate::stores::url::Form;
 #[cfg(feature = "tls")]
 use crate::stores::url::StoreUrl;
 
-const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// How often the client asks over a connection on which nothing else is heard
 /// whether the member is there. Servers close connections that ask more often
 /// than every five seconds (`--grpc-keepalive-min-time`).
@@ -28,7 +26,6 @@ pub(crate) struct Settings {
     pub(super) hosts: Vec<String>,
     pub(super) names: Names,
     pub(super) recipe: Recipe,
-    pub(super) request_timeout: Duration,
     user: Option<(String, String)>,
     #[cfg(feature = "tls")]
     tls: Option<TlsOptions>,
@@ -73,23 +70,10 @@ impl Settings {
             hosts: url.hosts.iter().map(Address::to_string).collect(),
             names: Names::under(&url.decoded(url.path)?),
             recipe: url.choice("recipe", &recipes)?.unwrap_or(Recipe::Queue),
-            request_timeout: DEFAULT_REQUEST_TIMEOUT,
             user,
             #[cfg(feature = "tls")]
             tls: url.encrypted.then(|| tls(&url)).transpose()?,
         })
-    }
-
-    /// How long one answer may take. When none has come, there is time left to
-    /// ask another member.
-    pub(super) fn patience(&self) -> Duration {
-        self.request_timeout.mul_f64(0.4)
-    }
-
-    /// The same of what keeps a lease that lasts so long. It is asked for when a
-    /// third has passed, and there is time left for a second attempt and a third.
-    pub(super) fn patience_within(&self, ttl: Duration) -> Duration {
-        self.patience().min(ttl / 4)
     }
 
     /// The address of a member as the client takes it.
@@ -98,13 +82,13 @@ impl Settings {
         format!("{scheme}://{host}")
     }
 
-    pub(super) fn connect_options(&self) -> ConnectOptions {
+    pub(super) fn connect_options(&self, patience: Duration) -> ConnectOptions {
         let options = ConnectOptions::new()
             // A member that is cut off from the others says so at once, on
             // streams too, rather than let us wait for it.
             .with_require_leader(true)
-            .with_connect_timeout(self.patience())
-            .with_keep_alive(PING_INTERVAL, self.patience())
+            .with_connect_timeout(patience)
+            .with_keep_alive(PING_INTERVAL, patience)
             .with_keep_alive_while_idle(false)
             .with_tcp_keepalive(Duration::from_secs(60));
         #[cfg(feature = "tls")]
@@ -143,7 +127,6 @@ impl fmt::Debug for Settings {
             .field("user", &self.user.as_ref().map(|(name, _)| name))
             .field("encrypted", &self.encrypted())
             .field("recipe", &self.recipe)
-            .field("request_timeout", &self.request_timeout)
             .finish_non_exhaustive()
     }
 }

@@ -62,7 +62,7 @@ impl Store for EtcdStore {
     const FLIES_FOR: Duration = Duration::MAX;
 
     fn open(settings: Settings, context: Context) -> Self {
-        let Context { time, events } = context.clone();
+        let Context { time, events, .. } = context.clone();
         let members = Arc::new(Members::new(settings, context));
         let places = Places::new();
         let leases = Leases::new(Arc::clone(&members), Arc::clone(&places), events);
@@ -120,10 +120,6 @@ impl Store for EtcdStore {
     fn servers(settings: &Settings) -> Option<Servers> {
         let servers = Servers::new(Protocol::Etcd, settings.hosts.iter().cloned());
         Some(servers.encrypted(settings.encrypted()))
-    }
-
-    fn request_timeout(settings: &Settings) -> Duration {
-        settings.request_timeout
     }
 
     /// The transaction of a place says who is ahead: with nobody, it is the lock.

@@ -7,6 +7,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -18,6 +19,7 @@ use super::settings::Settings;
 use crate::backend::BackendError;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
+use crate::store::Context;
 
 /// So many connections one runtime has at most. A server takes 1024 from all
 /// its clients, unless it is told otherwise.
@@ -27,6 +29,8 @@ pub(super) const CONNECTIONS: usize = 16;
 pub(super) struct Lanes {
     pub(super) settings: Settings,
     time: Time,
+    /// How long one answer may take.
+    pub(super) patience: Duration,
     /// A service has one runtime, or a few: they are soon looked through.
     lanes: RwLock<Vec<(Id, Arc<Lane>)>>,
 }
@@ -35,6 +39,7 @@ pub(super) struct Lanes {
 pub(super) struct Lane {
     settings: Settings,
     time: Time,
+    patience: Duration,
     runtime: Handle,
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
@@ -59,10 +64,11 @@ pub(super) struct Sent<T: Send + 'static> {
 type Exchange<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
 
 impl Lanes {
-    pub(super) fn new(settings: Settings, time: Time) -> Arc<Self> {
+    pub(super) fn new(settings: Settings, context: &Context) -> Arc<Self> {
         Arc::new(Self {
             settings,
-            time,
+            time: context.time.clone(),
+            patience: context.patience(),
             lanes: RwLock::default(),
         })
     }
@@ -79,6 +85,7 @@ impl Lanes {
         let lane = Arc::new(Lane {
             settings: self.settings.clone(),
             time: self.time.clone(),
+            patience: self.patience,
             runtime,
             permits: Arc::new(Semaphore::new(CONNECTIONS)),
             idle: Mutex::default(),
@@ -188,7 +195,7 @@ impl Lane {
         let lane = Arc::clone(self);
         let (hand, handed) = oneshot::channel();
         self.runtime.spawn(async move {
-            let deadline = lane.time.after(lane.settings.patience());
+            let deadline = lane.time.after(lane.patience);
             let opening = Connection::open(&lane.settings);
             let opened = lane.time.bound(deadline, opening).await;
             let ticket = opened
@@ -270,7 +277,7 @@ impl<T: Send + 'static> Sent<T> {
         let lane = Arc::clone(&self.lane);
         // From now on, whenever its runtime comes to it: what gives the lock back
         // does not wait longer.
-        let deadline = lane.time.after(lane.settings.patience());
+        let deadline = lane.time.after(lane.patience);
         Some(self.lane.runtime.spawn(async move {
             if lane.time.has_passed(deadline) {
                 return Err(Failure::Silent);

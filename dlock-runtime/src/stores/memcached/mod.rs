@@ -23,13 +23,10 @@ mod store;
 mod turns;
 mod watch;
 
-use std::fmt;
-use std::time::Duration;
-
 use self::settings::Settings;
 use self::store::MemcachedStore;
 use crate::backend::BackendError;
-use crate::engine::{Driven, Engine};
+use crate::engine::Engine;
 
 /// Locks on one memcached server, 1.6.18 or later.
 ///
@@ -65,31 +62,6 @@ impl Memcached {
             engine: Engine::new(settings),
         })
     }
-
-    /// How long an operation waits for the server in all, 5 seconds by default:
-    /// an outage is reported after this time.
-    /// From a millisecond to 24 hours, or it is refused at the start.
-    #[must_use]
-    pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.engine.config.request_timeout = timeout;
-        self
-    }
 }
 
-impl fmt::Debug for Memcached {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let settings = &self.engine.config;
-        f.debug_struct("Memcached")
-            .field("server", &settings.address())
-            .field("request_timeout", &settings.request_timeout)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Driven for Memcached {
-    type Store = MemcachedStore;
-
-    fn engine(&self) -> &Engine<MemcachedStore> {
-        &self.engine
-    }
-}
+driven!(Memcached, MemcachedStore);

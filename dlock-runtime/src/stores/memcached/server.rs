@@ -9,7 +9,7 @@ use super::lanes::{Lanes, Ticket};
 use super::settings::Settings;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
-use crate::store::{Applied, Cause, Failure, Next};
+use crate::store::{Applied, Cause, Context, Failure, Next};
 
 /// The server, as it is reached from any runtime.
 pub(super) struct Server {
@@ -18,10 +18,10 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn new(settings: Settings, time: Time) -> Self {
+    pub(super) fn new(settings: Settings, context: &Context) -> Self {
         Self {
-            lanes: Lanes::new(settings, time.clone()),
-            time,
+            lanes: Lanes::new(settings, context),
+            time: context.time.clone(),
         }
     }
 
@@ -46,7 +46,7 @@ impl Server {
 
     /// Until when the answer to a command that is sent now is waited for.
     pub(super) fn patience(&self, deadline: Deadline) -> Deadline {
-        deadline.min(self.time.after(self.lanes.settings.patience()))
+        deadline.min(self.time.after(self.lanes.patience))
     }
 
     /// Sends a command, and says when.

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::Duration;
 
 use async_memcached::Error;
 use tokio::net::lookup_host;
@@ -12,8 +11,6 @@ use super::errors::Failure;
 use crate::backend::BackendError;
 use crate::stores::address::Address;
 use crate::stores::url::Form;
-
-const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 static FORM: Form = Form {
     store: "memcached",
@@ -29,7 +26,6 @@ static FORM: Form = Form {
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     server: Address,
-    pub(super) request_timeout: Duration,
 }
 
 impl Settings {
@@ -56,10 +52,7 @@ impl Settings {
                 "the client reaches servers by IPv4 only; write a name or an IPv4 address",
             ));
         }
-        Ok(Self {
-            server,
-            request_timeout: DEFAULT_REQUEST_TIMEOUT,
-        })
+        Ok(Self { server })
     }
 
     /// As the client wants it: where the name leads to now. The client would
@@ -74,12 +67,6 @@ impl Settings {
     /// As it is shown.
     pub(super) fn address(&self) -> String {
         self.server.to_string()
-    }
-
-    /// How long one answer may take. When none has come, there is time left to
-    /// ask over a new connection.
-    pub(super) fn patience(&self) -> Duration {
-        self.request_timeout.mul_f64(0.4)
     }
 }
 
@@ -109,6 +96,8 @@ impl fmt::Display for Settings {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::backend::BackendErrorKind;
 

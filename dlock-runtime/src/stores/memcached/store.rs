@@ -65,7 +65,7 @@ impl Store for MemcachedStore {
 
     fn open(settings: Settings, context: Context) -> Self {
         Self {
-            server: Server::new(settings, context.time),
+            server: Server::new(settings, &context),
             turns: Turns::default(),
             events: context.events,
         }
@@ -108,10 +108,6 @@ impl Store for MemcachedStore {
 
     fn servers(settings: &Settings) -> Option<Servers> {
         Some(Servers::new(Protocol::Memcached, [settings.address()]))
-    }
-
-    fn request_timeout(settings: &Settings) -> Duration {
-        settings.request_timeout
     }
 
     fn opening(&self, _: &Request) -> Opening {

@@ -54,15 +54,12 @@ mod values;
 mod voter;
 mod wake_ups;
 
-use std::fmt;
-use std::time::Duration;
-
 pub use self::cluster::Cluster;
 use self::config::Config;
 pub use self::redlock::Redlock;
 use self::store::RedisStore;
 use crate::backend::BackendError;
-use crate::engine::{Driven, Engine};
+use crate::engine::Engine;
 
 /// Locks on one Redis server, 6.2 or later, or on the master that sentinels name.
 ///
@@ -108,27 +105,6 @@ impl Redis {
             engine: Engine::new(config),
         })
     }
-
-    /// How long an operation waits for the server in all, 5 seconds by default:
-    /// an outage is reported after this time.
-    /// From a millisecond to 24 hours, or it is refused at the start.
-    #[must_use]
-    pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.engine.config.settings.request_timeout = timeout;
-        self
-    }
 }
 
-impl fmt::Debug for Redis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.engine.fmt(f)
-    }
-}
-
-impl Driven for Redis {
-    type Store = RedisStore;
-
-    fn engine(&self) -> &Engine<RedisStore> {
-        &self.engine
-    }
-}
+driven!(Redis, RedisStore);

@@ -1,14 +1,11 @@
 //! The `redis+redlock://` store: independent Redis servers, of which a majority
 //! must agree. It is a [quorum](crate::quorum) whose voters are single servers.
 
-use std::fmt;
-use std::time::Duration;
-
 use super::config::Config;
-use super::settings::{DEFAULT_PORT, DEFAULT_REQUEST_TIMEOUT, FILES, Settings};
+use super::settings::{DEFAULT_PORT, FILES, Settings};
 use super::store::RedisStore;
 use crate::backend::BackendError;
-use crate::engine::{Driven, Engine};
+use crate::engine::Engine;
 use crate::quorum::{FEWEST_VOTERS, MOST_VOTERS, Quorum, Voters};
 use crate::stores::url::Form;
 
@@ -78,39 +75,13 @@ impl Redlock {
             name: "redlock",
             strict_with: STRICT_WITH,
         };
-        let redlock = Self {
+        Ok(Self {
             engine: Engine::new(voters),
-        };
-        Ok(redlock.request_timeout(DEFAULT_REQUEST_TIMEOUT))
-    }
-
-    /// How long an operation waits for a majority of the servers, 5 seconds by
-    /// default: an outage is reported after this time.
-    /// From a millisecond to 24 hours, or it is refused at the start.
-    #[must_use]
-    pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        for voter in &mut self.engine.config.voters {
-            voter.settings.request_timeout = timeout;
-        }
-        self
+        })
     }
 }
 
-impl fmt::Debug for Redlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redlock")
-            .field("nodes", &self.engine.config.voters)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Driven for Redlock {
-    type Store = Quorum<RedisStore>;
-
-    fn engine(&self) -> &Engine<Self::Store> {
-        &self.engine
-    }
-}
+driven!(Redlock, Quorum<RedisStore>);
 
 #[cfg(test)]
 mod tests {

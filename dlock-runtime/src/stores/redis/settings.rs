@@ -11,13 +11,13 @@ use super::names::Keyspace;
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use crate::backend::{BackendError, Protocol, Servers};
+use crate::engine::DEFAULT_REQUEST_TIMEOUT;
 use crate::stores::address::Address;
 use crate::stores::url::{Form, StoreUrl};
 
 pub(super) const DEFAULT_PORT: u16 = 6379;
 /// What all URLs of Redis have for encrypted connections.
 pub(super) const FILES: &[&str] = &["ca"];
-pub(super) const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the server is and how to log in.
 #[derive(Clone)]
@@ -26,6 +26,7 @@ pub(super) struct Settings {
     pub(super) login: RedisConnectionInfo,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Tls>,
+    /// That of the engine, once it has begun.
     pub(super) request_timeout: Duration,
     /// How many replicas must know of a lease before it counts.
     pub(super) replicas: usize,
@@ -149,7 +150,6 @@ impl fmt::Debug for Settings {
             .field("database", &self.login.db())
             .field("user", &self.login.username())
             .field("encrypted", &self.encrypted())
-            .field("request_timeout", &self.request_timeout)
             .field("replicas", &self.replicas)
             .finish_non_exhaustive()
     }

@@ -90,8 +90,9 @@ impl Store for RedisStore {
     const DEAD_AFTER: Duration = ALIVE;
     const CLAIM: Option<Duration> = Some(CLAIM);
 
-    fn open(config: Config, context: Context) -> Self {
-        let Context { time, events } = context;
+    fn open(mut config: Config, context: Context) -> Self {
+        config.settings.request_timeout = context.request_timeout;
+        let Context { time, events, .. } = context;
         let (process, stopping) = (Process::unique(), CancellationToken::new());
         let release = match config.votes {
             false => commands::release,
@@ -232,10 +233,6 @@ impl Store for RedisStore {
             servers.hosts = masters;
         }
         Some(servers)
-    }
-
-    fn request_timeout(config: &Config) -> Duration {
-        config.settings.request_timeout
     }
 
     fn opening(&self, request: &Request) -> Opening {
@@ -521,7 +518,12 @@ mod tests {
         let time = Time::of_the_machine(ManagerClock::of_this_runtime().expect("a runtime"));
         let events = Events::new(time.clone(), RedisStore::DEAD_AFTER);
         let config = Config::of_server("redis://127.0.0.1:1").expect("a valid URL");
-        let store = RedisStore::open(config, Context { time, events });
+        let context = Context {
+            time,
+            events,
+            request_timeout: PERIOD,
+        };
+        let store = RedisStore::open(config, context);
         let request = Request::new("key", Mode::Write, PERIOD);
         let is_left = |left: &LeftBehind| {
             let abandoned = store.abandon(&request, Attempt::default(), left);

@@ -41,11 +41,7 @@ use std::time::Duration;
 
 use self::database::Database;
 use self::store::SqlStore;
-use self::tables::SqlConfig;
 use crate::engine::{Driven, Engine};
-
-/// How long an operation waits for the database in all.
-const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Locks in the tables of a database.
 ///
@@ -61,28 +57,25 @@ impl<D: Database> Sql<D> {
     /// From a millisecond to 24 hours, or it is refused at the start.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.engine.config.request_timeout = timeout;
+        self.engine = self.engine.request_timeout(timeout);
         self
     }
 
     fn new(database: D) -> Self {
         Self {
-            engine: Engine::new(SqlConfig {
-                database,
-                request_timeout: DEFAULT_REQUEST_TIMEOUT,
-            }),
+            engine: Engine::new(database),
         }
     }
 
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     fn database(&mut self) -> &mut D {
-        &mut self.engine.config.database
+        &mut self.engine.config
     }
 }
 
 impl<D: Database> fmt::Debug for Sql<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.engine.config.database, f)
+        fmt::Debug::fmt(&self.engine.config, f)
     }
 }
 

@@ -15,7 +15,7 @@ use super::inspect;
 use super::pooled::Priority;
 use super::rows::{Answer, Column};
 use super::script::{ALIVE, Args, Asks, patience};
-use super::tables::{Exchange, SqlConfig, Tables};
+use super::tables::{Exchange, Tables};
 use super::watch::{self, Seen, Strangers};
 use crate::backend::{
     BackendError, Capabilities, LockInfo, Mode, Renewed, Request, Servers, TokenTier,
@@ -42,7 +42,7 @@ pub(crate) struct Attempt {
 }
 
 impl<D: Database> Store for SqlStore<D> {
-    type Config = SqlConfig<D>;
+    type Config = D;
     type Record = ();
     type Attempt = Attempt;
     type Flight = Exchange;
@@ -56,14 +56,14 @@ impl<D: Database> Store for SqlStore<D> {
     /// request timeout.
     const FLIES_FOR: Duration = Duration::from_secs(48 * 60 * 60);
 
-    fn check_config(config: &SqlConfig<D>) -> Result<(), BackendError> {
-        config.database.check()
+    fn check_config(database: &D) -> Result<(), BackendError> {
+        database.check()
     }
 
-    fn open(config: SqlConfig<D>, context: Context) -> Self {
+    fn open(database: D, context: Context) -> Self {
         let closed = CancellationToken::new();
         Self {
-            tables: Arc::new(Tables::new(config, context)),
+            tables: Arc::new(Tables::new(database, context)),
             strangers: Strangers::default(),
             _closes: closed.clone().drop_guard(),
             closed,
@@ -105,7 +105,7 @@ impl<D: Database> Store for SqlStore<D> {
         drop(self.tables.pooled.pool.close());
     }
 
-    fn capabilities(_: &SqlConfig<D>) -> Capabilities {
+    fn capabilities(_: &D) -> Capabilities {
         Capabilities {
             fair: true,
             tokens: TokenTier::BestEffort,
@@ -115,16 +115,12 @@ impl<D: Database> Store for SqlStore<D> {
         }
     }
 
-    fn servers(config: &SqlConfig<D>) -> Option<Servers> {
-        config.database.servers()
+    fn servers(database: &D) -> Option<Servers> {
+        database.servers()
     }
 
     fn tokens(&self) -> Option<TokenTier> {
         Some(self.tables.tokens())
-    }
-
-    fn request_timeout(config: &SqlConfig<D>) -> Duration {
-        config.request_timeout
     }
 
     /// Who does not wait costs no signs of life, looks and farewells.

@@ -29,13 +29,6 @@ use crate::store::{Applied, Cause, Context, Failure, Next};
 /// if the driver has not: it may be stuck in the operating system.
 const STUCK: Duration = Duration::from_millis(20);
 
-/// What the settings of a backend say.
-#[derive(Clone, Debug)]
-pub(crate) struct SqlConfig<D> {
-    pub(super) database: D,
-    pub(super) request_timeout: Duration,
-}
-
 pub(super) struct Tables<D: Database> {
     pub(super) database: D,
     pub(super) pooled: Pooled<D>,
@@ -69,11 +62,8 @@ pub(super) enum Reply {
 }
 
 impl<D: Database> Tables<D> {
-    pub(super) fn new(config: SqlConfig<D>, context: Context) -> Self {
-        let SqlConfig {
-            database,
-            request_timeout,
-        } = config;
+    pub(super) fn new(database: D, context: Context) -> Self {
+        let request_timeout = context.request_timeout;
         let endpoint = Endpoint {
             name: database.name(),
             request_timeout,

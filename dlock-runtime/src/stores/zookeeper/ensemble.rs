@@ -55,7 +55,7 @@ impl Ensemble {
         let opened = Session::open(&self.settings, &self.context, deadline).await;
         let session = opened.map_err(|error| {
             let took = time.now().saturating_duration_since(asked_at);
-            let was_silent = took >= self.settings.silence();
+            let was_silent = took >= self.settings.silence(self.context.patience());
             Failure {
                 next: if was_silent && error.kind() == BackendErrorKind::Unavailable {
                     Next::Pause
@@ -80,7 +80,7 @@ impl Ensemble {
     /// Sees the end of each session, tells those who lost their locks by it, and
     /// opens another.
     async fn keep_session(&self, mut session: Arc<Session>) {
-        let Context { time, events } = &self.context;
+        let Context { time, events, .. } = &self.context;
         let place = self.settings.place();
         loop {
             let state = session.follow().await;
@@ -96,7 +96,7 @@ impl Ensemble {
             tracing::warn!(target: "dlock::store", "the session with {place} {how}, and {number} locks are lost with it");
             let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
             session = loop {
-                let deadline = time.after(self.settings.request_timeout);
+                let deadline = time.after(self.context.request_timeout);
                 match Session::open(&self.settings, &self.context, deadline).await {
                     Ok(session) => break session,
                     Err(error) => *self.trouble() = Some(error),

@@ -28,13 +28,10 @@ mod store;
 mod tls;
 mod used_up;
 
-use std::fmt;
-use std::time::Duration;
-
 use self::settings::Settings;
 use self::store::ZooKeeperStore;
 use crate::backend::BackendError;
-use crate::engine::{Driven, Engine};
+use crate::engine::Engine;
 
 /// Locks on a ZooKeeper ensemble, 3.6 or later.
 ///
@@ -77,27 +74,6 @@ impl ZooKeeper {
             engine: Engine::new(settings),
         })
     }
-
-    /// How long an operation waits for the servers in all, 5 seconds by default:
-    /// an outage is reported after this time.
-    /// From a millisecond to 24 hours, or it is refused at the start.
-    #[must_use]
-    pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.engine.config.request_timeout = timeout;
-        self
-    }
 }
 
-impl fmt::Debug for ZooKeeper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.engine.config, f)
-    }
-}
-
-impl Driven for ZooKeeper {
-    type Store = ZooKeeperStore;
-
-    fn engine(&self) -> &Engine<ZooKeeperStore> {
-        &self.engine
-    }
-}
+driven!(ZooKeeper, ZooKeeperStore);

@@ -233,7 +233,7 @@ impl Ensemble {
         path: &str,
     ) -> Result<(), Failed> {
         // When that has passed in silence, as much is left to ask again.
-        let limit = self.settings.request_timeout / 2;
+        let limit = self.context.request_timeout / 2;
         let deadline = self.context.time.after(limit);
         session.connected(deadline).await?;
         // Of its data, as that leaves no watch behind if there is no node.

@@ -63,10 +63,10 @@ impl Session {
         context: &Context,
         deadline: Deadline,
     ) -> Result<Arc<Self>, BackendError> {
-        let place = settings.place();
+        let (place, silence) = (settings.place(), settings.silence(context.patience()));
         let mut connector = Client::connector()
             .with_session_timeout(settings.session_timeout)
-            .with_connection_timeout(settings.silence())
+            .with_connection_timeout(silence)
             // Who asks again is the keeper, with pauses that do not grow.
             .with_fail_eagerly();
         if let Some(login) = &settings.login {
@@ -96,7 +96,7 @@ impl Session {
             .map_err(|error| not_connected(&place, error))?;
         context.events.heard(sent_at);
         Ok(Arc::new(Self {
-            longest: longest_lease(client.session_timeout(), settings.silence()),
+            longest: longest_lease(client.session_timeout(), silence),
             client,
             context: context.clone(),
             // To open a session is a write.

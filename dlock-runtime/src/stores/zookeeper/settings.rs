@@ -19,7 +19,6 @@ const DEFAULT_ROOT: &str = "/dlock";
 /// Within the bounds that a server has by default, 4 to 40 seconds, and below
 /// the ttl that locks have by default: what a dead holder had is free then.
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(20);
-const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where the servers are, and how to use them.
 #[derive(Clone)]
@@ -32,7 +31,6 @@ pub(crate) struct Settings {
     pub(super) recipe: Recipe,
     pub(super) access: Access,
     pub(super) session_timeout: Duration,
-    pub(super) request_timeout: Duration,
     pub(super) encrypted: bool,
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Tls>,
@@ -91,7 +89,6 @@ impl Settings {
             recipe: url.choice("recipe", &recipes)?.unwrap_or_default(),
             access,
             session_timeout: session_timeout(&url)?,
-            request_timeout: DEFAULT_REQUEST_TIMEOUT,
             encrypted: url.encrypted,
             #[cfg(feature = "tls")]
             tls: url.encrypted.then(|| Tls::new(&url)).transpose()?,
@@ -118,10 +115,9 @@ impl Settings {
     /// How long a server may be silent before another is asked: a part of the
     /// session, which must be found again before it ends, and of what a call
     /// may take.
-    pub(super) fn silence(&self) -> Duration {
+    pub(super) fn silence(&self, patience: Duration) -> Duration {
         let least = Duration::from_secs(1);
-        let patience = self.request_timeout.mul_f64(0.4).max(least);
-        patience.min(self.session_timeout / 6)
+        patience.max(least).min(self.session_timeout / 6)
     }
 }
 
@@ -199,7 +195,6 @@ impl fmt::Debug for Settings {
             .field("recipe", &self.recipe)
             .field("acl", &self.access)
             .field("session_timeout", &self.session_timeout)
-            .field("request_timeout", &self.request_timeout)
             .finish_non_exhaustive()
     }
 }

@@ -107,10 +107,6 @@ impl Store for ZooKeeperStore {
         Some(servers.encrypted(settings.encrypted))
     }
 
-    fn request_timeout(settings: &Settings) -> Duration {
-        settings.request_timeout
-    }
-
     fn opening(&self, _: &Request) -> Opening {
         Opening::Place
     }

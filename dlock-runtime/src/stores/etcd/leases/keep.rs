@@ -64,7 +64,7 @@ impl Leases {
                 () = until(next) => {}
                 () = lease.demanded() => {}
             }
-            let patience = self.members.settings.patience_within(lease.ttl());
+            let patience = self.members.patience_within(lease.ttl());
             let limit = Deadline::from(ends, Duration::ZERO).min(time.after(patience));
             let beat = time.bound(limit, Box::pin(self.beat(lease, &mut stream)));
             let answer = tokio::select! {
@@ -146,7 +146,7 @@ impl Leases {
         };
         let mut ends = Deadline::from(confirmed, lease.ttl());
         if self.stopping.is_cancelled() {
-            let timeout = self.members.settings.request_timeout;
+            let timeout = self.members.request_timeout;
             ends = ends.min(self.members.time.after(timeout));
         }
         self.revoke_until(lease, ends).await
@@ -157,7 +157,7 @@ impl Leases {
     /// anew. So what was waited for and held under it would be in the way of
     /// others.
     async fn revoke_late(&self, lease: &Lease) -> bool {
-        let wait = lease.ttl() + self.members.settings.request_timeout;
+        let wait = lease.ttl() + self.members.request_timeout;
         self.revoke_until(lease, self.members.time.after(wait))
             .await
     }

@@ -29,9 +29,7 @@ use super::super::topology::Topology;
 use crate::backend::{
     self, Backend, BackendError, BackendErrorKind, Capabilities, Renewed, Request, TokenTier,
 };
-use crate::deadline::Deadline;
-use crate::engine::{self, Engine};
-use crate::limits;
+use crate::engine::{self, DEFAULT_REQUEST_TIMEOUT, Engine};
 use crate::quorum::{FEWEST_VOTERS, MOST_VOTERS, Quorum, Voters};
 
 /// How often the voters are looked at.
@@ -40,6 +38,7 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// The masters' votes.
 pub(super) struct Masters {
     pub(super) config: Config,
+    pub(super) request_timeout: Duration,
     running: OnceLock<Running>,
     stopped: AtomicBool,
 }
@@ -71,7 +70,7 @@ struct Chosen {
 /// A copy is another backend with the same settings, not yet connected.
 impl Clone for Masters {
     fn clone(&self) -> Self {
-        Self::new(self.config.clone())
+        Self::new(self.config.clone()).request_timeout(self.request_timeout)
     }
 }
 
@@ -79,9 +78,15 @@ impl Masters {
     pub(super) fn new(config: Config) -> Self {
         Self {
             config,
+            request_timeout: DEFAULT_REQUEST_TIMEOUT,
             running: OnceLock::new(),
             stopped: AtomicBool::new(false),
         }
+    }
+
+    pub(super) fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
     }
 
     pub(super) fn capabilities() -> Capabilities {
@@ -105,8 +110,7 @@ impl Masters {
         if self.running.get().is_some() {
             return Err(misused("was started twice"));
         }
-        limits::REQUEST_TIMEOUT.check_in_backend(self.config.settings.request_timeout)?;
-        let running = Running::start(self.config.clone()).await?;
+        let running = Running::start(self.config.clone(), self.request_timeout).await?;
         self.running
             .set(running)
             .map_err(|_| misused("was started twice"))
@@ -178,8 +182,8 @@ fn misused(how: &str) -> BackendError {
 }
 
 impl Running {
-    async fn start(config: Config) -> Result<Self, BackendError> {
-        let cluster = Arc::new(Known::open(config).await?);
+    async fn start(config: Config, request_timeout: Duration) -> Result<Self, BackendError> {
+        let cluster = Arc::new(Known::open(config, request_timeout).await?);
         let topology = &cluster.topology;
         let tags = match cluster.voters().await? {
             Some(tags) => tags,
@@ -219,6 +223,7 @@ impl Running {
             name: "cluster",
             strict_with: "",
         });
+        let quorum = quorum.request_timeout(request_timeout);
         quorum.start().await?;
         let chosen = Arc::new(Chosen {
             tags,
@@ -244,8 +249,8 @@ impl Running {
 }
 
 impl Known {
-    async fn open(config: Config) -> Result<Self, BackendError> {
-        let engine = Engine::<RedisStore>::new(config);
+    async fn open(config: Config, request_timeout: Duration) -> Result<Self, BackendError> {
+        let engine = Engine::<RedisStore>::new(config).request_timeout(request_timeout);
         engine.start().await?;
         let running = Arc::clone(engine.running()?);
         let servers = &running.store.servers;
@@ -261,8 +266,7 @@ impl Known {
 
     async fn ask(&self, build: impl Fn() -> Cmd + Sync) -> Result<Value, BackendError> {
         let servers = &self.running.store.servers;
-        let timeout = servers.connector.settings.request_timeout;
-        let mut call = self.running.call_until(Deadline::after(timeout));
+        let mut call = self.running.call();
         loop {
             let (deadline, attempt) = (call.begin()?, &mut call.attempt);
             match servers.ask(VOTERS, deadline, attempt, |_| build()).await {

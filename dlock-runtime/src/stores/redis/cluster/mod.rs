@@ -112,7 +112,10 @@ impl Cluster {
     /// From a millisecond to 24 hours, or it is refused at the start.
     #[must_use]
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.config_mut().settings.request_timeout = timeout;
+        self.0 = match self.0 {
+            Decides::Owner(engine) => Decides::Owner(engine.request_timeout(timeout)),
+            Decides::Masters(masters) => Decides::Masters(masters.request_timeout(timeout)),
+        };
         self
     }
 
@@ -122,13 +125,6 @@ impl Cluster {
             Decides::Masters(masters) => &masters.config,
         }
     }
-
-    fn config_mut(&mut self) -> &mut Config {
-        match &mut self.0 {
-            Decides::Owner(engine) => &mut engine.config,
-            Decides::Masters(masters) => &mut masters.config,
-        }
-    }
 }
 
 impl fmt::Debug for Cluster {
@@ -136,7 +132,7 @@ impl fmt::Debug for Cluster {
         f.debug_struct("RedisCluster")
             .field("nodes", &self.config().nodes())
             .field("quorum", &matches!(self.0, Decides::Masters(_)))
-            .field("request_timeout", &self.config().settings.request_timeout)
+            .field("request_timeout", &Backend::request_timeout(self))
             .finish_non_exhaustive()
     }
 }
@@ -151,7 +147,10 @@ impl Backend for Cluster {
     }
 
     fn request_timeout(&self) -> Option<Duration> {
-        Some(self.config().settings.request_timeout)
+        match &self.0 {
+            Decides::Owner(engine) => Backend::request_timeout(engine),
+            Decides::Masters(masters) => Some(masters.request_timeout),
+        }
     }
 
     fn servers(&self) -> Option<backend::Servers> {
