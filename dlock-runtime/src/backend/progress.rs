@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::{BackendError, Owner};
@@ -27,7 +26,6 @@ struct Heard {
     last: AtomicU64,
     /// When the store is asked, in nanoseconds after the request was begun.
     asked: AtomicU64,
-    news: Notify,
     /// As whom the store is asked by now, if not as the request's own owner.
     asker: Mutex<Option<Owner>>,
 }
@@ -59,7 +57,6 @@ impl Progress {
         {
             observe::held_by_somebody();
         }
-        self.heard.news.notify_waiters();
     }
 
     /// The request waits before it asks the store.
@@ -106,19 +103,6 @@ impl Progress {
         match self.heard.last.load(Ordering::Acquire) {
             0 => false,
             last => self.begun + Duration::from_nanos(last - 1) >= since,
-        }
-    }
-
-    /// Waits until it has.
-    pub(crate) async fn hears_since(&self, since: Instant) {
-        loop {
-            let news = self.heard.news.notified();
-            tokio::pin!(news);
-            news.as_mut().enable();
-            if self.heard_since(since) {
-                return;
-            }
-            news.await;
         }
     }
 

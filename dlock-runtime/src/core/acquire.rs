@@ -13,7 +13,7 @@ use super::section::{HeldKey, HeldLock, Section, SectionRef};
 use crate::backend::Mode;
 use crate::error::LockError;
 use crate::executor::check_runtime;
-use crate::gate::{Collecting, Entry, Refusal, Turn, WaitState};
+use crate::gate::{Entry, Refusal, Turn, WaitState};
 use crate::key::{LockKey, Shown, namespaced};
 use crate::lease::{Lease, Renewals};
 use crate::limits;
@@ -238,7 +238,7 @@ impl Taking<'_> {
         let written = key.distinct();
         let mut sorted = written.clone();
         sorted.sort_unstable();
-        let collecting = Collecting::begin(manager.gate());
+        let collecting = manager.gate().collect();
         let mut locks: Vec<HeldLock> = Vec::with_capacity(sorted.len());
         // None where the turn is among those that are collected.
         let mut entered = Vec::with_capacity(sorted.len());

@@ -1,37 +1,20 @@
-//! Waiting for a turn: by leading the queue, behind others in it, or alone.
+//! Waiting for a turn: in the queue, and by asking the store for it.
 
-use std::pin::pin;
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::task::{Context, Poll};
 
-use super::alone::Alone;
+use super::Gate;
 use super::entry::{Entry, Refusal};
-use super::leadership::Leadership;
-use super::name::Name;
+use super::outage::WaitState;
 use super::place::StorePlace;
-use super::probe::Probe;
-use super::queue::Queue;
-use super::state::Gate;
-use super::ticket::{Came, Delivery};
+use super::queue::{Joined, Queue};
+use super::shared_lease::SharedLease;
+use super::ticket::{Came, Given, Stage, Ticket};
 use super::turn::Turn;
-use super::wait_state::{WaitState, WaitsIn};
-use super::waiting::Waiting;
-use crate::backend::{BackendError, Mode, Progress};
+use crate::backend::{BackendError, Owner, Request};
+use crate::lease::{Answer, NotHad};
 use crate::observe;
-
-/// For how long a task that does not wait for the lock leaves it to another, which
-/// asks already, to hear from the store.
-const SHARED_FOR: Duration = Duration::from_millis(500);
-
-/// How a task is received at the gate.
-enum Joined {
-    Leads(Leadership),
-    Waits(Waiting),
-    /// Somebody else speaks to the store. What that hears is the answer.
-    Shares(Waiting),
-    Busy,
-}
 
 impl Gate {
     /// Waits for a turn on `key`. May be dropped at any await: the place in
@@ -39,178 +22,146 @@ impl Gate {
     /// is passed on. It may also be left unpolled: what it was given is then
     /// taken back, and it queues again when it is polled.
     pub(crate) async fn enter(
-        self: &Arc<Self>,
+        &self,
         key: Arc<str>,
         entry: &Entry<'_>,
         wait_state: &WaitState,
     ) -> Result<Turn, Refusal> {
-        if entry.mode != Mode::Write {
-            return Box::pin(self.enter_alone(key, entry, wait_state)).await;
-        }
-        let name = Name::new(key, entry.ttl, &self.hasher);
-        wait_state.set(|| WaitsIn::Process {
-            name: name.clone(),
-            since: self.leases.now(),
-        });
+        let since = wait_state.is_asked().then(|| self.leases.now());
         loop {
-            let came = match self.lead_or_queue(&name, entry) {
-                Joined::Leads(leadership) => Came::For(Delivery::Lead(leadership)),
-                Joined::Waits(mut waiting) => waiting.comes().await,
-                Joined::Shares(waiting) => match Box::pin(self.share(waiting, entry)).await {
-                    Some(answer) => return answer,
-                    None => continue,
-                },
-                Joined::Busy => return Err(Refusal::Busy),
+            let joined = self.queues.join(&key, entry, &self.sweep);
+            let Some(joined) = joined else {
+                return Err(Refusal::Busy);
             };
-            let leadership = match came {
-                Came::For(Delivery::Turn(turn)) => return Ok(turn),
-                Came::For(Delivery::Failed(refusal)) => return Err(refusal),
-                Came::For(Delivery::Lead(leadership)) => leadership,
-                Came::Called | Came::TooLate => continue,
-            };
-            if let Some(answer) = self.lead(leadership, entry).await {
-                return answer;
+            if let Some(since) = since {
+                wait_state.set(&joined.queue, since);
             }
-            self.was_taken_away(entry).await;
-        }
-    }
-
-    /// Asks the store for one task only. Readers do: each has a lease of its own.
-    async fn enter_alone(
-        self: &Arc<Self>,
-        key: Arc<str>,
-        entry: &Entry<'_>,
-        wait_state: &WaitState,
-    ) -> Result<Turn, Refusal> {
-        loop {
-            let answer = match self.request(Arc::clone(&key), entry.mode, entry.ttl) {
-                Ok(request) => {
-                    wait_state.set(|| WaitsIn::Store(request.progress().clone()));
-                    let place =
-                        StorePlace::begin(&self.leases, request, entry.try_only, entry.section);
-                    Alone::begin(self, place, entry.section.labels()).await
+            if let Some(behind) = &joined.behind {
+                if behind.one_served {
+                    self.sweep.arm();
                 }
-                Err(error) => Some(Err(error.into())),
-            };
-            let Some(answer) = answer else {
-                self.was_taken_away(entry).await;
-                continue;
-            };
-            let lease = self.leases.answered(answer, entry.section.clone())?;
-            return lease.map(Turn::alone).ok_or(Refusal::Busy);
-        }
-    }
-
-    /// The request is asked anew. What the store may have granted to it is on its way
-    /// back: to one who does not wait, that is nobody.
-    async fn was_taken_away(&self, entry: &Entry<'_>) {
-        if entry.try_only {
-            Box::pin(self.leases.what_was_left_is_back()).await;
-        }
-    }
-
-    /// Opens the queue, or joins it.
-    fn lead_or_queue(self: &Arc<Self>, name: &Name, entry: &Entry<'_>) -> Joined {
-        let mut queues = self.queues();
-        let Some(queue) = queues.get_mut(name) else {
-            queues.insert(name.clone(), Queue::default());
-            return Joined::Leads(self.leadership(name, None));
-        };
-        if let Some(place) = queue.take_loose() {
-            return Joined::Leads(self.leadership(name, place));
-        }
-        if entry.try_only && queue.is_held() {
-            return Joined::Busy;
-        }
-        let labels = entry.section.labels();
-        let (ahead, is_asked) = (queue.len(), queue.progress().is_some());
-        let ticket = if entry.try_only {
-            queue.join_tries(labels)
-        } else {
-            queue.join(entry.fresh, labels)
-        };
-        drop(queues);
-        let waiting = Waiting::new(Arc::clone(self), name.clone(), ticket, entry.try_only);
-        if entry.try_only {
-            return Joined::Shares(waiting);
-        }
-        if is_asked {
-            self.sweep.arm();
-        }
-        observe::waits_in_process(name.key(), ahead);
-        Joined::Waits(waiting)
-    }
-
-    /// Waits for what the store tells whoever speaks to it: that is the answer
-    /// of a task that does not wait for the lock, too. But for what was told
-    /// before it came: then the store is asked whether it is still there. And if
-    /// nothing is told for a while, this task asks by itself: the runtime of the
-    /// other may be blocked, and a backend need not say that the lock is held.
-    ///
-    /// Whoever else comes and goes meanwhile, a silent store is waited for only
-    /// once. `None`: it was given something and did not come in time.
-    async fn share(
-        self: &Arc<Self>,
-        mut waiting: Waiting,
-        entry: &Entry<'_>,
-    ) -> Option<Result<Turn, Refusal>> {
-        let since = self.leases.now();
-        let name = waiting.name().clone();
-        let progress = || self.queues().get(&name).and_then(Queue::progress).cloned();
-        let mut asked = progress();
-        let heard_before = asked.as_ref().is_some_and(Progress::has_heard);
-        let probe = heard_before.then(|| self.probe(&name)).flatten();
-        let asks = AtomicBool::new(false);
-        let mut alone = pin!(async {
-            self.leases.executor().sleep(SHARED_FOR).await;
-            asks.store(true, Relaxed);
-            let nowhere = WaitState::new(false);
-            let key = Arc::clone(name.key());
-            self.enter_alone(key, entry, &nowhere).await
-        });
-        loop {
-            tokio::select! {
-                biased;
-                came = waiting.comes() => match came {
-                    // Somebody else asks now.
-                    Came::Called => asked = progress(),
-                    Came::TooLate => return None,
-                    Came::For(Delivery::Turn(turn)) => return Some(Ok(turn)),
-                    Came::For(Delivery::Failed(refusal)) => return Some(Err(refusal)),
-                    // It has asked already.
-                    Came::For(Delivery::Lead(leadership)) if asks.load(Relaxed) => {
-                        drop(leadership);
-                        return Some(alone.await);
-                    }
-                    Came::For(Delivery::Lead(leadership)) => return tokio::select! {
-                        biased;
-                        answer = self.lead(leadership, entry) => answer,
-                        Err(error) = answer_of(probe.as_deref()) => Some(Err(error.into())),
+                observe::waits_in_process(&key, behind.waiters);
+            }
+            let mut waiting = Waiting::new(joined);
+            loop {
+                let answer = match waiting.comes().await {
+                    Came::Lease(lease) => return Ok(Turn::new(lease, &waiting.queue)),
+                    Came::Answer(answer) => answer,
+                    Came::Failed(refusal) => return Err(refusal),
+                    Came::Called => continue,
+                    Came::Leads => match self.ask(&mut waiting, entry) {
+                        Ok(()) => continue,
+                        Err(error) => Err(error.into()),
                     },
-                },
-                () = hears(asked.as_ref(), since) => return Some(Err(Refusal::Busy)),
-                answer = answer_of(probe.as_deref()) => return Some(Err(match answer {
-                    // Whoever leads is before this one.
-                    Ok(()) => Refusal::Busy,
-                    Err(error) => error.into(),
-                })),
-                answer = &mut alone, if probe.is_none() => return Some(answer),
+                    Came::TooLate => break,
+                };
+                return self.answered(waiting, answer, entry);
+            }
+            drop(waiting);
+            // The request is made anew. What the store may have granted to it is on its
+            // way back: to one who does not wait, that is nobody.
+            if entry.try_only {
+                Box::pin(self.leases.what_was_left_is_back()).await;
+            }
+        }
+    }
+
+    /// Begins a request to the store for the queue that the task leads.
+    fn ask(&self, waiting: &mut Waiting, entry: &Entry<'_>) -> Result<(), BackendError> {
+        let queue = &waiting.queue;
+        let request = Request::of(
+            Owner::draw()?,
+            self.leases.executor().clock(),
+            Arc::clone(queue.key()),
+            entry.mode,
+            queue.ttl(),
+        );
+        let asked = request.clone();
+        let place = StorePlace::begin(&self.leases, request, entry.try_only, entry.section);
+        waiting.leads = false;
+        waiting.ticket.asks(place);
+        queue.asks(&waiting.ticket, asked);
+        Ok(())
+    }
+
+    /// What the store has answered is for the task, and what it says of itself for
+    /// all who wait behind it.
+    fn answered(
+        &self,
+        mut waiting: Waiting,
+        answer: Answer,
+        entry: &Entry<'_>,
+    ) -> Result<Turn, Refusal> {
+        let lease = match self.leases.answered(answer, entry.section.clone()) {
+            Ok(Some(lease)) => lease,
+            Ok(None) => return Err(Refusal::Busy),
+            Err(NotHad::Store(error)) => {
+                let refusal = Refusal::Store(error);
+                waiting.queue.fail_all(&refusal);
+                return Err(refusal);
+            }
+            // The next one asks by itself.
+            Err(too_late @ NotHad::TooLate(_)) => return Err(too_late.into()),
+        };
+        // A fresh lease serves those who queue now, up to the limit: whoever comes
+        // later queues behind the other processes that wait in the store.
+        let behind = u32::try_from(waiting.queue.holds()).unwrap_or(u32::MAX);
+        waiting.leads = false;
+        let queue = Arc::clone(&waiting.queue);
+        lease.lease().follow_with(queue);
+        let lease = SharedLease::new(lease, behind.min(self.handoff));
+        Ok(Turn::new(lease, &waiting.queue))
+    }
+}
+
+/// A task's end of its [`Ticket`]. Dropped, whatever it has passes on.
+#[derive(Debug)]
+struct Waiting {
+    queue: Arc<Queue>,
+    ticket: Arc<Ticket>,
+    /// It has the lead, which is not in the ticket.
+    leads: bool,
+}
+
+impl Waiting {
+    fn new(joined: Joined) -> Self {
+        Self {
+            queue: joined.queue,
+            ticket: joined.ticket,
+            leads: false,
+        }
+    }
+
+    /// Waits to be given something.
+    async fn comes(&mut self) -> Came {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
+        loop {
+            let came = self.ticket.poll(cx);
+            match came {
+                Poll::Ready(Came::Called) => self.queue.take_loose(&self.ticket),
+                Poll::Ready(Came::Leads | Came::Answer(_)) => {
+                    self.leads = true;
+                    return came;
+                }
+                _ => return came,
             }
         }
     }
 }
 
-async fn hears(progress: Option<&Progress>, since: tokio::time::Instant) {
-    match progress {
-        Some(progress) => progress.hears_since(since).await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn answer_of(probe: Option<&Probe>) -> Result<(), BackendError> {
-    match probe {
-        Some(probe) => probe.answer().await,
-        None => std::future::pending().await,
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        match self.ticket.leave() {
+            _ if self.leads => self.queue.pass_on(None),
+            Stage::Waits | Stage::Called => self.queue.left(),
+            // What crossed with the drop.
+            Stage::Has(Given::Lease(lease)) => drop(Turn::new(lease, &self.queue)),
+            Stage::Has(Given::Lead(place)) => self.queue.pass_on(place),
+            Stage::Has(Given::Failed(_)) | Stage::TakenBack | Stage::Gone => {}
+        }
     }
 }
 

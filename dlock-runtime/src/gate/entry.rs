@@ -27,12 +27,6 @@ pub(crate) enum Refusal {
     Store(BackendError),
 }
 
-impl From<BackendError> for Refusal {
-    fn from(error: BackendError) -> Self {
-        Self::Store(error)
-    }
-}
-
 impl From<NotHad> for Refusal {
     fn from(not_had: NotHad) -> Self {
         Self::Store(not_had.into_error())

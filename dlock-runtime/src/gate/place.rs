@@ -3,8 +3,9 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use tokio::runtime;
+use tokio::runtime::{Handle, Id};
 
 use crate::backend::Request;
 use crate::lease::{Answer, Leases};
@@ -14,13 +15,12 @@ use crate::observe::SectionSpan;
 /// the gate and not to the task that polls it: when that task is dropped, or is
 /// not polled itself, the next one goes on polling, and the place is kept.
 pub(super) struct StorePlace {
-    pub(super) answer: Pin<Box<dyn Future<Output = Answer> + Send>>,
-    pub(super) request: Request,
+    answer: Pin<Box<dyn Future<Output = Answer> + Send>>,
     /// It does not wait in the store, and is of no use to who does.
     tries: bool,
     /// Where it was begun. Its timers and connections are of that runtime, and
     /// of no use when that has ended: elsewhere, the place is given up.
-    runtime: runtime::Id,
+    runtime: Option<Id>,
 }
 
 impl StorePlace {
@@ -31,32 +31,38 @@ impl StorePlace {
         section: &SectionSpan,
     ) -> Self {
         let leases = Arc::clone(leases);
-        let asked = request.clone();
         // The place may serve another.
         let section = section.without_span();
         Self {
-            answer: Box::pin(async move { leases.request(asked, try_only, &section).await }),
-            request,
+            answer: Box::pin(async move { leases.request(request, try_only, &section).await }),
             tries: try_only,
-            runtime: runtime::Handle::current().id(),
+            runtime: this_runtime(),
         }
     }
 
-    /// Whether a task that waits can go on with it.
+    /// Whether another task can go on with it.
     pub(super) fn can_be_kept(&self) -> bool {
         !self.tries
     }
 
-    /// Whether it can here and now.
-    pub(super) fn is_of_use(&self) -> bool {
-        self.can_be_kept() && self.runtime == runtime::Handle::current().id()
+    /// Whether it can be polled on this runtime.
+    pub(super) fn is_here(&self) -> bool {
+        self.runtime == this_runtime()
     }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Answer> {
+        self.answer.as_mut().poll(cx)
+    }
+}
+
+fn this_runtime() -> Option<Id> {
+    Handle::try_current().ok().map(|runtime| runtime.id())
 }
 
 impl std::fmt::Debug for StorePlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StorePlace")
-            .field("runtime", &self.runtime)
+            .field("tries", &self.tries)
             .finish_non_exhaustive()
     }
 }

@@ -1,39 +1,69 @@
 //! The tasks that wait for one key in this process, in the order they came.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::task::Waker;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::asking::Asking;
+use super::entry::{Entry, Refusal};
 use super::place::StorePlace;
 use super::probe::Probe;
-use super::sweep::Tick;
-use super::ticket::{Claim, Ticket};
-use crate::backend::Progress;
-use crate::observe::Labels;
+use super::shared_lease::SharedLease;
+use super::sweep::Sweep;
+use super::ticket::{Given, Stage, Ticket};
+use crate::backend::{Mode, Progress, Request};
+use crate::lease::Follower;
 
-/// A queue is there while somebody leads it or has a turn. Its leadership is with
-/// one of those, or on its way to a waiter, or loose.
+/// The queues of one manager, each from the task that opens it to the last.
 #[derive(Debug, Default)]
+pub(super) struct Queues {
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    queues: HashMap<Name, Arc<Queue>>,
+    /// How many queues of one task only there were.
+    own: u64,
+}
+
+/// What queues are told apart by. Leases of one length may be handed over to each
+/// other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Name {
+    key: Arc<str>,
+    ttl: Duration,
+    /// Of a queue that nobody else finds; else 0.
+    own: u64,
+}
+
+/// A queue. The lead of it is with one of its tasks, or on its way to one; or it
+/// follows the lease, and passes on when that is lost, or has gone back; or it is
+/// loose.
+#[derive(Debug)]
 pub(super) struct Queue {
+    name: Name,
+    queues: Arc<Queues>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
     waiters: VecDeque<Arc<Ticket>>,
     /// Waiters that were dropped and still stand in the queue.
     gone: usize,
-    /// Those who do not wait for the lock, but for the answer that somebody else
-    /// is about to get.
-    tries: Vec<Arc<Ticket>>,
-    /// The request of whoever leads.
-    asked: Option<Arc<Asking>>,
+    /// Who was given the lease or the lead last, and may not have come for it, or
+    /// asks the store.
+    served: Option<Arc<Ticket>>,
+    /// What the store is asked, or was for a place that is kept.
+    asked: Option<Request>,
     holding: Holding,
-    /// Who was given something last, and may not have come for it yet.
-    given: Option<Arc<Ticket>>,
     /// Somebody did not come for what it was given. Those behind may be the
-    /// same: the leadership goes to the first of them who comes, and not to the first.
+    /// same: the lead goes to the first of them who comes, and not to the first.
     doubtful: bool,
-    /// The right to speak to the store is for the first who comes, with the place
-    /// in the store's queue until the next look.
+    /// The lead is for the first who comes, with the place in the store's queue
+    /// until the next look.
     loose: Option<Option<StorePlace>>,
     /// A question whether the store is there.
     probe: Option<Arc<Probe>>,
@@ -50,223 +80,353 @@ pub(super) enum Holding {
     Returning(Instant),
 }
 
-/// What the sweep has found in a queue.
-#[derive(Debug)]
-pub(super) enum Neglected {
-    /// Not for long yet.
-    Unseen(Arc<Ticket>),
-    Given(Arc<Ticket>),
-    /// The store has answered, as it seems, and for a while nobody has heard.
-    Unheard(Arc<Asking>),
-    Asking(Arc<Asking>),
-    /// Others wait behind it. Whether it comes if it is woken shows at the next
-    /// look.
-    Ahead(Arc<Asking>),
-    /// Nobody has come to go on with it. To be dropped.
-    Place {
-        _place: StorePlace,
-    },
+/// A task that was let in.
+pub(super) struct Joined {
+    pub(super) queue: Arc<Queue>,
+    pub(super) ticket: Arc<Ticket>,
+    /// Whether it leads, and else who is before it.
+    pub(super) behind: Option<Behind>,
+}
+
+/// Who is before a task that does not lead.
+pub(super) struct Behind {
+    /// How many wait.
+    pub(super) waiters: usize,
+    /// Somebody has something, and may not come for it.
+    pub(super) one_served: bool,
+}
+
+impl Queues {
+    /// Opens a queue, or joins the one there is. `None`: the lock is held in this
+    /// process, and the task does not wait. One that does not wait asks by itself
+    /// where others ask already.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        key: &Arc<str>,
+        entry: &Entry<'_>,
+        sweep: &Arc<Sweep>,
+    ) -> Option<Joined> {
+        // Dropped behind the locks. It is of no use to who does not wait.
+        let _place;
+        let mut open = self.open();
+        let mut name = Name {
+            key: Arc::clone(key),
+            ttl: entry.ttl,
+            own: 0,
+        };
+        let known = open.queues.get(&name);
+        if let Some(queue) = known.filter(|_| entry.mode == Mode::Write) {
+            let mut state = queue.state();
+            if let Some(mut loose) = state.loose.take() {
+                _place = loose.take_if(|_| entry.try_only);
+                let ticket = Ticket::new(sweep, entry, Stage::Has(Given::Lead(loose)));
+                state.doubtful = false;
+                state.served = Some(Arc::clone(&ticket));
+                return Some(Joined::new(queue, ticket, None));
+            }
+            if !entry.try_only {
+                let ticket = Ticket::new(sweep, entry, Stage::Waits);
+                let behind = Behind {
+                    waiters: state.len(),
+                    one_served: state.served.is_some(),
+                };
+                state.waiters.push_back(Arc::clone(&ticket));
+                return Some(Joined::new(queue, ticket, Some(behind)));
+            }
+            if state.holding == Holding::Held {
+                return None;
+            }
+        }
+        if known.is_some() || entry.mode != Mode::Write {
+            open.own += 1;
+            name.own = open.own;
+        }
+        let queue = Arc::new(Queue {
+            name: name.clone(),
+            queues: Arc::clone(self),
+            state: Mutex::default(),
+        });
+        let ticket = Ticket::new(sweep, entry, Stage::Has(Given::Lead(None)));
+        let joined = Joined::new(&queue, ticket, None);
+        open.queues.insert(name, queue);
+        Some(joined)
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Queue>> {
+        self.open().queues.values().cloned().collect()
+    }
+
+    fn open(&self) -> MutexGuard<'_, Open> {
+        // No code of ours panics while it holds this, here and below.
+        self.open
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Joined {
+    fn new(queue: &Arc<Queue>, ticket: Arc<Ticket>, behind: Option<Behind>) -> Self {
+        Self {
+            queue: Arc::clone(queue),
+            ticket,
+            behind,
+        }
+    }
 }
 
 impl Queue {
-    pub(super) fn join(&mut self, fresh: bool, labels: Labels) -> Arc<Ticket> {
-        let ticket = Ticket::new(fresh, labels);
-        self.waiters.push_back(Arc::clone(&ticket));
-        ticket
+    pub(super) fn key(&self) -> &Arc<str> {
+        &self.name.key
     }
 
-    /// A place among those who wait for an answer only.
-    pub(super) fn join_tries(&mut self, labels: Labels) -> Arc<Ticket> {
-        let ticket = Ticket::new(true, labels);
-        self.tries.push(Arc::clone(&ticket));
-        ticket
+    pub(super) fn ttl(&self) -> Duration {
+        self.name.ttl
     }
 
-    /// Somebody has begun to ask the store. Who should know of it is to be
-    /// woken.
-    #[must_use]
-    pub(super) fn asks(&mut self, asking: Arc<Asking>) -> (Option<Arc<Asking>>, Vec<Waker>) {
-        let before = self.asked.replace(asking);
-        let called = self.tries.iter().filter_map(|one| one.call()).collect();
-        (before, called)
+    /// The task that leads asks the store.
+    pub(super) fn asks(&self, ticket: &Arc<Ticket>, request: Request) {
+        let mut state = self.state();
+        state.served = Some(Arc::clone(ticket));
+        state.asked = Some(request);
     }
 
-    /// The lock is held from now on; returns those who only asked for an answer.
-    pub(super) fn holds(&mut self) -> (Option<Arc<Asking>>, Vec<Arc<Ticket>>) {
-        self.holding = Holding::Held;
-        (self.asked.take(), std::mem::take(&mut self.tries))
+    /// The lock is held from now on. Says how many wait for it.
+    pub(super) fn holds(&self) -> usize {
+        let mut state = self.state();
+        state.holding = Holding::Held;
+        state.served = None;
+        state.asked = None;
+        state.len()
     }
 
     pub(super) fn holding(&self) -> Holding {
-        self.holding
-    }
-
-    pub(super) fn is_held(&self) -> bool {
-        self.holding == Holding::Held
-    }
-
-    pub(super) fn returns(&mut self, now: Instant) {
-        if self.is_held() {
-            self.holding = Holding::Returning(now);
-        }
+        self.state().holding
     }
 
     /// What the request of whoever leads has heard; none if nobody has asked.
-    pub(super) fn progress(&self) -> Option<&Progress> {
-        self.asked.as_deref().map(Asking::progress)
+    pub(super) fn progress(&self) -> Option<Progress> {
+        self.asked().map(|request| request.progress().clone())
     }
 
-    pub(super) fn probe(&mut self) -> &mut Option<Arc<Probe>> {
-        &mut self.probe
+    pub(super) fn asked(&self) -> Option<Request> {
+        self.state().asked.clone()
     }
 
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.state().len() > 0
+    }
+
+    /// Gives the lease to the next waiter that is still there, if a used one will do
+    /// for it.
+    pub(super) fn hand_over(&self, lease: SharedLease) -> Result<(), SharedLease> {
+        let next = || self.state().next_holder();
+        let Some(mut ticket) = next() else {
+            return Err(lease);
+        };
+        let mut given = Given::Lease(lease.next());
+        loop {
+            match ticket.give(given) {
+                Err(Given::Lease(lease)) => match next() {
+                    Some(other) => (ticket, given) = (other, Given::Lease(lease)),
+                    None => return Err(lease),
+                },
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Gives the lead to the next in the queue, with the place in the store's queue
+    /// if there is one; the last one closes the queue.
+    pub(super) fn pass_on(&self, place: Option<StorePlace>) {
+        let mut place = place.filter(StorePlace::can_be_kept);
+        while let Some(next) = self.next_leader(place.is_some()) {
+            match next.give(Given::Lead(place)) {
+                Err(Given::Lead(back)) => place = back,
+                _ => return,
+            }
+        }
+        self.let_loose(place);
+    }
+
+    fn next_leader(&self, keeps_place: bool) -> Option<Arc<Ticket>> {
+        let mut state = self.state();
+        let _before = state.lead_passes(keeps_place);
+        match state.doubtful {
+            true => None,
+            false => state.next(),
+        }
+    }
+
+    /// Leaves the lead to the first who comes, and calls all.
+    pub(super) fn let_loose(&self, place: Option<StorePlace>) {
+        let place = place.filter(StorePlace::can_be_kept);
+        let (waiters, before) = {
+            let mut state = self.state();
+            let before = state.lead_passes(place.is_some());
+            state.loose = Some(place);
+            (state.waiters.iter().cloned().collect::<Vec<_>>(), before)
+        };
+        drop(before);
+        let called = waiters.iter().filter(|one| one.call());
+        if called.count() == 0 {
+            self.close();
+        }
+    }
+
+    /// The lead, if it is loose, for one who waits and is polled now.
+    pub(super) fn take_loose(&self, ticket: &Arc<Ticket>) {
+        let mut state = self.state();
+        let Some(place) = state.loose.take() else {
+            return;
+        };
+        state.doubtful = false;
+        state.waiters.retain(|one| !Arc::ptr_eq(one, ticket));
+        state.served = Some(Arc::clone(ticket));
+        drop(state);
+        // Who has the lead gives, and nobody else: it waits still.
+        let _given = ticket.give(Given::Lead(place));
+    }
+
+    /// An outage is everybody's: those who wait would only wait for it again, one
+    /// after the other.
+    pub(super) fn fail_all(&self, refusal: &Refusal) {
+        let waiters = {
+            let mut state = self.state();
+            state.gone = 0;
+            std::mem::take(&mut state.waiters)
+        };
+        for waiter in waiters {
+            let _gone = waiter.give(Given::Failed(refusal.clone()));
+        }
+    }
+
+    /// A waiter was dropped. The queue is swept when half of it is gone, so that
+    /// leaving costs little and nothing piles up.
+    pub(super) fn left(&self) {
+        let is_loose = {
+            let mut state = self.state();
+            state.gone += 1;
+            if state.gone * 2 > state.waiters.len() {
+                state.waiters.retain(|waiter| waiter.is_waiting());
+                state.gone = 0;
+            }
+            state.loose.is_some()
+        };
+        if is_loose {
+            self.close();
+        }
+    }
+
+    /// Nobody leads, and if nobody waits either, nobody finds the queue any more.
+    fn close(&self) {
+        let mut open = self.queues.open();
+        let mut state = self.state();
+        if state.loose.is_some() && !state.waiters.iter().any(|waiter| waiter.is_waiting()) {
+            let place = state.loose.take();
+            let queue = open.queues.remove(&self.name);
+            drop(state);
+            drop(open);
+            drop((place, queue));
+        }
+    }
+
+    /// Whoever was served last, and whether others wait behind it. A place that
+    /// nobody has come to go on with is given up.
+    pub(super) fn look(&self) -> (Option<Arc<Ticket>>, bool) {
+        // Dropped behind the lock.
+        let _place;
+        let mut state = self.state();
+        _place = state.loose.as_mut().and_then(Option::take);
+        if _place.is_some() {
+            state.asked = None;
+        }
+        (state.served.clone(), state.len() > 0)
+    }
+
+    /// It holds up nobody any more.
+    pub(super) fn was_served(&self, ticket: &Arc<Ticket>) {
+        let mut state = self.state();
+        let _served = state.served.take_if(|one| Arc::ptr_eq(one, ticket));
+        drop(state);
+    }
+
+    /// Somebody did not come for the lease: nor may those behind.
+    pub(super) fn doubt(&self) {
+        self.state().doubtful = true;
+    }
+
+    /// The question whether the store is there that is on its way, or another.
+    pub(super) fn probe(&self, begin: impl FnOnce() -> Arc<Probe>) {
+        let probe = &mut self.state().probe;
+        if probe.as_ref().is_none_or(|known| known.is_answered()) {
+            *probe = Some(begin());
+        }
+    }
+
+    pub(super) fn last_probe(&self) -> Option<Arc<Probe>> {
+        self.state().probe.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl State {
     /// How many wait for the lock.
-    pub(super) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.waiters.len().saturating_sub(self.gone)
     }
 
-    /// The next who is to speak to the store: one who waits, or else one who
-    /// only tries.
-    /// Whether it waits is said beside it.
-    pub(super) fn next_leader(&mut self, keeps_place: bool) -> Option<(Arc<Ticket>, bool)> {
+    /// Nobody leads. Whoever did is returned, to be dropped behind the lock.
+    fn lead_passes(&mut self, keeps_place: bool) -> Option<Arc<Ticket>> {
         self.holding = Holding::Nobody;
-        self.skip_gone();
-        let next = self.waiters.pop_front();
-        let waits = next.is_some();
-        let next = next.or_else(|| {
-            self.tries.retain(|one| !one.is_gone());
-            (!self.tries.is_empty()).then(|| self.tries.swap_remove(0))
-        })?;
-        if !(keeps_place && waits) {
+        if !keeps_place {
             self.asked = None;
         }
-        self.given = Some(Arc::clone(&next));
-        Some((next, waits))
+        self.served.take()
     }
 
-    /// The next waiter that is still there, if a used lease will do for it.
-    pub(super) fn next_holder(&mut self) -> Option<Arc<Ticket>> {
+    /// The next waiter that is still there, which is to be given something.
+    fn next(&mut self) -> Option<Arc<Ticket>> {
         self.skip_gone();
-        if self.waiters.front()?.is_fresh() {
-            return None;
-        }
         let next = self.waiters.pop_front()?;
-        self.given = Some(Arc::clone(&next));
+        self.served = Some(Arc::clone(&next));
         Some(next)
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<Arc<Ticket>> {
-        self.gone = 0;
-        let waiters = std::mem::take(&mut self.waiters).into_iter();
-        waiters.chain(std::mem::take(&mut self.tries)).collect()
-    }
-
-    pub(super) fn take_tries(&mut self) -> Vec<Arc<Ticket>> {
-        std::mem::take(&mut self.tries)
-    }
-
-    pub(super) fn is_doubtful(&self) -> bool {
-        self.doubtful
-    }
-
-    pub(super) fn doubt(&mut self) {
-        self.doubtful = true;
-    }
-
-    /// Leaves the leadership to the first who comes, and calls all: to be woken.
-    #[must_use]
-    pub(super) fn let_loose(&mut self, place: Option<StorePlace>) -> Vec<Waker> {
-        self.holding = Holding::Nobody;
-        if place.is_none() {
-            self.asked = None;
+    /// The same if a used lease will do for it.
+    fn next_holder(&mut self) -> Option<Arc<Ticket>> {
+        self.skip_gone();
+        match self.waiters.front()?.is_fresh() {
+            true => None,
+            false => self.next(),
         }
-        self.loose = Some(place);
-        let all = self.waiters.iter().chain(&self.tries);
-        all.filter_map(|one| one.call()).collect()
-    }
-
-    pub(super) fn is_loose(&self) -> bool {
-        self.loose.is_some()
-    }
-
-    /// The leadership, with the place in the store's queue if that was kept, for who
-    /// has come.
-    pub(super) fn take_loose(&mut self) -> Option<Option<StorePlace>> {
-        let loose = self.loose.take()?;
-        self.doubtful = false;
-        Some(loose)
-    }
-
-    /// Whether nobody waits for anything.
-    pub(super) fn is_deserted(&self) -> bool {
-        let mut all = self.waiters.iter().chain(&self.tries);
-        all.all(|one| one.is_gone())
-    }
-
-    /// A waiter was dropped. The queue is swept when half of it is gone, so
-    /// that leaving costs little and nothing piles up.
-    pub(super) fn left(&mut self) {
-        self.gone += 1;
-        if self.gone * 2 > self.waiters.len() {
-            self.waiters.retain(|waiter| !waiter.is_gone());
-            self.gone = 0;
-        }
-    }
-
-    pub(super) fn left_tries(&mut self) {
-        self.tries.retain(|one| !one.is_gone());
     }
 
     fn skip_gone(&mut self) {
-        while self.waiters.front().is_some_and(|waiter| waiter.is_gone()) {
+        while self
+            .waiters
+            .front()
+            .is_some_and(|waiter| !waiter.is_waiting())
+        {
             self.waiters.pop_front();
             self.gone = self.gone.saturating_sub(1);
         }
     }
-
-    /// Looks for what nobody has come for. Whether there is anything that may
-    /// come to that.
-    pub(super) fn look(&mut self, tick: Tick, neglected: &mut Vec<Neglected>) -> bool {
-        let mut outstanding = false;
-        if let Some(ticket) = &self.given {
-            match ticket.look(tick) {
-                Claim::Claimed => self.given = None,
-                Claim::Unclaimed => {
-                    outstanding = true;
-                    neglected.push(Neglected::Unseen(Arc::clone(ticket)));
-                }
-                Claim::Outstanding => outstanding = true,
-                Claim::Neglected => {
-                    outstanding = true;
-                    neglected.push(Neglected::Given(Arc::clone(ticket)));
-                }
-            }
-        }
-        if let Some(asking) = &self.asked {
-            if look_at(asking, tick, neglected) {
-                outstanding = true;
-            } else if self.len() > 0 {
-                outstanding = true;
-                neglected.push(Neglected::Ahead(Arc::clone(asking)));
-            }
-        }
-        if let Some(place) = self.loose.as_mut().and_then(Option::take) {
-            self.asked = None;
-            neglected.push(Neglected::Place { _place: place });
-        }
-        outstanding
-    }
 }
 
-/// The same for one request.
-pub(super) fn look_at(asking: &Arc<Asking>, tick: Tick, neglected: &mut Vec<Neglected>) -> bool {
-    let Some(first) = asking.neglected_since(tick) else {
-        return false;
-    };
-    if tick.is_too_long_after(first) {
-        neglected.push(Neglected::Asking(Arc::clone(asking)));
-    } else if tick.is_next_after(first) {
-        neglected.push(Neglected::Unheard(Arc::clone(asking)));
+impl Follower for Queue {
+    fn lease_returns(&self, now: Instant) {
+        let mut state = self.state();
+        if state.holding == Holding::Held {
+            state.holding = Holding::Returning(now);
+        }
     }
-    true
+
+    fn goes_on(&self) {
+        self.pass_on(None);
+    }
 }

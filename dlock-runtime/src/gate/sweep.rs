@@ -9,11 +9,11 @@
 //! It counts its own looks and not the time. After a pause of the whole process
 //! everybody is given the time to come again.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::runtime;
+use crate::lease::Leases;
 
 const PERIOD: Duration = Duration::from_millis(500);
 
@@ -36,27 +36,24 @@ impl Tick {
     }
 }
 
-/// What is looked at.
-pub(super) trait Look: Send + Sync {
-    /// Where the task of the sweep runs.
-    fn runtime(&self) -> runtime::Handle;
-
-    /// Takes back what nobody has come for. Whether there is more that may come
-    /// to that.
-    fn look(&self, tick: Tick) -> bool;
-}
-
 pub(super) struct Sweep {
-    at: Weak<dyn Look>,
+    leases: Arc<Leases>,
+    /// Takes back what nobody has come for. Whether there is more that may come to
+    /// that.
+    looks: Box<dyn Fn(Tick) -> bool + Send + Sync>,
     /// Its task is there.
     armed: AtomicBool,
     tick: AtomicU32,
 }
 
 impl Sweep {
-    pub(super) fn new(at: Weak<dyn Look>) -> Arc<Self> {
+    pub(super) fn new(
+        leases: &Arc<Leases>,
+        looks: impl Fn(Tick) -> bool + Send + Sync + 'static,
+    ) -> Arc<Self> {
         Arc::new(Self {
-            at,
+            leases: Arc::clone(leases),
+            looks: Box::new(looks),
             armed: AtomicBool::new(false),
             tick: AtomicU32::new(1),
         })
@@ -69,14 +66,12 @@ impl Sweep {
             return;
         }
         let armed = Armed(Some(Arc::clone(self)));
-        if let Some(at) = self.at.upgrade() {
-            at.runtime().spawn(armed.work());
-        }
+        self.leases.executor().keeper_runtime().spawn(armed.work());
     }
 
     fn look(&self) -> bool {
         let tick = Tick(self.tick.fetch_add(1, Ordering::SeqCst) + 1);
-        self.at.upgrade().is_some_and(|at| at.look(tick))
+        (self.looks)(tick)
     }
 }
 

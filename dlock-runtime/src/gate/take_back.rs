@@ -1,105 +1,79 @@
 //! Taking back what a task does not come for.
 
 use std::sync::Arc;
-use std::task::Wake;
 
-use tokio::runtime;
-
-use super::asking::{Asked, Asking};
-use super::collected::Other;
-use super::queue::{self, Neglected};
-use super::state::Gate;
-use super::sweep::{Look, Tick};
-use super::ticket::Delivery;
+use super::Gate;
+use super::queue::Queue;
+use super::sweep::Tick;
+use super::ticket::{Given, Seen, Ticket};
 use crate::observe;
 
-impl Look for Gate {
-    fn runtime(&self) -> runtime::Handle {
-        self.leases.executor().keeper_runtime().clone()
-    }
-
-    fn look(&self, tick: Tick) -> bool {
-        let mut neglected = Vec::new();
-        let mut outstanding = false;
-        for queue in self.queues().values_mut() {
-            outstanding |= queue.look(tick, &mut neglected);
-        }
-        let others = self.others().all();
-        for other in others {
-            match other {
-                Other::Asking(asking) => {
-                    outstanding |= queue::look_at(&asking, tick, &mut neglected);
-                }
-                Other::Collected(collected) => {
-                    outstanding = true;
-                    let turns = collected.look(tick).unwrap_or_default();
-                    if let Some(turn) = turns.first() {
-                        observe::nobody_came(turn.lease().key());
-                    }
-                    drop(turns);
-                }
-            }
-        }
-        for one in neglected {
-            self.take_back(one);
+impl Gate {
+    /// Takes back what nobody has come for. Whether there is more that may come to
+    /// that.
+    pub(super) fn look(&self, tick: Tick) -> bool {
+        let mut outstanding = self.calls.look(tick);
+        for queue in self.queues.all() {
+            outstanding |= self.look_at(&queue, tick);
         }
         outstanding
     }
-}
 
-impl Gate {
-    fn take_back(&self, neglected: Neglected) {
-        match neglected {
-            Neglected::Unseen(ticket) => ticket.show(),
-            Neglected::Unheard(asking) => self.show_if_granted(asking),
-            // It may have an answer that its runtime, which is blocked, would have
-            // to hear.
-            Neglected::Ahead(asking) => asking.wake(),
-            Neglected::Given(ticket) => match ticket.take_back() {
-                Some(Delivery::Turn(turn)) => {
-                    if let Some(name) = turn.queue() {
-                        observe::nobody_came(name.key());
-                        if let Some(queue) = self.queues().get_mut(name) {
+    fn look_at(&self, queue: &Arc<Queue>, tick: Tick) -> bool {
+        let (Some(ticket), is_waited_for) = queue.look() else {
+            return false;
+        };
+        match ticket.look(tick) {
+            Seen::Gone => {
+                queue.was_served(&ticket);
+                return false;
+            }
+            // Whether it comes if it is woken shows at the next look: it may have an
+            // answer that its runtime, which is blocked, would have to hear.
+            Seen::Asks if is_waited_for => ticket.wake(),
+            Seen::Asks => return false,
+            Seen::Neglects { since, .. } if tick.is_too_long_after(since) => {
+                if let Some(given) = ticket.take_back() {
+                    observe::nobody_came(queue.key());
+                    match given {
+                        // Those behind may not come either.
+                        Given::Lease(lease) => {
                             queue.doubt();
+                            drop(lease);
                         }
+                        Given::Lead(place) => queue.let_loose(place),
+                        Given::Failed(_) => {}
                     }
-                    turn.give_back();
                 }
-                Some(Delivery::Lead(leadership)) => {
-                    observe::nobody_came(leadership.name().key());
-                    leadership.let_loose();
-                }
-                Some(Delivery::Failed(_)) | None => {}
-            },
-            Neglected::Asking(asking) => match asking.take_away() {
-                Some(Asked::Leads(leadership)) => {
-                    observe::nobody_came(leadership.name().key());
-                    leadership.let_loose();
-                }
-                Some(Asked::Alone(place)) => {
-                    observe::nobody_came(&place.request.key);
-                    drop(place);
-                }
-                None => {}
-            },
-            Neglected::Place { .. } => {}
+            }
+            Seen::Neglects { lease: true, since } if since == tick => ticket.show(),
+            // The store has answered, as it seems.
+            Seen::Neglects {
+                lease: false,
+                since,
+            } if tick.is_next_after(since) => {
+                self.show_if_granted(queue, ticket);
+            }
+            Seen::Neglects { .. } | Seen::Waits => {}
         }
+        true
     }
 
     /// Nobody is there to hear the store's answer. Whether it has granted the
     /// lock, it is asked.
-    fn show_if_granted(&self, asking: Arc<Asking>) {
+    fn show_if_granted(&self, queue: &Queue, ticket: Arc<Ticket>) {
+        let Some(request) = queue.asked() else {
+            return;
+        };
         let backend = Arc::clone(self.leases.backend());
-        let runtime = self.leases.executor().keeper_runtime();
-        runtime.spawn(async move {
-            let request = asking.request();
+        self.leases.executor().keeper_runtime().spawn(async move {
             if let Ok(Some(lock)) = backend.inspect(&request.key).await
                 && lock
                     .holders
                     .iter()
                     .any(|holder| backend.is_owner(holder, request.asker()))
             {
-                asking.show();
+                ticket.show();
             }
         });
     }

@@ -1,88 +1,91 @@
-//! A task's place in the queue of its process, and what it is given there.
+//! A task's stay at the gate, and what it is given there.
 
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::task::{Context, Poll, Wake, Waker};
 
-use super::entry::Refusal;
-use super::leadership::Leadership;
-use super::sweep::Tick;
-use super::turn::{Successor, Turn};
+use super::attention::Attention;
+use super::entry::{Entry, Refusal};
+use super::place::StorePlace;
+use super::shared_lease::SharedLease;
+use super::sweep::{Sweep, Tick};
+use crate::lease::Answer;
 use crate::observe::{Labels, Unclaimed};
 
-/// What a waiting task is given. Whatever of it is dropped passes itself on.
-#[derive(Debug)]
-pub(super) enum Delivery {
-    Turn(Turn),
-    Lead(Leadership),
-    Failed(Refusal),
-}
-
-/// How a wait in the process ends.
-#[derive(Debug)]
-pub(super) enum Came {
-    For(Delivery),
-    /// There is something new to be seen.
-    Called,
-    /// It was given something and did not come in time.
-    TooLate,
-}
-
-/// What a waiting task and the gate share. Exactly one of the two takes out
-/// what was put in: the task when it is polled, or the gate because it was not.
+/// What a task and the gate share. Exactly one of the two takes out what was put
+/// in: the task when it is polled or dropped, or the gate because it was not. It is
+/// what the store wakes, and so knows whether the task comes.
 #[derive(Debug)]
 pub(super) struct Ticket {
     /// Needs a lease that was not used before.
     fresh: bool,
     labels: Labels,
+    attention: Attention,
     slot: Mutex<Slot>,
 }
 
 #[derive(Debug)]
 struct Slot {
     stage: Stage,
-    task: Option<Waker>,
+    /// What lies here counts as held, as the task does not come.
+    shown: Option<Unclaimed>,
 }
 
+/// How far a task has come.
 #[derive(Debug)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "every ticket comes to the large one, and has an allocation of its own already"
-)]
-enum Stage {
+pub(super) enum Stage {
     Waits,
     /// It waits, and should look around.
     Called,
-    Given {
-        delivery: Delivery,
-        /// The look that first saw it lie here.
-        seen: Option<Tick>,
-        /// It counts as held meanwhile.
-        _shown: Option<Unclaimed>,
-    },
+    Has(Given),
     TakenBack,
     /// The task has what it came for, or has left.
     Gone,
 }
 
-/// What the sweep sees of what was given.
-pub(super) enum Claim {
-    Claimed,
-    /// It lies there, seen for the first time.
-    Unclaimed,
-    Outstanding,
-    /// Nobody has come for it for too long.
-    Neglected,
+/// What a task is given.
+#[derive(Debug)]
+pub(super) enum Given {
+    Lease(SharedLease),
+    /// The right to speak to the store, with the request to it once there is one.
+    Lead(Option<StorePlace>),
+    Failed(Refusal),
+}
+
+/// What a task comes for.
+#[derive(Debug)]
+pub(super) enum Came {
+    Lease(SharedLease),
+    /// It leads, and is to ask the store.
+    Leads,
+    /// It leads, and the store has answered.
+    Answer(Answer),
+    Failed(Refusal),
+    /// There is something new to be seen.
+    Called,
+    /// It was given something and did not come in time.
+    TooLate,
+}
+
+/// What the sweep sees of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// It waits, as far as is known, or is polled right now.
+    Waits,
+    /// It asks the store, and comes whenever it is woken.
+    Asks,
+    /// It has something, and has not come for it since this look.
+    Neglects { lease: bool, since: Tick },
+    /// It holds up nobody.
+    Gone,
 }
 
 impl Ticket {
-    pub(super) fn new(fresh: bool, labels: Labels) -> Arc<Self> {
+    pub(super) fn new(sweep: &Arc<Sweep>, entry: &Entry<'_>, stage: Stage) -> Arc<Self> {
         Arc::new(Self {
-            fresh,
-            labels,
-            slot: Mutex::new(Slot {
-                stage: Stage::Waits,
-                task: None,
-            }),
+            fresh: entry.fresh,
+            labels: entry.section.labels(),
+            attention: Attention::new(sweep),
+            slot: Mutex::new(Slot { stage, shown: None }),
         })
     }
 
@@ -90,153 +93,173 @@ impl Ticket {
         self.fresh
     }
 
-    pub(super) fn is_gone(&self) -> bool {
-        matches!(self.slot().stage, Stage::Gone)
+    /// Not to be asked of one that leads: it may be polled, for long.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.slot().stage.is_waiting()
     }
 
-    /// Gives the task something. What it cannot take any more is dropped here.
-    pub(super) fn deliver(&self, delivery: Delivery) {
-        let (task, too_late) = {
+    /// Gives the task something, or back what it does not wait for any more.
+    pub(super) fn give(&self, given: Given) -> Result<(), Given> {
+        {
             let mut slot = self.slot();
-            match slot.stage {
-                Stage::Waits | Stage::Called => {
-                    slot.stage = Stage::Given {
-                        delivery,
-                        seen: None,
-                        _shown: None,
-                    };
-                    (slot.task.take(), None)
-                }
-                Stage::Given { .. } | Stage::TakenBack | Stage::Gone => (None, Some(delivery)),
+            if !slot.stage.is_waiting() {
+                return Err(given);
             }
-        };
-        drop(too_late);
-        if let Some(task) = task {
-            task.wake();
+            slot.stage = Stage::Has(given);
         }
+        self.attention.wake();
+        Ok(())
     }
 
-    /// Has the task look around, if it waits: to be woken.
-    #[must_use]
-    pub(super) fn call(&self) -> Option<Waker> {
-        let mut slot = self.slot();
-        if !matches!(slot.stage, Stage::Waits) {
-            return None;
-        }
-        slot.stage = Stage::Called;
-        slot.task.take()
-    }
-
-    pub(super) fn look(&self, tick: Tick) -> Claim {
-        let mut slot = self.slot();
-        match &mut slot.stage {
-            // It is about to be given.
-            Stage::Waits | Stage::Called => Claim::Outstanding,
-            // Whoever is told of a failure holds up nobody.
-            Stage::Given {
-                delivery: Delivery::Failed(_),
-                ..
+    /// Has the task look around. Whether it waits.
+    pub(super) fn call(&self) -> bool {
+        {
+            let mut slot = self.slot();
+            if !slot.stage.is_waiting() {
+                return false;
             }
-            | Stage::TakenBack
-            | Stage::Gone => Claim::Claimed,
-            Stage::Given { seen, .. } => match *seen {
-                None => {
-                    *seen = Some(tick);
-                    Claim::Unclaimed
-                }
-                Some(first) if tick.is_too_long_after(first) => Claim::Neglected,
-                Some(_) => Claim::Outstanding,
-            },
+            slot.stage = Stage::Called;
         }
+        self.attention.wake();
+        true
     }
 
-    /// Counts a lease that lies here as held, until somebody comes for it.
-    pub(super) fn show(&self) {
-        let shown = Unclaimed::begin(self.labels);
-        let mut slot = self.slot();
-        // Dropped outside of the lock: a recorder's code is not ours.
-        let _too_late = match &mut slot.stage {
-            Stage::Given {
-                delivery: Delivery::Turn(_),
-                _shown,
-                ..
-            } => _shown.replace(shown),
-            _ => Some(shown),
+    /// The task leads, and goes on by this request.
+    pub(super) fn asks(&self, place: StorePlace) {
+        self.slot().stage = Stage::Has(Given::Lead(Some(place)));
+    }
+
+    /// Takes out all there is: the task leaves.
+    pub(super) fn leave(&self) -> Stage {
+        let (stage, _shown) = {
+            let mut slot = self.slot();
+            let stage = std::mem::replace(&mut slot.stage, Stage::Gone);
+            (stage, slot.shown.take())
         };
-        drop(slot);
-    }
-
-    /// Takes back what nobody has come for.
-    pub(super) fn take_back(&self) -> Option<Delivery> {
-        self.take_out(Stage::TakenBack)
-    }
-
-    /// The task has found what it wanted elsewhere. Not if it was given
-    /// something meanwhile.
-    pub(super) fn leave(&self) -> bool {
-        let mut slot = self.slot();
-        let waits = matches!(slot.stage, Stage::Waits | Stage::Called);
-        if waits {
-            slot.stage = Stage::Gone;
-        }
-        waits
-    }
-
-    /// Takes out what crosses with the task's leaving.
-    pub(super) fn take(&self) -> Option<Delivery> {
-        self.take_out(Stage::Gone)
+        stage
     }
 
     /// What has come for the task, or its waker is kept for when it does.
-    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Came> {
+    pub(super) fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Came> {
+        // Dropped behind the lock: neither a recorder's code nor a store's is ours.
+        let (_shown, _elsewhere);
         let mut slot = self.slot();
-        match &slot.stage {
-            Stage::Given { .. } => {
-                let given = std::mem::replace(&mut slot.stage, Stage::Gone);
-                drop(slot);
-                match given {
-                    Stage::Given { delivery, .. } => Poll::Ready(Came::For(delivery)),
-                    _ => unreachable!("it was given just now"),
-                }
+        // Under the lock: or the sweep, which has just seen it not come, would be
+        // told that it does, and take what it has all the same.
+        self.attention.attend(cx.waker());
+        _shown = slot.shown.take();
+        Poll::Ready(match std::mem::replace(&mut slot.stage, Stage::Gone) {
+            Stage::Waits => {
+                slot.stage = Stage::Waits;
+                return Poll::Pending;
             }
-            Stage::TakenBack | Stage::Gone => Poll::Ready(Came::TooLate),
             Stage::Called => {
                 slot.stage = Stage::Waits;
-                Poll::Ready(Came::Called)
+                Came::Called
             }
-            Stage::Waits => {
-                match &mut slot.task {
-                    Some(known) => known.clone_from(cx.waker()),
-                    none => *none = Some(cx.waker().clone()),
-                }
-                Poll::Pending
+            Stage::Has(Given::Lease(lease)) => Came::Lease(lease),
+            Stage::Has(Given::Failed(refusal)) => Came::Failed(refusal),
+            Stage::Has(Given::Lead(Some(mut place))) if place.is_here() => {
+                // Out of it while it is polled: what panics is not polled again.
+                slot.stage = Stage::Has(Given::Lead(None));
+                let waker = Waker::from(Arc::clone(self));
+                let Poll::Ready(answer) = place.poll(&mut Context::from_waker(&waker)) else {
+                    slot.stage = Stage::Has(Given::Lead(Some(place)));
+                    return Poll::Pending;
+                };
+                slot.stage = Stage::Gone;
+                Came::Answer(answer)
             }
+            Stage::Has(Given::Lead(elsewhere)) => {
+                _elsewhere = elsewhere;
+                Came::Leads
+            }
+            Stage::TakenBack | Stage::Gone => Came::TooLate,
+        })
+    }
+
+    /// Whether the task comes for what it has.
+    pub(super) fn look(&self, tick: Tick) -> Seen {
+        let Some(slot) = self.try_slot() else {
+            return Seen::Waits;
+        };
+        let lease = match &slot.stage {
+            Stage::Waits | Stage::Called => return Seen::Waits,
+            Stage::Has(Given::Lease(_)) => true,
+            Stage::Has(Given::Lead(_)) => false,
+            // Whoever is told of a failure holds up nobody.
+            Stage::Has(Given::Failed(_)) | Stage::TakenBack | Stage::Gone => return Seen::Gone,
+        };
+        match self.attention.neglects_since(tick) {
+            Some(since) => Seen::Neglects { lease, since },
+            None => Seen::Asks,
         }
     }
 
-    fn take_out(&self, then: Stage) -> Option<Delivery> {
-        let mut slot = self.slot();
-        if !matches!(slot.stage, Stage::Given { .. }) {
+    /// Counts as held what lies here, until somebody comes for it.
+    pub(super) fn show(&self) {
+        let shown = Unclaimed::begin(self.labels);
+        let Some(mut slot) = self.try_slot() else {
+            return;
+        };
+        let has_come = !matches!(slot.stage, Stage::Has(_)) || self.attention.attends();
+        // Dropped outside of the lock: a recorder's code is not ours.
+        let _too_late = match has_come {
+            true => Some(shown),
+            false => slot.shown.replace(shown),
+        };
+        drop(slot);
+    }
+
+    /// Takes back what the task has not come for. `None` if it has just come, or
+    /// left.
+    pub(super) fn take_back(&self) -> Option<Given> {
+        let mut slot = self.try_slot()?;
+        if self.attention.attends() || !matches!(slot.stage, Stage::Has(_)) {
             return None;
         }
-        let given = std::mem::replace(&mut slot.stage, then);
+        let stage = std::mem::replace(&mut slot.stage, Stage::TakenBack);
+        let _shown = slot.shown.take();
         drop(slot);
-        match given {
-            Stage::Given { delivery, .. } => Some(delivery),
+        match stage {
+            Stage::Has(given) => Some(given),
             _ => None,
         }
     }
 
+    /// Has the task come, if it does, as if the store had woken it.
+    pub(super) fn wake(&self) {
+        self.attention.wake();
+    }
+
     fn slot(&self) -> MutexGuard<'_, Slot> {
-        // No code of ours panics while it holds this.
         self.slot
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+
+    /// `None` while the task is polled: then it comes.
+    fn try_slot(&self) -> Option<MutexGuard<'_, Slot>> {
+        match self.slot.try_lock() {
+            Ok(slot) => Some(slot),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
 }
 
-impl Successor for Ticket {
-    fn takes(&self, turn: Turn) {
-        self.deliver(Delivery::Turn(turn));
+impl Stage {
+    fn is_waiting(&self) -> bool {
+        matches!(self, Self::Waits | Self::Called)
+    }
+}
+
+impl Wake for Ticket {
+    fn wake(self: Arc<Self>) {
+        self.attention.wake();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.attention.wake();
     }
 }

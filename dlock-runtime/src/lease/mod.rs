@@ -67,16 +67,29 @@ struct State {
     /// Cancelled on loss. Made when somebody first listens, since most bodies
     /// end before they ever do.
     loss: Option<CancellationToken>,
-    /// What comes after the lease in this process. Dropped when the lease is
+    /// What comes after the lease in this process. It goes on when the lease is
     /// lost, or when the store has been asked to take it back.
-    follower: Option<Box<dyn Follower>>,
+    follower: Option<Following>,
 }
 
-/// What comes after a lease. Its drop lets others go on.
-pub(crate) trait Follower: std::fmt::Debug + Send {
+/// What comes after a lease.
+pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
     /// The lease is on its way back, and the store has not answered yet. May be
     /// said more than once.
-    fn lease_returns(&self);
+    fn lease_returns(&self, now: Instant);
+
+    /// The lease is in nobody's way any more.
+    fn goes_on(&self);
+}
+
+/// Dropped, the follower goes on.
+#[derive(Debug)]
+struct Following(Arc<dyn Follower>);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.0.goes_on();
+    }
 }
 
 impl Lease {
@@ -173,8 +186,9 @@ impl Lease {
         Some(reason)
     }
 
-    /// Sets what comes after this lease: dropped at once if it is lost already.
-    pub(crate) fn follow_with(&self, follower: Box<dyn Follower>) {
+    /// Sets what comes after this lease: it goes on at once if that is lost already.
+    pub(crate) fn follow_with(&self, follower: Arc<dyn Follower>) {
+        let follower = Following(follower);
         let too_late = {
             let mut state = self.state();
             match state.phase {
@@ -190,8 +204,9 @@ impl Lease {
 
     /// The store is asked to take the lease back, or is about to be.
     fn returns(&self) {
-        if let Some(follower) = &self.state().follower {
-            follower.lease_returns();
+        let follower = self.state().follower.as_ref().map(|one| Arc::clone(&one.0));
+        if let Some(follower) = follower {
+            follower.lease_returns(self.keeper.clock().now());
         }
     }
 

@@ -156,7 +156,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_try_shares_the_answer_of_the_task_that_asks() {
+async fn a_try_behind_one_who_asks_takes_one_request_timeout() {
     for leader_tries in [false, true] {
         let (store, here) = Mute::new().await;
         store.set_silent(true);
@@ -192,6 +192,7 @@ async fn a_try_is_busy_once_the_store_has_said_so() {
         let mut one = Box::pin(here.lock("k").try_acquire());
         assert!(waits(&mut one).await, "it is not known yet");
         store.set_silent(false);
+        settle().await;
         // Had by the other task, or held elsewhere.
         let answer = timeout(seconds(1), one).await.expect("an answer");
         assert!(is_busy(&answer), "{answer:?}");
@@ -421,6 +422,27 @@ async fn a_lock_that_cannot_be_given_back_is_an_outage() {
         let guard = here.lock("k").acquire().await.expect("free at last");
         guard.release().await.expect("held");
         drop(released);
+    }
+}
+
+/// The release is given up just before those behind it give up: what is asked then is
+/// not asked for long.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_just_after_a_failed_release_is_an_outage() {
+    for after in [1, 400, 1_500].map(Duration::from_millis) {
+        let (store, here) = Mute::new().await;
+        let guard = here.lock("k").acquire().await.expect("free");
+        store.set_silent(true);
+        let released = tokio::spawn(guard.release());
+        settle().await;
+        sleep(after).await;
+        for answer in calls(8, || here.lock("k").acquire_within(REQUEST_TIMEOUT))
+            .join_all()
+            .await
+        {
+            assert!(is_unavailable(&answer), "{after:?}: {answer:?}");
+        }
+        assert!(released.is_finished());
     }
 }
 
