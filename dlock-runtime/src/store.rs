@@ -12,6 +12,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio_util::sync::CancellationToken;
+
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Owner, Released, Renewed,
     Request, Servers, TokenTier,
@@ -58,12 +60,10 @@ pub trait Store: Send + Sync + Sized + 'static {
     /// How the locks that are waited for are looked at.
     const LOOKS: Looks;
 
-    /// Who waits has a place for as long as others think this process alive: it has
-    /// to show that it is. Else a place lasts by itself.
-    const BEATS: bool = true;
-
-    /// How often a process with waiters shows that it is alive.
-    const BEAT: Duration = Duration::from_secs(1);
+    /// How often a process with waiters shows that it is alive: who waits has a place
+    /// for as long as others think so. `None`: a place lasts by itself, or there is
+    /// none.
+    const BEAT: Option<Duration> = Some(Duration::from_secs(1));
 
     /// After so long without a beat, others take a process for dead, and the places
     /// of its waiters are void. At least 4 s.
@@ -104,21 +104,15 @@ pub trait Store: Send + Sync + Sized + 'static {
         async {}
     }
 
-    /// Waits until others were told of what this one has left to them, where it is
-    /// made of several.
+    /// All was given back, as far as this engine knows, and nobody asks for a lock any
+    /// more: waits for others to whom it has left something, and ends what is not to
+    /// be there when the process ends. What is asked all the same is answered.
     fn settle(&self) -> impl Future<Output = ()> + Send {
         async {}
     }
 
-    /// All was given back, and nobody asks for a lock any more: ends what is not to
-    /// be there when the process ends. What is asked all the same is answered.
-    fn rest(&self, deadline: Deadline) -> impl Future<Output = ()> + Send {
-        let _ = deadline;
-        async {}
-    }
-
-    /// Ends what [`open`](Self::open) began, if it has not ended.
-    fn close(&self);
+    /// Ends what [`open`](Self::open) began and [`Context::spawn`] does not end.
+    fn close(&self) {}
 
     /// What the locks of this store can do.
     fn capabilities(config: &Self::Config) -> Capabilities;
@@ -157,23 +151,6 @@ pub trait Store: Send + Sync + Sized + 'static {
         deadline: Deadline,
         attempt: &mut Self::Attempt,
     ) -> impl Future<Output = Result<Take<Self>, Failure>> + Send;
-
-    /// Whether a grant counts only when [`confirm`](Self::confirm) has succeeded.
-    fn confirms(&self) -> bool {
-        false
-    }
-
-    /// Makes sure of a grant, and says from when the lease counts; `None` if the
-    /// lock is gone.
-    fn confirm(
-        &self,
-        request: &Request,
-        deadline: Deadline,
-        attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = Result<Option<Instant>, Failure>> + Send {
-        let _ = (request, deadline, attempt);
-        async { Ok(None) }
-    }
 
     /// How long a renewal is repeated before the keeper of the leases is told that
     /// some have failed: those beside them wait for that. `shortest` is the
@@ -222,18 +199,15 @@ pub trait Store: Send + Sync + Sized + 'static {
         &self,
         flight: Self::Flight,
         request: &Request,
-    ) -> impl Future<Output = Followed> + Send;
+    ) -> impl Future<Output = Followed> + Send {
+        let _ = (flight, request);
+        async { Followed::Unknown }
+    }
 
     /// How long a command may still be run that was sent then and never answered.
     fn late(&self, request: &Request, record: Option<&Self::Record>, sent_at: Instant) -> Late;
 
     // Records and sessions.
-
-    /// Whether this lease was shown as that holder, where that is not by its owner.
-    fn is_shown_as(record: &Self::Record, holder: &HolderInfo) -> bool {
-        let _ = (record, holder);
-        false
-    }
 
     /// The record of a lease that the table no longer has. `None`: without one
     /// there is no lease.
@@ -262,19 +236,6 @@ pub trait Store: Send + Sync + Sized + 'static {
 
     // Waiting.
 
-    /// What must be done before a place in the queue is asked for: one who cannot be
-    /// told may be passed over. It may fail, and then the place is asked for all the
-    /// same.
-    fn before_queue(
-        &self,
-        request: &Request,
-        deadline: Deadline,
-        attempt: &mut Self::Attempt,
-    ) -> impl Future<Output = ()> + Send {
-        let _ = (request, deadline, attempt);
-        async {}
-    }
-
     /// Waits until the one before may have gone. The engine also ends it, at a
     /// wake-up. An error counts like that of an attempt.
     fn wait(
@@ -289,7 +250,10 @@ pub trait Store: Send + Sync + Sized + 'static {
 
     /// How soon a lock that is waited for is looked at, for the first time and
     /// after each look.
-    fn pace(&self, seen: &mut Self::Seen) -> Duration;
+    fn pace(&self, seen: &mut Self::Seen) -> Duration {
+        let _ = seen;
+        Duration::from_secs(1)
+    }
 
     /// Looks at locks that are waited for, and says in `waited` who should ask.
     /// With `beat`, the process shows that it is alive, in the same trip.
@@ -323,9 +287,11 @@ pub trait Store: Send + Sync + Sized + 'static {
 
     // Looking.
 
-    /// Whether a holder that was shown is this owner. The default is for a store
-    /// that shows owners as they are displayed, with more around them or not.
-    fn is_owner(holder: &HolderInfo, owner: Owner) -> bool {
+    /// Whether a holder that was shown is this owner, whose lease has this record if
+    /// it is one of this process. The default is for a store that shows owners as they
+    /// are displayed, with more around them or not.
+    fn is_owner(holder: &HolderInfo, owner: Owner, record: Option<&Self::Record>) -> bool {
+        let _ = record;
         holder.shows(owner)
     }
 
@@ -357,9 +323,19 @@ pub struct Context {
     pub events: Events,
     /// How long the store may be silent before an operation fails.
     pub request_timeout: Duration,
+    /// The engine has stopped.
+    pub(crate) stopped: CancellationToken,
 }
 
 impl Context {
+    /// A task on the manager's runtime, until it has ended or the engine has stopped.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let stopped = self.stopped.clone();
+        self.time.spawn(async move {
+            let _ = stopped.run_until_cancelled(work).await;
+        });
+    }
+
     /// How long one answer may take. When none has come, there is time left to ask
     /// another server, or over a new connection.
     pub fn patience(&self) -> Duration {
@@ -399,8 +375,9 @@ pub enum Want {
     First,
     /// The lock, if it is free.
     Try,
-    /// The lock, or a place in its queue if it has one. With `beat`, others must
-    /// be told that this process is alive.
+    /// The lock, or a place in its queue if it has one. Who cannot be told may be
+    /// passed over, and so listens first. With `beat`, others must be told that this
+    /// process is alive.
     Queue {
         /// Nobody has been told for a while.
         beat: bool,

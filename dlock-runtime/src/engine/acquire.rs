@@ -7,7 +7,7 @@
 //! leaves behind goes to the [cleanup](super::cleanup).
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Running;
 use super::call::{Call, Rare};
@@ -15,9 +15,7 @@ use super::lease_table::LeaseTable;
 use crate::backend::{BackendError, Grant, Request};
 use crate::deadline::Deadline;
 use crate::in_flight::Counted;
-use crate::store::{
-    Abandoned, Behind, Failure, Granted, LeftBehind, Looks, Opening, Store, Take, Want,
-};
+use crate::store::{Abandoned, Behind, Granted, LeftBehind, Looks, Opening, Store, Take, Want};
 use crate::token::FencingToken;
 
 impl<S: Store> Running<S> {
@@ -144,7 +142,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
     /// `None` says nothing: what can be asked twice must be asked.
     async fn first(&mut self) -> Result<Option<Grant>, BackendError> {
         match self.attempt(Want::First).await? {
-            Some(Take::Granted(granted)) => self.granted(granted).await,
+            Some(Take::Granted(granted)) => Ok(self.granted(granted)),
             Some(_) => {
                 self.request.is_held_by_somebody();
                 self.call.was_answered();
@@ -187,18 +185,11 @@ impl<'a, S: Store> Acquisition<'a, S> {
             self.counted = Some(running.tasks.count());
             // Before it asks: a grant may be told before the answer has come.
             let mut waiting = running.events.waiters().enter(self.request);
-            let mut is_ready = false;
             loop {
                 let asked = match answer.take() {
                     Some(asked) => asked,
                     None => {
-                        if !std::mem::replace(&mut is_ready, true) {
-                            let deadline = self.call.begin()?;
-                            let (store, attempt) = (&running.store, &mut self.call.attempt);
-                            store.before_queue(self.request, deadline, attempt).await;
-                            self.call.was_answered();
-                        }
-                        let beat = S::BEATS && !running.events.is_known();
+                        let beat = S::BEAT.is_some() && !running.events.is_known();
                         self.ask(Want::Queue { beat }).await?
                     }
                 };
@@ -247,7 +238,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
             };
             match take {
                 Take::Granted(granted) => {
-                    if let Some(grant) = self.granted(granted).await? {
+                    if let Some(grant) = self.granted(granted) {
                         return Ok(Asked::Granted(grant));
                     }
                     self.call.was_answered();
@@ -299,39 +290,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
     }
 
     /// The lock is held. `None`: it has been lost already.
-    async fn granted(&mut self, mut granted: Granted<S>) -> Result<Option<Grant>, BackendError> {
-        if self.running.store.confirms() {
-            match self.confirm().await? {
-                Some(sent_at) => granted.sent_at = sent_at,
-                None => return Ok(None),
-            }
-        }
-        Ok(self.is_granted(granted))
-    }
-
-    /// Until the grant counts it is to be given back, whatever becomes of this.
-    fn confirm(&mut self) -> Rare<'_, Result<Option<Instant>, BackendError>> {
-        Box::pin(async move {
-            self.left.there = true;
-            self.call.was_answered();
-            let store = &self.running.store;
-            loop {
-                let deadline = self.call.begin()?;
-                let attempt = &mut self.call.attempt;
-                match store.confirm(self.request, deadline, attempt).await {
-                    Ok(Some(sent_at)) => return Ok(Some(sent_at)),
-                    // It is elsewhere, or free: to ask at once might find the same.
-                    Ok(None) => {
-                        self.call.failed(Failure::not_sent()).await?;
-                        return Ok(None);
-                    }
-                    Err(failure) => self.call.failed(failure).await?,
-                }
-            }
-        })
-    }
-
-    fn is_granted(&mut self, granted: Granted<S>) -> Option<Grant> {
+    fn granted(&mut self, granted: Granted<S>) -> Option<Grant> {
         let running = self.running;
         let (token, sent_at) = (granted.token, granted.sent_at);
         let longest = S::longest_lease(&granted.record);

@@ -182,10 +182,12 @@ impl<S: Store> Running<S> {
     pub(crate) fn open(config: S::Config, time: Time, request_timeout: Duration) -> Arc<Self> {
         let name = S::capabilities(&config).name;
         let events = Events::new(time.clone(), S::DEAD_AFTER);
+        let stopped = CancellationToken::new();
         let context = Context {
             time: time.clone(),
             events: events.clone(),
             request_timeout,
+            stopped: stopped.clone(),
         };
         Arc::new(Self {
             store: S::open(config, context),
@@ -200,7 +202,7 @@ impl<S: Store> Running<S> {
             unsettled: InFlight::default(),
             tasks: InFlight::default(),
             stopping: CancellationToken::new(),
-            stopped: CancellationToken::new(),
+            stopped,
         })
     }
 
@@ -232,7 +234,7 @@ impl<S: Store> Running<S> {
         BackendError::unavailable(format!("the {} backend has stopped", self.name))
     }
 
-    /// Waits until the store was told of what was left behind.
+    /// Waits until the store was told of what was left behind, and lets it rest.
     pub(crate) async fn settle(&self) {
         self.unsettled.wait_idle().await;
         self.store.settle().await;
@@ -335,8 +337,6 @@ impl<D: Driven> Backend for D {
     async fn settle(&self) {
         if let Ok(running) = self.engine().running() {
             running.settle().await;
-            let limit = running.time.after(running.request_timeout);
-            let _ = running.time.bound(limit, running.store.rest(limit)).await;
         }
     }
 
@@ -408,11 +408,9 @@ impl<D: Driven> Backend for D {
     }
 
     fn is_owner(&self, holder: &HolderInfo, owner: Owner) -> bool {
-        let is_shown = |running: &Arc<Running<D::Store>>| {
-            let record = running.table.record(owner);
-            record.is_some_and(|record| D::Store::is_shown_as(&record, holder))
-        };
-        D::Store::is_owner(holder, owner) || self.engine().running().is_ok_and(is_shown)
+        let running = self.engine().running().ok();
+        let record = running.and_then(|running| running.table.record(owner));
+        D::Store::is_owner(holder, owner, record.as_ref())
     }
 
     async fn next_losses(&self) -> Vec<Owner> {
@@ -431,7 +429,7 @@ impl<D: Driven> Backend for D {
 }
 
 /// What a store is given, for a test of one of its parts.
-#[cfg(all(test, feature = "etcd"))]
+#[cfg(all(test, any(feature = "etcd", feature = "redis")))]
 pub(crate) fn context() -> Context {
     let clock = ManagerClock::of_this_runtime().expect("a runtime");
     let time = Time::of_the_machine(clock);
@@ -440,6 +438,7 @@ pub(crate) fn context() -> Context {
         time,
         events,
         request_timeout: DEFAULT_REQUEST_TIMEOUT,
+        stopped: CancellationToken::new(),
     }
 }
 

@@ -33,10 +33,9 @@ impl<S: Store> Running<S> {
                 while self.events.waiters().is_empty() {
                     self.events.waiters().change().await;
                 }
-                if S::LOOKS == Looks::Together && S::BEATS {
-                    self.look_and_beat().await;
-                } else {
-                    self.look_when_due().await;
+                match S::BEAT {
+                    Some(gap) => self.look_and_beat(gap).await,
+                    None => self.look_when_due().await,
                 }
             };
             tokio::select! {
@@ -85,9 +84,9 @@ impl<S: Store> Running<S> {
 
     /// For a store whose waiters have places, which they lose when others take this
     /// process for dead.
-    async fn look_and_beat(&self) {
+    async fn look_and_beat(&self, gap: Duration) {
         let mut schedule = Schedule(HashMap::new());
-        let mut beat = self.time.now() + S::BEAT;
+        let mut beat = self.time.now() + gap;
         let mut idle_since = None;
         loop {
             let now = self.time.now();
@@ -106,13 +105,13 @@ impl<S: Store> Running<S> {
                 continue;
             }
             // What is not yet due goes along, and saves a trip.
-            let beats = beat <= now + S::BEAT / 4;
+            let beats = beat <= now + gap / 4;
             let keys = schedule.all();
             if !self.look(&mut schedule, keys, beats).await {
                 self.events.missed();
             }
             if beats {
-                beat = self.time.now() + S::BEAT;
+                beat = self.time.now() + gap;
             }
         }
     }

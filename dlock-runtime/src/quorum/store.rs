@@ -16,15 +16,13 @@ use super::{Quorum, Voters};
 use crate::backend::{BackendError, Capabilities, LockInfo, Renewed, Request, Servers, TokenTier};
 use crate::deadline::Deadline;
 use crate::store::{
-    Abandoned, Context, Due, Ending, Failure, Followed, Freed, Late, LeftBehind, Looks, Opening,
-    Store, Take, Waited, Want,
+    Abandoned, Context, Due, Ending, Failure, Freed, Late, LeftBehind, Looks, Opening, Store, Take,
+    Waited, Want,
 };
 
 /// A release reaches the voters one after the other: how long a waiter that was
 /// woken by the first waits for the others.
 const RELEASE_SPREADS: Duration = Duration::from_millis(20);
-
-const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 impl<V: Voter> Store for Quorum<V> {
     type Config = Voters<V::Config>;
@@ -37,7 +35,7 @@ impl<V: Voter> Store for Quorum<V> {
     type Seen = ();
 
     const LOOKS: Looks = Looks::Together;
-    const BEATS: bool = false;
+    const BEAT: Option<Duration> = None;
 
     fn open(config: Voters<V::Config>, context: Context) -> Self {
         let subscriptions = Subscriptions::new(config.voters.len());
@@ -122,6 +120,13 @@ impl<V: Voter> Store for Quorum<V> {
         deadline: Deadline,
         attempt: &mut Attempt<V>,
     ) -> Result<Take<Self>, Failure> {
+        if matches!(want, Want::Queue { .. }) && attempt.subscription.is_none() {
+            // What is released before somebody listens is not heard.
+            let limit = self.time.after(self.patience_for(request.ttl));
+            let subscription = self.subscription(request, attempt);
+            let listened = subscription.listened(self.majority());
+            let _ = self.time.bound(limit, listened).await;
+        }
         self.elect(request, want, deadline, attempt).await
     }
 
@@ -169,22 +174,9 @@ impl<V: Voter> Store for Quorum<V> {
         None
     }
 
-    async fn follow(&self, flight: Infallible, _: &Request) -> Followed {
-        match flight {}
-    }
-
     /// The voters' engines know.
     fn late(&self, _: &Request, _: Option<&Arc<Votes<V>>>, _: Instant) -> Late {
         Late::Never
-    }
-
-    /// What is released before somebody listens is not heard.
-    async fn before_queue(&self, request: &Request, _: Deadline, attempt: &mut Attempt<V>) {
-        let limit = self.time.after(self.patience_for(request.ttl));
-        let listened = self
-            .subscription(request, attempt)
-            .listened(self.majority());
-        let _ = self.time.bound(limit, listened).await;
     }
 
     async fn wait(
@@ -198,10 +190,6 @@ impl<V: Voter> Store for Quorum<V> {
         let all = subscription.freed(since, self.majority());
         let _ = self.time.bound(self.time.after(RELEASE_SPREADS), all).await;
         Ok(())
-    }
-
-    fn pace(&self, (): &mut ()) -> Duration {
-        BETWEEN_LOOKS
     }
 
     async fn recheck(

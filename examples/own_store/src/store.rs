@@ -63,8 +63,6 @@ impl Store for Directory {
             .await
     }
 
-    fn close(&self) {}
-
     fn capabilities(_: &PathBuf) -> Capabilities {
         let mut capabilities = Capabilities::new("directory");
         capabilities.fair = true;

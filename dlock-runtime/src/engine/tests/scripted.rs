@@ -823,6 +823,7 @@ impl Link {
 #[derive(Default)]
 pub(super) struct Attempt {
     in_flight: Option<Link>,
+    listens: bool,
     lists: u32,
 }
 
@@ -844,7 +845,10 @@ impl<P: Proof> Store for Scripted<P> {
     type Seen = ();
 
     const LOOKS: Looks = P::LOOKS;
-    const BEATS: bool = P::BEATS;
+    const BEAT: Option<Duration> = match (P::LOOKS, P::BEATS) {
+        (Looks::Together, true) => Some(Duration::from_secs(1)),
+        _ => None,
+    };
     const EXPIRES: bool = P::EXPIRES;
     const FLIES_FOR: Duration = P::FLIES_FOR;
     const AT_HOME: bool = P::AT_HOME;
@@ -901,12 +905,10 @@ impl<P: Proof> Store for Scripted<P> {
         self.sim.state().shut_down = Some(holds);
     }
 
-    async fn rest(&self, _deadline: Deadline) {
+    async fn settle(&self) {
         let is_free = self.sim.is_free();
         self.sim.state().rests.push(is_free);
     }
-
-    fn close(&self) {}
 
     fn tokens(&self) -> Option<TokenTier> {
         self.sim.state().tokens
@@ -933,15 +935,23 @@ impl<P: Proof> Store for Scripted<P> {
             Want::First | Want::Try => Command::Ask(owner, ttl, false),
             Want::Queue { .. } => Command::Ask(owner, ttl, P::LOOKS == Looks::Together),
         };
+        let waits = matches!(want, Want::Queue { .. });
+        let listens_for = self.sim.state().listens_for;
+        if let Some(listens_for) = listens_for.filter(|_| waits && !attempt.listens) {
+            attempt.listens = true;
+            self.sim.state().sent.push("listen");
+            sleep(listens_for).await;
+        }
         let fate = {
             let mut state = self.sim.state();
-            state.asked_for_a_place |= matches!(want, Want::Queue { .. });
+            state.asked_for_a_place |= waits;
             state.fates.pop_front()
         };
         let (answer, sent_at) = self.send(command, fate, deadline, attempt).await?;
-        let (lost, records) = {
+        let (lost, confirms, records) = {
             let mut state = self.sim.state();
-            (state.places_lost.pop_front(), Arc::clone(&state.records))
+            let lost = state.places_lost.pop_front();
+            (lost, state.confirms, Arc::clone(&state.records))
         };
         if let Some(leaves_something) = lost {
             let record = leaves_something.then(|| P::of(LOST, &records));
@@ -950,7 +960,10 @@ impl<P: Proof> Store for Scripted<P> {
         match answer {
             Answer::Granted { token, session } => Ok(Take::Granted(Granted {
                 token,
-                sent_at,
+                sent_at: match confirms {
+                    true => self.confirmed(request, deadline, attempt).await?,
+                    false => sent_at,
+                },
                 record: P::of(session, &records),
             })),
             Answer::Tie => Ok(Take::Contended),
@@ -1007,32 +1020,6 @@ impl<P: Proof> Store for Scripted<P> {
             Answer::Done(false) if self.sim.state().lost_all => Ok(Freed::Lost),
             Answer::Done(false) => Ok(Freed::NotHeld),
             answer => Err(failed(answer)),
-        }
-    }
-
-    fn confirms(&self) -> bool {
-        self.sim.state().confirms
-    }
-
-    async fn confirm(
-        &self,
-        request: &Request,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Option<std::time::Instant>, Failure> {
-        let command = Command::Confirm(request.owner, request.ttl);
-        let fate = self.sim.state().fates.pop_front();
-        match self.send(command, fate, deadline, attempt).await? {
-            (Answer::Done(held), sent_at) => Ok(held.then_some(sent_at)),
-            (answer, _) => Err(failed(answer)),
-        }
-    }
-
-    async fn before_queue(&self, _: &Request, _: Deadline, _: &mut Attempt) {
-        let listens_for = self.sim.state().listens_for;
-        if let Some(listens_for) = listens_for {
-            self.sim.state().sent.push("listen");
-            sleep(listens_for).await;
         }
     }
 
@@ -1211,6 +1198,27 @@ impl<P: Proof> Scripted<P> {
             _ => &self.caller,
         };
         link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A grant that counts only now.
+    async fn confirmed(
+        &self,
+        request: &Request,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<std::time::Instant, Failure> {
+        let command = Command::Confirm(request.owner, request.ttl);
+        let fate = self.sim.state().fates.pop_front();
+        let failure = match self.send(command, fate, deadline, attempt).await {
+            Ok((Answer::Done(true), sent_at)) => return Ok(sent_at),
+            Ok((Answer::Done(false), _)) => Failure::not_sent(),
+            Ok((answer, _)) => failed(answer),
+            Err(failure) => failure,
+        };
+        Err(Failure {
+            applied: Applied::Answered,
+            ..failure
+        })
     }
 
     fn held(&self, want: Want, owner: Owner, sent_at: std::time::Instant) -> Take<Self> {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions};
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::acquire::{Answer, Cluster, Flight, QueueEntry};
 use super::errors::{self, Failed};
@@ -17,7 +16,7 @@ use super::renewal::{self, Fixed};
 use super::settings::{Recipe, Settings};
 use super::watches::{PERIOD, Watches};
 use crate::backend::{
-    BackendError, Capabilities, HolderInfo, LockInfo, Protocol, Renewed, Request, Servers,
+    BackendError, Capabilities, HolderInfo, LockInfo, Owner, Protocol, Renewed, Request, Servers,
     TokenTier,
 };
 use crate::deadline::Deadline;
@@ -29,8 +28,6 @@ use crate::token::TOKENS_PER_GRANT;
 
 pub(crate) struct EtcdStore {
     cluster: Cluster,
-    stopped: CancellationToken,
-    _stops: DropGuard,
 }
 
 /// What an operation remembers.
@@ -54,7 +51,7 @@ impl Store for EtcdStore {
 
     const LOOKS: Looks = Looks::Together;
     /// A place lasts as long as its lease, which is kept alive.
-    const BEATS: bool = false;
+    const BEAT: Option<Duration> = None;
     /// The lease goes on for others.
     const EXPIRES: bool = false;
     const AT_HOME: bool = true;
@@ -62,32 +59,22 @@ impl Store for EtcdStore {
     const FLIES_FOR: Duration = Duration::MAX;
 
     fn open(settings: Settings, context: Context) -> Self {
-        let Context { time, events, .. } = context.clone();
-        let members = Arc::new(Members::new(settings, context));
+        let members = Arc::new(Members::new(settings, context.clone()));
         let places = Places::new();
-        let leases = Leases::new(Arc::clone(&members), Arc::clone(&places), events);
+        let leases = Leases::new(
+            Arc::clone(&members),
+            Arc::clone(&places),
+            context.events.clone(),
+        );
         let (watches, orders) = Watches::new(Arc::clone(&members));
-        let stopped = CancellationToken::new();
-        let watching = Arc::clone(&watches).run(orders);
-        let until = stopped.clone();
-        time.spawn(async move {
-            tokio::select! {
-                biased;
-                () = until.cancelled() => {}
-                () = watching => {}
-            }
-        });
+        context.spawn(Arc::clone(&watches).run(orders));
         let cluster = Cluster {
             members,
             leases,
             places,
             watches,
         };
-        Self {
-            cluster,
-            _stops: stopped.clone().drop_guard(),
-            stopped,
-        }
+        Self { cluster }
     }
 
     /// That locks can be read.
@@ -102,10 +89,6 @@ impl Store for EtcdStore {
     /// What `min_hold` keeps has a lease that is not among these.
     async fn shut_down(&self, _: bool, deadline: Deadline) {
         self.cluster.leases.stop(deadline).await;
-    }
-
-    fn close(&self) {
-        self.stopped.cancel();
     }
 
     fn capabilities(settings: &Settings) -> Capabilities {
@@ -224,9 +207,9 @@ impl Store for EtcdStore {
         }
     }
 
-    fn is_shown_as(key: &Key, holder: &HolderInfo) -> bool {
+    fn is_owner(holder: &HolderInfo, owner: Owner, record: Option<&Key>) -> bool {
         // What the server's Lock call makes has no value, and is shown by its name.
-        key.name.is_of(&holder.owner)
+        holder.shows(owner) || record.is_some_and(|key| key.name.is_of(&holder.owner))
     }
 
     fn scope(key: &Key) -> Option<Scope> {

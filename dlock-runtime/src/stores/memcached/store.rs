@@ -62,6 +62,7 @@ impl Store for MemcachedStore {
     type Seen = Seen;
 
     const LOOKS: Looks = Looks::Each;
+    const BEAT: Option<Duration> = None;
 
     fn open(settings: Settings, context: Context) -> Self {
         Self {

@@ -11,10 +11,11 @@ use redis::Value;
 
 use super::attempt::Attempt;
 use super::commands::{self, Patience};
+use super::confirm::Confirmer;
 use super::connections::Link;
 use super::names::Keyspace;
 use super::store::RedisStore;
-use crate::backend::Request;
+use crate::backend::{Renewed, Request};
 use crate::deadline::{Deadline, Sending};
 use crate::store::{Applied, Failure, Granted, Take, Want};
 use crate::token::TOKENS_PER_GRANT;
@@ -33,7 +34,9 @@ impl RedisStore {
         let set = commands::take(self.servers.space(), request);
         let answers = link.connection.take(set, at).await;
         let (error, applied) = match self.servers.hear(&link, attempt, at.at, answers)? {
-            [Value::Okay, Value::Int(last)] => return self.granted(&link, last, at, attempt).await,
+            [Value::Okay, Value::Int(last)] => {
+                return self.granted(request, &link, last, at, attempt).await;
+            }
             [Value::Nil, _] => return Ok(Take::Busy),
             // Taken, but without a token. The script asks for one again.
             [Value::Okay, Value::ServerError(error)] => (error, Applied::Answered),
@@ -58,7 +61,10 @@ impl RedisStore {
         attempt: &mut Attempt,
     ) -> Result<Take<Self>, Failure> {
         let (patience, held) = match want {
-            Want::Queue { .. } => (Patience::Queue, Take::Queued),
+            Want::Queue { .. } => {
+                self.listen(&request.key, deadline, attempt).await;
+                (Patience::Queue, Take::Queued)
+            }
             Want::First | Want::Try => (Patience::Try, Take::Busy),
         };
         let (servers, process) = (&self.servers, self.process);
@@ -81,7 +87,7 @@ impl RedisStore {
                     at: answer.sent_at,
                     deadline,
                 };
-                self.granted(&answer.link, last, at, attempt).await
+                self.granted(request, &answer.link, last, at, attempt).await
             }
             _ => Err(servers.nonsense(&answer.link)),
         }
@@ -90,23 +96,55 @@ impl RedisStore {
     /// The lock is held. `last` is the last of the numbers that were drawn.
     async fn granted(
         &self,
+        request: &Request,
         link: &Link,
         last: i64,
         at: Sending,
         attempt: &mut Attempt,
     ) -> Result<Take<Self>, Failure> {
-        let mut token = first_of(last);
+        let (mut token, mut sent_at) = (first_of(last), at.at);
         if token <= link.connection.token_floor() {
             // The counter has lost what it was when this connection was made.
             token = Box::pin(self.draw_again(link, at.deadline, attempt)).await?;
         }
         let highest = &self.servers.connector.highest_token;
         highest.fetch_max(token + (TOKENS_PER_GRANT - 1), Ordering::Relaxed);
+        if let Some(confirmer) = &self.confirmer {
+            // Who leaves meanwhile leaves the lock.
+            attempt.in_flight = Some(link.connection.clone());
+            let confirmed = Box::pin(self.confirmed(confirmer, request, at.deadline)).await;
+            attempt.in_flight = None;
+            sent_at = confirmed?;
+        }
         Ok(Take::Granted(Granted {
             token,
-            sent_at: at.at,
+            sent_at,
             record: (),
         }))
+    }
+
+    /// The lock counts when so many replicas have it, and from then on. Until that is
+    /// so it is asked for again, as it is this owner's.
+    async fn confirmed(
+        &self,
+        confirmer: &Confirmer,
+        request: &Request,
+        deadline: Deadline,
+    ) -> Result<Instant, Failure> {
+        // However late the answer was seen.
+        let settings = &self.servers.connector.settings;
+        let deadline = deadline.max(Deadline::after(settings.patience()));
+        let renewed = confirmer.renew(&[request], deadline).await;
+        let failure = match renewed.into_iter().next() {
+            Some(Ok(Renewed::Extended { sent_at })) => return Ok(sent_at.into_std()),
+            // It is elsewhere, or free: to ask at once might find the same.
+            Some(Ok(Renewed::Gone)) | None => Failure::not_sent(),
+            Some(Err(failure)) => failure,
+        };
+        Err(Failure {
+            applied: Applied::Answered,
+            ..failure
+        })
     }
 
     /// Lifts the counter above what it was, and draws from it. Still before any later

@@ -52,7 +52,7 @@ pub(crate) struct RedisStore {
     pub(super) servers: Servers,
     pub(super) process: Process,
     pub(super) events: Events,
-    confirmer: Option<Confirmer>,
+    pub(super) confirmer: Option<Confirmer>,
     found: Found,
     votes: bool,
     release: Release,
@@ -86,7 +86,7 @@ impl Store for RedisStore {
     type Seen = Seen;
 
     const LOOKS: Looks = Looks::Together;
-    const BEAT: Duration = HEARTBEAT;
+    const BEAT: Option<Duration> = Some(HEARTBEAT);
     const DEAD_AFTER: Duration = ALIVE;
     const CLAIM: Option<Duration> = Some(CLAIM);
 
@@ -260,27 +260,6 @@ impl Store for RedisStore {
         self.first(request, deadline, attempt).await
     }
 
-    fn confirms(&self) -> bool {
-        self.confirmer.is_some()
-    }
-
-    async fn confirm(
-        &self,
-        request: &Request,
-        deadline: Deadline,
-        _: &mut Attempt,
-    ) -> Result<Option<Instant>, Failure> {
-        let Some(confirmer) = &self.confirmer else {
-            return Ok(None);
-        };
-        let renewed = confirmer.renew(&[request], deadline).await;
-        match renewed.into_iter().next() {
-            Some(Ok(Renewed::Extended { sent_at })) => Ok(Some(sent_at.into_std())),
-            Some(Ok(Renewed::Gone)) | None => Ok(None),
-            Some(Err(failure)) => Err(failure),
-        }
-    }
-
     /// Those of one node must not wait for long for those of another.
     fn renews_within(&self, request_timeout: Duration, shortest: Duration) -> Duration {
         match self.servers.route {
@@ -381,29 +360,6 @@ impl Store for RedisStore {
         Late::Until(Deadline::from(sent_at, request.ttl))
     }
 
-    async fn before_queue(&self, request: &Request, deadline: Deadline, attempt: &mut Attempt) {
-        match &self.servers.route {
-            // A message comes over the manager's connection.
-            Route::One(one)
-            | Route::Voter {
-                connections: one, ..
-            } => one.lane.prepare(),
-            Route::Cluster { subscriptions, .. } => {
-                let subscribe = || Box::new(subscriptions.subscribe(&request.key));
-                let subscription = attempt.subscription.get_or_insert_with(subscribe);
-                // Who cannot be told would be passed over. But whether it can must
-                // not decide on whether it may wait.
-                let connector = &self.servers.connector;
-                let limit = deadline.within(connector.settings.patience() / 2);
-                let _ = connector.clock.bound(limit, subscription.is_heard()).await;
-            }
-        }
-    }
-
-    fn pace(&self, _: &mut Seen) -> Duration {
-        PERIOD
-    }
-
     async fn recheck(
         &self,
         waited: &mut [Waited<Self>],
@@ -488,6 +444,26 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
+    /// Who cannot be told of its turn would be passed over. But whether it can must not
+    /// decide on whether it may wait.
+    pub(super) async fn listen(&self, key: &Arc<str>, deadline: Deadline, attempt: &mut Attempt) {
+        match &self.servers.route {
+            // A message comes over the manager's connection.
+            Route::One(one)
+            | Route::Voter {
+                connections: one, ..
+            } => one.lane.prepare(),
+            Route::Cluster { subscriptions, .. } if attempt.subscription.is_none() => {
+                let subscription = Box::new(subscriptions.subscribe(key));
+                let subscription = attempt.subscription.insert(subscription);
+                let connector = &self.servers.connector;
+                let limit = deadline.within(connector.settings.patience() / 2);
+                let _ = connector.clock.bound(limit, subscription.is_heard()).await;
+            }
+            Route::Cluster { .. } => {}
+        }
+    }
+
     fn release_of(&self, ending: Ending) -> Release {
         match ending {
             Ending::Released | Ending::Left => self.release,
@@ -509,21 +485,12 @@ impl RedisStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::deadline::ManagerClock;
-    use crate::engine::time::Time;
 
     /// An outage may last: only those leave something to see to who had sent something.
     #[tokio::test]
     async fn who_has_sent_nothing_leaves_nothing() {
-        let time = Time::of_the_machine(ManagerClock::of_this_runtime().expect("a runtime"));
-        let events = Events::new(time.clone(), RedisStore::DEAD_AFTER);
         let config = Config::of_server("redis://127.0.0.1:1").expect("a valid URL");
-        let context = Context {
-            time,
-            events,
-            request_timeout: PERIOD,
-        };
-        let store = RedisStore::open(config, context);
+        let store = RedisStore::open(config, crate::engine::context());
         let request = Request::new("key", Mode::Write, PERIOD);
         let is_left = |left: &LeftBehind| {
             let abandoned = store.abandon(&request, Attempt::default(), left);

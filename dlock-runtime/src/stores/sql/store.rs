@@ -7,8 +7,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio_util::sync::{CancellationToken, DropGuard};
-
 use super::clean;
 use super::database::Database;
 use super::inspect;
@@ -26,13 +24,14 @@ use crate::store::{
     LeftBehind, Looks, Next, Opening, Store, Take, Waited, Want,
 };
 
+/// Who is told when it is its turn looks as often.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// A database, and what this process does in it.
 pub(crate) struct SqlStore<D: Database> {
     tables: Arc<Tables<D>>,
     strangers: Strangers,
-    closed: CancellationToken,
-    /// What goes on by itself ends with this.
-    _closes: DropGuard,
+    context: Context,
 }
 
 /// What an operation remembers.
@@ -61,12 +60,10 @@ impl<D: Database> Store for SqlStore<D> {
     }
 
     fn open(database: D, context: Context) -> Self {
-        let closed = CancellationToken::new();
         Self {
-            tables: Arc::new(Tables::new(database, context)),
+            tables: Arc::new(Tables::new(database, context.clone())),
             strangers: Strangers::default(),
-            _closes: closed.clone().drop_guard(),
-            closed,
+            context,
         }
     }
 
@@ -76,31 +73,32 @@ impl<D: Database> Store for SqlStore<D> {
             tables.run(schema, &[], deadline).await?;
         }
         tables.look_at_durability(deadline).await?;
-        self.go_on(clean::keep_clean(Arc::clone(tables)));
+        self.context.spawn(clean::keep_clean(Arc::clone(tables)));
         let notifications = tables.notifications();
         if let Some(listening) = tables.database.listen(&tables.pooled.pool, notifications) {
-            self.go_on(listening);
+            self.context.spawn(listening);
         }
         Ok(())
     }
 
-    async fn rest(&self, _deadline: Deadline) {
+    async fn settle(&self) {
         let tables = &self.tables;
         if D::IS_FILE {
             tables.pooled.is_unused();
-            tables.running.wait_idle().await;
-            tables.pooled.close_all().await;
+            let closed = async {
+                tables.running.wait_idle().await;
+                tables.pooled.close_all().await;
+            };
+            let _ = tables.time.bound(tables.deadline(), closed).await;
         }
     }
 
     async fn shut_down(&self, _holds: bool, deadline: Deadline) {
-        self.closed.cancel();
         let closing = self.tables.pooled.pool.close();
         let _ = self.tables.time.bound(deadline, closing).await;
     }
 
     fn close(&self) {
-        self.closed.cancel();
         // From here on, whatever becomes of those that are in use.
         drop(self.tables.pooled.pool.close());
     }
@@ -256,7 +254,7 @@ impl<D: Database> Store for SqlStore<D> {
 
     fn pace(&self, seen: &mut Seen) -> Duration {
         match self.tables.is_notified() {
-            true => Self::BEAT,
+            true => LOOK,
             false => seen.pause(D::PACE, self.tables.time.now()),
         }
     }
@@ -306,18 +304,6 @@ impl<D: Database> Store for SqlStore<D> {
 }
 
 impl<D: Database> SqlStore<D> {
-    /// Goes on by itself until the store is closed.
-    fn go_on(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let closed = self.closed.clone();
-        self.tables.time.spawn(async move {
-            tokio::select! {
-                biased;
-                () = closed.cancelled() => {}
-                () = work => {}
-            }
-        });
-    }
-
     async fn ask(
         &self,
         script: String,

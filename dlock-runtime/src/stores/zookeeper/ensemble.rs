@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 use zookeeper_client::SessionState;
 
 use super::errors::{self, Failed};
@@ -30,7 +29,6 @@ pub(super) struct Ensemble {
     session: watch::Sender<Option<Arc<Session>>>,
     /// Why none could be opened when that was tried last.
     trouble: Mutex<Option<BackendError>>,
-    closed: CancellationToken,
 }
 
 impl Ensemble {
@@ -41,7 +39,6 @@ impl Ensemble {
             context,
             session: watch::Sender::new(None),
             trouble: Mutex::default(),
-            closed: CancellationToken::new(),
         })
     }
 
@@ -67,19 +64,13 @@ impl Ensemble {
             }
         })?;
         self.session.send_replace(Some(Arc::clone(&session)));
-        let (this, closed) = (Arc::clone(self), self.closed.clone());
-        time.spawn(async move {
-            tokio::select! {
-                () = this.keep_session(session) => {}
-                () = closed.cancelled() => {}
-            }
-        });
+        self.context.spawn(Arc::clone(self).keep_session(session));
         Ok(())
     }
 
     /// Sees the end of each session, tells those who lost their locks by it, and
     /// opens another.
-    async fn keep_session(&self, mut session: Arc<Session>) {
+    async fn keep_session(self: Arc<Self>, mut session: Arc<Session>) {
         let Context { time, events, .. } = &self.context;
         let place = self.settings.place();
         loop {
@@ -132,7 +123,6 @@ impl Ensemble {
     /// Closes the session, and with it what it holds. If a lock is to be held
     /// beyond the end (`min_hold`), it is left to expire.
     pub(super) async fn leave(&self, holds: bool, deadline: Deadline) {
-        self.close();
         let Some(session) = self.session.send_replace(None) else {
             return;
         };
@@ -154,11 +144,6 @@ impl Ensemble {
             }
         };
         let _ = time.bound(deadline.min(time.after(TO_CLOSE)), closed).await;
-    }
-
-    /// No other session is opened.
-    pub(super) fn close(&self) {
-        self.closed.cancel();
     }
 
     pub(super) fn folder(&self, key: &str) -> String {

@@ -27,8 +27,8 @@ use crate::backend::{
 };
 use crate::deadline::Deadline;
 use crate::store::{
-    Abandoned, Applied, Behind, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted,
-    Late, LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want,
+    Abandoned, Applied, Behind, Cause, Context, Due, Ending, Failure, Freed, Granted, Late,
+    LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want,
 };
 use crate::token::TOKENS_PER_GRANT;
 
@@ -67,7 +67,7 @@ impl Store for ZooKeeperStore {
 
     const LOOKS: Looks = Looks::Together;
     /// A place lasts for as long as the session.
-    const BEATS: bool = false;
+    const BEAT: Option<Duration> = None;
     /// And so does a lock.
     const EXPIRES: bool = false;
 
@@ -85,10 +85,6 @@ impl Store for ZooKeeperStore {
 
     async fn shut_down(&self, holds: bool, deadline: Deadline) {
         self.ensemble.leave(holds, deadline).await;
-    }
-
-    fn close(&self) {
-        self.ensemble.close();
     }
 
     fn capabilities(_: &Settings) -> Capabilities {
@@ -212,10 +208,6 @@ impl Store for ZooKeeperStore {
         attempt.node.map(left)
     }
 
-    async fn follow(&self, flight: Infallible, _: &Request) -> Followed {
-        match flight {}
-    }
-
     /// What a session has sent is done in its order, or never.
     fn late(&self, _: &Request, _: Option<&Arc<Record>>, _: Instant) -> Late {
         Late::Never
@@ -260,7 +252,7 @@ impl Store for ZooKeeperStore {
     }
 
     /// They are shown by the names of their nodes.
-    fn is_owner(holder: &HolderInfo, owner: Owner) -> bool {
+    fn is_owner(holder: &HolderInfo, owner: Owner, _: Option<&Arc<Record>>) -> bool {
         holder.owner.starts_with(&names::own(owner))
     }
 
@@ -476,10 +468,4 @@ fn extended(due: &Due<ZooKeeperStore>) -> Renewed {
 /// node to node, whatever becomes of the folder and its own numbers.
 fn token(czxid: i64) -> Option<u64> {
     u64::try_from(czxid).ok()?.checked_mul(TOKENS_PER_GRANT)
-}
-
-impl Drop for ZooKeeperStore {
-    fn drop(&mut self) {
-        self.ensemble.close();
-    }
 }
