@@ -264,13 +264,13 @@ pub trait Store: Send + Sync + Sized + 'static {
         deadline: Deadline,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Undoes grants to owners who do not wait for them any more, by their places in
+    /// Undoes a grant to an owner who does not wait for it any more, by its place in
     /// the queue; and what other places this process has there of owners whom
     /// `knows` does not know: they have gone for good.
     fn disown(
         &self,
         key: &str,
-        granted: &[String],
+        granted: &str,
         knows: &(dyn Fn(Owner) -> bool + Sync),
         deadline: Deadline,
         attempt: &mut Self::Attempt,

@@ -196,7 +196,8 @@ impl<'a, S: Store> Acquisition<'a, S> {
                 match asked {
                     Asked::Granted(grant) => {
                         if S::CLAIM.is_some() {
-                            running.events.unexpected().holders.enter(self.request);
+                            let holders = running.events.holders();
+                            holders.insert(self.request.owner, self.request.clone());
                         }
                         return Ok(grant);
                     }

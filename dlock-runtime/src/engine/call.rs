@@ -16,6 +16,27 @@ pub(crate) type Rare<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// to each other for a while.
 const AT_ONCE: u32 = 4;
 
+/// Makes attempts of an operation until one has succeeded, or there is no other.
+macro_rules! attempts {
+    ($call:ident, |$deadline:ident, $attempt:ident| $ask:expr) => {
+        loop {
+            let ($deadline, $attempt) = match $call.begin() {
+                Ok(deadline) => (deadline, &mut $call.attempt),
+                Err(error) => break Err(error),
+            };
+            let failure = match $ask.await {
+                Ok(answer) => break Ok(answer),
+                Err(failure) => failure,
+            };
+            if let Err(error) = $call.failed(failure).await {
+                break Err(error);
+            }
+        }
+    };
+}
+
+pub(crate) use attempts;
+
 pub(crate) struct Call<'a, S: Store> {
     running: &'a Running<S>,
     pub(crate) attempt: S::Attempt,
@@ -41,13 +62,7 @@ impl<S: Store> Running<S> {
     /// The first operation.
     pub(crate) async fn check(&self, limit: Duration) -> Result<(), BackendError> {
         let mut call = Call::of_at_most(self, limit);
-        loop {
-            let deadline = call.begin()?;
-            match self.store.check(deadline).await {
-                Ok(()) => return Ok(()),
-                Err(failure) => call.failed(failure).await?,
-            }
-        }
+        attempts!(call, |deadline, _attempt| self.store.check(deadline))
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Running;
-use super::call::Call;
+use super::call::{Call, attempts};
 use super::waiters::Leaving;
 use crate::backend::{BackendError, BackendErrorKind, Request};
 use crate::deadline::{Backoff, Deadline};
@@ -224,17 +224,11 @@ impl<S: Store> Cleanup<S> {
     }
 
     async fn release(&self) -> Result<(), BackendError> {
-        let running = &self.running;
-        let mut call = Call::new(running);
-        loop {
-            let deadline = call.begin()?;
-            let (record, attempt) = (self.record.as_ref(), &mut call.attempt);
-            let store = &running.store;
-            let released = store.release(&self.request, record, self.ending, deadline, attempt);
-            match released.await {
-                Ok(_) => return Ok(()),
-                Err(failure) => call.failed(failure).await?,
-            }
-        }
+        let (store, record) = (&self.running.store, self.record.as_ref());
+        let mut call = Call::new(&self.running);
+        let released = attempts!(call, |deadline, attempt| {
+            store.release(&self.request, record, self.ending, deadline, attempt)
+        });
+        released.map(drop)
     }
 }

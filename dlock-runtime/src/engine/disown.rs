@@ -15,57 +15,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-
 use super::Running;
-use super::call::Call;
-use super::lease_table::LeaseTable;
-use crate::backend::{BackendError, Request};
+use super::call::{Call, attempts};
+use crate::backend::Request;
 use crate::key::Shown;
-use crate::store::{Due, Failure, Store};
+use crate::store::Store;
 
 impl<S: Store> Running<S> {
-    /// Until the engine is told to stop.
-    pub(super) async fn see_to_unexpected(self: Arc<Self>, claim: Duration) {
-        let work = async {
-            let (mut undone, mut answered) = (FuturesUnordered::new(), FuturesUnordered::new());
-            loop {
-                tokio::select! {
-                    grants = self.events.unexpected().next() => {
-                        let strangers = grants.strangers.into_iter();
-                        undone.extend(strangers.map(|(key, places)| self.disown(key, places, claim)));
-                        let holders = grants.holders.into_iter();
-                        answered.extend(holders.map(|holder| self.answer(holder, claim)));
-                    }
-                    Some(()) = undone.next() => {}
-                    Some(()) = answered.next() => {}
-                }
-            }
-        };
-        tokio::select! {
-            biased;
-            () = self.stopping.cancelled() => {}
-            () = work => {}
-        }
-    }
-
     /// Without success, the grant ends by itself soon.
-    async fn disown(&self, key: Arc<str>, granted: Vec<String>, claim: Duration) {
+    pub(super) async fn disown(self: Arc<Self>, key: Arc<str>, place: String, claim: Duration) {
         let knows = |owner| self.events.knows(owner, &key);
-        let mut call = Call::of_at_most(self, claim);
-        let undone: Result<(), BackendError> = async {
-            loop {
-                let deadline = call.begin()?;
-                let attempt = &mut call.attempt;
-                let disowning = self.store.disown(&key, &granted, &knows, deadline, attempt);
-                match disowning.await {
-                    Ok(()) => return Ok(()),
-                    Err(failure) => call.failed(failure).await?,
-                }
-            }
-        }
-        .await;
+        let mut call = Call::of_at_most(&self, claim);
+        let undone = attempts!(call, |deadline, attempt| self
+            .store
+            .disown(&key, &place, &knows, deadline, attempt));
         if let Err(error) = undone {
             tracing::debug!(
                 target: "dlock::store",
@@ -77,42 +40,16 @@ impl<S: Store> Running<S> {
     }
 
     /// Extends the lease of a holder that is granted its own lock. It changes nothing
-    /// if the lock has gone back meanwhile.
-    async fn answer(&self, holder: Request, claim: Duration) {
-        let mut record = None;
-        if LeaseTable::<S::Record>::KEEPS {
-            record = self.table.record(holder.owner).or_else(S::forgotten);
-            if record.is_none() {
-                return;
-            }
-        }
-        let mut due = [Due {
-            request: holder,
-            record,
-        }];
-        let mut call = Call::of_at_most(self, claim);
-        let renewed: Result<(), BackendError> = async {
-            loop {
-                let deadline = call.begin()?;
-                let renewed = self.store.renew(&mut due, deadline, &mut call.attempt);
-                let answer = renewed.await.pop();
-                match answer.unwrap_or_else(|| Err(Failure::not_sent())) {
-                    Ok(_) => return Ok(()),
-                    Err(failure) => call.failed(failure).await?,
-                }
-            }
-        }
-        .await;
-        let [Due { request, record }] = due;
-        if let Some(record) = record {
-            self.table.update(&request, record, self.time.now());
-        }
-        // Who loses the lock by that is told by its own renewals.
-        if let Err(error) = renewed {
+    /// if the lock has gone back meanwhile; and who loses the lock by a failure is told
+    /// by its own renewals.
+    pub(super) async fn answer(self: Arc<Self>, holder: Request, claim: Duration) {
+        let holder = [holder];
+        let renewed = self.renew_within(&holder, claim).await;
+        if let Some(Err(error)) = renewed.first() {
             tracing::debug!(
                 target: "dlock::store",
                 "lock `{}` was granted to its holder once more, which was not answered: {error}",
-                Shown(&request.key)
+                Shown(&holder[0].key)
             );
         }
     }

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use super::seldom::Seldom;
 use super::time::Time;
-use super::unexpected::Unexpected;
 use super::waiters::Waiters;
-use crate::backend::Owner;
+use crate::backend::{Owner, Request};
 
 /// A lease of etcd's, or a session: what several grants end with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,7 +20,9 @@ pub struct Events(Arc<Inner>);
 
 struct Inner {
     waiters: Waiters,
-    unexpected: Unexpected,
+    /// Those who wait no more because they have what they waited for. Who never waited
+    /// has no place anywhere, and is not entered: that would cost each section.
+    holders: Seldom<Request>,
     time: Time,
     began: Instant,
     /// When the store was last known to answer, in microseconds from `began`.
@@ -29,7 +31,7 @@ struct Inner {
     known: AtomicU64,
     /// After so long without a beat they take it for dead.
     dead_after: Duration,
-    leases: OnceLock<Weak<dyn Leases>>,
+    grants: OnceLock<Weak<dyn Grants>>,
     listener: OnceLock<Arc<dyn Listener>>,
 }
 
@@ -41,10 +43,14 @@ pub(crate) trait Listener: Send + Sync {
     fn missed(&self);
 }
 
-/// Who has the leases that may end by themselves.
-pub(super) trait Leases: Send + Sync {
+/// Who has the leases of this process.
+pub(super) trait Grants: Send + Sync {
     /// How many were held.
     fn scope_ended(&self, scope: Scope) -> usize;
+
+    /// An owner who does not wait was granted the lock by its place, one who holds it
+    /// perhaps.
+    fn granted(self: Arc<Self>, key: &str, place: &str, holder: Option<Request>);
 }
 
 impl fmt::Debug for Events {
@@ -57,13 +63,13 @@ impl Events {
     pub(crate) fn new(time: Time, dead_after: Duration) -> Self {
         Self(Arc::new(Inner {
             waiters: Waiters::default(),
-            unexpected: Unexpected::default(),
+            holders: Seldom::default(),
             began: time.now(),
             time,
             heard: AtomicU64::new(0),
             known: AtomicU64::new(0),
             dead_after,
-            leases: OnceLock::new(),
+            grants: OnceLock::new(),
             listener: OnceLock::new(),
         }))
     }
@@ -72,8 +78,8 @@ impl Events {
         &self.0.waiters
     }
 
-    pub(super) fn unexpected(&self) -> &Unexpected {
-        &self.0.unexpected
+    pub(super) fn holders(&self) -> &Seldom<Request> {
+        &self.0.holders
     }
 
     /// This owner was granted the lock, the store says.
@@ -83,8 +89,11 @@ impl Events {
 
     /// The same, by its place in the queue. If it does not wait, that is seen to.
     pub fn granted(&self, owner: Owner, key: &str, place: &str) {
-        if !self.0.waiters.wake(owner, key) {
-            self.0.unexpected.note(owner, key, place);
+        if !self.0.waiters.wake(owner, key)
+            && let Some(grants) = self.0.grants.get().and_then(Weak::upgrade)
+        {
+            // A holder is entered before it leaves the waiters: it is not missed.
+            grants.granted(key, place, self.0.holders.get(owner));
         }
     }
 
@@ -92,7 +101,7 @@ impl Events {
     /// is entered before its place is asked for: who has a place and is unknown has
     /// gone for good.
     pub fn knows(&self, owner: Owner, key: &str) -> bool {
-        self.0.waiters.knows(owner, key) || self.0.unexpected.holders.get(owner).is_some()
+        self.0.waiters.knows(owner, key) || self.0.holders.get(owner).is_some()
     }
 
     /// A lock is free, or may be.
@@ -119,12 +128,12 @@ impl Events {
     /// A lease or session has ended, with all that was held by it: how many locks.
     pub fn ended(&self, scope: Scope) -> usize {
         // Before there is anybody to tell, there are no leases.
-        let leases = self.0.leases.get().and_then(Weak::upgrade);
-        leases.map_or(0, |leases| leases.scope_ended(scope))
+        let grants = self.0.grants.get().and_then(Weak::upgrade);
+        grants.map_or(0, |grants| grants.scope_ended(scope))
     }
 
-    pub(super) fn are_told_to(&self, leases: Weak<dyn Leases>) {
-        let _ = self.0.leases.set(leases);
+    pub(super) fn are_told_to(&self, grants: Weak<dyn Grants>) {
+        let _ = self.0.grants.set(grants);
     }
 
     /// The store has answered a question that was sent then.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Running;
-use super::call::Call;
+use super::call::{Call, attempts};
 use super::lease_table::LeaseTable;
 use crate::backend::{BackendError, LockInfo, Released, Renewed, Request};
 use crate::deadline::Deadline;
@@ -18,7 +18,7 @@ impl<S: Store> Running<S> {
         if S::CLAIM.is_some() {
             // Before it is sent: what is granted to this owner from now on is not its
             // own.
-            self.events.unexpected().holders.leave(request.owner);
+            self.events.holders().remove(request.owner);
         }
         let (record, mut repeated) = if LeaseTable::<S::Record>::KEEPS {
             let by = self.time.after(self.request_timeout);
@@ -77,14 +77,22 @@ impl<S: Store> Running<S> {
         }
     }
 
-    /// All of them have one time limit.
     pub(crate) async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        let mut answers: Vec<Option<Result<Renewed, BackendError>>> = Vec::new();
-        answers.resize_with(requests.len(), || None);
         let shortest = requests.iter().map(|request| request.ttl).min();
         let limit = self
             .store
             .renews_within(self.request_timeout, shortest.unwrap_or_default());
+        self.renew_within(requests, limit).await
+    }
+
+    /// All of them have one time limit.
+    pub(super) async fn renew_within(
+        &self,
+        requests: &[Request],
+        limit: Duration,
+    ) -> Vec<Result<Renewed, BackendError>> {
+        let mut answers: Vec<Option<Result<Renewed, BackendError>>> = Vec::new();
+        answers.resize_with(requests.len(), || None);
         let mut call = Call::of_at_most(self, limit);
         let error = loop {
             let (indexes, mut due) = self.unanswered(requests, &mut answers);
@@ -176,25 +184,20 @@ impl<S: Store> Running<S> {
 
     pub(crate) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
         let mut call = Call::new(self);
-        loop {
-            let deadline = call.begin()?;
-            let looking = self.store.inspect(key, deadline, &mut call.attempt);
-            match looking.await {
-                Ok(found) => return Ok(found),
-                Err(failure) => call.failed(failure).await?,
-            }
-        }
+        attempts!(call, |deadline, attempt| self
+            .store
+            .inspect(key, deadline, attempt))
     }
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
         let mut call = Call::new(self);
         loop {
-            let deadline = call.begin()?;
-            let looking = self.store.list(prefix, deadline, &mut call.attempt);
-            match looking.await {
-                Ok(Some(found)) => return Ok(found),
-                Ok(None) => call.start_again(),
-                Err(failure) => call.failed(failure).await?,
+            let part = attempts!(call, |deadline, attempt| self
+                .store
+                .list(prefix, deadline, attempt));
+            match part? {
+                Some(found) => return Ok(found),
+                None => call.start_again(),
             }
         }
     }

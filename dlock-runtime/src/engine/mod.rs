@@ -9,8 +9,8 @@ pub(crate) mod events;
 mod lease;
 mod lease_table;
 mod recheck;
+mod seldom;
 pub(crate) mod time;
-mod unexpected;
 mod unknown_outcomes;
 #[cfg(any(test, feature = "redis"))]
 mod voter;
@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use self::events::{Events, Leases};
+use self::events::{Events, Grants};
 use self::lease_table::LeaseTable;
 use self::time::Time;
 use self::unknown_outcomes::UnknownOutcomes;
@@ -146,9 +146,6 @@ impl<S: Store> Engine<S> {
         if !S::EXPIRES {
             running.spawn(Arc::clone(&running).end_leases());
         }
-        if let Some(claim) = S::CLAIM {
-            running.spawn(Arc::clone(&running).see_to_unexpected(claim));
-        }
         self.running
             .set(running)
             .map_err(|_| self.misused("was started twice"))
@@ -266,7 +263,7 @@ impl<S: Store> Running<S> {
     }
 }
 
-impl<S: Store> Leases for Running<S> {
+impl<S: Store> Grants for Running<S> {
     fn scope_ended(&self, scope: Scope) -> usize {
         let lost = self.table.ended(|record| S::scope(record) == Some(scope));
         let number = lost.len();
@@ -279,6 +276,17 @@ impl<S: Store> Leases for Running<S> {
         }
         self.scope_end.notify_waiters();
         number
+    }
+
+    fn granted(self: Arc<Self>, key: &str, place: &str, holder: Option<Request>) {
+        let Some(claim) = S::CLAIM.filter(|_| !self.stopping.is_cancelled()) else {
+            return;
+        };
+        let running = Arc::clone(&self);
+        match holder {
+            Some(holder) => self.spawn(running.answer(holder, claim)),
+            None => self.spawn(running.disown(key.into(), place.to_owned(), claim)),
+        }
     }
 }
 
@@ -297,6 +305,20 @@ impl<S: Store> Driven for Engine<S> {
     fn engine(&self) -> &Self {
         self
     }
+}
+
+/// Asks on the runtime of the caller, or on the manager's.
+macro_rules! here_or_at_home {
+    ($running:expr, $ask:ident($what:expr)) => {{
+        let running = $running;
+        if D::Store::AT_HOME {
+            let (home, what) = (Arc::clone(running), $what.to_owned());
+            let asked = async move { home.$ask(&what).await };
+            running.at_home(asked).await?
+        } else {
+            running.$ask($what).await
+        }
+    }};
 }
 
 #[async_trait]
@@ -361,50 +383,21 @@ impl<D: Driven> Backend for D {
     }
 
     async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        let renewed = async { Ok(here_or_at_home!(self.engine().running()?, renew(requests))) };
         let all = |error: BackendError| requests.iter().map(|_| Err(error.clone())).collect();
-        let running = match self.engine().running() {
-            Ok(running) => running,
-            Err(error) => return all(error),
-        };
-        if !D::Store::AT_HOME {
-            return running.renew(requests).await;
-        }
-        let (home, due) = (Arc::clone(running), requests.to_vec());
-        let renewing = running.at_home(async move { home.renew(&due).await });
-        renewing.await.unwrap_or_else(all)
+        renewed.await.unwrap_or_else(all)
     }
 
     async fn release(&self, request: &Request) -> Result<Released, BackendError> {
-        let running = self.engine().running()?;
-        if !D::Store::AT_HOME {
-            return running.release(request).await;
-        }
-        let (home, request) = (Arc::clone(running), request.clone());
-        running
-            .at_home(async move { home.release(&request).await })
-            .await?
+        here_or_at_home!(self.engine().running()?, release(request))
     }
 
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
-        let running = self.engine().running()?;
-        if !D::Store::AT_HOME {
-            return running.inspect(key).await;
-        }
-        let (home, key) = (Arc::clone(running), key.to_owned());
-        running
-            .at_home(async move { home.inspect(&key).await })
-            .await?
+        here_or_at_home!(self.engine().running()?, inspect(key))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
-        let running = self.engine().running()?;
-        if !D::Store::AT_HOME {
-            return running.list(prefix).await;
-        }
-        let (home, prefix) = (Arc::clone(running), prefix.to_owned());
-        running
-            .at_home(async move { home.list(&prefix).await })
-            .await?
+        here_or_at_home!(self.engine().running()?, list(prefix))
     }
 
     fn is_owner(&self, holder: &HolderInfo, owner: Owner) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Running;
-use super::call::Call;
+use super::call::{Call, attempts};
 use crate::deadline::Deadline;
 use crate::store::{Looks, Store, Waited};
 
@@ -33,10 +33,7 @@ impl<S: Store> Running<S> {
                 while self.events.waiters().is_empty() {
                     self.events.waiters().change().await;
                 }
-                match S::BEAT {
-                    Some(gap) => self.look_and_beat(gap).await,
-                    None => self.look_when_due().await,
-                }
+                self.look_and_beat().await;
             };
             tokio::select! {
                 biased;
@@ -53,65 +50,49 @@ impl<S: Store> Running<S> {
         }
     }
 
-    /// For a store that tells nobody anything, or whose waiters keep their places
-    /// by themselves.
-    async fn look_when_due(&self) {
+    /// Until nobody waits any more; and a little longer where who waits has a place,
+    /// which it loses when others take this process for dead.
+    async fn look_and_beat(&self) {
         let mut schedule = Schedule(HashMap::new());
-        while !self.events.waiters().is_empty() {
-            self.update(&mut schedule);
-            match schedule.soonest() {
-                None => self.events.waiters().change().await,
-                Some(soonest) if soonest > self.time.now() => {
-                    tokio::select! {
-                        () = self.events.waiters().change() => {}
-                        () = self.time.sleep(Deadline::from(soonest, Duration::ZERO)) => {}
-                    }
-                }
-                Some(_) => {
-                    let keys = match S::LOOKS {
-                        Looks::Together => schedule.all(),
-                        Looks::Each => schedule.due(self.time.now()),
-                    };
-                    if !self.look(&mut schedule, keys, false).await {
-                        // Each waiter now finds out for itself, and fails if the
-                        // outage lasts for the request timeout.
-                        self.events.missed();
-                    }
-                }
-            }
-        }
-    }
-
-    /// For a store whose waiters have places, which they lose when others take this
-    /// process for dead.
-    async fn look_and_beat(&self, gap: Duration) {
-        let mut schedule = Schedule(HashMap::new());
-        let mut beat = self.time.now() + gap;
+        let mut beat = S::BEAT.map(|gap| self.time.now() + gap);
         let mut idle_since = None;
         loop {
             let now = self.time.now();
             if !self.events.waiters().is_empty() {
                 idle_since = None;
-            } else if now.duration_since(*idle_since.get_or_insert(now)) >= LINGERS {
+            } else if beat.is_none()
+                || now.duration_since(*idle_since.get_or_insert(now)) >= LINGERS
+            {
                 return;
             }
             self.update(&mut schedule);
-            let next = schedule.soonest().map_or(beat, |soonest| soonest.min(beat));
-            if next > now {
+            let next = schedule.soonest().into_iter().chain(beat).min();
+            if next.is_none_or(|next| next > now) {
+                let due = async {
+                    match next {
+                        Some(next) => self.time.sleep(Deadline::from(next, Duration::ZERO)).await,
+                        None => std::future::pending().await,
+                    }
+                };
                 tokio::select! {
                     () = self.events.waiters().change() => {}
-                    () = self.time.sleep(Deadline::from(next, Duration::ZERO)) => {}
+                    () = due => {}
                 }
                 continue;
             }
             // What is not yet due goes along, and saves a trip.
-            let beats = beat <= now + gap / 4;
-            let keys = schedule.all();
-            if !self.look(&mut schedule, keys, beats).await {
+            let keys = match S::LOOKS {
+                Looks::Together => schedule.all(),
+                Looks::Each => schedule.due(now),
+            };
+            let beats = S::BEAT.filter(|gap| beat.is_some_and(|beat| beat <= now + *gap / 4));
+            if !self.look(&mut schedule, keys, beats.is_some()).await {
+                // Each waiter now finds out for itself, and fails if the outage lasts
+                // for the request timeout.
                 self.events.missed();
             }
-            if beats {
-                beat = self.time.now() + gap;
+            if let Some(gap) = beats {
+                beat = Some(self.time.now() + gap);
             }
         }
     }
@@ -148,21 +129,12 @@ impl<S: Store> Running<S> {
             .collect();
         // What is left of the request timeout is for the waiters themselves.
         let mut call = Call::of_at_most(self, self.request_timeout / 2);
-        let answered = loop {
-            let Ok(deadline) = call.begin() else {
-                break None;
-            };
-            let asked = self.time.now();
-            match self.store.recheck(&mut waited, beats, deadline).await {
-                Ok(()) => break Some(asked),
-                Err(failure) => {
-                    if call.failed(failure).await.is_err() {
-                        break None;
-                    }
-                }
-            }
-        };
-        if let Some(asked) = answered {
+        let mut asked = self.time.now();
+        let answered = attempts!(call, |deadline, _attempt| {
+            asked = self.time.now();
+            self.store.recheck(&mut waited, beats, deadline)
+        });
+        if answered.is_ok() {
             self.events.heard(asked);
             if beats {
                 self.events.beats(asked);
@@ -184,7 +156,7 @@ impl<S: Store> Running<S> {
             };
             schedule.0.insert(key.key, entry);
         }
-        answered.is_some()
+        answered.is_ok()
     }
 }
 

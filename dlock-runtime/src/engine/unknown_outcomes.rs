@@ -4,19 +4,13 @@
 //! other. But the lost command may be run yet; after the release it would lock
 //! the key again, for nobody. So such a release is repeated for a while.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use super::seldom::Seldom;
 use crate::backend::Owner;
 
 #[derive(Default)]
-pub(crate) struct UnknownOutcomes {
-    /// Spares every release a lock in the usual case.
-    any: AtomicBool,
-    table: Mutex<HashMap<Owner, Command>>,
-}
+pub(crate) struct UnknownOutcomes(Seldom<Command>);
 
 struct Command {
     sent_at: Instant,
@@ -35,24 +29,15 @@ impl UnknownOutcomes {
     /// A command of this owner, sent at this time, was never answered. Until when
     /// it is of concern is the store's to say.
     pub(crate) fn add(&self, owner: Owner, sent_at: Instant, until: Option<Instant>, now: Instant) {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         // Those whose lease was lost are never taken out.
-        table.retain(|_, command| !command.is_past(now));
-        table.insert(owner, Command { sent_at, until });
-        self.any.store(true, Ordering::Release);
+        self.0.retain(|command| !command.is_past(now));
+        self.0.insert(owner, Command { sent_at, until });
     }
 
     /// Takes an owner out: when its unanswered command was sent, if that is
     /// still of any concern.
     pub(crate) fn take(&self, owner: Owner, now: impl FnOnce() -> Instant) -> Option<Instant> {
-        if !self.any.load(Ordering::Acquire) {
-            return None;
-        }
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        let command = table.remove(&owner);
-        self.any.store(!table.is_empty(), Ordering::Release);
-        drop(table);
-        let command = command?;
+        let command = self.0.remove(owner)?;
         (!command.is_past(now())).then_some(command.sent_at)
     }
 }

@@ -1026,7 +1026,7 @@ impl<P: Proof> Store for Scripted<P> {
     async fn disown(
         &self,
         _key: &str,
-        granted: &[String],
+        granted: &str,
         knows: &(dyn Fn(Owner) -> bool + Sync),
         deadline: Deadline,
         attempt: &mut Attempt,
@@ -1039,7 +1039,7 @@ impl<P: Proof> Store for Scripted<P> {
         let mut state = self.sim.state();
         state.queue.retain(|(owner, _)| knows(*owner));
         let holder = state.holder.map(|(holder, _)| holder);
-        if let Some(holder) = holder.filter(|holder| granted.contains(&holder.to_string())) {
+        if let Some(holder) = holder.filter(|holder| holder.to_string() == granted) {
             state.release(holder);
         }
         Ok(())

@@ -381,7 +381,7 @@ impl Store for RedisStore {
     async fn disown(
         &self,
         key: &str,
-        granted: &[String],
+        granted: &str,
         knows: &(dyn Fn(Owner) -> bool + Sync),
         deadline: Deadline,
         attempt: &mut Attempt,
@@ -393,7 +393,7 @@ impl Store for RedisStore {
             return Err(self.servers.nonsense(&answer.link));
         };
         entries.retain(|entry| owner_of(entry).is_some_and(|owner| !knows(owner)));
-        entries.extend_from_slice(granted);
+        entries.push(granted.to_owned());
         let disown = |form| commands::disown(space, form, key, &entries);
         let answer = self.servers.ask(key, deadline, attempt, disown).await?;
         tracing::debug!(
