@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use dlock::{Config, LockError, LockManager};
 
-use crate::harness::{connect, had, is_busy, lock_name, nothing_left, says, waited_for};
+use crate::harness::{connect, lock_name, nothing_left};
 use crate::support::alone::alone;
 use crate::support::cluster::{Cluster, LONG, Lent, MASTERS, url};
+use crate::support::locks;
+use crate::support::locks::{had, held, is_busy, is_misconfigured, queued, says, served};
 use crate::support::log::Log;
 use crate::support::port::free_port;
 use crate::support::redis::{RedisServer, Setup};
@@ -15,16 +17,10 @@ use crate::support::wait::{HANG, eventually, until, within};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
 async fn refusal(url: &str) -> LockError {
-    let config = match Config::from_url(url) {
-        Ok(config) => config.request_timeout(REQUEST_TIMEOUT),
-        Err(error) => return error,
-    };
-    within(HANG, LockManager::connect(config))
-        .await
-        .expect_err("a URL that cannot work")
+    locks::refusal(url, |config| config.request_timeout(REQUEST_TIMEOUT)).await
 }
 
-async fn is_misconfigured(url: &str, words: &[&str]) {
+async fn misconfigured(url: &str, words: &[&str]) {
     let error = refusal(url).await;
     assert!(matches!(error, LockError::Config { .. }), "{error:?}");
     says(&error, words);
@@ -43,17 +39,8 @@ async fn urls_that_make_no_sense() {
         ("redis+cluster://a?replicas=1", &["unknown parameter"]),
         ("redis+cluster://a?quorum=2", &["quorum", "masters"]),
     ] {
-        is_misconfigured(url, words).await;
+        misconfigured(url, words).await;
     }
-}
-
-#[tokio::test]
-async fn nobody_is_there() {
-    let ports = [free_port(), free_port()];
-    let error = refusal(&url(&ports, "")).await;
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    let ports = ports.map(|port| port.to_string());
-    says(&error, &["are refused", &ports[0], &ports[1]]);
 }
 
 /// A single server is not taken for a cluster, nor the other way round.
@@ -61,7 +48,7 @@ async fn nobody_is_there() {
 async fn a_server_that_is_no_node() {
     let lent = Lent::empty().await;
     let server = RedisServer::start().await;
-    is_misconfigured(
+    misconfigured(
         &url(&[server.port()], ""),
         &[
             "no node of a cluster",
@@ -71,9 +58,9 @@ async fn a_server_that_is_no_node() {
     )
     .await;
     let ports = [lent.cluster().proxies[0].port(), server.port()];
-    is_misconfigured(&url(&ports, ""), &["no node of a cluster"]).await;
+    misconfigured(&url(&ports, ""), &["no node of a cluster"]).await;
     let node = format!("redis://127.0.0.1:{}", lent.cluster().servers[0].port());
-    is_misconfigured(&node, &["redis+cluster://"]).await;
+    misconfigured(&node, &["redis+cluster://"]).await;
 }
 
 /// Locks that are now in the one and now in the other would exclude nobody.
@@ -82,7 +69,7 @@ async fn nodes_of_two_clusters() {
     let lent = Lent::empty().await;
     let other = Cluster::of_masters(1).await;
     let ports = [lent.cluster().proxies[0].port(), other.servers[0].port()];
-    is_misconfigured(
+    misconfigured(
         &url(&ports, ""),
         &["nodes of one cluster", &ports[1].to_string()],
     )
@@ -135,13 +122,13 @@ async fn passwords() {
     let setup = Setup::default().password("hunter2");
     let cluster = Cluster::set_up(setup, LONG).await;
     let without = cluster.url("");
-    is_misconfigured(
+    misconfigured(
         &without,
         &["wants a password", "redis+cluster://:password@"],
     )
     .await;
     let wrong = without.replace("://", "://:hunter22@");
-    is_misconfigured(&wrong, &["check the user and password"]).await;
+    misconfigured(&wrong, &["check the user and password"]).await;
     let right = without.replace("://", "://:hunter2@");
     for more in ["", "?quorum=masters"] {
         let manager = connect(&format!("{right}{more}")).await;
@@ -152,7 +139,7 @@ async fn passwords() {
 #[tokio::test]
 async fn too_few_masters_for_a_quorum() {
     let cluster = Cluster::of_masters(1).await;
-    is_misconfigured(
+    misconfigured(
         &cluster.url("?quorum=masters"),
         &["at least 3 masters", "has 1"],
     )
@@ -197,7 +184,7 @@ async fn all_have_the_same_voters() {
     // Those may have granted it too.
     within(HANG, guard.lost()).await;
     owner.command::<()>(&["SET", "dlock:voters", "hello"]).await;
-    is_misconfigured(&url, &["dlock:voters", "dlock did not write"]).await;
+    misconfigured(&url, &["dlock:voters", "dlock did not write"]).await;
 }
 
 /// Another program's value where a key of dlock's belongs. It is never
@@ -214,10 +201,7 @@ async fn foreign_values_are_left_alone() {
         &["HSET", "dlock:{key}:queue", "hello", "there"],
     ] {
         owner.command::<redis::Value>(set).await;
-        let error = within(HANG, manager.lock("key").acquire())
-            .await
-            .expect_err("a foreign value");
-        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+        let error = is_misconfigured(within(HANG, manager.lock("key").acquire()).await);
         says(&error, &[set[1], "dlock did not write"]);
         assert_eq!(owner.command::<u32>(&["DEL", set[1]]).await, 1);
         had(&manager, "key").await;
@@ -227,10 +211,7 @@ async fn foreign_values_are_left_alone() {
         panic!("one counter: {counters:?}");
     };
     owner.command::<()>(&["SET", counter, "hello"]).await;
-    let error = within(HANG, manager.lock("key").acquire())
-        .await
-        .expect_err("a foreign value");
-    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    let error = is_misconfigured(within(HANG, manager.lock("key").acquire()).await);
     says(&error, &[counter, "dlock did not write"]);
     let value: String = owner.command(&["GET", counter]).await;
     assert_eq!(value, "hello");
@@ -248,18 +229,14 @@ async fn older_servers() {
         let (manager, other) = (connect(&url).await, connect(&url).await);
         let start = std::time::Instant::now();
         for _ in 0..30 {
-            let guard = manager.lock("key").acquire().await.expect("the lock");
+            let guard = held(manager.lock("key")).await;
             is_busy(other.lock("key").try_acquire().await);
             let waiting = tokio::spawn(other.lock("key").acquire());
             if more.is_empty() {
-                waited_for(&manager, "key", 1).await;
+                queued(&manager, "key", 1).await;
             }
             guard.release().await.expect("the release");
-            let next = within(HANG, waiting).await.expect("no panic");
-            next.expect("the lock")
-                .release()
-                .await
-                .expect("the release");
+            served(waiting).await.release().await.expect("the release");
         }
         // A second each, if they found it out by themselves.
         assert!(

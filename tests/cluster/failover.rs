@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use dlock::{Config, LockError, LockManager};
-use dlock_conformance::processes::{ENDLESS, Scene, Shared, all_end_well};
-use dlock_conformance::{Store, async_trait};
+use dlock_conformance::failover::{Failure, Led};
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait, failovers};
 
-use crate::harness::{connect, had, healed, is_busy, key_on, lock_name, says, waited_for};
+use crate::harness::{connect, key_on, lock_name};
 use crate::support::cluster::{Cluster, MASTERS, SHORT, follows};
 use crate::support::ghosts::Processes;
+use crate::support::locks::{had, healed_at, held, is_busy, is_unavailable, says};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, until, within};
 
@@ -21,17 +23,26 @@ const TTL: Duration = Duration::from_secs(30);
 struct Watchful {
     cluster: Cluster,
     more: &'static str,
+    lost: Option<usize>,
 }
 
 impl Watchful {
     async fn start(more: &'static str) -> Self {
-        let cluster = Cluster::start(SHORT).await;
-        Self { cluster, more }
+        Self {
+            cluster: Cluster::start(SHORT).await,
+            more,
+            lost: None,
+        }
     }
 
     async fn connect(&self) -> LockManager {
         let config = self.config().request_timeout(PATIENCE).ttl(TTL);
         LockManager::connect(config).await.expect("a connection")
+    }
+
+    /// The number of the master that has a lock.
+    async fn master_of(&self, key: &str) -> usize {
+        self.cluster.slot(&lock_name(key)).await * MASTERS / 16384
     }
 }
 
@@ -48,10 +59,6 @@ impl Store for Watchful {
     async fn take_away(&self, _: &str) {
         unreachable!("for the conformance suite only");
     }
-
-    async fn set_outage(&self, _: bool) {
-        unreachable!("for the conformance suite only");
-    }
 }
 
 #[async_trait(?Send)]
@@ -61,80 +68,95 @@ impl Shared for Watchful {
     }
 }
 
-/// Several processes hold and wait while the master of their lock dies, and comes
-/// back as a replica. Every call ends, all of them go on by themselves, and a
-/// holder whose lock did not reach the replica is told apart by its token.
-async fn processes_go_on_when_a_master_dies(more: &'static str) {
-    const WORKERS: [&str; 3] = ["a", "b", "c"];
-    let mut scene = Scene::around(Box::new(Watchful::start(more).await));
-    let slot = scene.store.cluster.slot(&lock_name("counter")).await;
-    let number = slot * MASTERS / 16384;
-    let mut workers: Vec<_> = WORKERS
-        .map(|name| scene.worker("contend", name, 3, ENDLESS, true))
-        .into();
-    scene.others_add("nobody", 30).await;
-    // From here on there may be two who hold the lock.
-    for name in WORKERS {
-        scene.resource.suspended(name);
+#[async_trait(?Send)]
+impl Led for Watchful {
+    fn failures(&self) -> &[Failure] {
+        &[Failure::Dies]
     }
-    scene.store.cluster.fail_over(number).await;
-    scene.others_add("nobody", 30).await;
-    scene.store.cluster.servers[number].restart().await;
-    follows(&scene.store.cluster.servers[number]).await;
-    scene.others_add("nobody", 30).await;
-    for name in WORKERS {
-        scene.resource.resumed(name);
+
+    fn forgets(&self) -> bool {
+        true
     }
-    for name in WORKERS {
-        scene.adds(name, 3).await;
+
+    async fn has_told(&self, key: &str) {
+        let master = self.master_of(key).await;
+        replicated(&self.cluster.servers[master], key).await;
     }
-    std::fs::write(scene.stop_sign(), "").expect("a file");
-    all_end_well(&mut workers).await;
-    scene.resource.history().check();
-    let judge = scene.judge().await;
-    until(
-        "nothing is left",
-        async || judge.list("").await.expect("list"),
-        Vec::is_empty,
-    )
-    .await;
+
+    async fn lose_leader(&mut self, key: &str, _: Failure) {
+        let master = self.master_of(key).await;
+        self.cluster.fail_over(master).await;
+        self.lost = Some(master);
+    }
+
+    async fn leader_is_back(&mut self) {
+        let lost = self.lost.take().expect("one that was lost");
+        self.cluster.servers[lost].restart().await;
+        follows(&self.cluster.servers[lost]).await;
+    }
 }
 
-#[tokio::test]
-async fn processes_go_on() {
-    processes_go_on_when_a_master_dies("").await;
+failovers!(crate::failover::Watchful);
+
+/// With locks that more than half of the masters must have.
+struct WithMost(Watchful);
+
+#[async_trait(?Send)]
+impl Store for WithMost {
+    async fn start() -> Self {
+        Self(Watchful::start("?quorum=masters").await)
+    }
+
+    fn config(&self) -> Config {
+        self.0.config()
+    }
+
+    async fn take_away(&self, _: &str) {
+        unreachable!("for the conformance suite only");
+    }
 }
 
-#[tokio::test]
-async fn processes_go_on_with_most_masters() {
-    processes_go_on_when_a_master_dies("?quorum=masters").await;
+#[async_trait(?Send)]
+impl Shared for WithMost {
+    fn url(&self) -> String {
+        self.0.url()
+    }
 }
 
-/// What had reached the replica before its master died is kept: by its holder
-/// and in its waiters' order. The other masters' locks notice nothing.
+#[async_trait(?Send)]
+impl Led for WithMost {
+    fn failures(&self) -> &[Failure] {
+        self.0.failures()
+    }
+
+    fn forgets(&self) -> bool {
+        true
+    }
+
+    async fn lose_leader(&mut self, key: &str, failure: Failure) {
+        self.0.lose_leader(key, failure).await;
+    }
+
+    async fn leader_is_back(&mut self) {
+        self.0.leader_is_back().await;
+    }
+}
+
+mod with_most_masters {
+    dlock_conformance::failovers!(crate::failover::WithMost: processes_go_on);
+}
+
+/// Locks of the other masters notice nothing, and do not wait for the failover.
 #[tokio::test]
-async fn a_lease_and_its_waiters_go_along() {
+async fn the_other_masters_go_on() {
     let mut store = Watchful::start("").await;
-    let (holder, other) = (store.connect().await, store.connect().await);
-    let key = key_on(&store.cluster, 1).await;
+    let manager = store.connect().await;
     let elsewhere = key_on(&store.cluster, 2).await;
-    let guard = holder.lock(key.as_str()).acquire().await.expect("the lock");
-    let token = guard.token();
-    let waiting = tokio::spawn(other.lock(key.as_str()).acquire());
-    waited_for(&holder, &key, 1).await;
-    replicated(&store.cluster.servers[1], &key).await;
+    had(&manager, &*elsewhere).await;
     store.cluster.servers[1].kill();
-    // At once, and not after the failover.
     let start = Instant::now();
-    let here = async || holder.lock(elsewhere.as_str()).run(async {}).await;
-    within(HANG, here()).await.expect("the lock");
+    had(&manager, &*elsewhere).await;
     assert!(start.elapsed() < SHORT, "{:?}", start.elapsed());
-    store.cluster.taken_over(1).await;
-    assert!(has(&store.cluster.servers[MASTERS + 1], &lock_name(&key)).await);
-    assert!(guard.is_held());
-    within(HANG, guard.release()).await.expect("the release");
-    let next = within(HANG, waiting).await.expect("no panic");
-    assert!(next.expect("the lock").token() > token);
 }
 
 /// A master that says nothing more while its connections stay open, as when its
@@ -188,10 +210,6 @@ async fn replicated(master: &RedisServer, key: &str) {
     until("the replica follows", have, |&have| have == 1).await;
 }
 
-async fn has(server: &RedisServer, name: &str) -> bool {
-    server.command::<u32>(&["EXISTS", name]).await == 1
-}
-
 /// Kills a master whose replica has not heard of its last writes, and lets that
 /// take over.
 async fn lose_with_its_lag(cluster: &mut Cluster, number: usize, write: impl AsyncFnOnce()) {
@@ -208,7 +226,7 @@ async fn a_lock_can_be_lost_with_its_master() {
     let mut store = Watchful::start("").await;
     let (holder, other) = (store.connect().await, store.connect().await);
     let key = key_on(&store.cluster, 0).await;
-    healed(&holder, &key).await;
+    healed_at(&holder, &key).await;
     let mut guard = None;
     lose_with_its_lag(&mut store.cluster, 0, async || {
         let lock = holder.lock(key.as_str()).ttl(Duration::from_secs(6));
@@ -216,9 +234,7 @@ async fn a_lock_can_be_lost_with_its_master() {
     })
     .await;
     let guard = guard.expect("a lease");
-    let next = within(HANG, other.lock(key.as_str()).acquire())
-        .await
-        .expect("the lock");
+    let next = held(other.lock(key.as_str())).await;
     assert!(next.token() > guard.token());
     within(HANG, guard.lost()).await;
 }
@@ -228,10 +244,10 @@ async fn a_lock_can_be_lost_with_its_master() {
 async fn a_lock_of_most_masters_is_not_lost_with_one() {
     let mut store = Watchful::start("?quorum=masters").await;
     let (holder, other) = (store.connect().await, store.connect().await);
-    healed(&holder, "key").await;
+    healed_at(&holder, "key").await;
     let mut guard = None;
     lose_with_its_lag(&mut store.cluster, 0, async || {
-        guard = Some(holder.lock("key").acquire().await.expect("the lock"));
+        guard = Some(held(holder.lock("key")).await);
     })
     .await;
     let guard = guard.expect("a lease");
@@ -239,9 +255,7 @@ async fn a_lock_of_most_masters_is_not_lost_with_one() {
     assert!(guard.is_held());
     let token = guard.token();
     within(HANG, guard.release()).await.expect("the release");
-    let next = within(HANG, other.lock("key").acquire())
-        .await
-        .expect("the lock");
+    let next = held(other.lock("key")).await;
     assert!(next.token() > token);
 }
 
@@ -250,19 +264,17 @@ async fn a_lock_of_most_masters_is_not_lost_with_one() {
 async fn most_masters_are_enough() {
     let mut store = Watchful::start("?quorum=masters").await;
     let manager = store.connect().await;
-    healed(&manager, "key").await;
+    healed_at(&manager, "key").await;
     store.cluster.servers[2].kill();
     // Before a replica has taken over.
     let start = Instant::now();
     for number in 0..10 {
         let key = format!("key:{number}");
-        within(HANG, manager.lock(key).run(async {}))
-            .await
-            .expect("the lock");
+        had(&manager, key).await;
     }
     assert!(start.elapsed() < SHORT, "{:?}", start.elapsed());
     store.cluster.taken_over(2).await;
-    healed(&manager, "key").await;
+    healed_at(&manager, "key").await;
 }
 
 /// One master is replaced, and then another, as when all of them are restarted in
@@ -281,7 +293,7 @@ async fn masters_are_lost_one_after_the_other(lose: impl AsyncFnOnce(&mut Cluste
     // What is silent is not found out by waiting for its answers.
     let config = store.config().request_timeout(HANG).ttl(TTL);
     let manager = LockManager::connect(config).await.expect("a connection");
-    healed(&manager, "key").await;
+    healed_at(&manager, "key").await;
     // Over before the nodes would be asked without cause.
     let lock = manager.lock("held").ttl(Duration::from_secs(12));
     let guard = lock.acquire().await.expect("the lock");
@@ -293,7 +305,7 @@ async fn masters_are_lost_one_after_the_other(lose: impl AsyncFnOnce(&mut Cluste
         store.cluster.servers[number].kill();
     }
     tokio::select! {
-        () = healed(&manager, "key") => {}
+        () = healed_at(&manager, "key") => {}
         _ = guard.lost() => panic!("the lease was lost"),
     }
     assert!(guard.is_held());
@@ -325,7 +337,7 @@ async fn tokens_rise_for_those_who_have_seen_the_last() {
     let mut store = Watchful::start("").await;
     let manager = store.connect().await;
     let key = key_on(&store.cluster, 0).await;
-    healed(&manager, &key).await;
+    healed_at(&manager, &key).await;
     let [master, replica] = [0, MASTERS].map(|number| &store.cluster.servers[number]);
     master.loses(&[replica]).await;
     let keys = master.keys().await;
@@ -342,9 +354,7 @@ async fn tokens_rise_for_those_who_have_seen_the_last() {
     assert!(u64::from(guard.token()) > ahead);
     guard.release().await.expect("the release");
     store.cluster.fail_over(0).await;
-    let after = within(HANG, manager.lock(key.as_str()).acquire())
-        .await
-        .expect("the lock");
+    let after = held(manager.lock(key.as_str())).await;
     assert!(after.token() > token, "{} after {token}", after.token());
 }
 
@@ -371,7 +381,7 @@ async fn slots_without_a_master_are_an_outage() {
         key_on(&store.cluster, 0).await,
         key_on(&store.cluster, 1).await,
     );
-    healed(&manager, &lost).await;
+    healed_at(&manager, &lost).await;
     store.cluster.servers[MASTERS].kill();
     store.cluster.servers[0].kill();
     let outage = async |key: &str| match manager.lock(key).run(async {}).await {
@@ -406,8 +416,8 @@ async fn slots_without_a_master_are_an_outage() {
         start.elapsed()
     );
     store.cluster.servers[0].restart().await;
-    healed(&manager, &lost).await;
-    healed(&manager, &left).await;
+    healed_at(&manager, &lost).await;
+    healed_at(&manager, &left).await;
 }
 
 /// The old master goes on for a moment without its replica, and serves a whole
@@ -443,13 +453,12 @@ async fn a_master_that_refuses_is_named() {
     proxy.shut(true);
     let short = Duration::from_millis(400);
     let held = within(HANG, manager.lock(&key).acquire_within(short)).await;
-    let error = held.map(drop).expect_err("nobody has this slot");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let error = is_unavailable(held);
     says(
         &error,
         &[&format!("127.0.0.1:{} refuses connections", proxy.port())],
     );
     had(&manager, &others).await;
     proxy.shut(false);
-    healed(&manager, &key).await;
+    healed_at(&manager, &key).await;
 }

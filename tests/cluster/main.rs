@@ -10,7 +10,6 @@ mod acl;
 mod bad_input;
 mod failover;
 mod harness;
-mod idle;
 mod reshard;
 mod slots;
 #[cfg(feature = "tls")]
@@ -20,10 +19,11 @@ use std::time::Duration;
 
 use dlock::Config;
 use dlock_conformance::processes::Shared;
-use dlock_conformance::{Store, async_trait, conformance, contenders};
+use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
 
 use support::cluster::{Cluster, Lent, MASTERS};
 use support::polls::join_all;
+use support::proxy::Proxy;
 
 /// A cluster for one test. Its nodes say that they are where proxies are.
 struct ClusterStore(Lent);
@@ -49,24 +49,6 @@ impl ClusterStore {
         self.cluster().is_whole().await;
     }
 
-    async fn set_outage(&self, outage: bool) {
-        for proxy in &self.cluster().proxies {
-            proxy.refuse(outage);
-        }
-    }
-
-    async fn set_silence(&self, silence: bool) {
-        for proxy in &self.cluster().proxies {
-            proxy.stall(silence);
-        }
-    }
-
-    async fn set_refused(&self, refused: bool) {
-        for proxy in &self.cluster().proxies {
-            proxy.shut(refused);
-        }
-    }
-
     /// But for the token counters, of which each slot has one at most.
     async fn records(&self) -> usize {
         self.cluster().keys().await.len()
@@ -88,6 +70,10 @@ impl Store for ClusterStore {
         Some(format!("redis+cluster://{hosts}"))
     }
 
+    fn proxies(&self) -> &[Proxy] {
+        &self.cluster().proxies
+    }
+
     /// It is six servers.
     fn request_timeout(&self) -> Duration {
         Duration::from_millis(1_000)
@@ -100,19 +86,6 @@ impl Store for ClusterStore {
         assert_eq!(deleted, 1, "nobody held `{key}`");
     }
 
-    async fn set_outage(&self, outage: bool) {
-        self.set_outage(outage).await;
-    }
-
-    async fn set_silence(&self, silence: bool) {
-        self.set_silence(silence).await;
-    }
-
-    async fn set_refused(&self, refused: bool) -> bool {
-        self.set_refused(refused).await;
-        true
-    }
-
     async fn restart(&mut self) -> bool {
         self.restart().await;
         true
@@ -120,6 +93,23 @@ impl Store for ClusterStore {
 
     async fn records(&self) -> Option<usize> {
         Some(self.records().await)
+    }
+
+    fn costs(&self) -> Option<Costs> {
+        Some(Costs {
+            section: 11,
+            waiting: 2.5,
+            keys: 1,
+            idle: 1,
+        })
+    }
+
+    async fn asked(&self) -> u64 {
+        let mut commands = 0;
+        for master in self.cluster().masters() {
+            commands += master.commands_so_far().await;
+        }
+        commands
     }
 }
 
@@ -148,6 +138,10 @@ impl Store for QuorumStore {
         Some(format!("redis+cluster://{hosts}?quorum=masters"))
     }
 
+    fn proxies(&self) -> &[Proxy] {
+        self.0.proxies()
+    }
+
     /// It is six servers.
     fn request_timeout(&self) -> Duration {
         Duration::from_millis(1_000)
@@ -168,19 +162,6 @@ impl Store for QuorumStore {
             }
         }
         assert!(deleted > MASTERS / 2, "nobody held `{key}`");
-    }
-
-    async fn set_outage(&self, outage: bool) {
-        self.0.set_outage(outage).await;
-    }
-
-    async fn set_silence(&self, silence: bool) {
-        self.0.set_silence(silence).await;
-    }
-
-    async fn set_refused(&self, refused: bool) -> bool {
-        self.0.set_refused(refused).await;
-        true
     }
 
     async fn restart(&mut self) -> bool {

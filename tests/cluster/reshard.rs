@@ -8,8 +8,9 @@ use dlock::{LockError, LockGuard, LockManager};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
-use crate::harness::{config, connect, had, is_busy, lock_name, nothing_left, waited_for};
+use crate::harness::{config, connect, lock_name, nothing_left};
 use crate::support::cluster::{Cluster, Lent};
+use crate::support::locks::{had, held, is_busy, is_unavailable, queued, says, served};
 use crate::support::wait::{HANG, until, within};
 
 const KEY: &str = "key";
@@ -38,9 +39,7 @@ impl Counter {
 
 async fn contend(manager: LockManager, counter: Arc<Counter>, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::SeqCst) {
-        let guard = within(HANG, manager.lock(KEY).acquire())
-            .await
-            .expect("the lock");
+        let guard = held(manager.lock(KEY)).await;
         counter.add_one(guard.token().into()).await;
         guard.release().await.expect("the release");
     }
@@ -117,11 +116,11 @@ async fn a_lease_and_its_waiters_go_along() {
         connect(&url).await,
     );
     let ttl = Duration::from_millis(1_500);
-    let guard = holder.lock(KEY).ttl(ttl).acquire().await.expect("the lock");
+    let guard = held(holder.lock(KEY).ttl(ttl)).await;
     let waiting = tokio::spawn(first.lock(KEY).acquire());
-    waited_for(&holder, KEY, 1).await;
+    queued(&holder, KEY, 1).await;
     let reading = tokio::spawn(second.lock(KEY).read().acquire());
-    waited_for(&holder, KEY, 2).await;
+    queued(&holder, KEY, 2).await;
 
     let slot = cluster.slot(&lock_name(KEY)).await;
     let from = slot * 3 / 16384;
@@ -130,19 +129,14 @@ async fn a_lease_and_its_waiters_go_along() {
     sleep(2 * ttl).await;
     assert!(guard.is_held());
     is_busy(second.lock(KEY).try_acquire().await);
-    waited_for(&holder, KEY, 2).await;
+    queued(&holder, KEY, 2).await;
     let token = guard.token();
     guard.release().await.expect("the release");
-    let next = within(HANG, waiting).await.expect("no panic");
-    let next = next.expect("the lock");
+    let next = served(waiting).await;
     assert!(next.token() > token);
-    waited_for(&holder, KEY, 1).await;
+    queued(&holder, KEY, 1).await;
     next.release().await.expect("the release");
-    let last = within(HANG, reading).await.expect("no panic");
-    last.expect("the lock")
-        .release()
-        .await
-        .expect("the release");
+    served(reading).await.release().await.expect("the release");
     nothing_left(&cluster).await;
 }
 
@@ -157,10 +151,10 @@ async fn readers_and_their_waiters_go_along() {
     let guards = [read().acquire().await, read().acquire().await];
     let guards = guards.map(|guard| guard.expect("the lock"));
     let writing = tokio::spawn(other.lock(KEY).acquire());
-    waited_for(&holder, KEY, 1).await;
+    queued(&holder, KEY, 1).await;
     // Behind the writer.
     let reading = tokio::spawn(other.lock(KEY).read().acquire());
-    waited_for(&holder, KEY, 2).await;
+    queued(&holder, KEY, 2).await;
 
     let slot = cluster.slot(&lock_name(KEY)).await;
     let from = slot * 3 / 16384;
@@ -178,12 +172,10 @@ async fn readers_and_their_waiters_go_along() {
         assert!(!writing.is_finished() && !reading.is_finished());
         guard.release().await.expect("the release");
     }
-    let next = within(HANG, writing).await.expect("no panic");
-    let next = next.expect("the lock");
-    waited_for(&holder, KEY, 1).await;
+    let next = served(writing).await;
+    queued(&holder, KEY, 1).await;
     next.release().await.expect("the release");
-    let last = within(HANG, reading).await.expect("no panic");
-    let last = last.expect("the lock");
+    let last = served(reading).await;
     last.release().await.expect("the release");
     nothing_left(&cluster).await;
 }
@@ -199,7 +191,7 @@ async fn a_slot_that_is_on_its_way() {
     let lock = holder.lock(KEY).ttl(ttl);
     let guard = lock.acquire().await.expect("the lock");
     let waiting = tokio::spawn(waiter.lock(KEY).acquire());
-    waited_for(&holder, KEY, 1).await;
+    queued(&holder, KEY, 1).await;
     let slot = cluster.slot(&lock_name(KEY)).await;
     let (from, to) = (slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3);
     cluster.open_slot(slot, from, to).await;
@@ -224,11 +216,7 @@ async fn a_slot_that_is_on_its_way() {
     cluster.move_slot(slot, from, to).await;
     assert!(!waiting.is_finished());
     guard.release().await.expect("the release");
-    let next = within(HANG, waiting).await.expect("no panic");
-    next.expect("the lock")
-        .release()
-        .await
-        .expect("the release");
+    served(waiting).await.release().await.expect("the release");
     nothing_left(&cluster).await;
 }
 
@@ -240,7 +228,7 @@ async fn votes_that_have_gone_ahead() {
     let more = "?quorum=masters";
     let holder = connect(&cluster.url(more)).await;
     let ttl = Duration::from_secs(3);
-    let guard = holder.lock(KEY).ttl(ttl).acquire().await.expect("the lock");
+    let guard = held(holder.lock(KEY).ttl(ttl)).await;
     let slots = slots(&cluster, more).await;
     let moves: Vec<_> = slots[..2]
         .iter()
@@ -278,9 +266,9 @@ async fn a_queue_that_comes_later() {
         connect(&url).await,
         connect(&url).await,
     );
-    let guard = holder.lock(KEY).acquire().await.expect("the lock");
+    let guard = held(holder.lock(KEY)).await;
     let waiting = tokio::spawn(first.lock(KEY).acquire());
-    waited_for(&holder, KEY, 1).await;
+    queued(&holder, KEY, 1).await;
     let slot = cluster.slot(&lock_name(KEY)).await;
     let (from, to) = (slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3);
     cluster.open_slot(slot, from, to).await;
@@ -309,7 +297,7 @@ async fn both_have_it(judge: &LockManager, waiting: [Waiting; 2]) {
     for others in [1, 0] {
         let next = within(HANG, waiting.join_next()).await;
         let next = next.expect("a waiter").expect("no panic");
-        waited_for(judge, KEY, others).await;
+        queued(judge, KEY, others).await;
         next.release().await.expect("the release");
     }
 }
@@ -322,9 +310,9 @@ async fn what_says_that_a_waiter_lives(goes_ahead: bool) {
     let cluster = Cluster::start(crate::support::cluster::LONG).await;
     let url = cluster.url("");
     let (holder, waiter) = (connect(&url).await, connect(&url).await);
-    let guard = holder.lock(KEY).read().acquire().await.expect("the lock");
+    let guard = held(holder.lock(KEY).read()).await;
     let waiting = tokio::spawn(waiter.lock(KEY).acquire());
-    waited_for(&holder, KEY, 1).await;
+    queued(&holder, KEY, 1).await;
     let slot = cluster.slot(&lock_name(KEY)).await;
     let (from, to) = (slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3);
     cluster.open_slot(slot, from, to).await;
@@ -395,11 +383,8 @@ async fn a_slot_that_stays_open_is_told() {
     let slot = cluster.slot(&lock_name(KEY)).await;
     let (from, to) = (slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3);
     cluster.open_slot(slot, from, to).await;
-    let error = within(HANG, manager.lock(KEY).acquire())
-        .await
-        .expect_err("an open slot");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    crate::harness::says(&error, &["on its way", KEY]);
+    let error = is_unavailable(within(HANG, manager.lock(KEY).acquire()).await);
+    says(&error, &["on its way", KEY]);
     for number in 0..20 {
         had(&manager, &format!("other:{number}")).await;
     }

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use crate::harness::{connect, had, is_busy, key_on, lock_name, nothing_left, waited_for};
+use crate::harness::{connect, key_on, lock_name, nothing_left};
 use crate::support::cluster::{Lent, MASTERS};
-use crate::support::wait::{HANG, within};
+use crate::support::locks::{had, held, is_busy, queued, served};
 
 /// Locks on each of the masters, one by one and as one; what one process holds,
 /// another waits for.
@@ -22,13 +22,7 @@ async fn locks_are_on_all_masters() {
     }
     let mut guards = Vec::new();
     for (master, key) in keys.iter().enumerate() {
-        guards.push(
-            manager
-                .lock(key.as_str())
-                .acquire()
-                .await
-                .expect("the lock"),
-        );
+        guards.push(held(manager.lock(key.as_str())).await);
         let held: u32 = cluster.servers[master]
             .command(&["EXISTS", &lock_name(key)])
             .await;
@@ -38,11 +32,10 @@ async fn locks_are_on_all_masters() {
     assert_eq!(other.list("key:").await.expect("list").len(), MASTERS);
     let all = tokio::spawn(other.lock(keys.clone()).acquire());
     for (key, guard) in keys.iter().zip(guards) {
-        waited_for(&manager, key, 1).await;
+        queued(&manager, key, 1).await;
         guard.release().await.expect("the release");
     }
-    let guard = within(HANG, all).await.expect("no panic");
-    let guard = guard.expect("the locks");
+    let guard = served(all).await;
     assert_eq!(guard.tokens().len(), MASTERS);
     for key in &keys {
         is_busy(manager.lock(key.as_str()).try_acquire().await);
@@ -60,16 +53,15 @@ async fn keys_with_braces_are_keys() {
         let manager = connect(&cluster.url(more)).await;
         let other = connect(&cluster.url(more)).await;
         for key in ["}", "{}", "{{}", "}{", "a}b", "{a}b", "{a}c"] {
-            let guard = manager.lock(key).acquire().await.expect("the lock");
+            let guard = held(manager.lock(key)).await;
             is_busy(other.lock(key).try_acquire().await);
             let listed = other.list(key).await.expect("list");
             let listed: Vec<_> = listed.iter().map(|lock| lock.key.as_str()).collect();
             assert_eq!(listed, [key]);
             let waiting = tokio::spawn(other.lock(key).acquire());
-            waited_for(&manager, key, 1).await;
+            queued(&manager, key, 1).await;
             guard.release().await.expect("the release");
-            let next = within(HANG, waiting).await.expect("no panic");
-            drop(next.expect("the lock"));
+            drop(served(waiting).await);
             let readers = tokio::join!(
                 manager.lock(key).read().run(async {}),
                 other.lock(key).read().run(async {})
@@ -92,11 +84,7 @@ async fn a_slot_has_one_token_counter() {
     for number in 0..50 {
         for key in [format!("key:{number}"), format!("same}}{number}")] {
             slots.insert(cluster.slot(&lock_name(&key)).await);
-            let guard = manager
-                .lock(key.as_str())
-                .acquire()
-                .await
-                .expect("the lock");
+            let guard = held(manager.lock(key.as_str())).await;
             assert!(tokens.insert(guard.token()) || !key.starts_with("same"));
             guard.release().await.expect("the release");
         }
@@ -127,7 +115,7 @@ async fn tokens_rise_whatever_becomes_of_the_counter() {
         counters.next().expect("a counter")
     };
     let draw = async || {
-        let guard = manager.lock("key").acquire().await.expect("the lock");
+        let guard = held(manager.lock("key")).await;
         let token = guard.token();
         guard.release().await.expect("the release");
         token

@@ -7,9 +7,10 @@ use std::time::Duration;
 use dlock::{LockError, LockKey, LockManager};
 use tokio::time::{sleep, timeout};
 
-use super::{Store, is_had, nothing_left, process, queued};
+use super::{Store, had, held, nothing_left, process, queued};
+use crate::support::locks::served;
 use crate::support::log::Log;
-use crate::support::polls::{Polled, drop_at_poll};
+use crate::support::polls::{Polled, drop_at_poll, drop_outside, outlive_runtime};
 use crate::support::wait::{HANG, STEP, until, within};
 
 /// More polls than a request ever takes.
@@ -56,7 +57,7 @@ pub(crate) async fn dropped_at_every_poll_of_a_free_lock(store: &mut dyn Store) 
 
 pub(crate) async fn dropped_at_every_poll_of_a_held_lock(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     for kept in [None, Some(&other)] {
         let mut polls = 0;
         loop {
@@ -92,9 +93,7 @@ pub(crate) async fn dropped_at_every_poll_as_the_lock_comes_free(store: &mut dyn
         loop {
             polls += 1;
             assert!(polls < MOST_POLLS, "a wait that takes {polls} polls");
-            let guard = within(HANG, holder.lock("key").acquire())
-                .await
-                .expect("the lock");
+            let guard = held(holder.lock("key")).await;
             let manager = new_or_kept(store, kept).await;
             let is_over = Cell::new(false);
             let waiter = async {
@@ -125,7 +124,7 @@ pub(crate) async fn dropped_at_every_poll_as_the_lock_comes_free(store: &mut dyn
 
 pub(crate) async fn a_dropped_waiter_does_not_hold_up_the_next(store: &mut dyn Store) {
     let holder = process(store).await;
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     let mut waiting = Vec::new();
     for number in 0..6 {
         let manager = process(store).await;
@@ -141,17 +140,14 @@ pub(crate) async fn a_dropped_waiter_does_not_hold_up_the_next(store: &mut dyn S
     queued(store, &holder, "key", 3).await;
     guard.release().await.expect("the release");
     for waiter in waiting {
-        within(HANG, waiter)
-            .await
-            .expect("no panic")
-            .expect("the lock");
+        served(waiter).await;
     }
     nothing_left(&holder).await;
 }
 
 pub(crate) async fn dropped_at_every_poll_of_several_keys(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
-    let guard = holder.lock("b").acquire().await.expect("the lock");
+    let guard = held(holder.lock("b")).await;
     let mut polls = 0;
     loop {
         polls += 1;
@@ -187,7 +183,7 @@ pub(crate) async fn dropped_at_every_poll_of_a_release(store: &mut dyn Store) {
             polls += 1;
             assert!(polls < MOST_POLLS, "a release that takes {polls} polls");
             let key = format!("released-halfway:{polls}");
-            let guard = manager.lock(&*key).acquire().await.expect("the lock");
+            let guard = held(manager.lock(&*key)).await;
             let mut release = Box::pin(guard.release());
             let ended = drop_at_poll(release.as_mut(), polls, HANG).await;
             let done = async {
@@ -200,7 +196,7 @@ pub(crate) async fn dropped_at_every_poll_of_a_release(store: &mut dyn Store) {
                 let _ = timeout(patience, done).await;
             }
             drop(release);
-            is_had(&other, &key).await;
+            had(&other, &key).await;
             match ended {
                 Polled::Done(answer) => break answer.expect("the release"),
                 Polled::Dropped => {}
@@ -213,4 +209,35 @@ pub(crate) async fn dropped_at_every_poll_of_a_release(store: &mut dyn Store) {
     let told = warnings.lines_with("released-halfway:");
     assert!(told.is_empty(), "{told:#?}");
     nothing_left(&other).await;
+}
+
+/// The caller's runtime ends, and what was asked there is dropped later, by a thread
+/// without any. What it has left is given back by the manager's own.
+pub(crate) async fn dropped_at_every_poll_outside_of_a_runtime(store: &mut dyn Store) {
+    let (manager, other) = (process(store).await, process(store).await);
+    for polls in 1..MOST_POLLS {
+        let request = Box::pin(manager.lock("key").acquire());
+        let (ended, request) = outlive_runtime(request, polls, HANG).await;
+        let done = matches!(ended, Polled::Done(Ok(_)));
+        assert!(done || matches!(ended, Polled::Dropped), "{ended:?}");
+        drop_outside((ended, request));
+        nothing_left(&other).await;
+        if done {
+            break;
+        }
+    }
+    for polls in 1..MOST_POLLS {
+        let guard = held(other.lock("key")).await;
+        let request = Box::pin(manager.lock("key").acquire());
+        let (ended, request) = outlive_runtime(request, polls, 5 * WAIT).await;
+        let waits = matches!(ended, Polled::Waiting);
+        assert!(waits || matches!(ended, Polled::Dropped), "{ended:?}");
+        // It may be the turn of one who does not look any more.
+        guard.release().await.expect("the release");
+        drop_outside(request);
+        nothing_left(&other).await;
+        if waits {
+            break;
+        }
+    }
 }

@@ -9,7 +9,9 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::critical::Section;
-use super::{Store, free, process, queued};
+use super::{Store, free, held, process, queued};
+use crate::support::locks::served;
+use crate::support::locks::{all_served, is_busy};
 use crate::support::wait::{HANG, within};
 
 pub(crate) async fn bodies_of_one_key_do_not_overlap(store: &mut dyn Store) {
@@ -54,10 +56,7 @@ pub(crate) async fn readers_share_and_a_writer_is_alone(store: &mut dyn Store) {
                 .map(|_| ())
         });
     }
-    let all = within(HANG, readers.join_all()).await;
-    all.into_iter()
-        .collect::<Result<Vec<_>, _>>()
-        .expect("four read locks");
+    all_served(readers).await;
 
     // Writers and readers at once: a reader never sees half of a write.
     let section = Arc::new(Section::default());
@@ -98,14 +97,10 @@ pub(crate) async fn a_reader_waits_for_the_writer_that_holds(store: &mut dyn Sto
     if !writer.capabilities().read_write {
         return;
     }
-    let guard = writer.lock("key").acquire().await.expect("the write lock");
-    let busy = reader.lock("key").read().try_acquire().await;
-    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    let guard = held(writer.lock("key")).await;
+    is_busy(reader.lock("key").read().try_acquire().await);
 
-    let waiting = tokio::spawn({
-        let reader = reader.clone();
-        async move { reader.lock("key").read().acquire().await }
-    });
+    let waiting = tokio::spawn(reader.lock("key").read().acquire());
     queued(store, &writer, "key", 1).await;
     guard.release().await.expect("the release");
     let answer = within(HANG, waiting).await.expect("no panic");
@@ -121,20 +116,10 @@ pub(crate) async fn a_writer_waits_for_every_reader(store: &mut dyn Store) {
     if !managers[0].capabilities().read_write {
         return;
     }
-    let first = managers[0]
-        .lock("key")
-        .read()
-        .acquire()
-        .await
-        .expect("a read lock");
-    let second = managers[1]
-        .lock("key")
-        .read()
-        .acquire()
-        .await
-        .expect("a read lock");
+    let first = held(managers[0].lock("key").read()).await;
+    let second = held(managers[1].lock("key").read()).await;
     let writer = managers[2].clone();
-    let waiting = tokio::spawn(async move { writer.lock("key").acquire().await });
+    let waiting = tokio::spawn(writer.lock("key").acquire());
     queued(store, &managers[0], "key", 1).await;
 
     first.release().await.expect("the release");
@@ -145,15 +130,11 @@ pub(crate) async fn a_writer_waits_for_every_reader(store: &mut dyn Store) {
         .expect("inspect")
         .expect("a holder");
     assert_eq!((shown.holders.len(), shown.waiters), (1, 1), "{shown:?}");
-    let busy = managers[0].lock("key").try_acquire().await;
-    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    is_busy(managers[0].lock("key").try_acquire().await);
     assert!(!waiting.is_finished());
 
     second.release().await.expect("the release");
-    let guard = within(HANG, waiting)
-        .await
-        .expect("no panic")
-        .expect("the write lock");
+    let guard = served(waiting).await;
     guard.release().await.expect("the release");
     free(&managers[0], "key").await;
 }
@@ -186,4 +167,27 @@ pub(crate) async fn readers_do_not_starve_a_writer(store: &mut dyn Store) {
         within(HANG, write).await.expect("the write lock");
     }
     reading.shutdown().await;
+}
+
+/// Who waits to read behind one who waits to write.
+pub(crate) async fn readers_behind_a_writer_who_leaves_are_let_in(store: &mut dyn Store) {
+    let (holder, writer) = (process(store).await, process(store).await);
+    let reader = process(store).await;
+    if !holder.capabilities().read_write {
+        return;
+    }
+    let guard = held(holder.lock("key").read()).await;
+    let writing = tokio::spawn(writer.lock("key").acquire());
+    queued(store, &holder, "key", 1).await;
+    let reading = tokio::spawn(reader.lock("key").read().acquire());
+    if holder.capabilities().fair {
+        queued(store, &holder, "key", 2).await;
+    }
+    writing.abort();
+    let beside = served(reading).await;
+    assert!(guard.is_held());
+    for reader in [guard, beside] {
+        reader.release().await.expect("the release");
+    }
+    free(&holder, "key").await;
 }

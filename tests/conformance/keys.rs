@@ -6,6 +6,7 @@ use std::time::Duration;
 use dlock::{LockError, LockManager};
 
 use super::{Store, connect, process};
+use crate::support::locks::{held, is_busy};
 use crate::support::wait::{HANG, eventually, until, within};
 
 pub(crate) async fn keys_do_not_wait_for_each_other(store: &mut dyn Store) {
@@ -41,8 +42,7 @@ pub(crate) async fn namespaces_keep_the_same_key_apart(store: &mut dyn Store) {
     other.release().await.expect("the release");
     assert!(blue.list("").await.expect("list").is_empty());
     assert!(guard.is_held());
-    let busy = red.lock("key").try_acquire().await;
-    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    is_busy(red.lock("key").try_acquire().await);
 }
 
 pub(crate) async fn any_text_can_be_a_key(store: &mut dyn Store) {
@@ -186,13 +186,8 @@ pub(crate) async fn inspect_and_list_show_what_is_held(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     assert!(manager.inspect("job:1").await.expect("inspect").is_none());
     let ttl = Duration::from_secs(20);
-    let guard = manager
-        .lock("job:1")
-        .ttl(ttl)
-        .acquire()
-        .await
-        .expect("the lock");
-    let _other = manager.lock("task:1").acquire().await.expect("the lock");
+    let guard = held(manager.lock("job:1").ttl(ttl)).await;
+    let _other = held(manager.lock("task:1")).await;
 
     let shown = other
         .inspect("job:1")
@@ -238,7 +233,7 @@ pub(crate) async fn a_key_is_shown_on_one_short_line(store: &mut dyn Store) {
         assert!(!shown.contains(['\u{2028}', '\u{202e}', '\n']), "{shown:?}");
         assert!(!shown.contains(&"k".repeat(130)), "{shown}");
     };
-    let guard = manager.lock(&*key).acquire().await.expect("the lock");
+    let guard = held(manager.lock(&*key)).await;
     is_short(format!("{guard:?}"));
     is_short(guard.key().to_string());
     assert_eq!(guard.key().first(), key);

@@ -13,19 +13,15 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::{Store, connect, free, is_had, nothing_left, process};
+use super::{Store, connect, free, had, nothing_left, process};
+use crate::support::locks::{held, is_lost, served};
 use crate::support::polls::{Polled, drop_at_poll};
 use crate::support::wait::{HANG, within};
 
 pub(crate) async fn a_lease_is_renewed(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
-    let guard = manager
-        .lock("guard")
-        .ttl(ttl)
-        .acquire()
-        .await
-        .expect("the lock");
+    let guard = held(manager.lock("guard").ttl(ttl)).await;
     let body = async {
         let start = Instant::now();
         while start.elapsed() < 3 * ttl {
@@ -65,12 +61,9 @@ pub(crate) async fn a_fixed_lease_ends(store: &mut dyn Store) {
         sleep(HANG).await;
         went_on.store(true, Relaxed);
     };
-    let error = within(HANG, fixed().run(body))
-        .await
-        .expect_err("a body that overran");
-    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    is_lost(within(HANG, fixed().run(body)).await);
     assert!(start.elapsed() < HANG && !went_on.load(Relaxed));
-    is_had(&other, "key").await;
+    had(&other, "key").await;
 }
 
 pub(crate) async fn max_hold_ends_a_hung_body(store: &mut dyn Store) {
@@ -83,14 +76,13 @@ pub(crate) async fn max_hold_ends_a_hung_body(store: &mut dyn Store) {
         .ttl(ttl)
         .max_hold(limit)
         .run(std::future::pending::<()>());
-    let error = within(HANG, hung).await.expect_err("a hung body");
-    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    is_lost(within(HANG, hung).await);
     assert!(
         start.elapsed() >= ttl,
         "lost after {:?} of {limit:?}",
         start.elapsed()
     );
-    is_had(&other, "key").await;
+    had(&other, "key").await;
 
     // A body that ends in time does not notice.
     let short = manager
@@ -124,20 +116,14 @@ pub(crate) async fn a_lease_taken_away_ends_the_body(store: &mut dyn Store) {
 
 pub(crate) async fn a_lease_taken_away_shows_in_the_guard(store: &mut dyn Store) {
     let manager = process(store).await;
-    let guard = manager
-        .lock("key")
-        .ttl(store.short_ttl())
-        .acquire()
-        .await
-        .expect("the lock");
+    let guard = held(manager.lock("key").ttl(store.short_ttl())).await;
     assert!(guard.is_held());
     store.take_away("key").await;
     within(HANG, guard.lost()).await;
     // Resolved once, resolved for good.
     within(HANG, guard.lost()).await;
     assert!(!guard.is_held());
-    let error = guard.release().await.expect_err("nothing to give back");
-    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    is_lost(guard.release().await);
     free(&manager, "key").await;
 }
 
@@ -260,7 +246,7 @@ pub(crate) async fn a_block_past_max_hold_holds_up_no_other_lock(store: &mut dyn
                 Err(error) => panic!("{error:?}"),
             }
             for key in ["key", "other"] {
-                is_had(&manager, key).await;
+                had(&manager, key).await;
             }
             manager.shutdown().await;
         });
@@ -283,7 +269,7 @@ pub(crate) async fn a_runtime_that_stands_still_has_its_lock(store: &mut dyn Sto
     let had = on_one_thread(async move {
         // A store in memory has its keeper where it is connected.
         let blocked = connect(config).await;
-        is_had(&blocked, "known").await;
+        had(&blocked, "known").await;
         for (number, manager) in [&waiting, &blocked].into_iter().enumerate() {
             for polls in 1..=2 {
                 let key = format!("key:{number}:{polls}");
@@ -304,8 +290,7 @@ pub(crate) async fn a_runtime_that_stands_still_has_its_lock(store: &mut dyn Sto
                 within(HANG, first).await.expect("the lock");
             }
             for waiter in behind {
-                let ran = within(HANG, waiter).await.expect("no panic");
-                ran.expect("the lock");
+                served(waiter).await;
             }
         }
         blocked.shutdown().await;
@@ -399,10 +384,7 @@ async fn is_lost_after_a_block(request: LockRequest, block: Duration) {
             request.run(body).await
         }
     });
-    let error = within(HANG, blocked)
-        .await
-        .expect_err("a body that overran");
-    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    is_lost(within(HANG, blocked).await);
     assert!(
         !went_on.load(Relaxed),
         "the body went on after its lease had ended"

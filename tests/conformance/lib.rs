@@ -42,10 +42,13 @@
 //! [`support`] has what the tests of one store need besides: a proxy that fails,
 //! futures that are dropped at a chosen poll, waiting for a condition.
 
+mod cost;
 mod critical;
 mod drops;
 mod exclusion;
+pub mod failover;
 mod keys;
+mod late_commands;
 mod leases;
 mod load;
 mod outages;
@@ -55,6 +58,7 @@ mod queues;
 mod reentry;
 mod refused;
 mod release;
+mod restart;
 mod settings;
 mod several;
 pub mod support;
@@ -67,6 +71,9 @@ use std::time::Duration;
 pub use async_trait::async_trait;
 use dlock::{Config, LockManager};
 
+pub use support::locks::connect;
+use support::locks::{free, had, held, nothing_left};
+use support::proxy::Proxy;
 use support::wait::{HANG, until, within};
 
 /// A store of one test's own.
@@ -86,8 +93,23 @@ pub trait Store {
         Self::start().await
     }
 
+    /// The same on servers that no other test uses: all that they are asked is the
+    /// test's own, and they can be stopped.
+    async fn start_alone() -> Self
+    where
+        Self: Sized,
+    {
+        Self::start().await
+    }
+
     /// Leads to it. Each manager that connects stands for a process.
     fn config(&self) -> Config;
+
+    /// The proxies by way of which all of its servers are reached, so that a test
+    /// can have the network fail.
+    fn proxies(&self) -> &[Proxy] {
+        &[]
+    }
 
     /// A lease that is short for a test, and that this store renews in time on
     /// a busy machine.
@@ -117,17 +139,38 @@ pub trait Store {
         600
     }
 
+    /// Leads to it past its proxies, where there is such a way.
+    fn past_proxies(&self) -> Option<Config> {
+        None
+    }
+
+    /// Whether a call whose connection carries nothing is made over another, and not
+    /// given up when its time is over.
+    fn leaves_dead_connections(&self) -> bool {
+        true
+    }
+
     /// Ends every lease on `key` behind the holder's back, as an operator
     /// could.
     async fn take_away(&self, key: &str);
 
-    /// From now on the store cannot be reached; `false` ends the outage.
-    async fn set_outage(&self, outage: bool);
+    /// From now on the store cannot be reached; `false` ends the outage. A store
+    /// that has no [`proxies`](Self::proxies) has some other way.
+    async fn set_outage(&self, outage: bool) {
+        for proxy in self.proxies() {
+            proxy.refuse(outage);
+        }
+    }
 
     /// From now on the store is there and says nothing, if a test can make it so;
     /// `false` ends that.
     async fn set_silence(&self, silence: bool) {
-        self.set_outage(silence).await;
+        if self.proxies().is_empty() {
+            self.set_outage(silence).await;
+        }
+        for proxy in self.proxies() {
+            proxy.stall(silence);
+        }
     }
 
     /// A URL of this store with its servers at these ports of loopback: the first,
@@ -135,13 +178,6 @@ pub trait Store {
     fn url_at(&self, ports: [u16; 3]) -> Option<String> {
         let _ = ports;
         None
-    }
-
-    /// From now on the store's servers refuse connections; `false` ends that.
-    /// Gives `false` if that cannot be done to all of them.
-    async fn set_refused(&self, refused: bool) -> bool {
-        let _ = refused;
-        false
     }
 
     /// Whether what the store holds can still be seen in such an outage.
@@ -159,6 +195,30 @@ pub trait Store {
     async fn records(&self) -> Option<usize> {
         None
     }
+
+    /// What the store may be asked, for stores that count it.
+    fn costs(&self) -> Option<Costs> {
+        None
+    }
+
+    /// How much it was asked so far by all but the test itself: requests, or, if it
+    /// knows better, what these made it do.
+    async fn asked(&self) -> u64 {
+        unreachable!("for a store that has `costs`")
+    }
+}
+
+/// How much of what a store [counts](Store::asked) its locks may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    /// A section, of which nobody else wants the lock.
+    pub section: u64,
+    /// A second in which a process waits, however many of its tasks do.
+    pub waiting: f64,
+    /// For so many locks at once.
+    pub keys: usize,
+    /// A second in which nobody holds a lock or waits for one.
+    pub idle: u64,
 }
 
 /// What a test does, on its way.
@@ -175,6 +235,7 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 pub enum Start {
     start,
     start_durable,
+    start_alone,
 }
 
 /// Runs one case against a store of its own, with a limit against hanging.
@@ -187,6 +248,7 @@ pub fn run<S: Store>(as_asked: Start, case: fn(&mut dyn Store) -> Running<'_>) {
             let mut store = match as_asked {
                 Start::start => S::start().await,
                 Start::start_durable => S::start_durable().await,
+                Start::start_alone => S::start_alone().await,
             };
             within(2 * HANG, case(&mut store)).await;
         }),
@@ -209,13 +271,6 @@ pub async fn process(store: &dyn Store) -> LockManager {
     connect(config(store)).await
 }
 
-/// A manager of the test's own store.
-pub async fn connect(config: Config) -> LockManager {
-    LockManager::connect(config)
-        .await
-        .expect("a connection to the test's own store")
-}
-
 /// Waits until `count` requests wait for `key`.
 async fn queued(store: &dyn Store, manager: &LockManager, key: &str, count: usize) {
     let what = format!("{count} requests wait for `{key}`");
@@ -225,26 +280,6 @@ async fn queued(store: &dyn Store, manager: &LockManager, key: &str, count: usiz
         |&waiting| waiting == count,
     )
     .await;
-}
-
-/// Waits for the lock on `key`, and gives it back.
-async fn is_had(manager: &LockManager, key: &str) {
-    let guard = within(HANG, manager.lock(key).acquire())
-        .await
-        .expect("the lock");
-    guard.release().await.expect("the release");
-}
-
-/// Waits until the store knows of no lock on `key`.
-async fn free(manager: &LockManager, key: &str) {
-    let inspect = async || manager.inspect(key).await.expect("inspect");
-    until(&format!("`{key}` is free"), inspect, Option::is_none).await;
-}
-
-/// Waits until the store knows of no lock at all.
-async fn nothing_left(manager: &LockManager) {
-    let list = async || manager.list("").await.expect("list");
-    until("no lock is left", list, Vec::is_empty).await;
 }
 
 /// All cases, for a macro that makes something of them: the theme, and how its
@@ -259,7 +294,6 @@ macro_rules! __themes {
                 tokens_rise_through_hand_overs
                 tokens_rise_after_a_lease_ran_out
                 tokens_rise_over_keys_that_were_idle
-                tokens_rise_across_a_restart
                 fenced_is_refused_where_tokens_may_go_back
             }
             start policies {
@@ -291,6 +325,7 @@ macro_rules! __themes {
                 a_reader_waits_for_the_writer_that_holds
                 a_writer_waits_for_every_reader
                 readers_do_not_starve_a_writer
+                readers_behind_a_writer_who_leaves_are_let_in
             }
             start several {
                 several_keys_are_had_together
@@ -340,6 +375,7 @@ macro_rules! __themes {
                 a_dropped_waiter_does_not_hold_up_the_next
                 dropped_at_every_poll_of_several_keys
                 dropped_at_every_poll_of_a_release
+                dropped_at_every_poll_outside_of_a_runtime
             }
             start unpolled {
                 a_lock_that_nobody_comes_for_is_passed_on
@@ -354,6 +390,7 @@ macro_rules! __themes {
                 a_store_that_comes_back_serves_again
                 a_lease_outlives_a_short_outage
                 a_lease_does_not_outlive_a_long_outage
+                a_lease_does_not_outlive_a_long_silence
                 a_waiter_does_not_hang_in_an_outage
                 a_release_is_made_up_for_after_an_outage
                 a_try_shares_the_outage_of_the_task_that_asks
@@ -379,6 +416,26 @@ macro_rules! __themes {
                 writing_inside_ones_own_read_is_refused
                 reading_inside_ones_own_write_is_re_entry
                 current_shows_the_innermost_lock
+            }
+            start late_commands {
+                a_request_that_arrives_late_leaves_nothing
+                a_dropped_call_that_arrives_late_leaves_nothing
+                a_lock_that_was_had_unheard_is_given_back
+                a_lock_whose_answer_was_lost_is_had
+                a_release_whose_answer_was_lost_is_one
+                a_shutdown_waits_for_what_was_dropped
+                cut_connections_keep_nobody_waiting
+                dead_connections_are_replaced
+            }
+            start_alone cost {
+                a_section_costs_no_more_than_it_has_to
+                a_thousand_waiters_on_one_key_cost_as_much_as_one
+                a_thousand_waiters_on_a_thousand_keys_cost_as_much_as_one
+                a_release_wakes_one_of_many
+            }
+            start_alone restart {
+                tokens_rise_across_a_restart
+                what_is_held_and_waited_for_goes_on
             }
             start load {
                 ten_contenders_add_up

@@ -8,13 +8,10 @@ use tokio::task::JoinSet;
 
 use super::critical::PlainCounter;
 use super::{Store, nothing_left, process};
-use crate::support::wait::{HANG, within};
+use crate::support::locks::all_served;
 
 async fn all_done(contenders: JoinSet<Result<(), LockError>>) {
-    let all = within(HANG, contenders.join_all()).await;
-    all.into_iter()
-        .collect::<Result<(), _>>()
-        .expect("the lock");
+    all_served(contenders).await;
 }
 
 /// So many managers, each of which stands for a process: among the tasks of

@@ -11,8 +11,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::{Store, connect, free, is_had, nothing_left, process, queued};
-use crate::support::wait::{HANG, eventually, within};
+use super::{Store, connect, free, had, held, nothing_left, process, queued};
+use crate::support::locks::{healed, is_lost, is_unavailable};
+use crate::support::locks::{is_busy, served};
+use crate::support::wait::{HANG, within};
 
 /// Shorter than what the store may take to answer.
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -22,10 +24,6 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 async fn impatient(store: &dyn Store) -> LockManager {
     process(store).await.shutdown().await;
     connect(super::config(store).request_timeout(store.request_timeout())).await
-}
-
-fn is_unavailable(error: &LockError) -> bool {
-    matches!(error, LockError::Unavailable { .. })
 }
 
 pub(crate) async fn an_outage_is_its_own_error(store: &mut dyn Store) {
@@ -49,8 +47,7 @@ pub(crate) async fn an_outage_is_its_own_error(store: &mut dyn Store) {
             ]);
         }
         for error in answers {
-            let error = error.expect_err("an outage");
-            assert!(is_unavailable(&error), "{error:?}");
+            let error = is_unavailable(error);
             assert!(!error.to_string().is_empty());
         }
         assert!(!ran.load(Relaxed), "the body ran without the lock");
@@ -68,7 +65,10 @@ pub(crate) async fn a_timeout_bounds_an_outage(store: &mut dyn Store) {
         .expect_err("an outage");
     // Which of the two comes first depends on how the outage shows.
     assert!(
-        is_unavailable(&error) || matches!(error, LockError::Timeout { .. }),
+        matches!(
+            error,
+            LockError::Unavailable { .. } | LockError::Timeout { .. }
+        ),
         "{error:?}"
     );
     store.set_outage(false).await;
@@ -83,7 +83,7 @@ pub(crate) async fn a_try_takes_one_request_timeout_of_silence(store: &mut dyn S
     let patient = async || {
         let config = super::config(store).request_timeout(REQUEST_TIMEOUT);
         let manager = connect(config).await;
-        manager.lock("used").run(async {}).await.expect("the lock");
+        had(&manager, "used").await;
         manager
     };
     let (writer, reader) = (patient().await, patient().await);
@@ -91,8 +91,7 @@ pub(crate) async fn a_try_takes_one_request_timeout_of_silence(store: &mut dyn S
     let tries = async |lock: &dyn Fn() -> LockRequest| {
         for _ in ["over a connection that was used", "over none, as a rule"] {
             let answer = within(LIMIT, lock().try_acquire()).await;
-            let error = answer.map(drop).expect_err("silence");
-            assert!(is_unavailable(&error), "{error:?}");
+            is_unavailable(answer);
         }
     };
     let reads = async {
@@ -108,42 +107,24 @@ pub(crate) async fn a_try_takes_one_request_timeout_of_silence(store: &mut dyn S
     }
 }
 
-/// Asks until the store serves the manager again.
-pub(super) async fn healed(manager: &LockManager) {
-    eventually("the manager serves again", async || {
-        match manager.lock("healed").run(async {}).await {
-            Ok(()) => Some(()),
-            Err(error) if is_unavailable(&error) => None,
-            Err(error) => panic!("{error:?}"),
-        }
-    })
-    .await;
-}
-
 pub(crate) async fn a_store_that_comes_back_serves_again(store: &mut dyn Store) {
     let (manager, other) = (impatient(store).await, impatient(store).await);
     for _ in 0..3 {
-        manager.lock("key").run(async {}).await.expect("the lock");
+        had(&manager, "key").await;
         store.set_outage(true).await;
-        let error = within(HANG, manager.lock("key").acquire())
-            .await
-            .expect_err("an outage");
-        assert!(is_unavailable(&error), "{error:?}");
+        is_unavailable(within(HANG, manager.lock("key").acquire()).await);
         store.set_outage(false).await;
         healed(&manager).await;
         healed(&other).await;
         // What hears of releases works again as well.
-        let guard = manager.lock("key").acquire().await.expect("the lock");
+        let guard = held(manager.lock("key")).await;
         let waiting = tokio::spawn({
             let other = other.clone();
             async move { other.lock("key").run(async {}).await }
         });
         queued(store, &manager, "key", 1).await;
         guard.release().await.expect("the release");
-        within(HANG, waiting)
-            .await
-            .expect("no panic")
-            .expect("the lock");
+        served(waiting).await;
     }
     nothing_left(&manager).await;
 }
@@ -152,12 +133,7 @@ pub(crate) async fn a_lease_outlives_a_short_outage(store: &mut dyn Store) {
     let (manager, other) = (impatient(store).await, process(store).await);
     // Long enough for renewals to fail and to be tried again.
     let ttl = 5 * store.short_ttl();
-    let guard = manager
-        .lock("key")
-        .ttl(ttl)
-        .acquire()
-        .await
-        .expect("the lock");
+    let guard = held(manager.lock("key").ttl(ttl)).await;
     let start = Instant::now();
     store.set_outage(true).await;
     sleep(ttl / 2).await;
@@ -167,34 +143,42 @@ pub(crate) async fn a_lease_outlives_a_short_outage(store: &mut dyn Store) {
     sleep((ttl * 3 / 2).saturating_sub(start.elapsed())).await;
     assert!(guard.is_held());
     healed(&other).await;
-    let busy = other.lock("key").try_acquire().await;
-    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    is_busy(other.lock("key").try_acquire().await);
     guard.release().await.expect("the release");
 }
 
 pub(crate) async fn a_lease_does_not_outlive_a_long_outage(store: &mut dyn Store) {
+    does_not_outlive(store, async |outage| store.set_outage(outage).await).await;
+}
+
+/// Connections stay open, and there is no error: what counts is when the store has
+/// confirmed the lease.
+pub(crate) async fn a_lease_does_not_outlive_a_long_silence(store: &mut dyn Store) {
+    does_not_outlive(store, async |silence| store.set_silence(silence).await).await;
+}
+
+async fn does_not_outlive(store: &dyn Store, set: impl AsyncFn(bool)) {
     let (manager, other) = (impatient(store).await, process(store).await);
     let ttl = store.short_ttl();
-    let guard = manager
-        .lock("guard")
-        .ttl(ttl)
-        .acquire()
-        .await
-        .expect("the lock");
+    let guard = held(manager.lock("guard").ttl(ttl)).await;
     let went_on = AtomicBool::new(false);
     let body = async {
-        store.set_outage(true).await;
+        set(true).await;
         sleep(2 * HANG).await;
         went_on.store(true, Relaxed);
     };
     let run = manager.lock("body").ttl(ttl).run(body);
-    let error = within(HANG, run).await.expect_err("a long outage");
-    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    is_lost(within(HANG, run).await);
     within(HANG, guard.lost()).await;
     assert!(!guard.is_held() && !went_on.load(Relaxed));
-    store.set_outage(false).await;
-    healed(&other).await;
-    for key in ["guard", "body"] {
+    if !store.can_be_read_in_an_outage() {
+        is_unavailable(within(HANG, manager.lock("new").acquire()).await);
+    }
+    set(false).await;
+    for manager in [&manager, &other] {
+        healed(manager).await;
+    }
+    for key in ["guard", "body", "new"] {
         free(&other, key).await;
     }
 }
@@ -202,7 +186,7 @@ pub(crate) async fn a_lease_does_not_outlive_a_long_outage(store: &mut dyn Store
 /// It hears of the outage, or waits on and is let in afterwards.
 pub(crate) async fn a_waiter_does_not_hang_in_an_outage(store: &mut dyn Store) {
     let (holder, other) = (impatient(store).await, impatient(store).await);
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     let waiting = tokio::spawn({
         let other = other.clone();
         async move { other.lock("key").run(async {}).await }
@@ -215,10 +199,10 @@ pub(crate) async fn a_waiter_does_not_hang_in_an_outage(store: &mut dyn Store) {
     let _ = guard.release().await;
     match within(HANG, waiting).await.expect("no panic") {
         Ok(()) => {}
-        Err(error) => assert!(is_unavailable(&error), "{error:?}"),
+        Err(error) => assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}"),
     }
     healed(&other).await;
-    is_had(&other, "key").await;
+    had(&other, "key").await;
     nothing_left(&other).await;
 }
 
@@ -226,8 +210,8 @@ pub(crate) async fn a_waiter_does_not_hang_in_an_outage(store: &mut dyn Store) {
 /// before the lease would have run out.
 pub(crate) async fn a_release_is_made_up_for_after_an_outage(store: &mut dyn Store) {
     let (manager, other) = (impatient(store).await, process(store).await);
-    let dropped = manager.lock("dropped").acquire().await.expect("the lock");
-    let released = manager.lock("released").acquire().await.expect("the lock");
+    let dropped = held(manager.lock("dropped")).await;
+    let released = held(manager.lock("released")).await;
     let body = async {
         store.set_outage(true).await;
         "value"
@@ -238,10 +222,7 @@ pub(crate) async fn a_release_is_made_up_for_after_an_outage(store: &mut dyn Sto
         .expect("the body's value");
     assert_eq!(value, "value");
     drop(dropped);
-    let error = within(HANG, released.release())
-        .await
-        .expect_err("an outage");
-    assert!(is_unavailable(&error), "{error:?}");
+    is_unavailable(within(HANG, released.release()).await);
     store.set_outage(false).await;
     healed(&other).await;
     for key in ["dropped", "released", "ran"] {
@@ -252,7 +233,7 @@ pub(crate) async fn a_release_is_made_up_for_after_an_outage(store: &mut dyn Sto
 /// Another task of the process asks the store, which does not answer.
 pub(crate) async fn a_try_shares_the_outage_of_the_task_that_asks(store: &mut dyn Store) {
     let manager = impatient(store).await;
-    is_had(&manager, "key").await;
+    had(&manager, "key").await;
     store.set_outage(true).await;
     let mut calls = JoinSet::new();
     for waits in [true, false, false, false] {
@@ -276,8 +257,7 @@ pub(crate) async fn a_try_shares_the_outage_of_the_task_that_asks(store: &mut dy
         begins.await.expect("it was polled");
     }
     for answer in within(HANG, calls.join_all()).await {
-        let error = answer.map(drop).expect_err("an outage");
-        assert!(is_unavailable(&error), "{error:?}");
+        is_unavailable(answer);
     }
     store.set_outage(false).await;
     healed(&manager).await;
@@ -290,7 +270,7 @@ pub(crate) async fn calls_behind_others_tell_an_outage(store: &mut dyn Store) {
     let holder = process(store).await;
     // Who waits is patient, and so does not tell those behind.
     let patient = connect(super::config(store).request_timeout(10 * HANG)).await;
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     let waiting = tokio::spawn({
         let patient = patient.clone();
         async move { patient.lock("key").run(async {}).await }
@@ -302,8 +282,7 @@ pub(crate) async fn calls_behind_others_tell_an_outage(store: &mut dyn Store) {
     let error = late.map(drop).expect_err("somebody holds it");
     assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
     let busy = within(HANG, patient.lock("key").try_acquire()).await;
-    let error = busy.map(drop).expect_err("somebody holds it");
-    assert!(matches!(error, LockError::Busy { .. }), "{error:?}");
+    is_busy(busy);
     store.set_outage(true).await;
     let mut calls = JoinSet::new();
     for _ in 0..8 {
@@ -313,7 +292,7 @@ pub(crate) async fn calls_behind_others_tell_an_outage(store: &mut dyn Store) {
     for answer in within(HANG, calls.join_all()).await {
         let error = answer.map(drop).expect_err("an outage");
         if !store.can_be_read_in_an_outage() {
-            assert!(is_unavailable(&error), "{error:?}");
+            assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
         }
     }
     store.set_outage(false).await;
@@ -321,10 +300,10 @@ pub(crate) async fn calls_behind_others_tell_an_outage(store: &mut dyn Store) {
     let _ = guard.release().await;
     match within(HANG, waiting).await.expect("no panic") {
         Ok(()) => {}
-        Err(error) => assert!(is_unavailable(&error), "{error:?}"),
+        Err(error) => assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}"),
     }
     healed(&patient).await;
-    is_had(&patient, "key").await;
+    had(&patient, "key").await;
 }
 
 /// Another task of the process has had the lock, and the store does not answer its
@@ -332,7 +311,7 @@ pub(crate) async fn calls_behind_others_tell_an_outage(store: &mut dyn Store) {
 pub(crate) async fn calls_behind_a_release_tell_an_outage(store: &mut dyn Store) {
     let config = super::config(store).request_timeout(10 * HANG);
     let patient = connect(config).await;
-    let guard = patient.lock("key").acquire().await.expect("the lock");
+    let guard = held(patient.lock("key")).await;
     store.set_silence(true).await;
     let released = tokio::spawn(guard.release());
     let mut calls = JoinSet::new();
@@ -343,7 +322,7 @@ pub(crate) async fn calls_behind_a_release_tell_an_outage(store: &mut dyn Store)
     for answer in within(HANG, calls.join_all()).await {
         let error = answer.map(drop).expect_err("silence");
         if !store.can_be_read_in_an_outage() {
-            assert!(is_unavailable(&error), "{error:?}");
+            assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
         }
     }
     store.set_silence(false).await;
@@ -377,8 +356,7 @@ pub(crate) async fn many_releases_wait_for_one_outage(store: &mut dyn Store) {
     ran.expect("the body ran");
     assert!(start.elapsed() < side_by_side(store), "a body's");
     let start = Instant::now();
-    let error = within(HANG, guard.release()).await.expect_err("an outage");
-    assert!(is_unavailable(&error), "{error:?}");
+    is_unavailable(within(HANG, guard.release()).await);
     assert!(start.elapsed() < side_by_side(store), "a guard's");
     store.set_outage(false).await;
     healed(&manager).await;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use dlock::{LockError, LockManager, distributed_lock};
 
 use super::{Store, connect, free, process, queued};
+use crate::support::locks::{held, is_busy};
 use crate::support::wait::{HANG, within};
 
 /// Long enough for a store on a busy machine to have answered: else it is an
@@ -40,7 +41,7 @@ pub(crate) async fn a_free_lock_is_had_at_once(store: &mut dyn Store) {
 
 pub(crate) async fn a_held_lock_is_busy_for_who_does_not_wait(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     for manager in [&holder, &other] {
         let busy = manager
             .lock("key")
@@ -56,7 +57,7 @@ pub(crate) async fn a_held_lock_is_busy_for_who_does_not_wait(store: &mut dyn St
 
 pub(crate) async fn a_wait_ends_at_its_timeout(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     for manager in [&holder, &other] {
         let start = Instant::now();
         let error = within(HANG, manager.lock("key").acquire_within(PATIENCE))
@@ -76,7 +77,7 @@ pub(crate) async fn a_wait_ends_at_its_timeout(store: &mut dyn Store) {
 pub(crate) async fn the_configured_timeout_applies(store: &mut dyn Store) {
     let holder = process(store).await;
     let other = connect(super::config(store).timeout(PATIENCE)).await;
-    let _guard = holder.lock("key").acquire().await.expect("the lock");
+    let _guard = held(holder.lock("key")).await;
     let ran = AtomicBool::new(false);
     let body = async { ran.store(true, Relaxed) };
     let error = within(HANG, other.lock("key").run(body))
@@ -122,12 +123,9 @@ async fn wait_for_job(ran: &AtomicBool) -> Result<(), LockError> {
 
 pub(crate) async fn the_attribute_gives_up_as_it_is_told(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
-    let guard = holder.lock("job").acquire().await.expect("the lock");
+    let guard = held(holder.lock("job")).await;
     let ran = AtomicBool::new(false);
-    let error = within(HANG, other.scope(try_job(&ran)))
-        .await
-        .expect_err("a held lock");
-    assert!(matches!(error, LockError::Busy { .. }), "{error:?}");
+    is_busy(within(HANG, other.scope(try_job(&ran))).await);
     let error = within(HANG, other.scope(wait_for_job(&ran)))
         .await
         .expect_err("a held lock");
@@ -150,7 +148,7 @@ async fn report() -> String {
 
 pub(crate) async fn on_error_makes_the_value(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
-    let guard = holder.lock("job").acquire().await.expect("the lock");
+    let guard = held(holder.lock("job")).await;
     let message = other.scope(report()).await;
     assert!(message.contains("`job`"), "{message}");
     guard.release().await.expect("the release");

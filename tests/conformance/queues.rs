@@ -8,7 +8,8 @@ use dlock::{LockError, LockManager};
 use tokio::task::JoinSet;
 
 use super::critical::Section;
-use super::{Store, connect, is_had, nothing_left, process, queued};
+use super::{Store, connect, had, nothing_left, process, queued};
+use crate::support::locks::{all_served, held};
 use crate::support::polls::{drive_until, join_all, poll_once};
 use crate::support::wait::{HANG, within};
 
@@ -28,10 +29,7 @@ pub(crate) async fn a_released_lock_wakes_its_waiter(store: &mut dyn Store) {
             Ok::<_, LockError>(())
         });
     }
-    let all = within(HANG, players.join_all()).await;
-    all.into_iter()
-        .collect::<Result<(), _>>()
-        .expect("the lock");
+    all_served(players).await;
     assert_eq!((section.entries(), section.most()), (hand_overs, 1));
 }
 
@@ -41,7 +39,7 @@ pub(crate) async fn processes_are_served_in_order(store: &mut dyn Store) {
         return;
     }
     let served = Arc::new(Mutex::new(Vec::new()));
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     let mut waiters = JoinSet::new();
     for number in 0..6 {
         let manager = process(store).await;
@@ -54,10 +52,7 @@ pub(crate) async fn processes_are_served_in_order(store: &mut dyn Store) {
         queued(store, &holder, "key", number + 1).await;
     }
     guard.release().await.expect("the release");
-    let all = within(HANG, waiters.join_all()).await;
-    all.into_iter()
-        .collect::<Result<(), _>>()
-        .expect("the lock");
+    all_served(waiters).await;
     assert_eq!(*served.lock().expect("the order"), [0, 1, 2, 3, 4, 5]);
 }
 
@@ -65,7 +60,7 @@ pub(crate) async fn tasks_of_one_process_are_served_in_order(store: &mut dyn Sto
     let (manager, holder) = (process(store).await, process(store).await);
     let served = Mutex::new(Vec::new());
     let mut waiting = Vec::new();
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     for number in 0..5 {
         let served = &served;
         let body = async move {
@@ -110,7 +105,7 @@ pub(crate) async fn a_handing_over_process_lets_others_in(store: &mut dyn Store)
         });
     }
     for _ in 0..5 {
-        is_had(&other, "key").await;
+        had(&other, "key").await;
     }
     tasks.shutdown().await;
     nothing_left(&other).await;
@@ -126,7 +121,7 @@ pub(crate) async fn strict_order_hands_nothing_over(store: &mut dyn Store) {
     let here = connect(super::config(store).handoff(0)).await;
     let there = connect(super::config(store).handoff(0)).await;
     let served = Mutex::new(Vec::new());
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     let wait = |manager: &LockManager, name: &'static str| {
         let served = &served;
         let body = async move { served.lock().expect("the order").push(name) };

@@ -8,7 +8,8 @@ use dlock::{FencingToken, LockError, LockScopeExt, current, distributed_lock};
 use tokio::sync::oneshot;
 
 use super::critical::Section;
-use super::{Store, is_had, process};
+use super::{Store, had, process};
+use crate::support::locks::{held, is_busy, served};
 use crate::support::wait::{HANG, within};
 
 fn token() -> FencingToken {
@@ -34,13 +35,12 @@ pub(crate) async fn a_nested_call_returns_at_once_with_the_same_token(store: &mu
         drop((tried, within_no_time));
         // What re-entered has ended; the lock is still the body's.
         assert!(current().expect("inside the lock").is_held());
-        let busy = other.lock("key").try_acquire().await;
-        assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+        is_busy(other.lock("key").try_acquire().await);
     };
     within(HANG, manager.lock("key").run(body))
         .await
         .expect("the lock");
-    is_had(&other, "key").await;
+    had(&other, "key").await;
 }
 
 #[distributed_lock(key = "order:<id>")]
@@ -126,10 +126,7 @@ pub(crate) async fn a_spawned_task_waits(store: &mut dyn Store) {
     let (outside, waiting) = within(HANG, manager.lock("key").run(body))
         .await
         .expect("the lock");
-    let inside = within(HANG, waiting)
-        .await
-        .expect("no panic")
-        .expect("the lock");
+    let inside = served(waiting).await;
     assert!(
         inside > outside || inside == FencingToken::NONE,
         "a grant of its own"
@@ -165,9 +162,7 @@ pub(crate) async fn the_lock_scope_ends_with_the_lock(store: &mut dyn Store) {
         tokio::spawn(late.in_lock_scope())
     };
     let late = manager.lock("key").run(body).await.expect("the lock");
-    let _guard = within(HANG, other.lock("key").acquire())
-        .await
-        .expect("the lock");
+    let _guard = held(other.lock("key")).await;
     tell.send(()).expect("the task waits");
     let busy = within(HANG, late).await.expect("no panic");
     assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
@@ -199,8 +194,7 @@ pub(crate) async fn a_task_inside_keeps_the_lock(store: &mut dyn Store) {
     let spawned = within(HANG, manager.lock("key").run(body))
         .await
         .expect("the lock");
-    let busy = other.lock("key").try_acquire().await;
-    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    is_busy(other.lock("key").try_acquire().await);
     tell.send(()).expect("the task waits");
     within(HANG, spawned)
         .await
@@ -259,7 +253,7 @@ pub(crate) async fn current_shows_the_innermost_lock(store: &mut dyn Store) {
         manager.lock("inner").run(inner).await.expect("the lock");
         assert_eq!(shown(), Some(("outer".to_owned(), true)));
         // A guard opens no scope.
-        let guard = manager.lock("guard").acquire().await.expect("the lock");
+        let guard = held(manager.lock("guard")).await;
         assert_eq!(shown(), Some(("outer".to_owned(), true)));
         guard.release().await.expect("the release");
     };

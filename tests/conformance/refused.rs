@@ -11,8 +11,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::outages::healed;
-use super::{Store, connect, is_had};
+use super::{Store, connect, had};
+use crate::support::locks::healed;
 use crate::support::port::free_port;
 use crate::support::wait::{HANG, within};
 
@@ -56,11 +56,13 @@ pub(crate) async fn a_refused_connection_is_the_cause_that_is_told(store: &mut d
     let short = connect(super::config(store).request_timeout(timeout)).await;
     let patient = connect(super::config(store).request_timeout(DAY)).await;
     for manager in [&short, &patient] {
-        is_had(manager, "key").await;
+        had(manager, "key").await;
     }
-    if !store.set_refused(true).await {
+    let shut = |shut: bool| store.proxies().iter().for_each(|proxy| proxy.shut(shut));
+    if store.proxies().is_empty() {
         return;
     }
+    shut(true);
     let lock = |manager: &LockManager| manager.lock("key");
     for answer in [
         within(HANG, lock(&short).try_acquire()).await,
@@ -73,7 +75,7 @@ pub(crate) async fn a_refused_connection_is_the_cause_that_is_told(store: &mut d
         let answer = within(HANG, lock(&short).read().try_acquire()).await;
         is_refusal(&answer.expect_err("nobody is there"));
     }
-    assert!(store.set_refused(false).await);
+    shut(false);
     for manager in [&short, &patient] {
         healed(manager).await;
     }

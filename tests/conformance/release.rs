@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use dlock::{LockError, LockManager, distributed_lock};
 use tokio::sync::oneshot;
 
-use super::{Store, free, is_had, nothing_left, process};
+use super::{Store, free, had, nothing_left, process};
+use crate::support::locks::{held, is_busy, is_lost};
 use crate::support::wait::{HANG, until, within};
 
 #[distributed_lock(key = "key")]
@@ -52,7 +53,7 @@ pub(crate) async fn a_panic_releases(store: &mut dyn Store) {
     assert!(ended.expect_err("the body's panic").is_panic());
     free(&other, "key").await;
     // The manager is none the worse for it.
-    is_had(&manager, "key").await;
+    had(&manager, "key").await;
 }
 
 pub(crate) async fn a_dropped_body_releases(store: &mut dyn Store) {
@@ -66,16 +67,15 @@ pub(crate) async fn a_dropped_body_releases(store: &mut dyn Store) {
         manager.lock("key").run(hang).await
     });
     is_inside.await.expect("the body runs");
-    let busy = other.lock("key").try_acquire().await;
-    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    is_busy(other.lock("key").try_acquire().await);
     body.abort();
-    is_had(&other, "key").await;
+    had(&other, "key").await;
 }
 
 pub(crate) async fn a_dropped_guard_releases(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
-    drop(manager.lock("key").acquire().await.expect("the lock"));
-    is_had(&other, "key").await;
+    drop(held(manager.lock("key")).await);
+    had(&other, "key").await;
 }
 
 /// Not before its ttl, and not much later.
@@ -83,18 +83,10 @@ pub(crate) async fn a_holder_that_died_frees_it_within_its_ttl(store: &mut dyn S
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
     let start = Instant::now();
-    let guard = manager
-        .lock("key")
-        .ttl(ttl)
-        .renew(false)
-        .acquire()
-        .await
-        .expect("the lock");
+    let guard = held(manager.lock("key").ttl(ttl).renew(false)).await;
     // Nothing is given back.
     std::mem::forget(guard);
-    let guard = within(HANG, other.lock("key").acquire())
-        .await
-        .expect("the lock");
+    let guard = held(other.lock("key")).await;
     // Clocks may run at rates that differ by 1%.
     assert!(
         start.elapsed() >= ttl.mul_f64(0.98),
@@ -106,39 +98,21 @@ pub(crate) async fn a_holder_that_died_frees_it_within_its_ttl(store: &mut dyn S
 
 pub(crate) async fn a_late_release_changes_nothing(store: &mut dyn Store) {
     let (late, other) = (process(store).await, process(store).await);
-    let guard = late
-        .lock("key")
-        .ttl(store.short_ttl())
-        .renew(false)
-        .acquire()
-        .await
-        .expect("the lock");
-    let mut next = within(HANG, other.lock("key").acquire())
-        .await
-        .expect("the lock");
+    let guard = held(late.lock("key").ttl(store.short_ttl()).renew(false)).await;
+    let mut next = held(other.lock("key")).await;
     for _ in 0..2 {
         assert!(!guard.is_held());
     }
     let owner = owner(&other).await;
-    let error = guard.release().await.expect_err("a release that came late");
-    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    let error = is_lost(guard.release().await);
     assert!(error.to_string().contains("`key`"), "{error}");
     assert_eq!(self::owner(&other).await, owner);
-    let busy = late.lock("key").try_acquire().await;
-    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    is_busy(late.lock("key").try_acquire().await);
     assert!(next.is_held());
     next.release().await.expect("the release");
     // Dropping a guard whose lease has ended is a late release as well.
-    let guard = late
-        .lock("key")
-        .ttl(store.short_ttl())
-        .renew(false)
-        .acquire()
-        .await
-        .expect("the lock");
-    next = within(HANG, other.lock("key").acquire())
-        .await
-        .expect("the lock");
+    let guard = held(late.lock("key").ttl(store.short_ttl()).renew(false)).await;
+    next = held(other.lock("key")).await;
     drop(guard);
     late.shutdown().await;
     assert!(next.is_held());
@@ -162,16 +136,9 @@ async fn owner(manager: &LockManager) -> String {
 pub(crate) async fn a_foreign_lease_is_not_touched(store: &mut dyn Store) {
     let (loser, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
-    let guard = loser
-        .lock("key")
-        .ttl(ttl)
-        .acquire()
-        .await
-        .expect("the lock");
+    let guard = held(loser.lock("key").ttl(ttl)).await;
     store.take_away("key").await;
-    let next = within(HANG, other.lock("key").acquire())
-        .await
-        .expect("the lock");
+    let next = held(other.lock("key")).await;
     let owner = owner(&other).await;
     within(HANG, guard.lost()).await;
     assert!(!guard.is_held());
@@ -197,7 +164,7 @@ pub(crate) async fn min_hold_keeps_it(store: &mut dyn Store) {
         assert!(matches!(early, Err(LockError::Busy { .. })), "{early:?}");
     }
     drop(early);
-    is_had(&other, "key").await;
+    had(&other, "key").await;
     assert!(
         start.elapsed() >= least,
         "had after {:?} of {least:?}",
@@ -225,13 +192,7 @@ pub(crate) async fn the_store_knows_of_min_hold_when_the_body_has_ended(store: &
 pub(crate) async fn shutdown_finishes_what_is_under_way(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     for number in 0..20 {
-        drop(
-            manager
-                .lock(format!("key:{number}"))
-                .acquire()
-                .await
-                .expect("the lock"),
-        );
+        drop(held(manager.lock(format!("key:{number}"))).await);
     }
     within(HANG, manager.shutdown()).await;
     // No waiting here: they are back.

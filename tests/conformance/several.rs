@@ -7,6 +7,7 @@ use tokio::task::JoinSet;
 
 use super::critical::PlainCounter;
 use super::{Store, free, nothing_left, process, queued};
+use crate::support::locks::{all_served, held};
 use crate::support::wait::{HANG, within};
 
 pub(crate) async fn several_keys_are_had_together(store: &mut dyn Store) {
@@ -29,25 +30,22 @@ pub(crate) async fn several_keys_are_had_together(store: &mut dyn Store) {
 
 pub(crate) async fn all_or_none(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
-    for held in ["a", "b", "c"] {
-        let guard = other.lock(held).acquire().await.expect("the lock");
+    for one in ["a", "b", "c"] {
+        let guard = held(other.lock(one)).await;
         let busy = manager
             .lock(["c", "a", "b"])
             .try_acquire()
             .await
             .expect_err("one is held");
         assert!(matches!(busy, LockError::Busy { .. }), "{busy:?}");
-        for key in ["a", "b", "c"].into_iter().filter(|key| *key != held) {
+        for key in ["a", "b", "c"].into_iter().filter(|key| *key != one) {
             free(&other, key).await;
         }
         guard.release().await.expect("the release");
     }
     // A wait for one of them that is given up gives the others back.
-    let guard = other.lock("b").acquire().await.expect("the lock");
-    let waiting = tokio::spawn({
-        let manager = manager.clone();
-        async move { manager.lock(["a", "b"]).acquire().await }
-    });
+    let guard = held(other.lock("b")).await;
+    let waiting = tokio::spawn(manager.lock(["a", "b"]).acquire());
     queued(store, &other, "b", 1).await;
     waiting.abort();
     free(&other, "a").await;
@@ -81,10 +79,7 @@ pub(crate) async fn order_does_not_matter(store: &mut dyn Store) {
             transfers.spawn(async move { manager.scope(transfer(from, to, &moves)).await });
         }
     }
-    let all = within(HANG, transfers.join_all()).await;
-    all.into_iter()
-        .collect::<Result<(), _>>()
-        .expect("the locks");
+    all_served(transfers).await;
     assert_eq!([0, 1, 2].map(|account| moves[account].value()), expected);
     nothing_left(&managers[0]).await;
 }
@@ -93,17 +88,14 @@ pub(crate) async fn tokens_come_in_the_order_written(store: &mut dyn Store) {
     let manager = process(store).await;
     // Makes the tokens of the keys differ.
     for _ in 0..3 {
-        manager
-            .lock("b")
-            .acquire()
+        held(manager.lock("b"))
             .await
-            .expect("the lock")
             .release()
             .await
             .expect("the release");
     }
     let alone = async |key: &str| {
-        let guard = manager.lock(key).acquire().await.expect("the lock");
+        let guard = held(manager.lock(key)).await;
         let token = guard.token();
         guard.release().await.expect("the release");
         token

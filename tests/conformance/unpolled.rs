@@ -9,7 +9,8 @@ use std::task::Poll;
 use dlock::{LockError, LockGuard, LockManager};
 use tokio::time::Instant;
 
-use super::{Store, is_had, nothing_left, process, queued};
+use super::{Store, had, nothing_left, process, queued};
+use crate::support::locks::{held, served};
 use crate::support::polls::poll_once;
 use crate::support::wait::{HANG, until, within};
 
@@ -17,7 +18,7 @@ type Call = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
 
 /// A lease that ran out by itself would take twenty times as long.
 async fn is_passed_on(manager: &LockManager, key: &str) {
-    is_had(manager, key).await;
+    had(manager, key).await;
 }
 
 /// It was not polled for a while, and is served like any other.
@@ -50,7 +51,7 @@ pub(crate) async fn a_lock_that_nobody_comes_for_is_passed_on(store: &mut dyn St
         }
         // So that there is a connection, and all that a store has to set up.
         for manager in [&here, &there] {
-            is_had(manager, key).await;
+            had(manager, key).await;
         }
         let request = here.lock(key);
         let request = if read { request.read() } else { request };
@@ -84,7 +85,7 @@ pub(crate) async fn a_place_that_nobody_comes_for_is_passed_on(store: &mut dyn S
         if read && !here.capabilities().read_write {
             continue;
         }
-        let guard = there.lock("key").acquire().await.expect("the lock");
+        let guard = held(there.lock("key")).await;
         let request = here.lock("key");
         let request = if read { request.read() } else { request };
         let mut call: Call = Box::pin(request.acquire());
@@ -100,10 +101,7 @@ pub(crate) async fn a_place_that_nobody_comes_for_is_passed_on(store: &mut dyn S
         });
         guard.release().await.expect("the release");
         is_passed_on(&there, "key").await;
-        within(HANG, local)
-            .await
-            .expect("no panic")
-            .expect("the lock");
+        served(local).await;
         is_served_again(call).await;
     }
     nothing_left(&here).await;
@@ -111,7 +109,7 @@ pub(crate) async fn a_place_that_nobody_comes_for_is_passed_on(store: &mut dyn S
 
 pub(crate) async fn a_hand_over_that_nobody_comes_for_is_passed_on(store: &mut dyn Store) {
     let (here, there) = (process(store).await, process(store).await);
-    let guard = there.lock("key").acquire().await.expect("the lock");
+    let guard = held(there.lock("key")).await;
     let first = tokio::spawn({
         let here = here.clone();
         async move { here.lock("key").run(async {}).await }
@@ -120,10 +118,7 @@ pub(crate) async fn a_hand_over_that_nobody_comes_for_is_passed_on(store: &mut d
     let mut call: Call = Box::pin(here.lock("key").acquire());
     poll_once(&mut call).await;
     guard.release().await.expect("the release");
-    within(HANG, first)
-        .await
-        .expect("no panic")
-        .expect("the lock");
+    served(first).await;
     // Held for who does not come, as everybody can see.
     let list = async || there.list("").await.expect("list");
     let start = Instant::now();
@@ -138,7 +133,7 @@ pub(crate) async fn a_hand_over_that_nobody_comes_for_is_passed_on(store: &mut d
 
 pub(crate) async fn what_a_sleeper_has_of_several_keys_is_passed_on(store: &mut dyn Store) {
     let (here, there) = (process(store).await, process(store).await);
-    let guard = there.lock("b").acquire().await.expect("the lock");
+    let guard = held(there.lock("b")).await;
     let mut call: Call = Box::pin(here.lock(["a", "b"]).acquire());
     tokio::select! {
         biased;

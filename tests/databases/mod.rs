@@ -91,22 +91,22 @@ impl<D: Database> Store for DatabaseStore<D> {
         Some(format!("{scheme}://user:password@127.0.0.1:{port}/db"))
     }
 
-    async fn set_refused(&self, refused: bool) -> bool {
-        self.proxy.shut(refused);
-        true
+    fn proxies(&self) -> &[Proxy] {
+        std::slice::from_ref(&self.proxy)
+    }
+
+    fn past_proxies(&self) -> Option<Config> {
+        Some(self.direct())
+    }
+
+    /// Its connections are trusted for some seconds, as `far::faults` shows.
+    fn leaves_dead_connections(&self) -> bool {
+        false
     }
 
     async fn take_away(&self, key: &str) {
         let take = format!("UPDATE dlock_lock SET owner = '', expires_at = 0 WHERE name = '{key}'");
         assert_eq!(self.execute(&take).await, 1, "nobody held `{key}`");
-    }
-
-    async fn set_outage(&self, outage: bool) {
-        self.proxy.refuse(outage);
-    }
-
-    async fn set_silence(&self, silence: bool) {
-        self.proxy.stall(silence);
     }
 
     async fn records(&self) -> Option<usize> {

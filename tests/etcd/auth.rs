@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use dlock::{Config, LockError, LockManager};
+use dlock::{Config, LockManager};
 use tokio::time::sleep;
 
-use crate::harness::{healed, queued, served, waiting};
-use crate::support::alone::alone;
 use crate::support::documented::all_that_locks_need;
 use crate::support::etcd::{EtcdServer, Setup};
-use crate::support::log::Log;
+use crate::support::locks::{had, healed, held, is_misconfigured, queued, served};
+use crate::support::proxy::Proxy;
+use crate::support::secure::{shown_nowhere, what_is_shown};
 use crate::support::wait::{HANG, within};
 
 const ROOT: &str = "--user=root:hunter2/root";
@@ -65,8 +65,8 @@ async fn the_documented_user_can_do_all_that_locks_need() {
         if recipe.is_empty() {
             all_that_locks_need(&here, &there).await;
         }
-        let guard = here.lock("key").acquire().await.expect("the lock");
-        let waiting = waiting(&there, "key");
+        let guard = held(here.lock("key")).await;
+        let waiting = tokio::spawn(there.lock("key").run(async {}));
         queued(&here, "key", 1).await;
         guard.release().await.expect("the release");
         served(waiting).await;
@@ -85,9 +85,7 @@ async fn what_is_refused_is_told_without_the_password() {
         ("dlock:hunter2@", "user and the password"),
         ("nobody:hunter2@", "user and the password"),
     ] {
-        let error = LockManager::connect(config(&url(&server, login))).await;
-        let error = error.expect_err("a wrong login");
-        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+        let error = is_misconfigured(LockManager::connect(config(&url(&server, login))).await);
         assert!(error.to_string().contains(says), "{error}");
         assert!(
             !format!("{error} {error:?}").contains("hunter2"),
@@ -95,9 +93,7 @@ async fn what_is_refused_is_told_without_the_password() {
         );
     }
     let elsewhere = format!("{}/elsewhere", url(&server, LOGIN));
-    let error = LockManager::connect(config(&elsewhere)).await;
-    let error = error.expect_err("keys that the role does not have");
-    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    let error = is_misconfigured(LockManager::connect(config(&elsewhere)).await);
     assert!(error.to_string().contains("grant-permission"), "{error}");
     let manager = connect(&url(&server, LOGIN)).await;
     assert!(!format!("{manager:?}").contains("password@"), "{manager:?}");
@@ -110,46 +106,23 @@ async fn what_is_refused_is_told_without_the_password() {
 /// In no error, no `Debug`, no log.
 #[test]
 fn a_password_is_shown_nowhere() {
-    alone("auth::a_password_is_shown_nowhere", &[], || {
-        let log = Log::capture();
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        let shown = runtime.block_on(async {
-            let mut server = with_users(Setup::default()).await;
-            server
-                .control(&[ROOT, "user", "add", "other:hunter2/other"])
-                .await;
-            server
-                .control(&[ROOT, "user", "grant-role", "other", "dlock"])
-                .await;
-            let url = url(&server, "other:hunter2%2Fother@");
-            let config = config(&url);
-            let mut shown = format!("{config:?} {config:#?}");
-            let manager = within(HANG, LockManager::connect(config)).await;
-            let manager = manager.expect("a connection");
-            shown += &format!("{manager:?}");
-            let guard = manager.lock("key").acquire().await.expect("the lock");
-            server.kill();
-            for error in [
-                manager.lock("other").acquire().await.map(drop),
-                manager.inspect("key").await.map(drop),
-                guard.release().await,
-            ] {
-                let error = error.expect_err("an outage");
-                shown += &format!("{error} {error:?} {error:#?}");
-            }
-            shown
-        });
-        drop(runtime);
-        let log = log.text();
-        // Proof that there was something to see.
-        assert!(
-            shown.contains("127.0.0.1") && shown.contains("other"),
-            "{shown}"
-        );
-        assert!(log.contains("dlock"), "nothing of ours was logged: {log}");
-        for (what, text) in [("shown", shown), ("logged", log)] {
-            assert!(!text.contains("hunter2"), "the password is {what}:\n{text}");
+    let (test, proof) = ("auth::a_password_is_shown_nowhere", ["127.0.0.1", "other"]);
+    shown_nowhere(test, "hunter2", &proof, async || {
+        let server = with_users(Setup::default()).await;
+        let proxy = Proxy::to(server.port());
+        let user = ["user", "add", "other:hunter2/other"];
+        let role = ["user", "grant-role", "other", "dlock"];
+        for words in [&user[..], &role] {
+            server.control(&[&[ROOT], words].concat()).await;
         }
+        let url = format!("etcd://other:hunter2%2Fother@127.0.0.1:{}", proxy.port());
+        let wrong = [
+            url.replace("hunter2", "hunter2-wrong"),
+            url.replace("hunter2%2F", "hunter2/"),
+            url.replace("etcd:", "ettcd:"),
+            format!("{url}?hunter2"),
+        ];
+        what_is_shown(&url, &wrong, &proxy).await
     });
 }
 
@@ -196,7 +169,7 @@ async fn rights_that_are_taken_away_are_told() {
     let server = with_users(Setup::default()).await;
     let config = Config::from_url(&url(&server, LOGIN)).expect("a valid URL");
     let manager = LockManager::connect(config).await.expect("a connection");
-    manager.lock("key").run(async {}).await.expect("the lock");
+    had(&manager, "key").await;
     let root = [
         ROOT,
         "role",

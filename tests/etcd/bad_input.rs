@@ -1,11 +1,10 @@
 //! What is wrong from the start.
 
-use dlock::{Config, LockError, LockManager};
+use dlock::{Config, LockError};
 
-use crate::harness::{config, connect};
+use crate::harness::connect;
 use crate::support::etcd::{EtcdServer, etcd_url};
-use crate::support::port::free_port;
-use crate::support::wait::{HANG, within};
+use crate::support::locks::{held, is_busy};
 
 #[tokio::test]
 async fn a_wrong_url_names_the_setting() {
@@ -27,29 +26,6 @@ async fn a_wrong_url_names_the_setting() {
     }
 }
 
-#[tokio::test]
-async fn nobody_is_there() {
-    let ports = [free_port(), free_port()];
-    let connecting = LockManager::connect(config(&etcd_url(&ports)));
-    let error = within(HANG, connecting).await.expect_err("nobody");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    assert!(error.to_string().contains(&ports[0].to_string()), "{error}");
-}
-
-/// What is too long for the server is told, and nothing is left of it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_of_any_size_that_dlock_takes_are_taken() {
-    let server = EtcdServer::start().await;
-    let manager = connect(&etcd_url(&[server.port()])).await;
-    let longest = manager.capabilities().max_key_bytes;
-    for key in ["/".repeat(longest), "ж".repeat(longest / 2)] {
-        let guard = manager.lock(&*key).acquire().await.expect("the lock");
-        let all = manager.list("").await.expect("list");
-        assert_eq!(all[0].key, key);
-        guard.release().await.expect("the release");
-    }
-}
-
 /// Keys that are no locks are left alone, and are not shown as such.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_keys_are_left_alone() {
@@ -57,7 +33,7 @@ async fn foreign_keys_are_left_alone() {
     let manager = connect(&etcd_url(&[server.port()])).await;
     server.control(&["put", "dlock/stray", "hello"]).await;
     server.control(&["put", "dlocks", "hello"]).await;
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let guard = held(manager.lock("key")).await;
     let listed = manager.list("").await.expect("list");
     assert_eq!(listed.len(), 1, "{listed:?}");
     guard.release().await.expect("the release");
@@ -65,7 +41,7 @@ async fn foreign_keys_are_left_alone() {
     // A key in the queue that is attached to no lease is a holder who never
     // dies: an operator's.
     server.control(&["put", "dlock/key/maintenance", ""]).await;
-    crate::harness::is_busy(manager.lock("key").try_acquire().await);
+    is_busy(manager.lock("key").try_acquire().await);
     let lock = manager
         .inspect("key")
         .await

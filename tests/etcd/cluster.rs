@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use dlock::{Config, LockManager};
-use dlock_conformance::processes::{ENDLESS, Scene, Shared, all_end_well};
-use dlock_conformance::{Store, async_trait};
-use tokio::time::sleep;
+use dlock_conformance::failover::{Failure, Led};
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait, failovers};
 
-use crate::harness::{config, connect, had, healed, queued, served, unavailable, waiting};
+use crate::harness::{config, connect};
 use crate::support::etcd::{Cluster, etcd_url};
-use crate::support::wait::{HANG, until, within};
+use crate::support::locks::{had, healed, held, is_unavailable, queued, served};
+use crate::support::wait::{HANG, within};
 
 /// Longer than an election on a busy machine.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(6);
@@ -24,41 +25,6 @@ async fn managers(url: &str) -> Vec<LockManager> {
         all.push(connecting.await.expect("a connection"));
     }
     all
-}
-
-/// The leader dies: leases, places and tokens go on with the next one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_is_killed() {
-    let mut cluster = Cluster::start().await;
-    let url = etcd_url(&cluster.ports());
-    let managers = managers(&url).await;
-    let ttl = Duration::from_secs(8);
-    let mut guards = Vec::new();
-    for (number, manager) in managers.iter().enumerate() {
-        let request = manager.lock(format!("held:{number}")).ttl(ttl);
-        guards.push(request.acquire().await.expect("the lock"));
-    }
-    let guard = managers[0].lock("key").acquire().await.expect("the lock");
-    let token = guard.token();
-    let waiting = waiting(&managers[1], "key");
-    queued(&managers[2], "key", 1).await;
-
-    let leader = cluster.leader().await;
-    cluster.servers[leader].kill();
-    for manager in &managers {
-        healed(manager).await;
-    }
-    // Their leases have been renewed since.
-    sleep(ttl).await;
-    assert!(guards.iter().all(|guard| guard.is_held()));
-    guard.release().await.expect("the release");
-    served(waiting).await;
-    let again = managers[2].lock("key").acquire().await.expect("the lock");
-    assert!(again.token() > token);
-    cluster.servers[leader].restart().await;
-    for manager in &managers {
-        had(manager, "other").await;
-    }
 }
 
 /// A member is paused: it is there, and silent. The watches and streams that
@@ -81,10 +47,10 @@ async fn each_member_paused_in_turn() {
             let request = manager.lock(format!("held:{member}:{number}")).ttl(ttl);
             guards.push(request.acquire().await.expect("the lock"));
         }
-        let guard = holder.lock("key").acquire().await.expect("the lock");
+        let guard = held(holder.lock("key")).await;
         let mut all = Vec::new();
         for (number, manager) in managers.iter().enumerate() {
-            all.push(waiting(manager, "key"));
+            all.push(tokio::spawn(manager.lock("key").run(async {})));
             queued(&holder, "key", number + 1).await;
         }
         server.pause();
@@ -118,8 +84,8 @@ async fn a_member_that_is_cut_off() {
     let mut cluster = Cluster::start().await;
     let url = etcd_url(&cluster.ports());
     let managers = managers(&url).await;
-    let guard = managers[0].lock("key").acquire().await.expect("the lock");
-    let waiting = waiting(&managers[1], "key");
+    let guard = held(managers[0].lock("key")).await;
+    let waiting = tokio::spawn(managers[1].lock("key").run(async {}));
     queued(&managers[2], "key", 1).await;
     let member = cluster.leader().await;
     cluster.cut_off(member).await;
@@ -139,7 +105,7 @@ async fn a_member_that_is_cut_off() {
     // It alone is no cluster.
     let port = cluster.servers[member].port();
     let alone = config(&etcd_url(&[port]));
-    unavailable(within(HANG, LockManager::connect(alone)).await);
+    is_unavailable(within(HANG, LockManager::connect(alone)).await);
     cluster.join(member).await;
     for manager in &managers {
         had(manager, "key").await;
@@ -152,14 +118,14 @@ async fn a_majority_that_is_gone() {
     let mut cluster = Cluster::start().await;
     let url = etcd_url(&cluster.ports());
     let manager = connect(&url).await;
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let guard = held(manager.lock("key")).await;
     let ports = cluster.ports();
     for server in &mut cluster.servers[..2] {
         server.kill();
     }
-    unavailable(within(HANG, manager.lock("other").acquire()).await);
-    unavailable(within(HANG, manager.lock("other").try_acquire()).await);
-    unavailable(within(HANG, manager.inspect("key")).await);
+    is_unavailable(within(HANG, manager.lock("other").acquire()).await);
+    is_unavailable(within(HANG, manager.lock("other").try_acquire()).await);
+    is_unavailable(within(HANG, manager.inspect("key")).await);
     let (first, second) = cluster.servers.split_at_mut(1);
     tokio::join!(first[0].restart(), second[0].restart());
     healed(&manager).await;
@@ -168,10 +134,19 @@ async fn a_majority_that_is_gone() {
     assert_eq!(cluster.ports(), ports);
 }
 
+/// One whose leader fails.
+struct Elected {
+    cluster: Cluster,
+    lost: Option<(usize, Failure)>,
+}
+
 #[async_trait(?Send)]
-impl Store for Cluster {
+impl Store for Elected {
     async fn start() -> Self {
-        Self::start().await
+        Self {
+            cluster: Cluster::start().await,
+            lost: None,
+        }
     }
 
     fn config(&self) -> Config {
@@ -181,16 +156,12 @@ impl Store for Cluster {
     async fn take_away(&self, _: &str) {
         unreachable!("for the conformance suite only");
     }
-
-    async fn set_outage(&self, _: bool) {
-        unreachable!("for the conformance suite only");
-    }
 }
 
 #[async_trait(?Send)]
-impl Shared for Cluster {
+impl Shared for Elected {
     fn url(&self) -> String {
-        etcd_url(&self.ports())
+        etcd_url(&self.cluster.ports())
     }
 
     /// Longer than any election: nobody loses a lock here, so nobody may come in
@@ -200,31 +171,23 @@ impl Shared for Cluster {
     }
 }
 
-/// Several processes hold and wait while the leader hangs, comes back, and dies.
-/// All of them go on by themselves, and nobody is inside beside another.
-#[tokio::test]
-async fn processes_go_on_without_their_leader() {
-    const WORKERS: [&str; 3] = ["a", "b", "c"];
-    let mut scene = Scene::around(Box::new(Cluster::start().await));
-    let worker = |name| scene.worker("contend", name, 3, ENDLESS, false);
-    let mut workers = WORKERS.map(worker);
-    scene.others_add("nobody", 30).await;
-    let leader = scene.store.leader().await;
-    scene.store.servers[leader].pause();
-    scene.others_add("nobody", 30).await;
-    scene.store.servers[leader].resume();
-    scene.others_add("nobody", 30).await;
-    let leader = scene.store.leader().await;
-    scene.store.servers[leader].kill();
-    scene.others_add("nobody", 30).await;
-    scene.store.servers[leader].restart().await;
-    for name in WORKERS {
-        scene.adds(name, 3).await;
+#[async_trait(?Send)]
+impl Led for Elected {
+    async fn lose_leader(&mut self, _: &str, failure: Failure) {
+        let leader = self.cluster.leader().await;
+        match failure {
+            Failure::Hangs => self.cluster.servers[leader].pause(),
+            Failure::Dies => self.cluster.servers[leader].kill(),
+        }
+        self.lost = Some((leader, failure));
     }
-    std::fs::write(scene.stop_sign(), "").expect("a file");
-    all_end_well(&mut workers).await;
-    scene.resource.history().check();
-    let judge = scene.judge().await;
-    let left = async || judge.list("").await.expect("list");
-    until("nothing is left", left, Vec::is_empty).await;
+
+    async fn leader_is_back(&mut self) {
+        match self.lost.take().expect("one that was lost") {
+            (lost, Failure::Hangs) => self.cluster.servers[lost].resume(),
+            (lost, Failure::Dies) => self.cluster.servers[lost].restart().await,
+        }
+    }
 }
+
+failovers!(crate::cluster::Elected);

@@ -8,7 +8,8 @@ use std::time::Duration;
 use dlock::LockManager;
 
 use crate::EtcdStore;
-use crate::harness::{connect, is_busy, queued, served, waiting};
+use crate::harness::connect;
+use crate::support::locks::{held, is_busy, queued, served};
 use crate::support::process::Process;
 use crate::support::wait::{eventually, until};
 
@@ -67,7 +68,7 @@ async fn what_etcdctl_holds_is_busy_here() {
             let place = control.holds().await;
             assert!(place.contains(key), "{place}");
             is_busy(manager.lock(&*ours).try_acquire().await);
-            let waiting = waiting(&manager, &ours);
+            let waiting = tokio::spawn(manager.lock(&ours).run(async {}));
             queued(&judge, &ours, 1).await;
             assert!(!waiting.is_finished());
             control.release().await;
@@ -81,7 +82,7 @@ async fn what_is_held_here_is_waited_for_by_etcdctl() {
     let store = EtcdStore::start().await;
     let judge = connect(&store.url()).await;
     for manager in managers(&store).await {
-        let guard = manager.lock("key").acquire().await.expect("the lock");
+        let guard = held(manager.lock("key")).await;
         let control = Control::lock(&store, "key");
         queued(&judge, "key", 1).await;
         // A moment in which it could wrongly say that it has it.
@@ -93,12 +94,7 @@ async fn what_is_held_here_is_waited_for_by_etcdctl() {
     }
     // Readers keep it out as well.
     let [manager, _] = managers(&store).await;
-    let guard = manager
-        .lock("key")
-        .read()
-        .acquire()
-        .await
-        .expect("the lock");
+    let guard = held(manager.lock("key").read()).await;
     let control = Control::lock(&store, "key");
     queued(&judge, "key", 1).await;
     let reader = manager.lock("key").read();
@@ -120,11 +116,11 @@ async fn what_is_held_here_is_waited_for_by_etcdctl() {
 async fn they_are_served_in_one_queue() {
     let store = EtcdStore::start().await;
     let judge = connect(&store.url()).await;
-    let guard = judge.lock("key").acquire().await.expect("the lock");
+    let guard = held(judge.lock("key")).await;
     let first = Control::lock(&store, "key");
     queued(&judge, "key", 1).await;
     let second = connect(&store.url()).await;
-    let second = waiting(&second, "key");
+    let second = tokio::spawn(second.lock("key").run(async {}));
     queued(&judge, "key", 2).await;
     let mut third = Control::lock(&store, "key");
     queued(&judge, "key", 3).await;

@@ -7,8 +7,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::EtcdStore;
-use crate::harness::{connect, direct, places, served, waiting};
+use crate::harness::{connect, places};
 use crate::support::etcd::EtcdServer;
+use crate::support::locks::{held, served};
 use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, eventually, until, within};
 
@@ -34,14 +35,14 @@ async fn a_waiter_is_not_told_by_the_loop_for_those_behind() {
     let port = store.server.port();
     let host = format!("127.0.0.1:{port}");
     let mut client = Client::connect([host], None).await.expect("a connection");
-    let holder = connect(&direct(&store)).await;
+    let holder = connect(&store.direct()).await;
     let waiter = connect(&store.url()).await;
     for _ in 0..HAND_OVERS {
-        let guard = holder.lock("key").acquire().await.expect("the lock");
+        let guard = held(holder.lock("key")).await;
         let place = places(&store, "key").await.remove(0);
         // What a waiter asks for by the name of the one before it is the watch.
         store.proxy.hold_back(Some(&place));
-        let waiting = waiting(&waiter, "key");
+        let waiting = tokio::spawn(waiter.lock("key").run(async {}));
         let is_asked = async || store.proxy.holds_back().then_some(());
         eventually("it watches the holder", is_asked).await;
         client.put("noise", "", None).await.expect("an answer");

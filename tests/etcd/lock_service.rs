@@ -1,13 +1,15 @@
 //! `recipe=lock-service`: the conformance suite by way of the server's own Lock
 //! call, and what is special to it.
 
-use dlock::{Config, LockError};
+use dlock::Config;
 use dlock_conformance::{Store, async_trait, conformance};
 
 use crate::EtcdStore;
-use crate::harness::{connect, is_busy, places, queued, served, waiting};
+use crate::harness::{connect, places};
 use crate::support::etcd::{EtcdServer, etcd_url};
-use crate::support::wait::{HANG, until, within};
+use crate::support::locks::{held, is_busy, is_unsupported, queued, served};
+use crate::support::proxy::Proxy;
+use crate::support::wait::until;
 
 struct LockService(EtcdStore);
 
@@ -41,8 +43,8 @@ impl Store for LockService {
         self.0.take_away(key).await;
     }
 
-    async fn set_outage(&self, outage: bool) {
-        self.0.proxy.refuse(outage);
+    fn proxies(&self) -> &[Proxy] {
+        self.0.proxies()
     }
 
     async fn records(&self) -> Option<usize> {
@@ -60,20 +62,16 @@ async fn both_recipes_share_a_queue() {
     let servers = connect(&format!("{}?recipe=lock-service", store.url())).await;
     let mut last = None;
     for (holder, other) in [(&ours, &servers), (&servers, &ours), (&ours, &servers)] {
-        let guard = within(HANG, holder.lock("key").acquire())
-            .await
-            .expect("the lock");
+        let guard = held(holder.lock("key")).await;
         is_busy(other.lock("key").try_acquire().await);
-        let next = waiting(other, "key");
+        let next = tokio::spawn(other.lock("key").run(async {}));
         queued(&ours, "key", 1).await;
         assert!(last < Some(guard.token()), "tokens rise over both");
         last = Some(guard.token());
         guard.release().await.expect("the release");
         served(next).await;
     }
-    let error = servers.lock("key").read().acquire().await.map(drop);
-    let error = error.expect_err("it knows no readers");
-    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+    is_unsupported(servers.lock("key").read().acquire().await);
 }
 
 /// The call does not notice that its key is gone, and would wait in vain (etcd issue
@@ -83,8 +81,8 @@ async fn a_call_whose_key_was_deleted_is_made_again() {
     let store = EtcdStore::start().await;
     let holder = connect(&store.url()).await;
     let waiter = connect(&format!("{}?recipe=lock-service", store.url())).await;
-    let guard = holder.lock("key").acquire().await.expect("the lock");
-    let waiting = waiting(&waiter, "key");
+    let guard = held(holder.lock("key")).await;
+    let waiting = tokio::spawn(waiter.lock("key").run(async {}));
     queued(&holder, "key", 1).await;
     let before = places(&store, "key").await;
     store.server.control(&["del", &before[1]]).await;
@@ -103,7 +101,7 @@ async fn a_place_outlives_many_ttls() {
     let url = etcd_url(&[server.port()]);
     let holder = connect(&url).await;
     let waiter = connect(&format!("{url}?recipe=lock-service")).await;
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     let ttl = std::time::Duration::from_secs(2);
     let request = waiter.lock("key").ttl(ttl);
     let waiting = tokio::spawn(async move { request.run(async {}).await });
@@ -114,7 +112,7 @@ async fn a_place_outlives_many_ttls() {
     guard.release().await.expect("the release");
     served(waiting).await;
     // And a waiter that leaves, leaves nothing.
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     let request = waiter.lock("key");
     let leaving = tokio::spawn(async move { request.run(async {}).await });
     queued(&holder, "key", 1).await;

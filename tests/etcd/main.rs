@@ -13,10 +13,8 @@ mod etcdctl;
 mod ghosts;
 mod hand_over;
 mod harness;
-mod idle;
 mod lock_service;
 mod names;
-mod restarts;
 #[cfg(feature = "tls")]
 mod tls;
 mod traps;
@@ -26,13 +24,21 @@ use std::time::Duration;
 
 use dlock::Config;
 use dlock_conformance::processes::Shared;
-use dlock_conformance::{Store, async_trait, conformance, contenders};
+use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
 
 use support::etcd::EtcdServer;
 use support::proxy::Proxy;
 
 /// Its leases are renewed in time on a machine that does much else.
 const SHORT_TTL: Duration = Duration::from_millis(1_500);
+
+/// A lease is confirmed now and then, for all locks.
+const COSTS: Costs = Costs {
+    section: 2,
+    waiting: 2.0,
+    keys: 1_000,
+    idle: 2,
+};
 
 /// A server that others use too, under a prefix of the test's own, reached
 /// through a proxy that can fail.
@@ -43,13 +49,32 @@ struct EtcdStore {
 }
 
 impl EtcdStore {
-    async fn start() -> Self {
-        let server = EtcdServer::shared().await;
+    fn at(server: Arc<EtcdServer>) -> Self {
         Self {
             proxy: Proxy::to(server.port()),
             server,
             prefix: format!("test-{:016x}", fastrand::u64(..)),
         }
+    }
+
+    async fn start() -> Self {
+        Self::at(EtcdServer::shared().await)
+    }
+
+    /// On a server of the test's own.
+    async fn start_alone() -> Self {
+        Self::at(Arc::new(EtcdServer::start().await))
+    }
+
+    /// Past the proxy.
+    fn direct(&self) -> String {
+        format!("etcd://127.0.0.1:{}/{}", self.server.port(), self.prefix)
+    }
+
+    /// Messages that the server has had from its clients, on streams and else.
+    async fn messages(&self) -> u64 {
+        let received = "grpc_server_msg_received_total";
+        self.server.metric(received, "").await
     }
 
     fn url(&self) -> String {
@@ -74,6 +99,10 @@ impl Store for EtcdStore {
         Self::start().await
     }
 
+    async fn start_alone() -> Self {
+        Self::start_alone().await
+    }
+
     fn config(&self) -> Config {
         Config::from_url(&self.url()).expect("a valid URL")
     }
@@ -82,9 +111,12 @@ impl Store for EtcdStore {
         Some(format!("etcd://127.0.0.1:{port}"))
     }
 
-    async fn set_refused(&self, refused: bool) -> bool {
-        self.proxy.shut(refused);
-        true
+    fn proxies(&self) -> &[Proxy] {
+        std::slice::from_ref(&self.proxy)
+    }
+
+    fn past_proxies(&self) -> Option<Config> {
+        Some(Config::from_url(&self.direct()).expect("a valid URL"))
     }
 
     fn short_ttl(&self) -> Duration {
@@ -99,16 +131,22 @@ impl Store for EtcdStore {
         Self::take_away(self, key).await;
     }
 
-    async fn set_outage(&self, outage: bool) {
-        self.proxy.refuse(outage);
-    }
-
-    async fn set_silence(&self, silence: bool) {
-        self.proxy.stall(silence);
+    async fn restart(&mut self) -> bool {
+        let server = Arc::get_mut(&mut self.server);
+        server.expect("a server of the test's own").restart().await;
+        true
     }
 
     async fn records(&self) -> Option<usize> {
         Some(Self::records(self).await)
+    }
+
+    fn costs(&self) -> Option<Costs> {
+        Some(COSTS)
+    }
+
+    async fn asked(&self) -> u64 {
+        self.messages().await
     }
 }
 

@@ -10,10 +10,9 @@ use dlock::backend::etcd_client::{
 };
 
 use crate::EtcdStore;
-use crate::harness::{
-    connect, direct, free, had, is_busy, lease_of, places, queued, served, waiting,
-};
+use crate::harness::{connect, lease_of, places};
 use crate::support::etcd::{EtcdServer, etcd_url};
+use crate::support::locks::{free, had, held, is_busy, queued, served};
 use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, eventually, until, within};
 
@@ -131,9 +130,9 @@ async fn arrives(store: &EtcdStore) {
 async fn a_late_put_finds_nobody_under_its_name() {
     let store = alone().await;
     let manager = connect(&store.url()).await;
-    let judge = connect(&direct(&store)).await;
+    let judge = connect(&store.direct()).await;
     // Its lease goes on.
-    let held = manager.lock("held").acquire().await.expect("the lock");
+    let kept = held(manager.lock("held")).await;
 
     store.proxy.hold_back(Some("dlock/key/"));
     let guard = within(HANG, manager.lock("key").acquire()).await;
@@ -141,7 +140,7 @@ async fn a_late_put_finds_nobody_under_its_name() {
     let first = written(&store, "key").await;
     guard.expect("the lock").release().await.expect("released");
 
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let guard = held(manager.lock("key")).await;
     let second = written(&store, "key").await;
     assert_ne!(second.name, first.name);
     assert_ne!(second.lease, first.lease, "nobody else gets the first one");
@@ -156,12 +155,12 @@ async fn a_late_put_finds_nobody_under_its_name() {
     guard.release().await.expect("it was ours");
 
     // With the lease, its name is free.
-    held.release().await.expect("released");
+    kept.release().await.expect("released");
     let leases = async || store.server.control(&["lease", "list"]).await;
     let ended = format!("{:x}", first.lease);
     until("the lease is revoked", leases, |all| !all.contains(&ended)).await;
     let again = async || {
-        let guard = manager.lock("key").acquire().await.expect("the lock");
+        let guard = held(manager.lock("key")).await;
         let has = written(&store, "key").await;
         (guard, has.name)
     };
@@ -203,9 +202,9 @@ async fn a_late_delete_leaves_the_next_one_alone() {
 async fn a_late_withdrawal_leaves_the_next_one_alone() {
     let store = alone().await;
     let manager = connect(&store.url()).await;
-    let judge = connect(&direct(&store)).await;
-    let holder = judge.lock("key").acquire().await.expect("the lock");
-    let leaving = waiting(&manager, "key");
+    let judge = connect(&store.direct()).await;
+    let holder = held(judge.lock("key")).await;
+    let leaving = tokio::spawn(manager.lock("key").run(async {}));
     queued(&judge, "key", 1).await;
     let first = places(&store, "key").await.remove(1);
     store.proxy.hold_back(Some(&first));
@@ -215,7 +214,7 @@ async fn a_late_withdrawal_leaves_the_next_one_alone() {
     assert!(store.proxy.holds_back());
 
     let next = eventually("its name is used again", async || {
-        let next = waiting(&manager, "key");
+        let next = tokio::spawn(manager.lock("key").run(async {}));
         queued(&judge, "key", 1).await;
         if places(&store, "key").await[1] == first {
             return Some(next);
@@ -236,14 +235,14 @@ async fn a_late_withdrawal_leaves_the_next_one_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_that_somebody_else_has_is_left_to_it() {
     let store = EtcdStore::start().await;
-    let (manager, judge) = (connect(&store.url()).await, connect(&direct(&store)).await);
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let (manager, judge) = (connect(&store.url()).await, connect(&store.direct()).await);
+    let guard = held(manager.lock("key")).await;
     let first = written(&store, "key").await;
     guard.release().await.expect("released");
     store.server.control(&["put", &first.name, "a copy"]).await;
 
     is_busy(manager.lock("key").try_acquire().await);
-    let waiting = waiting(&manager, "key");
+    let waiting = tokio::spawn(manager.lock("key").run(async {}));
     queued(&judge, "key", 1).await;
     let lock = judge.inspect("key").await.expect("inspect");
     assert_eq!(lock.expect("it is held").holders[0].owner, "a copy");

@@ -6,11 +6,9 @@ use std::time::Duration;
 use dlock::LockManager;
 
 use crate::EtcdStore;
-use crate::harness::{
-    config, connect, direct, free, had, healed, is_busy, lease_of, places, queued, served,
-    unavailable, waiting,
-};
+use crate::harness::{config, connect, lease_of, places};
 use crate::support::etcd::{EtcdServer, etcd_url};
+use crate::support::locks::{had, held, is_busy, is_unavailable, queued, served};
 use crate::support::process::Process;
 use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, until, within};
@@ -22,10 +20,10 @@ async fn a_waiter_whose_key_was_deleted_queues_again() {
     let store = EtcdStore::start().await;
     let judge = connect(&store.url()).await;
     let (first, second) = (connect(&store.url()).await, connect(&store.url()).await);
-    let guard = judge.lock("key").acquire().await.expect("the lock");
-    let first = waiting(&first, "key");
+    let guard = held(judge.lock("key")).await;
+    let first = tokio::spawn(first.lock("key").run(async {}));
     queued(&judge, "key", 1).await;
-    let second = tokio::spawn(async move { second.lock("key").acquire().await });
+    let second = tokio::spawn(second.lock("key").acquire());
     queued(&judge, "key", 2).await;
     let before = places(&store, "key").await;
     store.server.control(&["del", &before[1]]).await;
@@ -33,10 +31,7 @@ async fn a_waiter_whose_key_was_deleted_queues_again() {
     let after = until("it queues again", again, |now| now.len() == 3).await;
     assert_eq!(after[..2], [before[0].clone(), before[2].clone()]);
     guard.release().await.expect("the release");
-    let guard = within(HANG, second)
-        .await
-        .expect("no panic")
-        .expect("the lock");
+    let guard = served(second).await;
     assert!(!first.is_finished(), "it comes after the second");
     guard.release().await.expect("the release");
     served(first).await;
@@ -47,8 +42,8 @@ async fn a_waiter_whose_key_was_deleted_queues_again() {
 async fn a_waiter_whose_lease_was_revoked_queues_again() {
     let store = EtcdStore::start().await;
     let (holder, waiter) = (connect(&store.url()).await, connect(&store.url()).await);
-    let guard = holder.lock("key").acquire().await.expect("the lock");
-    let waiting = waiting(&waiter, "key");
+    let guard = held(holder.lock("key")).await;
+    let waiting = tokio::spawn(waiter.lock("key").run(async {}));
     queued(&holder, "key", 1).await;
     let before = places(&store, "key").await;
     let lease = lease_of(&store.server, &before[1]).await;
@@ -72,7 +67,7 @@ async fn a_lease_that_ends_takes_all_its_locks_along() {
         let request = manager.lock(format!("key:{number}")).ttl(ttl);
         guards.push(request.acquire().await.expect("the lock"));
     }
-    let other = manager.lock("other").acquire().await.expect("the lock");
+    let other = held(manager.lock("other")).await;
     let place = &places(&store, "key:0").await[0];
     let lease = lease_of(&store.server, place).await;
     for number in 1..5 {
@@ -102,58 +97,12 @@ async fn a_lease_that_ends_takes_all_its_locks_along() {
     again.release().await.expect("the release");
 }
 
-/// The executor of a caller is busy until the lease of its grant has ended: it
-/// must not be told that it has the lock.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_that_ends_before_it_is_taken_is_none() {
-    let store = EtcdStore::start().await;
-    let (manager, judge) = (connect(&store.url()).await, connect(&store.url()).await);
-    let ttl = Duration::from_secs(3);
-    let request = manager.lock("other").ttl(ttl);
-    let other = request.acquire().await.expect("the lock");
-    let request = manager.lock("key").ttl(ttl);
-    let (go_on, busy) = std::sync::mpsc::channel();
-    let caller = std::thread::spawn(move || {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let mut taking = Box::pin(request.acquire());
-            tokio::select! {
-                biased;
-                _ = &mut taking => panic!("no server answers at once"),
-                () = std::future::ready(()) => {}
-            }
-            busy.recv().expect("the test goes on");
-            taking.await
-        })
-    });
-    let inspect = async || judge.inspect("key").await.expect("inspect");
-    until("it is had", inspect, Option::is_some).await;
-    let place = &places(&store, "key").await[0];
-    let lease = lease_of(&store.server, place).await;
-    store.server.control(&["lease", "revoke", &lease]).await;
-    // Whoever held a lock by that lease has been told.
-    within(HANG, other.lost()).await;
-    go_on.send(()).expect("the caller");
-    let answer = tokio::task::spawn_blocking(|| caller.join()).await;
-    match answer.expect("no panic").expect("no panic") {
-        Err(dlock::LockError::Unavailable { .. }) => {}
-        Err(error) => panic!("{error:?}"),
-        // On a machine that does much else the lease may have ended before the
-        // grant: then it is asked for again.
-        Ok(guard) => {
-            assert!(inspect().await.is_some(), "nobody has the lock");
-            guard.release().await.expect("the release");
-        }
-    }
-}
-
 /// Two tasks of one process share a lease; the lock is had by one of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_tasks_that_share_a_lease_do_not_both_win() {
     let store = EtcdStore::start().await;
     let manager = connect(&store.url()).await;
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let guard = held(manager.lock("key")).await;
     is_busy(manager.lock("key").try_acquire().await);
     // Readers ask the store one by one: each has a place of its own.
     drop(guard);
@@ -184,9 +133,9 @@ async fn a_watch_of_what_was_compacted_away_is_read_again() {
     let holder = connect(&direct).await;
     let waiter = connect(&format!("etcd://127.0.0.1:{}", proxy.port())).await;
     had(&waiter, "other").await;
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     proxy.delay(Some(Duration::from_millis(200)));
-    let waiting = waiting(&waiter, "key");
+    let waiting = tokio::spawn(waiter.lock("key").run(async {}));
     queued(&holder, "key", 1).await;
     // What says where it stands is on its way to it; then it will watch.
     guard.release().await.expect("the release");
@@ -200,66 +149,6 @@ async fn a_watch_of_what_was_compacted_away_is_read_again() {
     server.control(&["compact", revision]).await;
     proxy.delay(None);
     served(waiting).await;
-}
-
-/// Connections that break take the watches and the stream of the lease along.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn broken_streams_are_made_anew() {
-    let store = EtcdStore::start().await;
-    let holder = connect(&direct(&store)).await;
-    let waiter = connect(&store.url()).await;
-    let ttl = Duration::from_secs(5);
-    let own = waiter
-        .lock("own")
-        .ttl(ttl)
-        .acquire()
-        .await
-        .expect("the lock");
-    for _ in 0..5 {
-        let guard = holder.lock("key").acquire().await.expect("the lock");
-        let waiting = waiting(&waiter, "key");
-        queued(&holder, "key", 1).await;
-        store.proxy.cut();
-        guard.release().await.expect("the release");
-        served(waiting).await;
-    }
-    assert!(own.is_held());
-}
-
-/// Nothing comes over the connections any more, and there is no error: what
-/// counts is when the lease was last confirmed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_stalls_is_not_believed() {
-    let store = EtcdStore::start().await;
-    let manager = connect(&store.url()).await;
-    let (holder, judge) = (
-        connect(&direct(&store)).await,
-        connect(&direct(&store)).await,
-    );
-    let ttl = Duration::from_secs(2);
-    let own = manager
-        .lock("own")
-        .ttl(ttl)
-        .acquire()
-        .await
-        .expect("the lock");
-    let guard = holder.lock("key").acquire().await.expect("the lock");
-    let waiting = waiting(&manager, "key");
-    queued(&judge, "key", 1).await;
-    store.proxy.stall(true);
-    within(HANG, own.lost()).await;
-    unavailable(within(HANG, manager.lock("new").acquire()).await);
-    // The server has seen the end of it too, and lets others in.
-    had(&judge, "own").await;
-    guard.release().await.expect("the release");
-    store.proxy.stall(false);
-    match within(HANG, waiting).await.expect("no panic") {
-        Ok(()) | Err(dlock::LockError::Unavailable { .. }) => {}
-        Err(error) => panic!("{error:?}"),
-    }
-    healed(&manager).await;
-    free(&judge, "key").await;
-    free(&judge, "new").await;
 }
 
 /// It hangs for longer than a lease lasts, which is shorter than what a request
@@ -300,7 +189,7 @@ async fn a_lease_that_was_given_up_is_revoked() {
     store.proxy.stall(true);
     within(HANG, own.lost()).await;
     // It takes longer to be told than the lease lasts.
-    unavailable(within(HANG, manager.lock("new").acquire()).await);
+    is_unavailable(within(HANG, manager.lock("new").acquire()).await);
     store.proxy.stall(false);
     let left = async || {
         let time = ["lease", "timetolive", &lease];
@@ -308,36 +197,6 @@ async fn a_lease_that_was_given_up_is_revoked() {
     };
     let expired = |left: &String| left.contains("already expired");
     until("it has ended at the server", left, expired).await;
-}
-
-/// A connection that is dead without a word is replaced, for calls, leases and
-/// watches.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_dead_is_replaced() {
-    let store = EtcdStore::start().await;
-    let manager = connect(&store.url()).await;
-    let holder = connect(&direct(&store)).await;
-    let ttl = Duration::from_secs(6);
-    let own = manager
-        .lock("own")
-        .ttl(ttl)
-        .acquire()
-        .await
-        .expect("the lock");
-    for round in 0..2 {
-        let guard = holder.lock("key").acquire().await.expect("the lock");
-        let waiting = waiting(&manager, "key");
-        queued(&holder, "key", 1).await;
-        store.proxy.freeze();
-        if round == 0 {
-            // A call finds out, or else what goes on by itself.
-            had(&manager, "other").await;
-        }
-        guard.release().await.expect("the release");
-        served(waiting).await;
-    }
-    tokio::time::sleep(ttl).await;
-    assert!(own.is_held(), "it is renewed over another one");
 }
 
 /// An idle manager keeps no lease, and a dead one's ends.

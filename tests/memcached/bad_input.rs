@@ -5,32 +5,23 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use dlock::{Config, LockError, LockManager};
+use dlock::{LockError, LockManager};
 
-use crate::harness::{config, connect, had, is_busy};
+use crate::harness::{config, connect};
 use crate::lock_name;
+use crate::support::locks;
+use crate::support::locks::{
+    had, held, is_busy, is_misconfigured, is_unavailable, is_unsupported, says,
+};
 use crate::support::memcached::{MemcachedServer, memcached_url};
 use crate::support::port::free_port;
 use crate::support::wait::{HANG, eventually, within};
 
 async fn refusal(url: &str) -> LockError {
-    let config = match Config::from_url(url) {
-        Ok(config) => config.request_timeout(Duration::from_millis(500)),
-        Err(error) => return error,
-    };
-    within(HANG, LockManager::connect(config))
-        .await
-        .expect_err("a URL that cannot work")
-}
-
-fn says(error: &LockError, words: &[&str]) {
-    let message = error.to_string();
-    for word in words {
-        assert!(
-            message.contains(word),
-            "{word:?} is missing from: {message}"
-        );
-    }
+    locks::refusal(url, |config| {
+        config.request_timeout(Duration::from_millis(500))
+    })
+    .await
 }
 
 #[tokio::test]
@@ -61,8 +52,7 @@ async fn a_ttl_below_three_seconds_says_how_it_is_kept() {
         let short = manager.lock("key").ttl(ttl).acquire().await;
         let configured = LockManager::connect(config(&server.url()).ttl(ttl)).await;
         for error in [short.map(drop), configured.map(drop)] {
-            let error = error.expect_err("too short a ttl");
-            assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+            let error = is_misconfigured(error);
             says(&error, &["ttl", "memcached", "3s", "rounds up", "1s"]);
         }
     }
@@ -75,8 +65,7 @@ async fn a_lease_of_over_thirty_days_is_refused() {
     let server = MemcachedServer::start().await;
     let manager = connect(&server.url()).await;
     let long = manager.lock("key").ttl(30 * DAY).try_acquire().await;
-    let error = long.map(drop).expect_err("too long a ttl");
-    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    let error = is_misconfigured(long);
     says(&error, &["ttl", "30 days", "shorter"]);
     let longest = manager.lock("key").ttl(29 * DAY).try_acquire().await;
     let guard = longest.expect("a free lock");
@@ -106,8 +95,7 @@ async fn what_a_cache_cannot_do_is_unsupported() {
             "`fenced`",
         ),
     ] {
-        let error = refused.expect_err("what a cache cannot do");
-        assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+        let error = is_unsupported(refused);
         says(&error, &[word, "memcached"]);
     }
 }
@@ -155,8 +143,7 @@ async fn a_list_that_takes_too_long_is_told() {
     // So little time may be too little for the connection as well.
     let error = eventually("the list is too long", async || {
         let hasty = hurried(Duration::from_millis(100)).await.ok()?;
-        let error = hasty.list("").await.expect_err("a long list");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        let error = is_unavailable(hasty.list("").await);
         error
             .to_string()
             .contains("too many items")
@@ -164,7 +151,7 @@ async fn a_list_that_takes_too_long_is_told() {
     })
     .await;
     says(&error, &["request timeout", "of their own"]);
-    let guard = patient.lock("key").acquire().await.expect("the lock");
+    let guard = held(patient.lock("key")).await;
     let locks = patient.list("").await.expect("a list");
     assert_eq!(locks.len(), 1, "{locks:?}");
     guard.release().await.expect("the release");
@@ -183,12 +170,8 @@ async fn a_server_without_cas_is_refused() {
 async fn a_server_that_lists_nothing_says_so() {
     let server = MemcachedServer::start_with(&["-X"]).await;
     let manager = connect(&server.url()).await;
-    let guard = manager.lock("key").acquire().await.expect("the lock");
-    let error = manager
-        .list("")
-        .await
-        .expect_err("a server that lists nothing");
-    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+    let guard = held(manager.lock("key")).await;
+    let error = is_unsupported(manager.list("").await);
     says(&error, &["-X", "inspect"]);
     assert!(manager.inspect("key").await.expect("inspect").is_some());
     guard.release().await.expect("the release");
@@ -202,10 +185,7 @@ async fn a_foreign_value_is_left_alone() {
     let name = lock_name("key");
     server.ask(&format!("set {name} 0 0 5\r\nhello"), &["STORED"]);
     is_busy(manager.lock("key").try_acquire().await);
-    let error = within(HANG, manager.lock("key").acquire())
-        .await
-        .expect_err("a foreign value");
-    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    let error = is_misconfigured(within(HANG, manager.lock("key").acquire()).await);
     says(&error, &[&name, "dlock did not write"]);
     // It may be a secret.
     let shown = format!("{:?}", manager.inspect("key").await.expect("inspect"));
@@ -229,8 +209,7 @@ fn a_runtime_without_io_is_told() {
         .build()
         .expect("a runtime");
     let error = bare.block_on(manager.lock("key").try_acquire());
-    let error = error.map(drop).expect_err("a runtime without I/O");
-    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+    let error = is_unsupported(error);
     says(&error, &["enable_all"]);
     lasting.block_on(had(&manager, "key"));
     drop(server);

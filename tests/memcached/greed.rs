@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::harness::{connect, had};
+use crate::harness::connect;
+use crate::support::locks::had;
 use crate::support::memcached::{MemcachedServer, memcached_url};
 use crate::support::proxy::Proxy;
 

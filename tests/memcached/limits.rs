@@ -7,7 +7,6 @@ use dlock::backend::{Backend, Mode, Request};
 use tokio::time::timeout;
 
 use crate::TTL;
-use crate::harness::config;
 use crate::support::memcached::{MemcachedServer, memcached_url};
 use crate::support::polls::join_all;
 use crate::support::proxy::Proxy;
@@ -76,20 +75,4 @@ async fn many_renewals_take_no_longer_than_one() {
     assert_eq!(answers.len(), LEASES);
     assert!(answers.iter().all(Result::is_err), "{answers:?}");
     assert!(took < 10 * REQUEST_TIMEOUT, "{took:?}");
-}
-
-/// A connection that a firewall has forgotten: the renewal finds out in time to
-/// ask over another, however long the request timeout.
-#[tokio::test]
-async fn a_dead_connection_costs_no_lease() {
-    let server = MemcachedServer::start().await;
-    let proxy = Proxy::to(server.port());
-    let long = config(&memcached_url(proxy.port())).request_timeout(HANG);
-    let manager = within(HANG, dlock::LockManager::connect(long)).await;
-    let manager = manager.expect("a connection");
-    let guard = manager.lock("key").ttl(TTL).acquire().await;
-    let guard = guard.expect("the lock");
-    proxy.freeze();
-    tokio::time::sleep(TTL + Duration::from_secs(1)).await;
-    assert!(guard.is_held());
 }

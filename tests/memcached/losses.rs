@@ -7,8 +7,9 @@ use std::time::Duration;
 use dlock::LockError;
 use tokio::time::Instant;
 
-use crate::harness::{config, connect, free, had, healed, holder, is_busy};
+use crate::harness::{config, connect, holder};
 use crate::support::alone::alone;
+use crate::support::locks::{free, had, healed, held, is_busy, is_lost};
 use crate::support::log::Log;
 use crate::support::memcached::MemcachedServer;
 use crate::support::wait::{HANG, until, within};
@@ -20,12 +21,7 @@ use crate::{TTL, lock_name};
 async fn a_restart_frees_what_is_held() {
     let mut server = MemcachedServer::start().await;
     let (first, other) = (connect(&server.url()).await, connect(&server.url()).await);
-    let guard = first
-        .lock("key")
-        .ttl(TTL)
-        .acquire()
-        .await
-        .expect("the lock");
+    let guard = held(first.lock("key").ttl(TTL)).await;
     let log = server.log();
     let waiting = tokio::spawn(other.lock("key").acquire());
     let waiters = async || log.waiters(&lock_name("key"));
@@ -39,13 +35,12 @@ async fn a_restart_frees_what_is_held() {
         Ok(next) => next,
         Err(LockError::Unavailable { .. }) => {
             healed(&other).await;
-            other.lock("key").acquire().await.expect("the lock")
+            held(other.lock("key")).await
         }
         Err(error) => panic!("{error:?}"),
     };
     within(HANG, guard.lost()).await;
-    let error = guard.release().await.expect_err("a lost lease");
-    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    is_lost(guard.release().await);
     assert!(next.is_held());
     next.release().await.expect("the release");
     free(&first, "key").await;
@@ -58,7 +53,7 @@ async fn a_number_from_before_a_restart_touches_nobodys_lock() {
     let mut server = MemcachedServer::start().await;
     let before = connect(&server.url()).await;
     // It is not renewed within the test: the release finds what is there.
-    let lost = before.lock("key").acquire().await.expect("the lock");
+    let lost = held(before.lock("key")).await;
     let renewed = before.lock("renewed").ttl(TTL).acquire().await;
     let renewed = renewed.expect("the lock");
     let numbers = |server: &MemcachedServer| {
@@ -71,14 +66,13 @@ async fn a_number_from_before_a_restart_touches_nobodys_lock() {
 
     server.restart().await;
     let after = connect(&server.url()).await;
-    let next = after.lock("key").acquire().await.expect("the lock");
-    let other = after.lock("renewed").acquire().await.expect("the lock");
+    let next = held(after.lock("key")).await;
+    let other = held(after.lock("renewed")).await;
     assert_eq!(numbers(&server), known, "the test shows nothing");
 
     let owners = [holder(&after, "key").await, holder(&after, "renewed").await];
     // The one who held it before hears that it did not hold it to the end.
-    let error = lost.release().await.expect_err("a lost lease");
-    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    is_lost(lost.release().await);
     within(HANG, renewed.lost()).await;
     let _ = renewed.release().await;
     let now = [holder(&after, "key").await, holder(&after, "renewed").await];
@@ -210,30 +204,4 @@ async fn no_lease_ends_early() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     had(&judge, "key:0").await;
-}
-
-/// A server that stands still is an outage, and is used again afterwards.
-#[tokio::test]
-async fn a_server_that_stands_still_is_unavailable() {
-    let server = MemcachedServer::start().await;
-    let manager = connect(&server.url()).await;
-    had(&manager, "key").await;
-    server.pause();
-    for error in [
-        within(HANG, manager.lock("key").try_acquire())
-            .await
-            .map(drop),
-        within(HANG, manager.inspect("key")).await.map(drop),
-        within(HANG, manager.list("")).await.map(drop),
-    ] {
-        let error = error.expect_err("an outage");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        assert!(
-            error.to_string().contains("memcached at 127.0.0.1:"),
-            "{error}"
-        );
-    }
-    server.resume();
-    healed(&manager).await;
-    free(&manager, "key").await;
 }

@@ -5,7 +5,6 @@
 mod support;
 
 mod bad_input;
-mod cost;
 mod ghosts;
 mod greed;
 mod harness;
@@ -16,7 +15,7 @@ use std::time::Duration;
 
 use dlock::{Config, LockManager};
 use dlock_conformance::processes::Shared;
-use dlock_conformance::{Store, async_trait, conformance, contenders};
+use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
 
 use support::memcached::{Log, MemcachedServer, memcached_url};
 use support::proxy::Proxy;
@@ -50,9 +49,12 @@ impl Store for MemcachedStore {
         Some(format!("memcached://127.0.0.1:{port}"))
     }
 
-    async fn set_refused(&self, refused: bool) -> bool {
-        self.proxy.shut(refused);
-        true
+    fn proxies(&self) -> &[Proxy] {
+        std::slice::from_ref(&self.proxy)
+    }
+
+    fn past_proxies(&self) -> Option<Config> {
+        Some(Config::from_url(&self.server.url()).expect("a valid URL"))
     }
 
     fn short_ttl(&self) -> Duration {
@@ -67,16 +69,23 @@ impl Store for MemcachedStore {
         assert!(self.server.delete(&lock_name(key)), "nobody held `{key}`");
     }
 
-    async fn set_outage(&self, outage: bool) {
-        self.proxy.refuse(outage);
-    }
-
-    async fn set_silence(&self, silence: bool) {
-        self.proxy.stall(silence);
-    }
-
     async fn records(&self) -> Option<usize> {
         Some(self.server.items().len())
+    }
+
+    /// Who waits pauses for a quarter of a second, less a quarter of that, between two
+    /// looks at one lock.
+    fn costs(&self) -> Option<Costs> {
+        Some(Costs {
+            section: 1,
+            waiting: 4.0 / 0.75,
+            keys: 1,
+            idle: 0,
+        })
+    }
+
+    async fn asked(&self) -> u64 {
+        self.server.stat("cmd_get") + self.server.stat("cmd_set")
     }
 }
 

@@ -12,13 +12,13 @@ mod support;
 #[path = "../tables/mod.rs"]
 mod tables;
 
-mod cost;
 mod durability;
 mod fencing;
 mod kind;
 mod messages;
 mod pooler;
 mod refusals;
+mod transactions;
 
 use std::time::Duration;
 

@@ -1,37 +1,19 @@
 //! What is wrong from the start: each case ends in a `LockError` that says the
 //! key or setting and what to do, at once or within the request timeout.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use dlock::{Config, LockError, LockManager};
 
-use crate::support::port::free_port;
-use crate::support::proxy::Proxy;
+use crate::support::locks;
+use crate::support::locks::queued;
+use crate::support::locks::{had, says, served};
 use crate::support::redis::{RedisServer, Setup};
-use crate::support::wait::{HANG, within};
 
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The error of connecting to `url`.
 async fn refusal(url: &str) -> LockError {
-    let config = match Config::from_url(url) {
-        Ok(config) => config.request_timeout(REQUEST_TIMEOUT),
-        Err(error) => return error,
-    };
-    within(HANG, LockManager::connect(config))
-        .await
-        .expect_err("a URL that cannot work")
-}
-
-pub(super) fn says(error: &LockError, words: &[&str]) {
-    let message = error.to_string();
-    for word in words {
-        assert!(
-            message.contains(word),
-            "{word:?} is missing from: {message}"
-        );
-    }
+    locks::refusal(url, |config| config.request_timeout(REQUEST_TIMEOUT)).await
 }
 
 #[tokio::test]
@@ -89,42 +71,11 @@ async fn encryption_without_its_feature_says_which() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_down_is_unavailable() {
-    let port = free_port();
-    let error = refusal(&format!("redis://127.0.0.1:{port}")).await;
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    says(&error, &[&format!("127.0.0.1:{port}")]);
-    assert!(error.source().is_some(), "the cause is kept");
-}
-
-#[tokio::test]
 async fn a_host_that_does_not_exist_is_unavailable() {
     // Reserved for this use: it never resolves.
     let error = refusal("redis://nowhere.invalid:6379").await;
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     says(&error, &["nowhere.invalid"]);
-}
-
-/// It takes the connection and says nothing.
-#[tokio::test]
-async fn a_server_that_is_silent_is_unavailable() {
-    let server = RedisServer::start().await;
-    server.pause();
-    let error = refusal(&server.url()).await;
-    server.resume();
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    says(&error, &["request timeout"]);
-}
-
-/// It closes every connection as soon as it is made.
-#[tokio::test]
-async fn a_server_that_turns_everybody_away_is_unavailable() {
-    let server = RedisServer::start().await;
-    let proxy = Proxy::to(server.port());
-    proxy.refuse(true);
-    let error = refusal(&server.url_through(proxy.port())).await;
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    says(&error, &[&proxy.port().to_string()]);
 }
 
 /// For how long it was asked is told, not for how long in the last attempt.
@@ -135,7 +86,7 @@ async fn the_time_of_an_attempt_is_not_taken_for_that_of_the_call() {
     let config = Config::from_url(&server.url()).expect("a valid URL");
     let manager = LockManager::connect(config.request_timeout(timeout)).await;
     let manager = manager.expect("a connection");
-    manager.lock("key").run(async {}).await.expect("the lock");
+    had(&manager, "key").await;
     server.pause();
     let error = manager.lock("key").try_acquire().await.map(drop);
     server.resume();
@@ -144,39 +95,6 @@ async fn the_time_of_an_attempt_is_not_taken_for_that_of_the_call() {
     // Less than a second is told in milliseconds.
     let message = error.to_string();
     assert!(!message.contains("ms;"), "{message}");
-}
-
-/// It takes the connection and speaks another language.
-#[tokio::test]
-async fn a_server_that_is_no_redis_is_refused() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a free port");
-    let port = listener.local_addr().expect("the port").port();
-    let greeter = tokio::spawn(async move {
-        use tokio::io::AsyncWriteExt;
-        loop {
-            let Ok((mut client, _)) = listener.accept().await else {
-                continue;
-            };
-            let _ = client.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").await;
-            // Kept open, as a real one would.
-            tokio::spawn(async move {
-                tokio::time::sleep(HANG).await;
-                drop(client);
-            });
-        }
-    });
-    let error = refusal(&format!("redis://127.0.0.1:{port}")).await;
-    greeter.abort();
-    assert!(
-        matches!(
-            error,
-            LockError::Unavailable { .. } | LockError::Config { .. }
-        ),
-        "{error:?}"
-    );
-    says(&error, &[&format!("127.0.0.1:{port}")]);
 }
 
 #[tokio::test]
@@ -195,7 +113,7 @@ async fn a_wrong_password_is_a_wrong_setting() {
     let manager = LockManager::connect(config)
         .await
         .expect("the right password");
-    manager.lock("key").run(async {}).await.expect("the lock");
+    had(&manager, "key").await;
 }
 
 #[tokio::test]
@@ -205,7 +123,7 @@ async fn a_password_may_hold_any_character() {
     let manager = LockManager::connect(config)
         .await
         .expect("the right password");
-    manager.lock("key").run(async {}).await.expect("the lock");
+    had(&manager, "key").await;
 }
 
 #[tokio::test]
@@ -250,20 +168,7 @@ async fn another_database_keeps_locks_apart() {
         let other = connect(1).await;
         async move { other.lock("key").run(async {}).await }
     });
-    crate::support::wait::until(
-        "the waiter waits",
-        async || {
-            one.inspect("key")
-                .await
-                .expect("inspect")
-                .map_or(0, |lock| lock.waiters)
-        },
-        |&waiting| waiting == 1,
-    )
-    .await;
+    queued(&one, "key", 1).await;
     guard.release().await.expect("the release");
-    within(HANG, waiting)
-        .await
-        .expect("no panic")
-        .expect("the lock");
+    served(waiting).await;
 }

@@ -5,6 +5,7 @@ use dlock::backend::TokenTier;
 use dlock::{Config, LockError, LockManager};
 
 use crate::support::documented::acl_commands;
+use crate::support::locks::{had, is_unsupported};
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::wait::{HANG, eventually, until, within};
 
@@ -34,12 +35,9 @@ async fn fenced(manager: &LockManager) -> Result<(), LockError> {
 /// From the next lock on, and other locks go on. The one that found it out is
 /// given back.
 async fn is_refused(manager: &LockManager) {
-    let error = fenced(manager).await.expect_err("tokens that may go back");
-    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+    is_unsupported(fenced(manager).await);
     assert_eq!(manager.capabilities().tokens, TokenTier::BestEffort);
-    within(HANG, manager.lock("key").run(async {}))
-        .await
-        .expect("the lock");
+    had(manager, "key").await;
 }
 
 #[tokio::test]
@@ -63,9 +61,7 @@ async fn a_setting_that_changes_is_found_by_the_next_connection() {
         is_refused(&manager).await;
         set(name, strict).await;
         // Whatever looks first: without a look, nothing changes.
-        within(HANG, manager.lock("key").run(async {}))
-            .await
-            .expect("the lock");
+        had(&manager, "key").await;
         fenced(&manager).await.expect("the lock");
     }
 }

@@ -1,72 +1,204 @@
-//! The traps of Redis: what gets lost between it and its clients.
+//! The traps of Redis: a server that forgets, messages that get lost, a slow network.
 
-mod ghosts;
-mod restarts;
-mod silence;
-mod wakeups;
-
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use dlock::{Config, LockError, LockManager};
+use dlock::current;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 
-use crate::support::wait::{HANG, eventually, until, within};
+use crate::lock_name;
+use crate::support::locks::{
+    all_served, config, connect, free, had, healed, held, is_busy, is_lost, queued, served,
+};
+use crate::support::proxy::Proxy;
+use crate::support::redis::RedisServer;
+use crate::support::wait::{HANG, eventually, within};
 
-pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
+const TTL: Duration = Duration::from_millis(900);
 
-/// Leases outlast every test: what comes free was given back.
-pub(super) async fn connect(url: &str) -> LockManager {
-    let config = Config::from_url(url)
-        .expect("a valid URL")
-        .ttl(20 * HANG)
-        .request_timeout(REQUEST_TIMEOUT);
-    within(HANG, LockManager::connect(config))
-        .await
-        .expect("a connection")
+/// `NOSCRIPT`: the server forgets the scripts between any two commands.
+#[tokio::test]
+async fn scripts_that_were_flushed_are_sent_again() {
+    let server = RedisServer::start().await;
+    let url = server.url();
+    let (manager, other) = (connect(config(&url)).await, connect(config(&url)).await);
+    let flush = async || server.command::<()>(&["SCRIPT", "FLUSH"]).await;
+    for _ in 0..3 {
+        flush().await;
+        let guard = held(manager.lock("key")).await;
+        flush().await;
+        is_busy(other.lock("key").try_acquire().await);
+        flush().await;
+        let waiting = tokio::spawn(other.lock("key").run(async {}));
+        queued(&manager, "key", 1).await;
+        flush().await;
+        guard.release().await.expect("the release");
+        served(waiting).await;
+        flush().await;
+        let guard = held(manager.lock("key").read()).await;
+        flush().await;
+        assert!(manager.inspect("key").await.expect("inspect").is_some());
+        flush().await;
+        assert_eq!(manager.list("").await.expect("list").len(), 1);
+        flush().await;
+        drop(guard);
+        free(&manager, "key").await;
+    }
+    // A renewal finds none either.
+    let guard = held(manager.lock("key").ttl(TTL)).await;
+    flush().await;
+    sleep(2 * TTL).await;
+    assert!(guard.is_held());
 }
 
-pub(super) async fn queued(manager: &LockManager, count: usize) {
-    until(
-        "the waiters wait",
-        async || {
-            manager
-                .inspect("key")
-                .await
-                .expect("inspect")
-                .map_or(0, |lock| lock.waiters)
-        },
-        |&waiting| waiting == count,
-    )
-    .await;
+/// The server comes back empty: leases are lost, and told as lost.
+#[tokio::test]
+async fn a_restart_that_forgets_loses_the_leases() {
+    let mut server = RedisServer::start().await;
+    let url = server.url();
+    let (manager, other) = (connect(config(&url)).await, connect(config(&url)).await);
+    let guard = held(manager.lock("key").ttl(Duration::from_secs(2))).await;
+    server.restart().await;
+    within(HANG, guard.lost()).await;
+    is_lost(guard.release().await);
+    for manager in [&other, &manager] {
+        healed(manager).await;
+        had(manager, "key").await;
+    }
 }
 
-pub(super) async fn free(manager: &LockManager) {
-    until(
-        "it is free",
-        async || manager.inspect("key").await.expect("inspect"),
-        Option::is_none,
-    )
-    .await;
-}
-
-pub(super) async fn had(manager: &LockManager) {
-    within(HANG, manager.lock("key").run(async {}))
-        .await
-        .expect("the lock");
-}
-
-/// Asks until it is served again; no other error than that of an outage.
-pub(super) async fn healed(manager: &LockManager) {
-    eventually("the manager serves again", async || {
-        match manager.lock("healed").run(async {}).await {
-            Ok(()) => Some(()),
-            Err(LockError::Unavailable { .. }) => None,
-            Err(error) => panic!("{error:?}"),
+/// Only the connections for wake-ups are closed, over and over, as the lock
+/// goes from hand to hand.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closed_subscriptions_delay_nobody_for_long() {
+    let server = RedisServer::start().await;
+    let url = server.url();
+    let managers = [connect(config(&url)).await, connect(config(&url)).await];
+    let done = Cell::new(false);
+    let mut players = JoinSet::new();
+    for manager in managers.clone() {
+        players.spawn(async move {
+            for _ in 0..50 {
+                let body = sleep(Duration::from_millis(2));
+                manager.lock("key").run(body).await?;
+            }
+            Ok(())
+        });
+    }
+    let killer = async {
+        let mut killed = 0_u32;
+        while !done.get() {
+            let words = ["CLIENT", "KILL", "TYPE", "pubsub"];
+            killed += server.command::<u32>(&words).await;
+            sleep(Duration::from_millis(20)).await;
         }
-    })
-    .await;
+        killed
+    };
+    let play = async {
+        all_served(players).await;
+        done.set(true);
+    };
+    let (killed, ()) = tokio::join!(killer, play);
+    assert!(killed > 0, "no subscription was closed");
+    free(&managers[0], "key").await;
 }
 
-pub(super) fn unavailable<T>(answer: Result<T, LockError>) {
-    let error = answer.map(drop).expect_err("an outage");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+/// A slow network: a lease is counted from when its request was sent, not from
+/// when the answer came.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_ends_here_before_it_ends_in_the_store() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let ttl = Duration::from_secs(2);
+    let manager = connect(config(&server.url_through(proxy.port()))).await;
+    had(&manager, "key").await;
+    proxy.delay(Some(ttl / 8));
+    for renewals in [0, 1] {
+        let request = manager.lock("key").ttl(ttl);
+        let guard = held(match renewals {
+            0 => request.renew(false),
+            // One renewal falls before it.
+            _ => request.max_hold(ttl / 2),
+        })
+        .await;
+        let ended = async || {
+            // In this order: the store first, then the holder.
+            let there: u32 = server.command(&["EXISTS", &lock_name("key")]).await;
+            (there == 0).then(|| !guard.is_held())
+        };
+        let knew = eventually("the lock expires", ended).await;
+        assert!(knew, "its holder believes in a lock that is free");
+    }
+}
+
+/// The manager was connected on the very runtime that the body blocks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_blocks_the_runtime_of_its_manager_keeps_its_lease() {
+    let server = RedisServer::start().await;
+    let over = Arc::new(AtomicBool::new(false));
+    let (inside, is_inside) = oneshot::channel();
+    let blocked = tokio::task::spawn_blocking({
+        let (config, over) = (config(&server.url()), Arc::clone(&over));
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().expect("a runtime");
+        move || {
+            runtime.block_on(async {
+                let manager = connect(config).await;
+                let body = async {
+                    inside.send(()).expect("the test waits");
+                    std::thread::sleep(3 * TTL);
+                    tokio::task::yield_now().await;
+                    let held = current().expect("inside the lock").is_held();
+                    over.store(true, SeqCst);
+                    held
+                };
+                manager.lock("key").ttl(TTL).run(body).await
+            })
+        }
+    });
+    is_inside.await.expect("the body runs");
+    let other = connect(config(&server.url())).await;
+    let guard = held(other.lock("key")).await;
+    assert!(over.load(SeqCst), "had while the body was inside");
+    guard.release().await.expect("the release");
+    assert!(served(blocked).await, "lost while the body blocked");
+}
+
+/// Also when it comes between the first connection and its first answers.
+#[tokio::test]
+async fn a_cut_while_it_starts_is_made_up_for() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::to(server.port());
+    for _ in 0..30 {
+        let cuts = async {
+            for _ in 0..10 {
+                proxy.cut();
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let connecting = connect(config(&server.url_through(proxy.port())));
+        tokio::join!(connecting, cuts);
+    }
+}
+
+/// Without memory a lease can still be kept, handed on and given back.
+#[tokio::test]
+async fn a_full_server_keeps_its_promises() {
+    let server = RedisServer::start().await;
+    let url = server.url();
+    let (holder, other) = (connect(config(&url)).await, connect(config(&url)).await);
+    let guard = held(holder.lock("key").ttl(TTL)).await;
+    let waiting = tokio::spawn(other.lock("key").acquire());
+    queued(&holder, "key", 1).await;
+    server.run::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    sleep(2 * TTL).await;
+    guard.release().await.expect("it was renewed");
+    let value: String = server.run(&["GET", &lock_name("key")]);
+    assert!(value.starts_with("w:"), "it was not handed on: {value}");
+    server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    served(waiting).await.release().await.expect("the release");
 }

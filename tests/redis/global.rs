@@ -11,6 +11,7 @@ use dlock::{Config, LockError, LockManager, distributed_lock};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::support::alone::alone;
+use crate::support::locks::{held, is_unavailable, served};
 use crate::support::port::free_port;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, until, within};
@@ -95,10 +96,7 @@ fn an_init_that_failed_may_be_tried_again() {
             current_thread().block_on(async {
                 let nobody = format!("redis://127.0.0.1:{}", free_port());
                 let config_of_nobody = Config::from_url(&nobody).expect("a valid URL");
-                let error = within(HANG, dlock::init(config_of_nobody))
-                    .await
-                    .expect_err("no server");
-                assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+                is_unavailable(within(HANG, dlock::init(config_of_nobody)).await);
                 let error = job(7).await.expect_err("no manager");
                 assert!(
                     matches!(error, LockError::NotInitialized { .. }),
@@ -137,7 +135,7 @@ fn an_init_in_one_runtime_serves_the_next() {
                     let other = LockManager::connect(config(&server))
                         .await
                         .expect("a connection");
-                    let guard = other.lock("job:7").acquire().await.expect("the lock");
+                    let guard = held(other.lock("job:7")).await;
                     let waiting = tokio::spawn(job(7));
                     until(
                         "the waiter waits",
@@ -152,10 +150,7 @@ fn an_init_in_one_runtime_serves_the_next() {
                     )
                     .await;
                     guard.release().await.expect("the release");
-                    last = within(HANG, waiting)
-                        .await
-                        .expect("no panic")
-                        .expect("the lock");
+                    last = served(waiting).await;
                     let ttl = Duration::from_millis(900);
                     let body = async {
                         tokio::time::sleep(2 * ttl).await;

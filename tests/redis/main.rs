@@ -12,7 +12,6 @@ mod bad_input;
 mod durability;
 mod faults;
 mod global;
-mod idle;
 mod refusals;
 mod secrets;
 mod server;
@@ -21,7 +20,7 @@ mod tls;
 
 use dlock::Config;
 use dlock_conformance::processes::Shared;
-use dlock_conformance::{Store, async_trait, conformance, contenders};
+use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
 
 use support::proxy::Proxy;
 use support::redis::RedisServer;
@@ -48,22 +47,17 @@ impl Store for RedisStore {
         Some(format!("redis://127.0.0.1:{port}"))
     }
 
-    async fn set_refused(&self, refused: bool) -> bool {
-        self.proxy.shut(refused);
-        true
+    fn proxies(&self) -> &[Proxy] {
+        std::slice::from_ref(&self.proxy)
+    }
+
+    fn past_proxies(&self) -> Option<Config> {
+        Some(Config::from_url(&self.server.url()).expect("a valid URL"))
     }
 
     async fn take_away(&self, key: &str) {
         let deleted: u32 = self.server.command(&["DEL", &lock_name(key)]).await;
         assert_eq!(deleted, 1, "nobody held `{key}`");
-    }
-
-    async fn set_outage(&self, outage: bool) {
-        self.proxy.refuse(outage);
-    }
-
-    async fn set_silence(&self, silence: bool) {
-        self.proxy.stall(silence);
     }
 
     async fn restart(&mut self) -> bool {
@@ -74,6 +68,19 @@ impl Store for RedisStore {
 
     async fn records(&self) -> Option<usize> {
         Some(self.server.command(&["DBSIZE"]).await)
+    }
+
+    fn costs(&self) -> Option<Costs> {
+        Some(Costs {
+            section: 5,
+            waiting: 2.0,
+            keys: 1_000,
+            idle: 0,
+        })
+    }
+
+    async fn asked(&self) -> u64 {
+        self.server.commands_so_far().await
     }
 }
 

@@ -5,9 +5,10 @@ use std::error::Error as _;
 
 use dlock::{Config, LockError, LockManager};
 
-use crate::bad_input::{REQUEST_TIMEOUT, says};
-use crate::faults::healed;
+use crate::bad_input::REQUEST_TIMEOUT;
 use crate::lock_name;
+use crate::support::locks::{had, held, is_misconfigured, is_unavailable};
+use crate::support::locks::{healed, says};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, within};
 
@@ -69,7 +70,7 @@ async fn a_foreign_value_is_refused_and_kept() {
     }
     drop(guard);
     // One bad key does not spoil the list of the others.
-    let _good = manager.lock("good").acquire().await.expect("the lock");
+    let _good = held(manager.lock("good")).await;
     let listed = manager.list("good").await.expect("list");
     assert_eq!(listed.len(), 1, "{listed:?}");
 }
@@ -82,7 +83,7 @@ async fn a_script_that_fails_is_told() {
     let manager = LockManager::connect(config.ttl(20 * HANG))
         .await
         .expect("a connection");
-    manager.lock("key").run(async {}).await.expect("the lock");
+    had(&manager, "key").await;
     for value in ["many", "1.5"] {
         server.command::<()>(&["SET", "dlock:token", value]).await;
         for error in [
@@ -133,8 +134,7 @@ async fn a_server_that_cannot_write_is_unavailable() {
             within(HANG, manager.lock("key").try_acquire()).await,
             within(HANG, manager.lock("key").read().acquire()).await,
         ] {
-            let error = answer.expect_err("it cannot write");
-            assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+            let error = is_unavailable(answer);
             says(&error, &["`key`", says_why]);
             assert!(error.source().is_some(), "the cause is kept");
         }
@@ -163,8 +163,7 @@ async fn a_user_without_the_rights_is_told_which() {
         let url = format!("redis://{user}:hunter2@127.0.0.1:{}", server.port());
         let config = Config::from_url(&url).expect("a valid URL");
         let connected = within(HANG, LockManager::connect(config)).await;
-        let error = connected.expect_err("no right to");
-        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+        let error = is_misconfigured(connected);
         says(&error, &[answer, "~dlock:*", "&dlock:wake:*", "+evalsha"]);
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
     }

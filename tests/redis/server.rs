@@ -2,12 +2,16 @@
 
 use std::collections::HashMap;
 
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+
 use dlock::backend::TokenTier;
 use dlock::{Config, LockManager};
 
 use crate::lock_name;
+use crate::support::locks::{all_served, had, held};
 use crate::support::redis::{RedisServer, Setup};
-use crate::support::wait::{HANG, eventually, until, within};
+use crate::support::wait::{eventually, until};
 
 async fn connect(server: &RedisServer) -> LockManager {
     let config = Config::from_url(&server.url()).expect("a valid URL");
@@ -48,12 +52,7 @@ async fn tokens_are_strict_where_redis_keeps_every_write() {
     assert_eq!(manager.capabilities().tokens, TokenTier::Strict);
     let mut last = None;
     for _ in 0..3 {
-        let guard = manager
-            .lock("key")
-            .fenced(true)
-            .acquire()
-            .await
-            .expect("the lock");
+        let guard = held(manager.lock("key").fenced(true)).await;
         let token = guard.token();
         assert!(
             last.is_none_or(|last| token > last),
@@ -101,7 +100,7 @@ async fn tokens_rise_also_when_redis_forgets() {
 async fn a_lock_is_a_key_with_a_ttl() {
     let server = RedisServer::start().await;
     let manager = connect(&server).await;
-    let guard = manager.lock("stock:42").acquire().await.expect("the lock");
+    let guard = held(manager.lock("stock:42")).await;
     let ttl: i64 = server.command(&["PTTL", &lock_name("stock:42")]).await;
     assert!((1..=30_000).contains(&ttl), "{ttl}");
     guard.release().await.expect("the release");
@@ -185,13 +184,7 @@ async fn listing_does_not_block_the_server() {
     let manager = connect(&server).await;
     let mut guards = Vec::new();
     for number in 0..300 {
-        guards.push(
-            manager
-                .lock(format!("key:{number}"))
-                .acquire()
-                .await
-                .expect("the lock"),
-        );
+        guards.push(held(manager.lock(format!("key:{number}"))).await);
     }
     assert_eq!(manager.list("key:").await.expect("list").len(), 300);
     assert_eq!(manager.list("key:29").await.expect("list").len(), 11);
@@ -207,7 +200,7 @@ async fn a_lock_and_its_release_are_two_round_trips() {
     const ROUNDS: u64 = 100;
     let server = RedisServer::start().await;
     let manager = connect(&server).await;
-    manager.lock("warm").run(async {}).await.expect("the lock");
+    had(&manager, "warm").await;
     let trips = async || -> u64 {
         let info: String = server.command(&["INFO", "stats"]).await;
         let line = info
@@ -220,7 +213,7 @@ async fn a_lock_and_its_release_are_two_round_trips() {
     };
     let before = trips().await;
     for _ in 0..ROUNDS {
-        manager.lock("key").run(async {}).await.expect("the lock");
+        had(&manager, "key").await;
     }
     let took = trips().await - before;
     // The connections of this test read too, a handful of times.
@@ -236,7 +229,7 @@ async fn waiters_share_a_connection() {
     let mut waiting = tokio::task::JoinSet::new();
     for number in 0..100 {
         let key = format!("key:{number}");
-        guards.push(holder.lock(&key).acquire().await.expect("the lock"));
+        guards.push(held(holder.lock(&key)).await);
         let other = other.clone();
         waiting.spawn(async move { other.lock(key).run(async {}).await });
     }
@@ -253,8 +246,43 @@ async fn waiters_share_a_connection() {
     assert!(channels.len() <= 2, "{channels:?}");
 
     drop(guards);
-    let all = within(HANG, waiting.join_all()).await;
-    all.into_iter()
-        .collect::<Result<(), _>>()
-        .expect("the locks");
+    all_served(waiting).await;
+}
+
+/// One `init`, many `#[tokio::test]`s: the connection of a runtime that has
+/// ended is neither used nor kept.
+#[test]
+fn every_runtime_has_its_own_connection() {
+    let runtime = || {
+        let mut runtime = Builder::new_multi_thread();
+        runtime.worker_threads(1).enable_all();
+        runtime.build().expect("a runtime")
+    };
+    let (one, two) = (runtime(), runtime());
+    let server = one.block_on(RedisServer::start());
+    let manager = one.block_on(connect(&server));
+    let clients = || {
+        let clients: String = server.run(&["CLIENT", "LIST"]);
+        clients.lines().count()
+    };
+    // The manager's, and the one that asks.
+    let alone = clients();
+    for _ in 0..5 {
+        // Taken on one runtime, given back on another.
+        let guard = runtime().block_on(held(manager.lock("key")));
+        let released = runtime().block_on(guard.release());
+        released.expect("the release");
+    }
+    let now = async || clients();
+    one.block_on(until("they are closed", now, |&now| now == alone));
+    // Two runtimes at a time, and many first calls on one of them.
+    two.block_on(async {
+        let mut calls = JoinSet::new();
+        for number in 0..20 {
+            calls.spawn(manager.lock(format!("key:{number}")).acquire());
+        }
+        all_served(calls).await;
+    });
+    one.block_on(had(&manager, "key"));
+    assert!(clients() <= alone + 2, "{} after {alone}", clients());
 }

@@ -2,8 +2,9 @@
 
 use dlock::{LockError, LockManager};
 
-use crate::harness::{config, connect, had, nothing_left};
+use crate::harness::{config, connect, nothing_left};
 use crate::support::alone::alone;
+use crate::support::locks::{had, held};
 use crate::support::log::Log;
 use crate::support::nodes::{Nodes, redlock_url};
 use crate::support::port::free_port;
@@ -158,7 +159,7 @@ fn an_operator_is_told() {
             said(&["INFO", "answers again"]).await;
             // And is asked again.
             let vote = async || -> Option<String> {
-                let guard = manager.lock("used").acquire().await.expect("the lock");
+                let guard = held(manager.lock("used")).await;
                 let vote = nodes[3].command(&["GET", &lock_name("used")]).await;
                 guard.release().await.expect("the release");
                 vote

@@ -9,7 +9,6 @@ mod support;
 mod bad_input;
 mod fencing;
 mod harness;
-mod idle;
 mod nodes;
 mod quorum;
 
@@ -17,7 +16,7 @@ use std::time::Duration;
 
 use dlock::Config;
 use dlock_conformance::processes::Shared;
-use dlock_conformance::{Store, async_trait, conformance, contenders};
+use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
 
 use support::nodes::{Nodes, redlock_url};
 use support::polls::join_all;
@@ -50,11 +49,12 @@ impl Store for RedlockStore {
         Some(format!("redis+redlock://{hosts}"))
     }
 
-    async fn set_refused(&self, refused: bool) -> bool {
-        for proxy in &self.proxies {
-            proxy.shut(refused);
-        }
-        true
+    fn proxies(&self) -> &[Proxy] {
+        &self.proxies
+    }
+
+    fn past_proxies(&self) -> Option<Config> {
+        Some(Config::from_url(&self.nodes.url()).expect("a valid URL"))
     }
 
     fn short_ttl(&self) -> Duration {
@@ -67,18 +67,6 @@ impl Store for RedlockStore {
             deleted += node.command::<usize>(&["DEL", &lock_name(key)]).await;
         }
         assert!(deleted > NODES / 2, "nobody held `{key}`");
-    }
-
-    async fn set_outage(&self, outage: bool) {
-        for proxy in &self.proxies {
-            proxy.refuse(outage);
-        }
-    }
-
-    async fn set_silence(&self, silence: bool) {
-        for proxy in &self.proxies {
-            proxy.stall(silence);
-        }
     }
 
     async fn restart(&mut self) -> bool {
@@ -98,6 +86,24 @@ impl Store for RedlockStore {
             records += node.command::<usize>(&["DBSIZE"]).await;
         }
         Some(records)
+    }
+
+    fn costs(&self) -> Option<Costs> {
+        Some(Costs {
+            section: 10,
+            waiting: 2.0,
+            keys: 1_000,
+            idle: 0,
+        })
+    }
+
+    /// Of the node that was asked most.
+    async fn asked(&self) -> u64 {
+        let mut most = 0;
+        for node in self.nodes.iter() {
+            most = most.max(node.commands_so_far().await);
+        }
+        most
     }
 }
 

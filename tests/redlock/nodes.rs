@@ -2,12 +2,10 @@
 
 use std::time::Instant;
 
-use dlock::LockError;
 use tokio::time::sleep;
 
-use crate::harness::{
-    REQUEST_TIMEOUT, config, connect, had, healed, is_busy, nothing_left, unavailable,
-};
+use crate::harness::{REQUEST_TIMEOUT, config, connect, nothing_left};
+use crate::support::locks::{had, healed, held, is_busy, is_unavailable};
 use crate::support::nodes::Nodes;
 use crate::support::wait::{HANG, until, within};
 use crate::{NODES, lock_name};
@@ -22,8 +20,8 @@ async fn stopped_nodes() {
         // Were the stopped ones waited for each time, it would take minutes.
         within(HANG, async {
             for _ in 0..count {
-                manager.lock("key").run(async {}).await.expect("the lock");
-                let guard = other.lock("key").acquire().await.expect("the lock");
+                had(&manager, "key").await;
+                let guard = held(other.lock("key")).await;
                 is_busy(manager.lock("key").try_acquire().await);
                 guard.release().await.expect("the release");
             }
@@ -35,7 +33,7 @@ async fn stopped_nodes() {
         nodes[node].pause();
         pairs(100).await;
     }
-    let guard = manager.lock("held").acquire().await.expect("the lock");
+    let guard = held(manager.lock("held")).await;
     nodes[2].pause();
     let start = Instant::now();
     for answer in [
@@ -45,7 +43,7 @@ async fn stopped_nodes() {
             .map(drop),
         within(HANG, manager.inspect("key")).await.map(drop),
     ] {
-        unavailable(answer);
+        is_unavailable(answer);
     }
     assert!(
         start.elapsed() < 10 * REQUEST_TIMEOUT,
@@ -81,7 +79,7 @@ async fn killed_nodes_are_used_again() {
         // Not before it is known to answer: the vote of each is needed below.
         let holds = async || {
             had(&manager, "key").await;
-            let guard = manager.lock("used").acquire().await.expect("the lock");
+            let guard = held(manager.lock("used")).await;
             let value: Option<String> = nodes[back].command(&["GET", &lock_name("used")]).await;
             guard.release().await.expect("the release");
             value
@@ -92,87 +90,13 @@ async fn killed_nodes_are_used_again() {
     }
 }
 
-/// Nodes that lose their data one after the other do not take a lease with them:
-/// renewal gives each its vote again.
-#[tokio::test]
-async fn a_lease_outlives_a_rolling_restart() {
-    let mut nodes = Nodes::start(NODES).await;
-    let (manager, other) = (connect(&nodes.url()).await, connect(&nodes.url()).await);
-    let ttl = std::time::Duration::from_secs(6);
-    let guard = manager
-        .lock("key")
-        .ttl(ttl)
-        .acquire()
-        .await
-        .expect("the lock");
-    for node in 0..NODES {
-        nodes[node].restart().await;
-        let vote =
-            async || -> Option<String> { nodes[node].command(&["GET", &lock_name("key")]).await };
-        until("its vote is back", vote, Option::is_some).await;
-        assert!(guard.is_held());
-        healed(&other).await;
-        is_busy(other.lock("key").try_acquire().await);
-    }
-    guard.release().await.expect("the release");
-    nothing_left(&nodes).await;
-}
-
-/// The same at once on a majority: the lease is gone, and its holder is told.
-#[tokio::test]
-async fn a_majority_that_loses_its_data_ends_the_lease() {
-    let nodes = Nodes::start(NODES).await;
-    let manager = connect(&nodes.url()).await;
-    let ttl = std::time::Duration::from_secs(3);
-    let guard = manager
-        .lock("key")
-        .ttl(ttl)
-        .acquire()
-        .await
-        .expect("the lock");
-    let votes = async || nodes.get(&lock_name("key")).await;
-    until("all have voted", votes, |votes| {
-        votes.iter().all(Option::is_some)
-    })
-    .await;
-    for node in nodes.iter().take(2) {
-        node.command::<()>(&["FLUSHALL"]).await;
-    }
-    sleep(ttl).await;
-    assert!(guard.is_held());
-    for node in nodes.iter().take(3) {
-        node.command::<()>(&["FLUSHALL"]).await;
-    }
-    within(HANG, guard.lost()).await;
-    let error = within(
-        HANG,
-        manager.lock("body").ttl(ttl).run(async {
-            for node in nodes.iter() {
-                node.command::<()>(&["FLUSHALL"]).await;
-            }
-            std::future::pending::<()>().await;
-        }),
-    )
-    .await
-    .expect_err("a lost lease");
-    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
-    drop(guard);
-    healed(&manager).await;
-    nothing_left(&nodes).await;
-}
-
 /// Renewal that misses its quorum is tried again, and takes nothing away.
 #[tokio::test]
 async fn a_missed_quorum_does_not_unlock() {
     let nodes = Nodes::start(NODES).await;
     let (manager, other) = (connect(&nodes.url()).await, connect(&nodes.url()).await);
     let ttl = std::time::Duration::from_secs(6);
-    let guard = manager
-        .lock("key")
-        .ttl(ttl)
-        .acquire()
-        .await
-        .expect("the lock");
+    let guard = held(manager.lock("key").ttl(ttl)).await;
     for node in nodes.iter().take(3) {
         node.pause();
     }
@@ -199,7 +123,7 @@ async fn a_minority_may_be_missing_at_the_start() {
     let manager = connect(&nodes.url()).await;
     had(&manager, "key").await;
     nodes[2].kill();
-    unavailable(within(HANG, manager.lock("key").try_acquire()).await);
+    is_unavailable(within(HANG, manager.lock("key").try_acquire()).await);
     let error = within(HANG, dlock::LockManager::connect(config(&nodes.url())))
         .await
         .expect_err("no majority");

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use dlock::backend::TokenTier;
-use dlock::{Config, LockError, LockManager};
-use dlock_conformance::processes::{ENDLESS, Scene, Shared, all_end_well};
-use dlock_conformance::{Store, async_trait};
+use dlock::{Config, LockManager};
+use dlock_conformance::failover::{Failure, Led};
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait, failovers};
 
 use crate::support::ghosts::Processes;
+use crate::support::locks::{had, held, is_busy, served};
 use crate::support::redis::RedisServer;
 use crate::support::sentinel::{Deployment, MASTER, Passwords, replicated};
 use crate::support::wait::{HANG, eventually, until, within};
@@ -53,10 +54,6 @@ impl Store for Watchful {
     async fn take_away(&self, _: &str) {
         unreachable!("for the conformance suite only");
     }
-
-    async fn set_outage(&self, _: bool) {
-        unreachable!("for the conformance suite only");
-    }
 }
 
 #[async_trait(?Send)]
@@ -66,60 +63,85 @@ impl Shared for Watchful {
     }
 }
 
+#[async_trait(?Send)]
+impl Led for Watchful {
+    fn failures(&self) -> &[Failure] {
+        &[Failure::Dies, Failure::Dies]
+    }
+
+    fn forgets(&self) -> bool {
+        true
+    }
+
+    async fn has_told(&self, _: &str) {
+        replicated(self.first(), 2).await;
+    }
+
+    async fn lose_leader(&mut self, _: &str, _: Failure) {
+        self.deployment.fail_over().await;
+    }
+
+    async fn leader_is_back(&mut self) {
+        self.deployment.revive().await;
+    }
+}
+
+failovers!(crate::failover::Watchful);
+
+/// With locks that count only when a replica has them.
+struct Replicated(Watchful);
+
+#[async_trait(?Send)]
+impl Store for Replicated {
+    async fn start() -> Self {
+        Self(Watchful::start("?replicas=1").await)
+    }
+
+    fn config(&self) -> Config {
+        self.0.config()
+    }
+
+    async fn take_away(&self, _: &str) {
+        unreachable!("for the conformance suite only");
+    }
+}
+
+#[async_trait(?Send)]
+impl Shared for Replicated {
+    fn url(&self) -> String {
+        self.0.url()
+    }
+}
+
+#[async_trait(?Send)]
+impl Led for Replicated {
+    fn failures(&self) -> &[Failure] {
+        self.0.failures()
+    }
+
+    fn forgets(&self) -> bool {
+        true
+    }
+
+    async fn lose_leader(&mut self, key: &str, failure: Failure) {
+        self.0.lose_leader(key, failure).await;
+    }
+
+    async fn leader_is_back(&mut self) {
+        self.0.leader_is_back().await;
+    }
+}
+
+mod on_a_replica_too {
+    dlock_conformance::failovers!(crate::failover::Replicated: processes_go_on);
+}
+
 /// Whether a server has this lock.
 async fn has(server: &RedisServer, key: &str) -> bool {
     let exists: u32 = server
         .command(&["EXISTS", &format!("dlock:{{{key}}}")])
         .await;
     exists == 1
-}
-
-/// Several processes hold and wait while the master dies. Every call ends, all
-/// of them go on by themselves, and a holder whose lock did not reach the new
-/// master is told apart by its token.
-async fn processes_go_on_when_their_master_dies(more: &str) {
-    const WORKERS: [&str; 3] = ["a", "b", "c"];
-    let mut scene = Scene::around(Box::new(Watchful::start(more).await));
-    let mut workers: Vec<_> = WORKERS
-        .map(|name| scene.worker("contend", name, 3, ENDLESS, true))
-        .into();
-    for _ in 0..2 {
-        scene.others_add("nobody", 30).await;
-        // From here on there may be two who hold the lock.
-        for name in WORKERS {
-            scene.resource.suspended(name);
-        }
-        scene.store.deployment.fail_over().await;
-        scene.others_add("nobody", 30).await;
-        scene.store.deployment.revive().await;
-        scene.others_add("nobody", 30).await;
-        for name in WORKERS {
-            scene.resource.resumed(name);
-        }
-    }
-    for name in WORKERS {
-        scene.adds(name, 3).await;
-    }
-    std::fs::write(scene.stop_sign(), "").expect("a file");
-    all_end_well(&mut workers).await;
-    scene.resource.history().check();
-    let judge = scene.judge().await;
-    until(
-        "nothing is left",
-        async || judge.list("").await.expect("list"),
-        Vec::is_empty,
-    )
-    .await;
-}
-
-#[tokio::test]
-async fn processes_go_on() {
-    processes_go_on_when_their_master_dies("").await;
-}
-
-#[tokio::test]
-async fn processes_go_on_with_what_a_replica_has() {
-    processes_go_on_when_their_master_dies("?replicas=1").await;
 }
 
 /// What was had when a replica had it too is not lost with the master.
@@ -145,66 +167,14 @@ async fn a_lease_that_a_replica_has_survives() {
     }
 }
 
-/// What had reached the replica before its master died is kept: by its holder
-/// and in its waiters' order.
-#[tokio::test]
-async fn a_lease_and_its_waiters_go_along() {
-    let store = Watchful::start("").await;
-    let (holder, other) = (store.connect().await, store.connect().await);
-    assert_eq!(holder.capabilities().tokens, TokenTier::BestEffort);
-    let guard = holder
-        .lock("key")
-        .ttl(TTL)
-        .acquire()
-        .await
-        .expect("the lock");
-    let token = guard.token();
-    let waiting = tokio::spawn({
-        let other = other.clone();
-        async move { other.lock("key").acquire().await }
-    });
-    until(
-        "the other waits",
-        async || {
-            holder
-                .inspect("key")
-                .await
-                .expect("inspect")
-                .map_or(0, |lock| lock.waiters)
-        },
-        |&waiters| waiters == 1,
-    )
-    .await;
-    replicated(store.first(), 2).await;
-    let mut store = store;
-    let master = store.deployment.fail_over().await;
-    let master = store.deployment.server(master);
-    assert!(has(master, "key").await);
-    assert!(guard.is_held());
-    within(HANG, guard.release()).await.expect("the release");
-    let next = within(HANG, waiting)
-        .await
-        .expect("no panic")
-        .expect("the lock");
-    assert!(next.token() > token);
-}
-
 /// A master that was replaced and does not know it, since its sentinels do not
 /// reach it: those who are connected to it do not go on with it.
 #[tokio::test]
 async fn a_master_that_does_not_know_is_left() {
     let store = Watchful::start("").await;
     let (manager, other) = (store.connect().await, store.connect().await);
-    let guard = manager
-        .lock("held")
-        .ttl(TTL)
-        .acquire()
-        .await
-        .expect("the lock");
-    let waiting = tokio::spawn({
-        let other = other.clone();
-        async move { other.lock("held").acquire().await }
-    });
+    let guard = held(manager.lock("held").ttl(TTL)).await;
+    let waiting = tokio::spawn(other.lock("held").acquire());
     // It will not do what sentinels tell one that was replaced.
     let old = store.first();
     old.command::<()>(&[
@@ -238,8 +208,7 @@ async fn a_master_that_does_not_know_is_left() {
     }
     // The lock had gone along, or its holder hears that it is lost.
     within(HANG, guard.release()).await.ok();
-    let waited = within(HANG, waiting).await.expect("no panic");
-    drop(waited.expect("the lock"));
+    drop(served(waiting).await);
     let listened = async || {
         old.command::<Vec<String>>(&["PUBSUB", "CHANNELS", "dlock:*"])
             .await
@@ -258,7 +227,7 @@ async fn a_master_that_became_a_replica_is_left() {
     replicated(old, 2).await;
     let config = Config::from_url(&deployment.url("")).expect("a valid URL");
     let manager = LockManager::connect(config).await.expect("a connection");
-    manager.lock("key").run(async {}).await.expect("the lock");
+    had(&manager, "key").await;
     let port = new.port().to_string();
     new.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
     old.command::<()>(&["REPLICAOF", "127.0.0.1", &port]).await;
@@ -270,9 +239,7 @@ async fn a_master_that_became_a_replica_is_left() {
             sentinel.command::<()>(words).await;
         }
     }
-    let guard = within(HANG, manager.lock("key").acquire())
-        .await
-        .expect("the lock");
+    let guard = held(manager.lock("key")).await;
     assert!(has(new, "key").await);
     guard.release().await.expect("the release");
 }
@@ -283,7 +250,7 @@ async fn a_master_that_became_a_replica_is_left() {
 async fn tokens_rise_for_those_who_have_seen_the_last() {
     let store = Watchful::start("").await;
     let manager = store.connect().await;
-    let before = manager.lock("key").acquire().await.expect("the lock");
+    let before = held(manager.lock("key")).await;
     // As a clock that is an hour ahead would have made it.
     let ahead = u64::from(before.token()) + 3_600_000_000;
     store
@@ -291,7 +258,7 @@ async fn tokens_rise_for_those_who_have_seen_the_last() {
         .command::<()>(&["SET", "dlock:token", &ahead.to_string()])
         .await;
     before.release().await.expect("the release");
-    let before = manager.lock("key").acquire().await.expect("the lock");
+    let before = held(manager.lock("key")).await;
     assert!(u64::from(before.token()) > ahead);
     let token = before.token();
     before.release().await.expect("the release");
@@ -304,9 +271,7 @@ async fn tokens_rise_for_those_who_have_seen_the_last() {
     }
     let mut store = store;
     store.deployment.fail_over().await;
-    let after = within(HANG, manager.lock("key").acquire())
-        .await
-        .expect("the lock");
+    let after = held(manager.lock("key")).await;
     assert!(after.token() > token, "{} after {token}", after.token());
 }
 
@@ -315,17 +280,14 @@ async fn tokens_rise_for_those_who_have_seen_the_last() {
 async fn a_master_that_comes_back_is_a_replica() {
     let mut store = Watchful::start("").await;
     let manager = store.connect().await;
-    manager.lock("key").run(async {}).await.expect("the lock");
+    had(&manager, "key").await;
     store.deployment.fail_over().await;
-    within(HANG, manager.lock("key").run(async {}))
-        .await
-        .expect("the lock");
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    had(&manager, "key").await;
+    let guard = held(manager.lock("key")).await;
     store.deployment.revive().await;
     assert!(guard.is_held());
     let other = store.connect().await;
-    let busy = within(HANG, other.lock("key").try_acquire()).await;
-    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    is_busy(within(HANG, other.lock("key").try_acquire()).await);
     guard.release().await.expect("the release");
 }
 

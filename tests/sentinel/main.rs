@@ -58,23 +58,14 @@ impl Store for SentinelStore {
         Some(format!("redis+sentinel://{hosts}/mymaster"))
     }
 
+    fn proxies(&self) -> &[Proxy] {
+        std::slice::from_ref(&self.proxy)
+    }
+
     async fn take_away(&self, key: &str) {
         let lock = format!("dlock:{{{key}}}");
         let deleted: u32 = self.master().command(&["DEL", &lock]).await;
         assert_eq!(deleted, 1, "nobody held `{key}`");
-    }
-
-    async fn set_outage(&self, outage: bool) {
-        self.proxy.refuse(outage);
-    }
-
-    async fn set_silence(&self, silence: bool) {
-        self.proxy.stall(silence);
-    }
-
-    async fn set_refused(&self, refused: bool) -> bool {
-        self.proxy.shut(refused);
-        true
     }
 
     async fn restart(&mut self) -> bool {
@@ -116,6 +107,10 @@ impl Store for ReplicatedStore {
         Config::from_url(&url).expect("a valid URL")
     }
 
+    fn proxies(&self) -> &[Proxy] {
+        self.0.proxies()
+    }
+
     /// A renewal needs a second server and its answer.
     fn short_ttl(&self) -> Duration {
         2 * self.0.short_ttl()
@@ -123,14 +118,6 @@ impl Store for ReplicatedStore {
 
     async fn take_away(&self, key: &str) {
         self.0.take_away(key).await;
-    }
-
-    async fn set_outage(&self, outage: bool) {
-        self.0.set_outage(outage).await;
-    }
-
-    async fn set_silence(&self, silence: bool) {
-        self.0.set_silence(silence).await;
     }
 
     async fn restart(&mut self) -> bool {

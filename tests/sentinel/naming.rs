@@ -7,6 +7,7 @@ use std::time::Duration;
 use dlock::{Config, LockError, LockManager};
 
 use crate::support::alone::alone;
+use crate::support::locks::{had, held, is_unavailable};
 use crate::support::log::Log;
 use crate::support::port::free_port;
 use crate::support::redis::{RedisServer, Setup};
@@ -60,7 +61,7 @@ async fn unavailable(url: &str, words: &[&str]) {
 /// Takes a lock, which must be found at this server.
 async fn locks_at(url: &str, server: &RedisServer) {
     let manager = connect(url).await.expect("a connection");
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let guard = held(manager.lock("key")).await;
     let exists: u32 = server.command(&["EXISTS", "dlock:{key}"]).await;
     assert_eq!(exists, 1, "the lock is elsewhere");
     guard.release().await.expect("the release");
@@ -198,20 +199,15 @@ async fn what_calls_itself_a_replica_is_not_used() {
     // It is heard of when it becomes one.
     replica.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
     let manager = connect(&url).await.expect("a connection");
-    manager.lock("key").run(async {}).await.expect("the lock");
+    had(&manager, "key").await;
     // And when it is one no more.
     replica
         .command::<()>(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])
         .await;
-    let error = within(HANG, manager.lock("key").acquire())
-        .await
-        .expect_err("a replica");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let error = is_unavailable(within(HANG, manager.lock("key").acquire()).await);
     assert!(error.to_string().contains("failover"), "{error}");
     replica.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
-    within(HANG, manager.lock("key").run(async {}))
-        .await
-        .expect("the lock");
+    had(&manager, "key").await;
 }
 
 /// Somebody wrote down the ports of the servers.
@@ -229,7 +225,7 @@ async fn a_database_is_named_behind_the_master_or_by_itself() {
     let master = &deployment.servers[0];
     for more in ["/3", "?db=3"] {
         let manager = connect(&deployment.url(more)).await.expect("a connection");
-        let _guard = manager.lock("key").acquire().await.expect("the lock");
+        let _guard = held(manager.lock("key")).await;
         let keyspace: String = master.command(&["INFO", "keyspace"]).await;
         assert!(
             keyspace.contains("db3:") && !keyspace.contains("db0:"),

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use dlock::{Config, LockError, LockManager};
+use dlock::{Config, LockManager};
 
+use crate::support::locks::{had, held, is_unavailable, queued, served};
 use crate::support::sentinel::{Deployment, Passwords, replicated};
-use crate::support::wait::{HANG, eventually, until, within};
+use crate::support::wait::{HANG, eventually, within};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -32,7 +33,7 @@ async fn a_lock_that_is_had_is_on_the_replicas() {
     let (deployment, manager) = scene("?replicas=2").await;
     for round in 0..20 {
         let key = format!("key:{round}");
-        let guard = manager.lock(&key).acquire().await.expect("the lock");
+        let guard = held(manager.lock(&key)).await;
         for replica in [1, 2] {
             assert!(
                 holds(&deployment, replica, &key).await,
@@ -42,25 +43,18 @@ async fn a_lock_that_is_had_is_on_the_replicas() {
         guard.release().await.expect("the release");
     }
     // Nor does one who was let in by a release come before them.
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let guard = held(manager.lock("key")).await;
     let other = Config::from_url(&deployment.url("?replicas=2")).expect("a valid URL");
     let other = LockManager::connect(other).await.expect("a connection");
-    let waiting = tokio::spawn(async move { other.lock("key").acquire().await });
-    let waiters = async || {
-        let lock = manager.inspect("key").await.expect("inspect");
-        lock.map_or(0, |lock| lock.waiters)
-    };
-    until("the other waits", waiters, |&waiters| waiters == 1).await;
+    let waiting = tokio::spawn(other.lock("key").acquire());
+    queued(&manager, "key", 1).await;
     let holder = async |server: usize| -> String {
         deployment.servers[server]
             .command(&["GET", "dlock:{key}"])
             .await
     };
     guard.release().await.expect("the release");
-    let _next = within(HANG, waiting)
-        .await
-        .expect("no panic")
-        .expect("the lock");
+    let _next = served(waiting).await;
     let granted = holder(0).await;
     assert_eq!(
         [holder(1).await, holder(2).await],
@@ -80,8 +74,7 @@ async fn a_lock_that_too_few_replicas_have_is_not_had() {
             "tries" => within(HANG, lock.try_acquire()).await,
             _ => within(HANG, lock.read().acquire()).await,
         };
-        let error = lock.expect_err("a replica is missing");
-        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        let error = is_unavailable(lock);
         let message = error.to_string();
         for word in ["`mymaster`", ": 1 of its replicas", "`replicas=2`"] {
             assert!(
@@ -95,9 +88,7 @@ async fn a_lock_that_too_few_replicas_have_is_not_had() {
         .await;
     }
     deployment.servers[2].resume();
-    within(HANG, manager.lock("waits").run(async {}))
-        .await
-        .expect("the lock");
+    had(&manager, "waits").await;
 }
 
 /// A lease is renewed on the replicas, or not at all.
@@ -105,12 +96,7 @@ async fn a_lock_that_too_few_replicas_have_is_not_had() {
 async fn a_lease_that_replicas_do_not_hear_of_ends() {
     let (deployment, manager) = scene("?replicas=1").await;
     let ttl = Duration::from_millis(1_500);
-    let guard = manager
-        .lock("key")
-        .ttl(ttl)
-        .acquire()
-        .await
-        .expect("the lock");
+    let guard = held(manager.lock("key").ttl(ttl)).await;
     // One is enough.
     deployment.servers[1].pause();
     tokio::time::sleep(2 * ttl).await;
@@ -121,9 +107,7 @@ async fn a_lease_that_replicas_do_not_hear_of_ends() {
     for replica in [1, 2] {
         deployment.servers[replica].resume();
     }
-    within(HANG, manager.lock("key").run(async {}))
-        .await
-        .expect("the lock");
+    had(&manager, "key").await;
 }
 
 /// A short absence is waited for, as an outage is.
@@ -138,8 +122,5 @@ async fn replicas_that_come_back_in_time_are_waited_for() {
     .await;
     assert!(!waiting.is_finished());
     deployment.servers[1].resume();
-    within(HANG, waiting)
-        .await
-        .expect("no panic")
-        .expect("the lock");
+    served(waiting).await;
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dlock::{Config, LockError, LockManager};
 
 use crate::support::dir::TempDir;
+use crate::support::locks::held;
 use crate::support::redis::{RedisServer, Setup, Watched};
 use crate::support::sentinel::{LONG, MASTER};
 use crate::support::wait::{HANG, within};
@@ -56,7 +57,7 @@ async fn sentinels_and_master_are_trusted_or_refused() {
     let all = authorities(&dir, &[&master, a, b, c]);
     let manager = connect(&url("rediss+sentinel", &format!("?ca={all}"))).await;
     let manager = manager.expect("trust");
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let guard = held(manager.lock("key")).await;
     let exists: u32 = master.command(&["EXISTS", "dlock:{key}"]).await;
     assert_eq!(exists, 1);
     guard.release().await.expect("the release");

@@ -235,8 +235,8 @@ impl RedisServer {
         let info: String = self.command(&["INFO", "commandstats"]).await;
         info.lines()
             .filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="))
-            // What this connects and asks with.
-            .filter(|(name, _)| !["info", "hello", "client|setinfo"].contains(name))
+            // What this connects and asks with, and what replicas say.
+            .filter(|(name, _)| !["info", "hello", "client|setinfo", "replconf"].contains(name))
             .filter_map(|(_, rest)| rest.split(',').next()?.parse::<u64>().ok())
             .sum()
     }

@@ -6,8 +6,9 @@ use std::process::{ChildStdin, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
-use crate::harness::{Scene, connect, had, is_busy, waited_for};
+use crate::harness::{Scene, connect};
 use crate::numbers::{FIRST_REFUSED, aged, is_refused};
+use crate::support::locks::{had, held, is_busy, queued, served};
 use crate::support::process::{Process, command};
 use crate::support::wait::{HANG, eventually, within};
 
@@ -90,7 +91,7 @@ async fn a_mutex_and_a_lock_exclude_each_other() {
         let guard = request.acquire().await.expect("the lock");
         assert_eq!(java.told(&format!("try-mutex {path}")).await, "busy");
         assert_eq!(java.told(&format!("mutex {path}")).await, "waits");
-        waited_for(&manager, "stock:42", 1).await;
+        queued(&manager, "stock:42", 1).await;
         assert!(guard.is_held() && !java.has_answered());
         guard.release().await.expect("the release");
         assert_eq!(java.answer().await, "held");
@@ -99,15 +100,10 @@ async fn a_mutex_and_a_lock_exclude_each_other() {
         is_busy(manager.lock("stock:42").try_acquire().await);
         is_busy(manager.lock("stock:42").read().try_acquire().await);
         let waiting = tokio::spawn(manager.lock("stock:42").acquire());
-        waited_for(&manager, "stock:42", 1).await;
+        queued(&manager, "stock:42", 1).await;
         assert!(!waiting.is_finished());
         assert_eq!(java.told("release").await, "released");
-        let guard = within(HANG, waiting).await.expect("no panic");
-        guard
-            .expect("the lock")
-            .release()
-            .await
-            .expect("the release");
+        served(waiting).await.release().await.expect("the release");
     }
     // What is free is free for both.
     assert_eq!(java.told(&format!("try-mutex {path}")).await, "held");
@@ -123,35 +119,27 @@ async fn a_read_write_lock_and_ours_exclude_each_other() {
     let path = format!("{}/key", scene.root);
 
     // Readers of both share.
-    let reader = manager
-        .lock("key")
-        .read()
-        .acquire()
-        .await
-        .expect("the lock");
+    let reader = held(manager.lock("key").read()).await;
     assert_eq!(java.told(&format!("try-read {path}")).await, "held");
     is_busy(manager.lock("key").try_acquire().await);
     assert_eq!(java.told("release").await, "released");
     // A writer of theirs waits for a reader of ours, and the other way round.
     assert_eq!(java.told(&format!("write {path}")).await, "waits");
-    waited_for(&manager, "key", 1).await;
+    queued(&manager, "key", 1).await;
     is_busy(manager.lock("key").read().try_acquire().await);
     assert!(!java.has_answered());
     reader.release().await.expect("the release");
     assert_eq!(java.answer().await, "held");
     is_busy(manager.lock("key").read().try_acquire().await);
     let waiting = tokio::spawn(manager.lock("key").acquire());
-    waited_for(&manager, "key", 1).await;
+    queued(&manager, "key", 1).await;
     assert_eq!(java.told("release").await, "released");
-    let writer = within(HANG, waiting)
-        .await
-        .expect("no panic")
-        .expect("the lock");
+    let writer = served(waiting).await;
     for order in ["try-read", "try-write"] {
         assert_eq!(java.told(&format!("{order} {path}")).await, "busy");
     }
     assert_eq!(java.told(&format!("read {path}")).await, "waits");
-    waited_for(&manager, "key", 1).await;
+    queued(&manager, "key", 1).await;
     writer.release().await.expect("the release");
     assert_eq!(java.answer().await, "held");
     is_busy(manager.lock("key").try_acquire().await);
@@ -170,16 +158,15 @@ async fn curator_goes_on_where_we_stop() {
     let mut java = Curator::start(&scene);
     let process = async || connect(&scene.url()).await;
     let (manager, other, late) = (process().await, process().await, process().await);
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let guard = held(manager.lock("key")).await;
     let waiting = tokio::spawn(other.lock("key").acquire());
-    waited_for(&manager, "key", 1).await;
+    queued(&manager, "key", 1).await;
     assert_eq!(java.told("mutex /dlock/key").await, "waits");
-    waited_for(&manager, "key", 2).await;
+    queued(&manager, "key", 2).await;
     is_refused(late.lock("key").try_acquire().await);
     // Who queued before is served before.
     guard.release().await.expect("the release");
-    let guard = within(HANG, waiting).await.expect("no panic");
-    let guard = guard.expect("the lock");
+    let guard = served(waiting).await;
     assert!(!java.has_answered());
     guard.release().await.expect("the release");
     assert_eq!(java.answer().await, "held");

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use dlock::{Config, LockManager};
-use dlock_conformance::processes::{ENDLESS, Scene, Shared, all_end_well};
-use dlock_conformance::{Store, async_trait};
+use dlock_conformance::failover::{Failure, Led};
+use dlock_conformance::processes::Shared;
+use dlock_conformance::{Store, async_trait, failovers};
 
-use crate::harness::{config, connect, had, healed, is_busy, waited_for};
-use crate::support::wait::{HANG, eventually, until, within};
+use crate::harness::{config, connect};
+use crate::support::locks::{had, healed, held, queued, served};
+use crate::support::wait::{HANG, eventually, within};
 use crate::support::zookeeper::Ensemble;
 
 fn url(ensemble: &Ensemble, session: &str) -> String {
@@ -25,42 +27,13 @@ async fn patient(url: &str) -> LockManager {
         .expect("a connection")
 }
 
-/// Each in turn: whoever dies, leases and places in the queue stay, and tokens
-/// rise.
-#[tokio::test]
-async fn each_server_killed_in_turn() {
-    let mut ensemble = Ensemble::start().await;
-    let url = url(&ensemble, "20s");
-    let (manager, other) = (patient(&url).await, patient(&url).await);
-    let first = ensemble.leader().await;
-    // The leader, and then the others, one of which is the leader by then.
-    for number in 0..3 {
-        let victim = (first + number) % 3;
-        let guard = manager.lock("key").acquire().await.expect("the lock");
-        let waiting = tokio::spawn(other.lock("key").acquire());
-        waited_for(&manager, "key", 1).await;
-        ensemble.0[victim].kill();
-        within(HANG, healed(&manager)).await;
-        assert!(guard.is_held());
-        is_busy(manager.lock("key").try_acquire().await);
-        let token = guard.token();
-        guard.release().await.expect("the release");
-        let next = within(HANG, waiting).await.expect("no panic");
-        let next = next.expect("the lock");
-        assert!(next.token() > token);
-        next.release().await.expect("the release");
-        ensemble.0[victim].restart().await;
-        ensemble.is_whole().await;
-    }
-}
-
 /// One that stands still is left for another.
 #[tokio::test]
 async fn each_server_paused_in_turn() {
     let ensemble = Ensemble::start().await;
     let manager = patient(&url(&ensemble, "20s")).await;
     for server in &ensemble.0 {
-        let guard = manager.lock("key").acquire().await.expect("the lock");
+        let guard = held(manager.lock("key")).await;
         server.pause();
         within(HANG, healed(&manager)).await;
         assert!(guard.is_held());
@@ -84,16 +57,15 @@ async fn a_server_that_is_cut_off_keeps_nobody_in_his_lease() {
     };
     let holder = connect(&there(lonely, "2s")).await;
     let other = connect(&there(leader, "20s")).await;
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     let waiting = tokio::spawn(other.lock("key").acquire());
-    waited_for(&other, "key", 1).await;
+    queued(&other, "key", 1).await;
 
     let client = ensemble.0[lonely].client().await;
     cuts.cut_off(lonely, true);
     // It is not aware of it: it answers.
     let nodes = client.list_children("/locks/key").await;
-    let next = within(HANG, waiting).await.expect("no panic");
-    let next = next.expect("the lock");
+    let next = served(waiting).await;
     assert_eq!(nodes.expect("an answer").len(), 2);
     assert!(!guard.is_held(), "held by two");
     assert!(next.token() > guard.token());
@@ -130,10 +102,19 @@ async fn a_minority_grants_nothing() {
     healed(&manager).await;
 }
 
+/// One whose leader fails.
+struct Elected {
+    ensemble: Ensemble,
+    lost: Option<(usize, Failure)>,
+}
+
 #[async_trait(?Send)]
-impl Store for Ensemble {
+impl Store for Elected {
     async fn start() -> Self {
-        Self::start().await
+        Self {
+            ensemble: Ensemble::start().await,
+            lost: None,
+        }
     }
 
     fn config(&self) -> Config {
@@ -143,16 +124,12 @@ impl Store for Ensemble {
     async fn take_away(&self, _: &str) {
         unreachable!("for the conformance suite only");
     }
-
-    async fn set_outage(&self, _: bool) {
-        unreachable!("for the conformance suite only");
-    }
 }
 
 #[async_trait(?Send)]
-impl Shared for Ensemble {
+impl Shared for Elected {
     fn url(&self) -> String {
-        url(self, "40s")
+        url(&self.ensemble, "40s")
     }
 
     /// Longer than any election: nobody loses a lock here, so nobody may come in
@@ -162,31 +139,24 @@ impl Shared for Ensemble {
     }
 }
 
-/// Several processes hold and wait while the leader hangs, comes back, and dies.
-/// All of them go on by themselves, and nobody is inside beside another.
-#[tokio::test]
-async fn processes_go_on_without_their_leader() {
-    const WORKERS: [&str; 3] = ["a", "b", "c"];
-    let mut scene = Scene::around(Box::new(Ensemble::start().await));
-    let worker = |name| scene.worker("contend", name, 3, ENDLESS, false);
-    let mut workers = WORKERS.map(worker);
-    scene.others_add("nobody", 30).await;
-    let leader = scene.store.leader().await;
-    scene.store.0[leader].pause();
-    scene.others_add("nobody", 30).await;
-    scene.store.0[leader].resume();
-    scene.others_add("nobody", 30).await;
-    let leader = scene.store.leader().await;
-    scene.store.0[leader].kill();
-    scene.others_add("nobody", 30).await;
-    scene.store.0[leader].restart().await;
-    for name in WORKERS {
-        scene.adds(name, 3).await;
+#[async_trait(?Send)]
+impl Led for Elected {
+    async fn lose_leader(&mut self, _: &str, failure: Failure) {
+        let leader = self.ensemble.leader().await;
+        match failure {
+            Failure::Hangs => self.ensemble.0[leader].pause(),
+            Failure::Dies => self.ensemble.0[leader].kill(),
+        }
+        self.lost = Some((leader, failure));
     }
-    std::fs::write(scene.stop_sign(), "").expect("a file");
-    all_end_well(&mut workers).await;
-    scene.resource.history().check();
-    let judge = scene.judge().await;
-    let left = async || judge.list("").await.expect("list");
-    until("nothing is left", left, Vec::is_empty).await;
+
+    async fn leader_is_back(&mut self) {
+        match self.lost.take().expect("one that was lost") {
+            (lost, Failure::Hangs) => self.ensemble.0[lost].resume(),
+            (lost, Failure::Dies) => self.ensemble.0[lost].restart().await,
+        }
+        self.ensemble.is_whole().await;
+    }
 }
+
+failovers!(crate::ensemble::Elected);

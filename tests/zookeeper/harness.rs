@@ -4,59 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backend::zookeeper_client::{Acls, Client, CreateMode};
-use dlock::{Config, LockError, LockManager};
+use dlock::{Config, LockManager};
 
+use crate::support::locks;
 use crate::support::proxy::Proxy;
-use crate::support::wait::{HANG, eventually, until, within};
+use crate::support::wait::until;
 use crate::support::zookeeper::{ZooKeeperServer, nodes};
 
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Leases outlast every test: what comes free was given back, or ended with its
-/// session.
 pub(crate) fn config(url: &str) -> Config {
-    Config::from_url(url)
-        .expect("a valid URL")
-        .ttl(20 * HANG)
-        .request_timeout(REQUEST_TIMEOUT)
+    locks::config(url).request_timeout(REQUEST_TIMEOUT)
 }
 
 pub(crate) async fn connect(url: &str) -> LockManager {
-    within(HANG, LockManager::connect(config(url)))
-        .await
-        .expect("a connection")
-}
-
-pub(crate) async fn had(manager: &LockManager, key: &str) {
-    within(HANG, manager.lock(key).run(async {}))
-        .await
-        .expect("the lock");
-}
-
-/// Asks until it is served again; no other error than that of an outage.
-pub(crate) async fn healed(manager: &LockManager) {
-    eventually("the manager serves again", async || {
-        match manager.lock("healed").run(async {}).await {
-            Ok(()) => Some(()),
-            Err(LockError::Unavailable { .. }) => None,
-            Err(error) => panic!("{error:?}"),
-        }
-    })
-    .await;
-}
-
-pub(crate) fn is_busy<T>(answer: Result<T, LockError>) {
-    let error = answer.map(drop).expect_err("a held lock");
-    assert!(matches!(error, LockError::Busy { .. }), "{error:?}");
-}
-
-/// Waits until so many requests wait for this lock.
-pub(crate) async fn waited_for(manager: &LockManager, key: &str, count: usize) {
-    let waiters = async || {
-        let lock = manager.inspect(key).await.expect("inspect");
-        lock.map_or(0, |lock| lock.waiters)
-    };
-    until("they wait", waiters, |&waiters| waiters == count).await;
+    locks::connect(config(url)).await
 }
 
 /// A folder of one test's own in the server that others use too, and ways to it

@@ -9,7 +9,6 @@ mod support;
 mod curator;
 mod ensemble;
 mod harness;
-mod idle;
 mod numbers;
 mod restarts;
 mod secure;
@@ -21,10 +20,10 @@ use std::time::Duration;
 use dlock::Config;
 use dlock::backend::zookeeper_client::Error;
 use dlock_conformance::processes::Shared;
-use dlock_conformance::{Store, async_trait, conformance, contenders};
+use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
 
 use support::proxy::Proxy;
-use support::zookeeper::{ZooKeeperServer, nodes};
+use support::zookeeper::{Setup, ZooKeeperServer, nodes};
 
 /// A folder of the test's own, in a server that others use too and which is
 /// reached through a proxy that can fail.
@@ -32,9 +31,19 @@ struct ZooKeeperStore {
     server: Arc<ZooKeeperServer>,
     proxy: Proxy,
     root: String,
+    session: &'static str,
 }
 
 impl ZooKeeperStore {
+    fn at(server: Arc<ZooKeeperServer>, session: &'static str) -> Self {
+        Self {
+            proxy: Proxy::to(server.port()),
+            server,
+            root: format!("/test-{:016x}", fastrand::u64(..)),
+            session,
+        }
+    }
+
     fn url_with(&self, options: &str) -> String {
         let Self { proxy, root, .. } = self;
         format!("zookeeper://127.0.0.1:{}{root}?{options}", proxy.port())
@@ -44,16 +53,17 @@ impl ZooKeeperStore {
 #[async_trait(?Send)]
 impl Store for ZooKeeperStore {
     async fn start() -> Self {
-        let server = ZooKeeperServer::shared().await;
-        Self {
-            proxy: Proxy::to(server.port()),
-            server,
-            root: format!("/test-{:016x}", fastrand::u64(..)),
-        }
+        Self::at(ZooKeeperServer::shared().await, "12s")
+    }
+
+    async fn start_alone() -> Self {
+        let server = Setup::default().start().await;
+        Self::at(Arc::new(server), "40s")
     }
 
     fn config(&self) -> Config {
-        Config::from_url(&self.url_with("session_timeout=12s")).expect("a valid URL")
+        let session = format!("session_timeout={}", self.session);
+        Config::from_url(&self.url_with(&session)).expect("a valid URL")
     }
 
     /// A write of a Java machine, on a machine that does much else.
@@ -69,9 +79,14 @@ impl Store for ZooKeeperStore {
         Some(format!("zookeeper://127.0.0.1:{port}"))
     }
 
-    async fn set_refused(&self, refused: bool) -> bool {
-        self.proxy.shut(refused);
-        true
+    fn proxies(&self) -> &[Proxy] {
+        std::slice::from_ref(&self.proxy)
+    }
+
+    fn past_proxies(&self) -> Option<Config> {
+        let Self { server, root, .. } = self;
+        let url = format!("zookeeper://127.0.0.1:{}{root}", server.port());
+        Some(Config::from_url(&url).expect("a valid URL"))
     }
 
     async fn take_away(&self, key: &str) {
@@ -83,12 +98,10 @@ impl Store for ZooKeeperStore {
         }
     }
 
-    async fn set_outage(&self, outage: bool) {
-        self.proxy.refuse(outage);
-    }
-
-    async fn set_silence(&self, silence: bool) {
-        self.proxy.stall(silence);
+    async fn restart(&mut self) -> bool {
+        let server = Arc::get_mut(&mut self.server);
+        server.expect("a server of the test's own").restart().await;
+        true
     }
 
     async fn records(&self) -> Option<usize> {
@@ -98,6 +111,22 @@ impl Store for ZooKeeperStore {
             Err(Error::NoNode) => Some(0),
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// Its node is made, the folder listed behind it, and the node deleted. Sessions
+    /// show that they live.
+    fn costs(&self) -> Option<Costs> {
+        Some(Costs {
+            section: 3,
+            waiting: 3.0,
+            keys: 1_000,
+            idle: 2,
+        })
+    }
+
+    async fn asked(&self) -> u64 {
+        let requests = self.server.number("zk_packets_received");
+        requests.expect("a number")
     }
 }
 

@@ -7,7 +7,8 @@ use dlock::backend::zookeeper_client::{Acls, Client, CreateMode};
 use dlock::{LockError, LockManager};
 use tokio::task::JoinSet;
 
-use crate::harness::{config, waited_for};
+use crate::harness::config;
+use crate::support::locks::{held, is_unavailable, queued, served};
 use crate::support::wait::{HANG, eventually, until, within};
 use crate::support::zookeeper::{Setup, ZooKeeperServer, make, nodes};
 
@@ -38,8 +39,7 @@ async fn connect(server: &ZooKeeperServer) -> LockManager {
 }
 
 pub(crate) fn is_refused<T>(answer: Result<T, LockError>) {
-    let error = answer.map(drop).expect_err("a folder at its end");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let error = is_unavailable(answer);
     let says = error.to_string();
     assert!(
         says.contains(FOLDER) && says.contains("delete"),
@@ -122,14 +122,14 @@ async fn nobody_shares_a_lock_at_the_end_of_the_numbers() {
 async fn who_queues_before_the_end_is_served_in_order() {
     let server = aged(FIRST_REFUSED - 4).await;
     let (holder, late) = (connect(&server).await, connect(&server).await);
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     let mut waiting = Vec::new();
     for read in [false, true, true] {
         let manager = connect(&server).await;
         let request = manager.lock("key");
         let request = if read { request.read() } else { request };
         waiting.push(tokio::spawn(request.acquire()));
-        waited_for(&holder, "key", waiting.len()).await;
+        queued(&holder, "key", waiting.len()).await;
     }
     let queue = nodes(&server.client().await, FOLDER).await;
     is_refused(late.lock("key").try_acquire().await);
@@ -147,7 +147,7 @@ async fn who_queues_before_the_end_is_served_in_order() {
     guard.release().await.expect("the release");
     let writer = next().await;
     assert!(writer.token() > token);
-    waited_for(&holder, "key", 2).await;
+    queued(&holder, "key", 2).await;
     token = writer.token();
     writer.release().await.expect("the release");
     // Two readers, together.
@@ -180,13 +180,13 @@ async fn asking_at_the_end_uses_up_no_numbers() {
 async fn a_deleted_folder_begins_again() {
     let server = aged(FIRST_REFUSED - 1).await;
     let manager = connect(&server).await;
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let guard = held(manager.lock("key")).await;
     let last = guard.token();
     guard.release().await.expect("the release");
     is_refused(manager.lock("key").try_acquire().await);
     let client = server.client().await;
     client.delete(FOLDER, None).await.expect("an empty folder");
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let guard = held(manager.lock("key")).await;
     assert!(guard.token() > last);
     let names = nodes(&client, FOLDER).await;
     assert!(names[0].ends_with("-lock-0000000001"), "{names:?}");
@@ -221,9 +221,9 @@ async fn a_folder_of_our_own_begins_again_by_itself() {
 async fn a_node_below_zero_is_waited_for() {
     let server = Setup::default().start().await;
     let (holder, other) = (connect(&server).await, connect(&server).await);
-    let guard = holder.lock("key").acquire().await.expect("the lock");
+    let guard = held(holder.lock("key")).await;
     let waiting = tokio::spawn(other.lock("key").acquire());
-    waited_for(&holder, "key", 1).await;
+    queued(&holder, "key", 1).await;
     let java = server.client().await;
     let name = "_c_0f9d2c7e-58e1-4c9f-9d0a-6f1f6a3b9c11-lock--2147483648";
     make_ephemeral(&java, &format!("{FOLDER}/{name}")).await;
@@ -236,12 +236,7 @@ async fn a_node_below_zero_is_waited_for() {
     java.delete(&format!("{FOLDER}/{name}"), None)
         .await
         .expect("its node");
-    let guard = within(HANG, waiting).await.expect("no panic");
-    guard
-        .expect("the lock")
-        .release()
-        .await
-        .expect("the release");
+    served(waiting).await.release().await.expect("the release");
 }
 
 async fn make_ephemeral(client: &Client, path: &str) {

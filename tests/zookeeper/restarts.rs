@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use dlock::Config;
-use dlock_conformance::cases::tokens;
 use dlock_conformance::{Store, async_trait};
 
-use crate::harness::{connect, had, healed, is_busy, waited_for};
+use crate::harness::connect;
+use crate::support::locks::{had, is_busy};
 use crate::support::wait::{HANG, until, within};
 use crate::support::zookeeper::{Setup, ZooKeeperServer};
 
@@ -40,37 +40,6 @@ impl Store for Alone {
         self.0.restart().await;
         true
     }
-}
-
-#[tokio::test]
-async fn tokens_rise_across_a_restart() {
-    tokens::tokens_rise_across_a_restart(&mut Alone::start().await).await;
-}
-
-/// Sessions and their nodes are on disk: a short restart is none of the holders'
-/// business, and the waiters' watches are set again.
-#[tokio::test]
-async fn a_lease_and_a_waiter_outlive_a_restart() {
-    let mut store = Alone::start().await;
-    let (manager, other) = (connect(&store.url()).await, connect(&store.url()).await);
-    let guard = manager.lock("key").acquire().await.expect("the lock");
-    let waiting = tokio::spawn(other.lock("key").ttl(Duration::from_secs(20)).acquire());
-    waited_for(&manager, "key", 1).await;
-    store.restart().await;
-    healed(&manager).await;
-    assert!(guard.is_held());
-    is_busy(manager.lock("key").try_acquire().await);
-    guard.release().await.expect("the release");
-    let next = within(HANG, waiting).await.expect("no panic");
-    match next {
-        Ok(guard) => guard.release().await.expect("the release"),
-        // It may have waited for an answer when the server was away.
-        Err(error) => assert!(
-            matches!(error, dlock::LockError::Unavailable { .. }),
-            "{error:?}"
-        ),
-    }
-    had(&other, "key").await;
 }
 
 /// A process that ends well leaves nothing to a session's timeout.

@@ -1,29 +1,22 @@
 //! Users, rights, encrypted connections, and passwords that are shown nowhere.
 
-use std::error::Error as _;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use dlock::backend::zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
-use dlock::{Config, LockError, LockManager};
+use dlock::{LockError, LockManager};
 
-use crate::harness::{Scene, config, connect, had, healed, is_busy};
-use crate::support::alone::alone;
-use crate::support::log::Log;
-use crate::support::port::free_port;
+use crate::harness::{Scene, config, connect};
+use crate::support::locks;
+use crate::support::locks::{had, held, is_busy, is_misconfigured, says};
 use crate::support::proxy::Proxy;
+#[cfg(feature = "tls")]
+use crate::support::secure::encrypted;
+use crate::support::secure::{shown_nowhere, what_is_shown};
 use crate::support::wait::{HANG, within};
 use crate::support::zookeeper::{Setup, make};
 
 async fn refusal(url: &str) -> LockError {
-    let config = match Config::from_url(url) {
-        Ok(config) => config.request_timeout(Duration::from_secs(2)),
-        Err(error) => return error,
-    };
-    within(HANG, LockManager::connect(config))
-        .await
-        .map(|_| panic!("{url} was connected to"))
-        .expect_err("a URL that cannot work")
+    locks::refusal(url, |config| config.request_timeout(Duration::from_secs(2))).await
 }
 
 /// The same, or that lets nobody take a lock.
@@ -35,24 +28,6 @@ async fn refused(url: &str) -> LockError {
             .expect_err("a lock that nobody may have"),
         Err(error) => error,
     }
-}
-
-fn says(error: &LockError, words: &[&str]) {
-    let message = error.to_string();
-    for word in words {
-        assert!(
-            message.contains(word),
-            "{word:?} is missing from: {message}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn nobody_is_there() {
-    let port = free_port();
-    let error = refusal(&format!("zookeeper://127.0.0.1:{port}")).await;
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    says(&error, &[&port.to_string(), "are refused"]);
 }
 
 #[tokio::test]
@@ -88,7 +63,7 @@ async fn a_user_logs_in_by_sasl() {
     let url = format!("zookeeper://alice:hunter2@127.0.0.1:{port}/locks?acl=creator");
     let manager = connect(&url).await;
     had(&manager, "key").await;
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let guard = held(manager.lock("key")).await;
 
     // Some of them may connect, but what `acl=creator` has made is closed to them.
     for login in ["alice:wrong@", "bob:hunter2@", ""] {
@@ -113,7 +88,7 @@ async fn nodes_may_be_the_users_own() {
         format!("zookeeper://{login}@127.0.0.1:{port}{root}?auth=digest&acl=creator")
     };
     let (alice, bob) = (connect(&url("alice:a")).await, connect(&url("bob:b")).await);
-    let guard = alice.lock("key").acquire().await.expect("the lock");
+    let guard = held(alice.lock("key")).await;
     is_busy(
         connect(&url("alice:a"))
             .await
@@ -122,8 +97,7 @@ async fn nodes_may_be_the_users_own() {
             .await,
     );
     for key in ["key", "another"] {
-        let error = bob.lock(key).try_acquire().await.expect_err("no rights");
-        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+        let error = is_misconfigured(bob.lock(key).try_acquire().await);
         says(&error, &["does not allow", &scene.root, "cdrwa"]);
     }
     assert!(guard.is_held());
@@ -142,10 +116,7 @@ async fn a_user_without_rights_is_told() {
         .await
         .expect("a node");
     let manager = connect(&scene.url()).await;
-    let error = within(HANG, manager.lock("key").acquire())
-        .await
-        .expect_err("no rights");
-    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    let error = is_misconfigured(within(HANG, manager.lock("key").acquire()).await);
     says(&error, &["does not allow", "cdrwa"]);
 }
 
@@ -158,7 +129,7 @@ async fn foreign_nodes_are_left_alone() {
         make(&client, &format!("{}/{node}", scene.root)).await;
     }
     let manager = connect(&scene.url()).await;
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let guard = held(manager.lock("key")).await;
     let listed = manager.list("").await.expect("list");
     assert!(listed.len() == 1 && listed[0].key == "key", "{listed:?}");
     guard.release().await.expect("the release");
@@ -167,113 +138,53 @@ async fn foreign_nodes_are_left_alone() {
 
 #[cfg(feature = "tls")]
 #[tokio::test]
-async fn an_encrypted_connection() {
+async fn servers_are_trusted_or_refused() {
     let server = Setup::default().tls().start().await;
-    let (port, certificates) = server.tls();
-    let ca = certificates.authority.display();
-    let url = format!("zookeeper+tls://127.0.0.1:{port}/locks?ca={ca}");
-    let manager = connect(&url).await;
-    let guard = manager.lock("key").acquire().await.expect("the lock");
-    is_busy(connect(&url).await.lock("key").try_acquire().await);
-    guard.release().await.expect("the release");
-
-    // Whom nobody vouches for is not believed.
+    let plain = Setup::default().start().await;
     let dir = crate::support::dir::TempDir::default();
     let stranger = crate::support::tls::Certificates::create_in(dir.path());
-    let ca = stranger.authority.display();
-    let error = refusal(&format!("zookeeper+tls://127.0.0.1:{port}/locks?ca={ca}")).await;
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    // One side speaks TLS and the other does not.
-    let error = refusal(&format!("zookeeper://127.0.0.1:{port}/locks")).await;
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    says(
-        &error,
-        &["wants encrypted connections (TLS); write zookeeper+tls for zookeeper"],
-    );
-    let plain = Setup::default().start().await;
-    let (port, ca) = (plain.port(), certificates.authority.display());
-    let error = refusal(&format!("zookeeper+tls://127.0.0.1:{port}/locks?ca={ca}")).await;
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    says(
-        &error,
-        &["takes connections without encryption; write zookeeper for zookeeper+tls"],
-    );
+    let (port, certificates) = server.tls();
+    let (plain, ca) = (plain.port(), certificates.authority.display());
+    let of_a_stranger = stranger.authority.display();
+    encrypted(
+        &[format!("zookeeper+tls://127.0.0.1:{port}/locks?ca={ca}")],
+        &[format!(
+            "zookeeper+tls://127.0.0.1:{port}/locks?ca={of_a_stranger}"
+        )],
+        &[
+            (
+                format!("zookeeper://127.0.0.1:{port}/locks"),
+                "wants encrypted connections (TLS); write zookeeper+tls for zookeeper",
+            ),
+            (
+                format!("zookeeper+tls://127.0.0.1:{plain}/locks?ca={ca}"),
+                "takes connections without encryption; write zookeeper for zookeeper+tls",
+            ),
+        ],
+    )
+    .await;
 }
 
 #[test]
 fn a_password_is_shown_nowhere() {
-    alone("secure::a_password_is_shown_nowhere", &[], || {
-        let log = Log::capture();
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        let text = runtime.block_on(what_can_be_seen());
-        drop(runtime);
-        let log = log.text();
-        // Proof that there was something to see.
-        assert!(
-            text.contains("alice") && log.contains("dlock"),
-            "{text}\n{log}"
-        );
-        for (what, text) in [("shown", text), ("logged", log)] {
-            assert!(!text.contains("hunter2"), "the password is {what}:\n{text}");
+    let test = "secure::a_password_is_shown_nowhere";
+    shown_nowhere(test, "hunter2", &["alice"], async || {
+        let server = Setup::default().login("alice", "hunter2").start().await;
+        let proxy = Proxy::to(server.port());
+        let url = format!("zookeeper://alice:hunter2@127.0.0.1:{}", proxy.port());
+        let mut wrong = Vec::new();
+        for auth in ["sasl", "digest"] {
+            let login = format!("{url}?auth={auth}");
+            wrong.extend([
+                login.clone(),
+                format!("{login}&hunter2"),
+                format!("{login}&recipe=hunter2"),
+                login.replace("hunter2", "hunter2-wrong"),
+                login.replace("hunter2", "hunter2/x"),
+                login.replace("://", ":/"),
+                login.replace("zookeeper:", "zookeper:"),
+            ]);
         }
+        what_is_shown(&format!("{url}?session_timeout=2s"), &wrong, &proxy).await
     });
-}
-
-async fn what_can_be_seen() -> String {
-    let mut text = String::new();
-    let mut note = |error: &LockError| {
-        let _ = writeln!(text, "{error}\n{error:?}\n{error:#?}");
-        let mut cause = error.source();
-        while let Some(source) = cause {
-            let _ = writeln!(text, "{source}\n{source:?}\n{source:#?}");
-            cause = source.source();
-        }
-    };
-    let server = Setup::default().login("alice", "hunter2").start().await;
-    let proxy = Proxy::to(server.port());
-    let port = proxy.port();
-    for auth in ["sasl", "digest"] {
-        let login = format!("zookeeper://alice:hunter2@127.0.0.1:{port}?auth={auth}");
-        for url in [
-            login.clone(),
-            format!("{login}&hunter2"),
-            format!("{login}&recipe=hunter2"),
-            login.replace("hunter2", "hunter2-wrong"),
-            login.replace("hunter2", "hunter2/x"),
-            login.replace("://", ":/"),
-            login.replace("zookeeper:", "zookeper:"),
-        ] {
-            match Config::from_url(&url) {
-                Ok(config) => {
-                    let config = config.request_timeout(Duration::from_secs(2));
-                    if let Err(error) = within(HANG, LockManager::connect(config)).await {
-                        note(&error);
-                    }
-                }
-                Err(error) => note(&error),
-            }
-        }
-    }
-    let url = format!("zookeeper://alice:hunter2@127.0.0.1:{port}?session_timeout=2s");
-    let config = config(&url).request_timeout(Duration::from_millis(500));
-    let mut seen = format!("{config:?} {config:#?}");
-    let manager = LockManager::connect(config).await.expect("a connection");
-    let guard = manager.lock("guard").acquire().await.expect("the lock");
-    let _ = write!(seen, "{manager:?} {manager:#?} {guard:?}");
-    proxy.refuse(true);
-    note(
-        &within(HANG, manager.lock("key").acquire())
-            .await
-            .expect_err("an outage"),
-    );
-    note(
-        &within(HANG, manager.inspect("key"))
-            .await
-            .expect_err("an outage"),
-    );
-    within(HANG, guard.lost()).await;
-    drop(guard);
-    proxy.refuse(false);
-    within(HANG, healed(&manager)).await;
-    seen + &text
 }

@@ -6,6 +6,7 @@
 
 pub mod alone;
 pub mod dir;
+pub mod locks;
 pub mod log;
 pub mod polls;
 pub mod port;
@@ -13,5 +14,6 @@ pub mod process;
 pub mod program;
 pub mod proxy;
 pub mod resource;
+pub mod secure;
 pub mod wait;
 pub mod worker;

@@ -2,9 +2,7 @@
 //! one, and what they leave in Redis.
 
 mod drops;
-mod faults;
 mod ghosts;
-mod idle;
 mod leases;
 mod readers;
 mod waiting;

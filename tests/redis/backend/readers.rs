@@ -3,67 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::backend::{Backend, Mode, Renewed};
+use dlock::backend::{Backend, Renewed};
 
-use super::{lock_value, queued, read, release, started, take, until, wait, write};
+use super::{queued, read, release, started, take, until, wait, write};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, within};
-
-#[tokio::test]
-async fn a_stream_of_readers_does_not_starve_a_writer() {
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
-    let first = read("a");
-    take(&redis, &first).await;
-    let writer = write("a");
-    let waiter = wait(&redis, &writer);
-    queued(&server, "a", 1).await;
-    // Those who come later wait behind it.
-    assert!(redis.try_acquire(&read("a")).await.unwrap().is_none());
-    let late = [read("a"), read("a"), read("a")];
-    let mut late_waiters = Vec::new();
-    for (index, reader) in late.iter().enumerate() {
-        late_waiters.push(wait(&redis, reader));
-        queued(&server, "a", index + 2).await;
-    }
-    let second = write("a");
-    let second_waiter = wait(&redis, &second);
-    queued(&server, "a", 5).await;
-    release(&redis, &first).await;
-    within(HANG, waiter).await.unwrap();
-    release(&redis, &writer).await;
-    // All of them together, and no further.
-    for waiter in late_waiters {
-        within(HANG, waiter).await.unwrap();
-    }
-    let seen = redis.inspect("a").await.unwrap().expect("held");
-    assert_eq!(
-        (seen.mode, seen.holders.len(), seen.waiters),
-        (Mode::Read, 3, 1)
-    );
-    for reader in &late {
-        release(&redis, reader).await;
-    }
-    within(HANG, second_waiter).await.unwrap();
-    release(&redis, &second).await;
-}
-
-/// A reader who waits is let in as soon as the writer before it leaves.
-#[tokio::test]
-async fn readers_behind_a_writer_who_leaves_are_let_in() {
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
-    let first = read("a");
-    take(&redis, &first).await;
-    let writer = wait(&redis, &write("a"));
-    queued(&server, "a", 1).await;
-    let reader = wait(&redis, &read("a"));
-    queued(&server, "a", 2).await;
-    looked_twice(&server).await;
-    writer.abort();
-    within(HANG, reader).await.unwrap();
-    assert!(lock_value(&server, "a").starts_with("r:"));
-}
 
 /// Nobody tells of the writer's death; the renewal of the lease in front of it
 /// finds out.

@@ -1,0 +1,142 @@
+//! What locks cost the store, in what it counts itself: a section no more than it has
+//! to, and waiting by process, not by waiter. (Section 8 of the design.)
+
+use std::time::{Duration, Instant};
+
+use dlock::LockManager;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::{Costs, Store, connect, had, held, queued};
+use crate::support::locks::all_served;
+use crate::support::wait::{HANG, until};
+
+const WAITERS: usize = 1_000;
+
+/// Signs of life, whose beats are seconds apart, count as a rate over this.
+const IDLE: Duration = Duration::from_secs(6);
+
+/// What the test's own questions, and signs of life, may cost besides.
+const BESIDES: u64 = 20;
+
+/// A thousand requests at a time keep a store busy for a while.
+async fn patient(store: &dyn Store) -> LockManager {
+    connect(super::config(store).request_timeout(HANG)).await
+}
+
+/// What the store is asked in a second.
+async fn in_a_second(store: &dyn Store) -> u64 {
+    let before = store.asked().await;
+    sleep(Duration::from_secs(1)).await;
+    store.asked().await - before
+}
+
+pub(crate) async fn a_section_costs_no_more_than_it_has_to(store: &mut dyn Store) {
+    const SECTIONS: u64 = 100;
+    let Some(Costs { section, .. }) = store.costs() else {
+        return;
+    };
+    let manager = patient(store).await;
+    had(&manager, "key").await;
+    let before = store.asked().await;
+    for _ in 0..SECTIONS {
+        had(&manager, "key").await;
+    }
+    let cost = store.asked().await - before;
+    assert!(
+        (SECTIONS..=section * SECTIONS + BESIDES).contains(&cost),
+        "{cost} for {SECTIONS} sections"
+    );
+}
+
+async fn waiting_costs_little(store: &dyn Store, costs: Costs, keys: usize) {
+    let (holder, other) = (patient(store).await, patient(store).await);
+    let key = |number: usize| format!("key:{}", number % keys);
+    let mut guards = Vec::new();
+    for number in 0..keys {
+        guards.push(held(holder.lock(key(number))).await);
+    }
+    let mut waiting = JoinSet::new();
+    for number in 0..WAITERS {
+        waiting.spawn(other.lock(key(number)).run(async {}));
+    }
+    if keys == 1 {
+        queued(store, &holder, &key(0), 1).await;
+    } else {
+        let places = async || -> usize {
+            let listed = holder.list("key:").await.expect("list");
+            listed.iter().map(|lock| lock.waiters).sum()
+        };
+        // The waiters of one key in one process have one place in the queue.
+        until("all wait", places, |&places| places == keys).await;
+    }
+    // Who has just come asks once more.
+    let calm = async || in_a_second(store).await;
+    until("all have asked", calm, |&cost| cost < 10).await;
+
+    let (start, before) = (Instant::now(), store.asked().await);
+    sleep(IDLE).await;
+    let cost = store.asked().await - before;
+    let rate = cost as f64 / start.elapsed().as_secs_f64();
+    assert!(
+        rate <= costs.waiting,
+        "{rate} a second for {WAITERS} waiters"
+    );
+    assert!(waiting.try_join_next().is_none(), "somebody did not wait");
+
+    drop(guards);
+    all_served(waiting).await;
+    // Who waits for nothing asks nothing.
+    let calm = async || in_a_second(store).await;
+    until("it ends", calm, |&cost| cost <= costs.idle).await;
+}
+
+pub(crate) async fn a_thousand_waiters_on_one_key_cost_as_much_as_one(store: &mut dyn Store) {
+    if let Some(costs) = store.costs() {
+        waiting_costs_little(store, costs, 1).await;
+    }
+}
+
+pub(crate) async fn a_thousand_waiters_on_a_thousand_keys_cost_as_much_as_one(
+    store: &mut dyn Store,
+) {
+    if let Some(costs) = store.costs()
+        && costs.keys >= WAITERS
+    {
+        waiting_costs_little(store, costs, WAITERS).await;
+    }
+}
+
+/// Of as many processes, each asks the store itself. Were all of them woken, a
+/// hand-over would cost by how many wait.
+pub(crate) async fn a_release_wakes_one_of_many(store: &mut dyn Store) {
+    let holder = patient(store).await;
+    if store.costs().is_none() || !holder.capabilities().fair {
+        return;
+    }
+    let mut costs = Vec::new();
+    for waiters in [10, 60] {
+        let guard = held(holder.lock("key")).await;
+        let mut waiting = JoinSet::new();
+        for number in 0..waiters {
+            let manager = patient(store).await;
+            waiting.spawn(async move { manager.lock("key").run(async {}).await });
+            queued(store, &holder, "key", number + 1).await;
+        }
+        let calm = async || in_a_second(store).await;
+        let each = 2 * waiters as u64;
+        until("all wait", calm, |&cost| cost <= each).await;
+        let before = store.asked().await;
+        guard.release().await.expect("the release");
+        all_served(waiting).await;
+        let cost = (store.asked().await - before) as f64;
+        costs.push(cost / (waiters + 1) as f64);
+    }
+    let [few, many] = costs[..] else {
+        unreachable!("two rounds")
+    };
+    assert!(
+        many <= 2.0 * few,
+        "{few} for a release before ten who wait, {many} before sixty"
+    );
+}

@@ -1,0 +1,158 @@
+//! A store of several servers, one of which leads, and is replaced when it fails. Each
+//! such store runs all of it: [`failovers!(crate::ItsStore)`](crate::failovers!).
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use dlock::LockManager;
+
+use crate::processes::{ENDLESS, Scene, Shared, all_end_well};
+use crate::support::locks::{connect, held, is_busy, nothing_left, queued, served};
+use crate::support::wait::HANG;
+use crate::{Running, block_on};
+
+/// How a leader fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It is there and silent, with its connections open.
+    Hangs,
+    /// Its connections break.
+    Dies,
+}
+
+/// A store whose leader can be replaced.
+#[async_trait(?Send)]
+pub trait Led: Shared {
+    /// What happens to leaders, one after the other.
+    fn failures(&self) -> &[Failure] {
+        &[Failure::Hangs, Failure::Dies]
+    }
+
+    /// Whether a leader confirms what the next one may not know: holders may overlap
+    /// then, and their tokens tell them apart.
+    fn forgets(&self) -> bool {
+        false
+    }
+
+    /// Waits until whoever leads next knows all that was confirmed of `key`.
+    async fn has_told(&self, key: &str) {
+        let _ = key;
+    }
+
+    /// Takes away who leads for `key`.
+    async fn lose_leader(&mut self, key: &str, failure: Failure);
+
+    /// Ends that: it is one of those who follow.
+    async fn leader_is_back(&mut self);
+}
+
+/// For as long as a failover takes.
+async fn patient<S: Led + ?Sized>(store: &S) -> LockManager {
+    connect(store.config().request_timeout(HANG / 2)).await
+}
+
+/// Several processes hold and wait while their leader fails. Every call ends, all of
+/// them go on by themselves, and nobody is inside beside another who could not be told
+/// from it.
+async fn processes_go_on(mut scene: Scene<dyn Led>) {
+    const WORKERS: [&str; 3] = ["a", "b", "c"];
+    let forgets = scene.store.forgets();
+    let mut workers = WORKERS.map(|name| scene.worker("contend", name, 3, ENDLESS, forgets));
+    for failure in scene.store.failures().to_vec() {
+        scene.others_add("nobody", 30).await;
+        // From here on there may be two who hold the lock.
+        for name in WORKERS.iter().filter(|_| forgets) {
+            scene.resource.suspended(name);
+        }
+        scene.store.lose_leader("counter", failure).await;
+        scene.others_add("nobody", 30).await;
+        scene.store.leader_is_back().await;
+        scene.others_add("nobody", 30).await;
+        for name in WORKERS.iter().filter(|_| forgets) {
+            scene.resource.resumed(name);
+        }
+    }
+    for name in WORKERS {
+        scene.adds(name, 3).await;
+    }
+    std::fs::write(scene.stop_sign(), "").expect("a file");
+    all_end_well(&mut workers).await;
+    scene.resource.history().check();
+    nothing_left(&scene.judge().await).await;
+}
+
+/// What whoever leads next has heard of is kept: by its holders, who renew it there,
+/// and in the waiters' order. Tokens rise.
+async fn a_lease_and_its_waiters_go_along(mut scene: Scene<dyn Led>) {
+    let store = &mut scene.store;
+    let (holder, other) = (patient(&**store).await, patient(&**store).await);
+    let ttl = Duration::from_secs(30);
+    let guard = held(holder.lock("key").ttl(ttl)).await;
+    let first = tokio::spawn(other.lock("key").ttl(ttl).acquire());
+    queued(&holder, "key", 1).await;
+    let late = patient(&**store).await;
+    let second = tokio::spawn(late.lock("key").ttl(ttl).acquire());
+    queued(&holder, "key", 2).await;
+    store.has_told("key").await;
+    store.lose_leader("key", Failure::Dies).await;
+    for manager in [&holder, &other, &late] {
+        queued(manager, "key", 2).await;
+    }
+    assert!(guard.is_held());
+    is_busy(holder.lock("key").try_acquire().await);
+    let mut last = guard.token();
+    guard.release().await.expect("it was held to the end");
+    for waiting in [first, second] {
+        let next = served(waiting).await;
+        assert!(next.token() > last, "{} after {last}", next.token());
+        last = next.token();
+        next.release().await.expect("the release");
+    }
+    store.leader_is_back().await;
+    let again = held(holder.lock("key")).await;
+    assert!(again.token() > last);
+    again.release().await.expect("the release");
+    nothing_left(&holder).await;
+}
+
+#[doc(hidden)]
+pub mod cases {
+    use super::{Led, Running, Scene};
+
+    pub fn processes_go_on(scene: Scene<dyn Led>) -> Running<'static> {
+        Box::pin(super::processes_go_on(scene))
+    }
+
+    pub fn a_lease_and_its_waiters_go_along(scene: Scene<dyn Led>) -> Running<'static> {
+        Box::pin(super::a_lease_and_its_waiters_go_along(scene))
+    }
+}
+
+/// Runs one case around a store of its own.
+#[doc(hidden)]
+pub fn run<S: Led + 'static>(case: fn(Scene<dyn Led>) -> Running<'static>) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    block_on(
+        &mut runtime,
+        Box::pin(async move { case(Scene::around(Box::new(S::start().await))).await }),
+    );
+}
+
+/// Makes a test of each, for one store: the path, from the crate's root, of a type that
+/// implements [`Led`](crate::failover::Led). The test program has
+/// [`contenders!`](crate::contenders!) as well.
+#[macro_export]
+macro_rules! failovers {
+    ($store:ty) => {
+        $crate::failovers! { $store:
+            processes_go_on
+            a_lease_and_its_waiters_go_along
+        }
+    };
+    ($store:ty: $($case:ident)*) => {$(
+        #[test]
+        fn $case() {
+            $crate::failover::run::<$store>($crate::failover::cases::$case);
+        }
+    )*};
+}

@@ -1,0 +1,319 @@
+//! Guarantees 5 and 8 over a network that fails: what was sent and not answered may
+//! be done at once, later, or never, and locks a key for nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use dlock::{LockError, LockGuard, LockManager};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::{Store, connect, free, had, held, nothing_left, process, queued};
+use crate::support::locks::{healed, is_busy, is_unavailable, served};
+use crate::support::proxy::Proxy;
+use crate::support::wait::{HANG, until, within};
+
+/// Long enough to send something, and for the store to see it.
+const MOMENT: Duration = Duration::from_millis(50);
+
+/// Calls to a store that answers nothing are given up after this.
+async fn impatient(store: &dyn Store) -> LockManager {
+    let timeout = 2 * store.request_timeout();
+    let manager = connect(super::config(store).request_timeout(timeout)).await;
+    // Whoever serves it is connected with.
+    had(&manager, "key").await;
+    manager
+}
+
+/// They are made up for by another attempt within this.
+async fn patient(store: &dyn Store) -> LockManager {
+    let manager = connect(super::config(store).request_timeout(HANG / 2)).await;
+    had(&manager, "key").await;
+    manager
+}
+
+fn all(store: &dyn Store, fault: impl Fn(&Proxy)) {
+    store.proxies().iter().for_each(fault);
+}
+
+async fn ask(manager: &LockManager, waits: bool) -> Result<LockGuard, LockError> {
+    let lock = manager.lock("key");
+    match waits {
+        true => within(HANG, lock.acquire()).await,
+        false => within(HANG, lock.try_acquire()).await,
+    }
+}
+
+/// It is not taken, nor will it be.
+async fn is_nobodys(judge: &LockManager) {
+    free(judge, "key").await;
+    had(judge, "key").await;
+}
+
+/// Sees what arrives at the store while the network fails: by another way, or by how
+/// many records there are.
+struct Witness {
+    manager: Option<LockManager>,
+    records: Option<usize>,
+}
+
+impl Witness {
+    async fn of(store: &dyn Store) -> Self {
+        let manager = match store.past_proxies() {
+            Some(config) => Some(connect(config).await),
+            None => None,
+        };
+        Self {
+            manager,
+            records: store.records().await,
+        }
+    }
+
+    /// Waits until somebody holds `key`, or so many wait for it too.
+    async fn sees(&self, store: &dyn Store, key: &str, waiters: usize) {
+        if let Some(manager) = &self.manager {
+            let inspect = async || manager.inspect(key).await.expect("inspect");
+            let lock = until("it arrives", inspect, |lock| {
+                lock.as_ref().is_some_and(|lock| lock.waiters >= waiters)
+            });
+            lock.await;
+        } else {
+            let records = async || store.records().await;
+            until("it arrives", records, |&now| now > self.records).await;
+        }
+    }
+
+    /// The same, if it is the first request whose answer is lost. Some stores are asked
+    /// something else before, and the lock is not there until they have answered.
+    async fn may_see(&self, store: &dyn Store, key: &str) {
+        let _ = timeout(2 * store.request_timeout(), self.sees(store, key, 0)).await;
+    }
+
+    /// Waits until nobody holds `key` any more.
+    async fn misses(&self, store: &dyn Store, key: &str) {
+        if let Some(manager) = &self.manager {
+            free(manager, key).await;
+        } else {
+            let records = async || store.records().await;
+            until("it is done", records, |&now| now < self.records).await;
+        }
+    }
+}
+
+pub(crate) async fn a_request_that_arrives_late_leaves_nothing(store: &mut dyn Store) {
+    if store.proxies().is_empty() {
+        return;
+    }
+    let judge = process(store).await;
+    let manager = impatient(store).await;
+    for waits in [false, true] {
+        // What is sent now reaches the server once the silence ends.
+        store.set_silence(true).await;
+        is_unavailable(ask(&manager, waits).await);
+        store.set_silence(false).await;
+        healed(&manager).await;
+        is_nobodys(&judge).await;
+        had(&manager, "key").await;
+    }
+    // And if it asks for a place in the queue.
+    let guard = held(judge.lock("key")).await;
+    store.set_silence(true).await;
+    is_unavailable(ask(&manager, true).await);
+    store.set_silence(false).await;
+    healed(&manager).await;
+    queued(store, &judge, "key", 0).await;
+    guard.release().await.expect("it was held to the end");
+    nothing_left(&judge).await;
+}
+
+pub(crate) async fn a_dropped_call_that_arrives_late_leaves_nothing(store: &mut dyn Store) {
+    if store.proxies().is_empty() {
+        return;
+    }
+    let judge = process(store).await;
+    let manager = impatient(store).await;
+    for waits in [false, true] {
+        store.set_silence(true).await;
+        let dropped = timeout(MOMENT, ask(&manager, waits)).await;
+        dropped.map(drop).expect_err("nothing is answered");
+        store.set_silence(false).await;
+        healed(&manager).await;
+        is_nobodys(&judge).await;
+    }
+    nothing_left(&judge).await;
+}
+
+/// The answer is lost for good: the store has granted the lock, and nobody knows.
+pub(crate) async fn a_lock_that_was_had_unheard_is_given_back(store: &mut dyn Store) {
+    if store.proxies().is_empty() {
+        return;
+    }
+    let judge = process(store).await;
+    let manager = impatient(store).await;
+    let kept = held(manager.lock("kept")).await;
+    for waits in [false, true] {
+        let witness = Witness::of(store).await;
+        all(store, |proxy| proxy.swallow_replies(true));
+        let seen = witness.may_see(store, "key");
+        let (answer, ()) = tokio::join!(ask(&manager, waits), seen);
+        is_unavailable(answer);
+        all(store, |proxy| proxy.swallow_replies(false));
+        healed(&manager).await;
+        is_nobodys(&judge).await;
+    }
+    kept.release().await.expect("it was held to the end");
+    nothing_left(&judge).await;
+}
+
+/// There is time to ask again: it is not taken for somebody else's lock.
+pub(crate) async fn a_lock_whose_answer_was_lost_is_had(store: &mut dyn Store) {
+    if store.proxies().is_empty() {
+        return;
+    }
+    let (judge, manager) = (process(store).await, patient(store).await);
+    let kept = held(manager.lock("kept")).await;
+    for waits in [false, true] {
+        let witness = Witness::of(store).await;
+        all(store, |proxy| proxy.swallow_replies(true));
+        let heard = async {
+            witness.may_see(store, "key").await;
+            all(store, |proxy| proxy.swallow_replies(false));
+        };
+        let (guard, ()) = tokio::join!(ask(&manager, waits), heard);
+        let guard = guard.expect("its own lock");
+        healed(&judge).await;
+        is_busy(judge.lock("key").try_acquire().await);
+        guard.release().await.expect("the release");
+        is_nobodys(&judge).await;
+    }
+    kept.release().await.expect("it was held to the end");
+}
+
+/// The store has done it when it is asked again, and says that nobody holds the lock.
+pub(crate) async fn a_release_whose_answer_was_lost_is_one(store: &mut dyn Store) {
+    if store.proxies().is_empty() {
+        return;
+    }
+    let manager = patient(store).await;
+    let guard = held(manager.lock("key")).await;
+    let witness = Witness::of(store).await;
+    all(store, |proxy| proxy.swallow_replies(true));
+    let releasing = tokio::spawn(guard.release());
+    witness.misses(store, "key").await;
+    all(store, |proxy| proxy.swallow_replies(false));
+    served(releasing).await;
+    nothing_left(&manager).await;
+}
+
+/// Who shuts down may end the process: nobody would be left to give back what was
+/// dropped before that.
+pub(crate) async fn a_shutdown_waits_for_what_was_dropped(store: &mut dyn Store) {
+    if store.proxies().is_empty() {
+        return;
+    }
+    let judge = process(store).await;
+    had(&judge, "key").await;
+    let guard = held(judge.lock("held")).await;
+    // Only in a queue does who waits leave something at the store.
+    let keys = match judge.capabilities().fair {
+        true => &["key", "held"][..],
+        false => &["key"],
+    };
+    for &key in keys {
+        let manager = patient(store).await;
+        let call = manager.lock(key).acquire();
+        let witness = Witness::of(store).await;
+        all(store, |proxy| proxy.delay(Some(MOMENT)));
+        tokio::select! {
+            biased;
+            () = witness.sees(store, key, usize::from(key == "held")) => {}
+            answer = call => panic!("{answer:?} before its answer could come"),
+        }
+        within(HANG, manager.shutdown()).await;
+        all(store, |proxy| proxy.delay(None));
+        // No waiting here.
+        let left = judge.inspect(key).await.expect("inspect");
+        assert_eq!(left.map(|lock| lock.waiters), (key == "held").then_some(0));
+    }
+    guard.release().await.expect("the release");
+}
+
+/// Calls may hear of the outage, but nothing overlaps, hangs or is left; and what was
+/// freed behind a waiter's back wakes it.
+pub(crate) async fn cut_connections_keep_nobody_waiting(store: &mut dyn Store) {
+    if store.proxies().is_empty() {
+        return;
+    }
+    let (holder, other) = (patient(store).await, patient(store).await);
+    for _ in 0..3 {
+        let guard = held(holder.lock("key")).await;
+        let waiting = tokio::spawn(other.lock("key").run(async {}));
+        queued(store, &holder, "key", 1).await;
+        all(store, Proxy::cut);
+        guard.release().await.expect("the release");
+        served(waiting).await;
+    }
+
+    let inside = Arc::new(AtomicBool::new(false));
+    let mut players = JoinSet::new();
+    for number in 0..8 {
+        let manager = [&holder, &other][number % 2].clone();
+        let inside = Arc::clone(&inside);
+        players.spawn(async move {
+            let mut left = 15;
+            while left > 0 {
+                let body = async {
+                    assert!(!inside.swap(true, SeqCst), "two bodies at once");
+                    sleep(Duration::from_millis(2)).await;
+                    inside.store(false, SeqCst);
+                };
+                match manager.lock("key").run(body).await {
+                    Ok(()) => left -= 1,
+                    Err(LockError::Unavailable { .. }) => {}
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+        });
+    }
+    let cuts = async {
+        loop {
+            sleep(Duration::from_millis(60)).await;
+            all(store, Proxy::cut);
+        }
+    };
+    tokio::select! {
+        _ = within(HANG, players.join_all()) => {}
+        () = cuts => {}
+    }
+    healed(&holder).await;
+    nothing_left(&holder).await;
+}
+
+/// They are open, and carry nothing any more: a firewall has forgotten them. It costs
+/// no call, no wait and no lease.
+pub(crate) async fn dead_connections_are_replaced(store: &mut dyn Store) {
+    if store.proxies().is_empty() || !store.leaves_dead_connections() {
+        return;
+    }
+    let limit = 4 * store.request_timeout();
+    let manager = async || {
+        let manager = connect(super::config(store).request_timeout(limit)).await;
+        had(&manager, "used").await;
+        manager
+    };
+    let (holder, other) = (manager().await, manager().await);
+    let ttl = 4 * store.short_ttl();
+    let own = held(other.lock("own").ttl(ttl)).await;
+    let guard = held(holder.lock("key")).await;
+    let waiting = tokio::spawn(other.lock("key").acquire());
+    queued(store, &holder, "key", 1).await;
+    all(store, Proxy::freeze);
+    had(&other, "other").await;
+    guard.release().await.expect("the release");
+    served(waiting).await.release().await.expect("the release");
+    all(store, Proxy::freeze);
+    sleep(ttl).await;
+    assert!(own.is_held(), "it is renewed over another one");
+    own.release().await.expect("the release");
+}

@@ -1,0 +1,142 @@
+//! What tests do with locks, in a word each. None of it waits for ever.
+
+use dlock::{Config, LockError, LockGuard, LockKey, LockManager, LockRequest};
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::wait::{HANG, eventually, until, within};
+
+/// Leads to a store of the test's own, with leases that outlast every test: what
+/// comes free was given back.
+pub fn config(url: &str) -> Config {
+    Config::from_url(url).expect("a valid URL").ttl(20 * HANG)
+}
+
+/// A manager of the test's own store.
+pub async fn connect(config: Config) -> LockManager {
+    within(HANG, LockManager::connect(config))
+        .await
+        .expect("a connection to the test's own store")
+}
+
+/// Waits for the lock.
+#[track_caller]
+pub fn held(request: LockRequest) -> impl Future<Output = LockGuard> {
+    let acquired = within(HANG, request.acquire());
+    async move { acquired.await.expect("the lock") }
+}
+
+/// Waits for the lock, and gives it back.
+#[track_caller]
+pub fn had(manager: &LockManager, key: impl Into<LockKey>) -> impl Future<Output = ()> {
+    let ran = within(HANG, manager.lock(key).run(async {}));
+    async move { ran.await.expect("the lock") }
+}
+
+/// What a task has that waited, once it is done.
+#[track_caller]
+pub fn served<T>(waiting: JoinHandle<Result<T, LockError>>) -> impl Future<Output = T> {
+    let done = within(HANG, waiting);
+    async move { done.await.expect("no panic").expect("the lock") }
+}
+
+/// The same of many.
+#[track_caller]
+pub fn all_served<T: 'static>(
+    waiting: JoinSet<Result<T, LockError>>,
+) -> impl Future<Output = Vec<T>> {
+    let done = within(HANG, waiting.join_all());
+    async move {
+        let all = done.await.into_iter().collect::<Result<_, _>>();
+        all.expect("the locks")
+    }
+}
+
+/// Waits until so many requests wait for `key`, as the store says.
+pub async fn queued(manager: &LockManager, key: &str, count: usize) {
+    // In a failover it may not answer.
+    let waiters = async || {
+        let lock = manager.inspect(key).await.ok().flatten();
+        lock.map_or(0, |lock| lock.waiters)
+    };
+    let what = format!("{count} requests wait for `{key}`");
+    until(&what, waiters, |&waiters| waiters == count).await;
+}
+
+/// Waits until the store knows of no lock on `key`.
+pub async fn free(manager: &LockManager, key: &str) {
+    let inspect = async || manager.inspect(key).await.expect("inspect");
+    until(&format!("`{key}` is free"), inspect, Option::is_none).await;
+}
+
+/// Waits until the store knows of no lock at all.
+pub async fn nothing_left(manager: &LockManager) {
+    let list = async || manager.list("").await.expect("list");
+    until("no lock is left", list, Vec::is_empty).await;
+}
+
+/// Asks until the store serves the manager again; no other error than that of an
+/// outage.
+pub async fn healed(manager: &LockManager) {
+    healed_at(manager, "healed").await;
+}
+
+/// The same where it depends on the key who serves it.
+pub async fn healed_at(manager: &LockManager, key: &str) {
+    eventually("the manager serves again", async || {
+        match manager.lock(key).run(async {}).await {
+            Ok(()) => Some(()),
+            Err(LockError::Unavailable { .. }) => None,
+            Err(error) => panic!("{error:?}"),
+        }
+    })
+    .await;
+}
+
+macro_rules! is_refused {
+    ($($(#[$doc:meta])* $name:ident: $kind:ident;)*) => {$(
+        $(#[$doc])*
+        #[track_caller]
+        pub fn $name<T>(answer: Result<T, LockError>) -> LockError {
+            let error = answer.map(drop).expect_err(stringify!($kind));
+            assert!(matches!(error, LockError::$kind { .. }), "{error:?}");
+            error
+        }
+    )*};
+}
+
+is_refused! {
+    /// Somebody holds the lock.
+    is_busy: Busy;
+    /// The store does not answer.
+    is_unavailable: Unavailable;
+    /// The lease has ended.
+    is_lost: Lost;
+    /// A setting is wrong.
+    is_misconfigured: Config;
+    /// The store has no such thing.
+    is_unsupported: Unsupported;
+}
+
+/// An error says all of these.
+#[track_caller]
+pub fn says(error: &LockError, words: &[&str]) {
+    let message = error.to_string();
+    for word in words {
+        assert!(
+            message.contains(word),
+            "{word:?} is missing from: {message}"
+        );
+    }
+}
+
+/// The error of a URL that cannot work, or of connecting to it, with what else
+/// `set` asks for.
+pub async fn refusal(url: &str, set: impl FnOnce(Config) -> Config) -> LockError {
+    let config = match Config::from_url(url) {
+        Ok(config) => set(config),
+        Err(error) => return error,
+    };
+    let connected = within(HANG, LockManager::connect(config)).await;
+    let error = connected.map(|_| panic!("{url} was connected to"));
+    error.expect_err("a URL that cannot work")
+}

@@ -1,0 +1,118 @@
+//! Passwords that are shown nowhere, and connections that are encrypted.
+
+use std::error::Error as _;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use dlock::{Config, LockError, LockManager};
+
+use super::alone::alone;
+use super::locks::{connect, had, held, is_unavailable, queued, refusal, says, served};
+use super::log::Log;
+use super::proxy::Proxy;
+use super::wait::{HANG, within};
+
+/// Short, as some of what is tried here ends by it.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+fn short(config: Config) -> Config {
+    config.request_timeout(REQUEST_TIMEOUT)
+}
+
+/// All that a program could print of an error.
+pub fn shown(error: &LockError) -> String {
+    let mut text = format!("{error}\n{error:?}\n{error:#?}\n");
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        let _ = writeln!(text, "{source}\n{source:?}\n{source:#?}");
+        cause = source.source();
+    }
+    text
+}
+
+/// Runs `see` in a process of its own, as the test of this name. Neither what it
+/// returns as shown to a user nor the log has the secret, and both have something to
+/// show, such as `proof`.
+pub fn shown_nowhere<F: Future<Output = String>>(
+    test: &str,
+    secret: &str,
+    proof: &[&str],
+    see: impl FnOnce() -> F,
+) {
+    alone(test, &[], || {
+        let log = Log::capture();
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let shown = runtime.block_on(see());
+        drop(runtime);
+        let log = log.text();
+        for word in proof {
+            assert!(shown.contains(word), "{word:?} is missing from: {shown}");
+        }
+        assert!(log.contains("dlock"), "nothing of ours was logged: {log}");
+        for (what, text) in [("shown", shown), ("logged", log)] {
+            assert!(!text.contains(secret), "the secret is {what}:\n{text}");
+        }
+    });
+}
+
+/// What is shown by a store whose URL has a secret: by URLs like it that are wrong in
+/// some way, and by every kind of work before, during and after an outage of the
+/// proxy that it goes by.
+pub async fn what_is_shown(url: &str, wrong: &[String], proxy: &Proxy) -> String {
+    let mut text = String::new();
+    for url in wrong {
+        // Some say what they lack only when somebody asks for a lock.
+        let error = match Config::from_url(url).map(short) {
+            Err(error) => Some(error),
+            Ok(config) => {
+                let _ = write!(text, "{config:?}");
+                match within(HANG, LockManager::connect(config)).await {
+                    Err(error) => Some(error),
+                    Ok(manager) => manager.lock("key").try_acquire().await.err(),
+                }
+            }
+        };
+        text += &error.as_ref().map(shown).unwrap_or_default();
+    }
+    let config = short(Config::from_url(url).expect("a valid URL"));
+    let _ = write!(text, "{config:?} {config:#?}");
+    let manager = connect(config).await;
+    let guard = held(manager.lock("guard").ttl(REQUEST_TIMEOUT)).await;
+    had(&manager, "key").await;
+    let request = manager.lock("key");
+    let _ = write!(text, "{manager:?} {manager:#?} {guard:?} {request:?}");
+    proxy.refuse(true);
+    for error in [
+        is_unavailable(within(HANG, manager.lock("key").acquire()).await),
+        is_unavailable(within(HANG, manager.inspect("key")).await),
+    ] {
+        text += &shown(&error);
+    }
+    within(HANG, guard.lost()).await;
+    text += &shown(&guard.release().await.expect_err("a lost lease"));
+    proxy.refuse(false);
+    super::locks::healed(&manager).await;
+    within(HANG, manager.shutdown()).await;
+    text
+}
+
+/// URLs of an encrypted store: those that are to be trusted serve several processes,
+/// those that are not are refused, and those that mix up the two ports say so.
+pub async fn encrypted(trusted: &[String], strangers: &[String], mix_ups: &[(String, &str)]) {
+    for url in trusted {
+        let manager = async || connect(super::locks::config(url)).await;
+        let (manager, other) = (manager().await, manager().await);
+        let guard = held(manager.lock("key")).await;
+        let waiting = tokio::spawn(other.lock("key").run(async {}));
+        queued(&manager, "key", 1).await;
+        guard.release().await.expect("the release");
+        served(waiting).await;
+    }
+    for url in strangers {
+        is_unavailable(Err::<(), _>(refusal(url, short).await));
+    }
+    for (url, word) in mix_ups {
+        let error = is_unavailable(Err::<(), _>(refusal(url, short).await));
+        says(&error, &[word]);
+    }
+}
