@@ -185,13 +185,13 @@ pub trait Store: Send + Sync + Sized + 'static {
     // What is left behind.
 
     /// The caller has left: what is on its way, if anything is. Called from a
-    /// `Drop`, on any thread. `None`: there is nothing to see to.
+    /// `Drop`, on any thread.
     fn abandon(
         &self,
         request: &Request,
         attempt: Self::Attempt,
         left: &LeftBehind,
-    ) -> Option<Abandoned<Self>>;
+    ) -> Abandoned<Self>;
 
     /// Waits on the manager for what became of a flight. In [`Followed::Settled`]
     /// a release behind it has undone it, or it did nothing.
@@ -489,7 +489,7 @@ pub enum Cause {
 }
 
 /// Whether another attempt may help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Next {
     /// At once, a few times in a row: it was sent to the wrong place, and the right
     /// one is known.
@@ -497,6 +497,7 @@ pub enum Next {
     /// After a pause.
     Pause,
     /// Not: it would be refused again.
+    #[default]
     Stop,
 }
 
@@ -580,7 +581,8 @@ impl LeftBehind {
     }
 }
 
-/// What the engine has to see to.
+/// What the engine has to see to, besides what it knows itself of
+/// ([`LeftBehind`]).
 pub struct Abandoned<S: Store> {
     /// What is on its way, to be [followed](Store::follow).
     pub flight: Option<S::Flight>,
@@ -594,6 +596,14 @@ impl<S: Store> Abandoned<S> {
         Self {
             flight: None,
             record,
+        }
+    }
+
+    /// What is on its way, if anything is.
+    pub fn in_flight(flight: Option<S::Flight>) -> Self {
+        Self {
+            flight,
+            record: None,
         }
     }
 }

@@ -210,7 +210,13 @@ impl<S: Store> Running<S> {
         attempt: S::Attempt,
         left: &LeftBehind,
     ) {
-        if let Some(abandoned) = self.store.abandon(request, attempt, left) {
+        let abandoned = self.store.abandon(request, attempt, left);
+        // Who waits for a connection has sent nothing.
+        if abandoned.flight.is_some()
+            || abandoned.record.is_some()
+            || left.unknown.is_some()
+            || left.there
+        {
             self.clean_up(request.clone(), abandoned, left);
         }
     }
@@ -422,7 +428,7 @@ impl<D: Driven> Backend for D {
 }
 
 /// What a store is given, for a test of one of its parts.
-#[cfg(all(test, any(feature = "etcd", feature = "redis")))]
+#[cfg(all(test, feature = "etcd"))]
 pub(crate) fn context() -> Context {
     let clock = ManagerClock::of_this_runtime().expect("a runtime");
     let time = Time::of_the_machine(clock);

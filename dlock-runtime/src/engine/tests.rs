@@ -292,6 +292,19 @@ for_each_store! {
         }
     }
 
+    /// An outage may last: only those leave something to see to who had sent something.
+    async fn who_has_sent_nothing_leaves_nothing<P: Proof>() {
+        let sim = Sim::new();
+        let engine = Engine::<Scripted<P>>::new(Arc::clone(&sim));
+        let time = Time::of_tokio(Executor::new() as _);
+        engine.open(time).await.expect("it opens");
+        sim.is_gone(true);
+        let left = timeout(Duration::from_secs(1), engine.acquire(&request())).await;
+        assert!(left.is_err(), "it waits for a connection");
+        let nothing = timeout(ROUND_TRIP, engine.settle()).await;
+        nothing.expect("there is nothing to give back");
+    }
+
     /// A command that takes long, on a connection that lives: its caller leaves, and
     /// no release may overtake it.
     async fn what_is_on_its_way_is_followed<P: Proof>() {

@@ -164,14 +164,9 @@ impl<V: Voter> Store for Quorum<V> {
     }
 
     /// Nothing is left to this engine.
-    fn abandon(
-        &self,
-        _: &Request,
-        mut attempt: Attempt<V>,
-        _: &LeftBehind,
-    ) -> Option<Abandoned<Self>> {
+    fn abandon(&self, _: &Request, mut attempt: Attempt<V>, _: &LeftBehind) -> Abandoned<Self> {
         self.leave(&mut attempt);
-        None
+        Abandoned::at_rest(None)
     }
 
     /// The voters' engines know.

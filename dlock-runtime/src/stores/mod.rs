@@ -49,6 +49,8 @@ pub mod memcached;
 /// too.
 #[cfg(feature = "memcached")]
 pub use async_memcached;
+#[cfg(any(feature = "etcd", feature = "memcached", feature = "sqlx"))]
+mod meaning;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -174,13 +174,8 @@ impl Store for Directory {
         ))
     }
 
-    fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Option<Abandoned<Self>> {
-        let flight = attempt.asked.map(|(asked, _)| asked);
-        let is_there = left.there || left.unknown.is_some();
-        (flight.is_some() || is_there).then_some(Abandoned {
-            flight,
-            record: None,
-        })
+    fn abandon(&self, _: &Request, attempt: Attempt, _: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(attempt.asked.map(|(asked, _)| asked))
     }
 
     async fn follow(&self, asked: Asked, _: &Request) -> Followed {

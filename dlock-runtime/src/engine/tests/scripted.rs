@@ -1049,16 +1049,8 @@ impl<P: Proof> Store for Scripted<P> {
         BackendError::unavailable(format!("silent for {for_long:?}"))
     }
 
-    fn abandon(
-        &self,
-        _request: &Request,
-        attempt: Attempt,
-        left: &LeftBehind,
-    ) -> Option<Abandoned<Self>> {
-        Some(Abandoned {
-            flight: attempt.in_flight.map(|link| (link, left.ending)),
-            record: None,
-        })
+    fn abandon(&self, _request: &Request, attempt: Attempt, left: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(attempt.in_flight.map(|link| (link, left.ending)))
     }
 
     async fn follow(&self, (flight, ending): (Link, Ending), request: &Request) -> Followed {

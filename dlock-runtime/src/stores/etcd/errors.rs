@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use etcd_client::Error;
 
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::BackendError;
 use crate::store::{Applied, Cause, Failure, Next};
+use crate::stores::meaning::Meaning;
 
 /// What can be done about an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Ask again, another member if there is one.
     AskElsewhere,
@@ -18,6 +19,7 @@ pub(super) enum Verdict {
     /// The lease has ended: ask again with another.
     LeaseNotFound,
     /// Nothing that dlock could do.
+    #[default]
     Refused,
 }
 
@@ -75,75 +77,84 @@ impl From<Failed> for Failure {
     }
 }
 
-/// The server's messages are the same in every version and language; its codes
-/// are not, as calls that it passes on to itself lose them.
-/// (`api/v3rpc/rpctypes/error.go` in etcd.)
 pub(super) fn verdict(error: &Error) -> Verdict {
-    let Error::GRpcStatus(status) = error else {
-        return match error {
-            Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
-                Verdict::Refused
-            }
-            _ => Verdict::AskElsewhere,
-        };
-    };
-    let message = status.message();
-    let says = |text: &str| message.contains(text);
-    if says("requested lease not found") {
-        Verdict::LeaseNotFound
-    } else if says("invalid auth token") || says("revision of auth store is old") {
-        Verdict::LogIn
-    } else if refusal(message).is_some() {
-        Verdict::Refused
-    } else {
-        Verdict::AskElsewhere
-    }
-}
-
-/// What to do about what the server will always refuse.
-fn refusal(message: &str) -> Option<&'static str> {
-    let says = |text: &str| message.contains(text);
-    if says("authentication failed") {
-        Some("check the user and the password in the URL")
-    } else if says("user name is empty") {
-        Some("this server wants a user: etcd://user:password@host")
-    } else if says("authentication is not enabled") {
-        Some("this server knows no users: leave them out of the URL")
-    } else if says("permission denied") {
-        Some(
-            "give this user's role reading and writing of all keys that begin with the prefix \
-             (`etcdctl role grant-permission ROLE readwrite dlock/ --prefix`)",
-        )
-    } else if says("too large") || says("is too long") {
-        Some("use a shorter key")
-    } else if says("too many operations") {
-        Some("start the server with --max-txn-ops=128 or more, as is its default")
-    } else {
-        None
-    }
+    meaning(error).retry
 }
 
 /// What the server or the client said about a request.
 pub(super) fn described(place: &str, error: &Error) -> BackendError {
-    match error {
-        Error::GRpcStatus(status) => {
-            let message = status.message();
-            let said = format!("{place}: {message}");
-            match refusal(message) {
-                Some(advice) => {
-                    BackendError::new(BackendErrorKind::Config, format!("{said}; {advice}"))
-                }
-                None if message.contains("database space exceeded") => BackendError::unavailable(
-                    format!("{said}; compact and defragment it, then `etcdctl alarm disarm`"),
-                ),
-                None => BackendError::unavailable(with_causes(said, status)),
-            }
+    let meaning = meaning(error);
+    let said = match error {
+        Error::GRpcStatus(status) if meaning.advice.is_empty() => {
+            with_causes(status.message().to_owned(), status)
         }
+        Error::GRpcStatus(status) => status.message().to_owned(),
+        error => error.to_string(),
+    };
+    meaning.told(place, said)
+}
+
+/// The server's messages are the same in every version and language; its codes
+/// are not, as calls that it passes on to itself lose them.
+/// (`api/v3rpc/rpctypes/error.go` in etcd.)
+fn meaning(error: &Error) -> Meaning<Verdict> {
+    use Verdict::{AskElsewhere, LeaseNotFound, LogIn};
+    let message = match error {
+        Error::GRpcStatus(status) => status.message(),
         Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
-            BackendError::new(BackendErrorKind::Config, format!("{place}: {error}"))
+            return Meaning::config("");
         }
-        error => BackendError::unavailable(format!("{place}: {error}")),
-    }
+        _ => "",
+    };
+    let too_long = Meaning::config("use a shorter key");
+    let table = [
+        (
+            "requested lease not found",
+            Meaning::unavailable(LeaseNotFound, ""),
+        ),
+        ("invalid auth token", Meaning::unavailable(LogIn, "")),
+        (
+            "revision of auth store is old",
+            Meaning::unavailable(LogIn, ""),
+        ),
+        (
+            "authentication failed",
+            Meaning::config("check the user and the password in the URL"),
+        ),
+        (
+            "user name is empty",
+            Meaning::config("this server wants a user: etcd://user:password@host"),
+        ),
+        (
+            "authentication is not enabled",
+            Meaning::config("this server knows no users: leave them out of the URL"),
+        ),
+        (
+            "permission denied",
+            Meaning::config(
+                "give this user's role reading and writing of all keys that begin with the prefix \
+                 (`etcdctl role grant-permission ROLE readwrite dlock/ --prefix`)",
+            ),
+        ),
+        ("too large", too_long),
+        ("is too long", too_long),
+        (
+            "too many operations",
+            Meaning::config("start the server with --max-txn-ops=128 or more, as is its default"),
+        ),
+        (
+            "database space exceeded",
+            Meaning::unavailable(
+                AskElsewhere,
+                "compact and defragment it, then `etcdctl alarm disarm`",
+            ),
+        ),
+    ];
+    let mut rows = table.into_iter();
+    let row = rows.find(|(text, _)| message.contains(text));
+    row.map_or(Meaning::unavailable(AskElsewhere, ""), |(_, meaning)| {
+        meaning
+    })
 }
 
 /// A status of the client's own says little without what is behind it.

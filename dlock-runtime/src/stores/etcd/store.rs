@@ -181,13 +181,13 @@ impl Store for EtcdStore {
         errors::silent(self.cluster.members.place(), for_long)
     }
 
-    fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Option<Abandoned<Self>> {
+    fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Abandoned<Self> {
         let may_be_there = left.unknown.is_some() || left.there;
-        let (key, flight) = attempt.entry.leave(may_be_there)?;
-        Some(Abandoned {
-            flight,
-            record: Some(key),
-        })
+        let (record, flight) = attempt.entry.leave(may_be_there).unzip();
+        Abandoned {
+            flight: flight.flatten(),
+            record,
+        }
     }
 
     async fn follow(&self, flight: Flight, _: &Request) -> Followed {

@@ -9,6 +9,8 @@ use async_memcached::{Error, ErrorKind, Status};
 
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
+use crate::store::Next;
+use crate::stores::meaning::Meaning;
 
 /// Why a command has no answer, or none that could be used.
 #[derive(Debug)]
@@ -46,41 +48,33 @@ impl Failure {
         )))))
     }
 
-    /// Whether another attempt may do better.
-    pub(super) fn may_pass(&self) -> bool {
-        match self {
-            Self::Broken(_) | Self::Silent | Self::Busy(_) => true,
-            Self::Refused(_)
-            | Self::NoCas
-            | Self::NoList
-            | Self::LongList
-            | Self::SeveralServers(_)
-            | Self::NoAddress
-            | Self::NoRuntime
-            | Self::Stopped => false,
-        }
-    }
-
     /// Whether the command may have been run, or may be run yet.
     pub(super) fn is_in_doubt(&self) -> bool {
         match self {
-            Self::Broken(Error::Connect(_)) => false,
+            Self::Broken(error) => !matches!(error, Error::Connect(_)),
             // What it has stored it may have lost track of: a number that is
             // missing is one of those answers.
-            Self::Broken(_) | Self::Silent | Self::NoCas => true,
-            Self::Refused(_)
-            | Self::Busy(_)
-            | Self::NoList
-            | Self::LongList
-            | Self::SeveralServers(_)
-            | Self::NoAddress
-            | Self::NoRuntime
-            | Self::Stopped => false,
+            failed => matches!(failed, Self::Silent | Self::NoCas),
         }
     }
 
-    pub(super) fn into_error(self, at: &dyn fmt::Display, waited: Duration) -> BackendError {
-        use BackendErrorKind::{Config, Unavailable, Unsupported};
+    /// Whether another attempt may do better, and what is told if not.
+    pub(super) fn told(self, at: &dyn fmt::Display) -> (Next, BackendError) {
+        let (meaning, said) = self.meaning();
+        let told = meaning.told(at, said);
+        let error = match self {
+            Self::Broken(error) => told.with_source(error),
+            _ => told,
+        };
+        (meaning.retry, error)
+    }
+
+    fn meaning(&self) -> (Meaning<Next>, String) {
+        let stop = |advice| Meaning::unavailable(Next::Stop, advice);
+        let unsupported = |advice| Meaning {
+            kind: BackendErrorKind::Unsupported,
+            ..stop(advice)
+        };
         match self {
             Self::Broken(error) => {
                 let advice = match error {
@@ -90,65 +84,65 @@ impl Failure {
                     }
                     _ => "check that the server runs and that the URL names its host and port",
                 };
-                BackendError::unavailable(format!("{at}: {error}; {advice}")).with_source(error)
+                (Meaning::unavailable(Next::Pause, advice), error.to_string())
             }
-            Self::Silent => silent(at, waited),
-            Self::Refused(ErrorKind::Server(said)) => BackendError::new(
-                Unavailable,
-                format!("{at} answered: {said}; give it more memory, or see its log"),
+            Self::Silent => (
+                Meaning::unavailable(Next::Pause, "check the network"),
+                "it did not answer".to_owned(),
             ),
-            Self::Refused(said) => BackendError::new(
-                Config,
-                format!(
-                    "{at} answered: {said}; dlock needs memcached 1.6.18 or later, itself and no \
-                     proxy before it, without `-S` or `-Y`"
+            Self::Refused(said @ ErrorKind::Server(_)) => (
+                stop("give it more memory, or see its log"),
+                format!("it answered: {said}"),
+            ),
+            Self::Refused(said) => (
+                Meaning::config(
+                    "dlock needs memcached 1.6.18 or later, itself and no proxy before it, without \
+                     `-S` or `-Y`",
                 ),
+                format!("it answered: {said}"),
             ),
-            Self::NoCas => BackendError::new(
-                Config,
-                format!("{at} does not number its items; start it without `-C` (--disable-cas)"),
+            Self::NoCas => (
+                Meaning::config("start it without `-C` (--disable-cas)"),
+                "it does not number its items".to_owned(),
             ),
-            Self::Busy(why) => BackendError::new(
-                Unavailable,
-                format!("{at} is listing its items for somebody else ({why}); try again"),
+            Self::Busy(why) => (
+                Meaning::unavailable(Next::Pause, "try again"),
+                format!("it is listing its items for somebody else ({why})"),
             ),
-            Self::Stopped => stopped(),
-            Self::NoRuntime => BackendError::new(
-                Unsupported,
-                "the tokio runtime of this call is shutting down, or was built without \
-                 `enable_all()`",
-            ),
-            Self::LongList => BackendError::new(
-                Unavailable,
-                format!(
-                    "{at} has too many items to list them all within the request timeout; give the \
-                     locks a server of their own, raise the timeout, or inspect locks one by one"
+            Self::NoList => (
+                unsupported(
+                    "start it without `-X` and with its LRU crawler, or inspect locks one by one",
                 ),
+                "it does not list its items".to_owned(),
+            ),
+            Self::LongList => (
+                stop(
+                    "give the locks a server of their own, raise the timeout, or inspect locks one \
+                     by one",
+                ),
+                "it has too many items to list them all within the request timeout".to_owned(),
             ),
             Self::SeveralServers(servers) => {
                 let servers: Vec<_> = servers.iter().map(ToString::to_string).collect();
-                BackendError::new(
-                    Config,
-                    format!(
-                        "{at}: the name leads to {} addresses ({}), and servers that do not know of \
-                         each other would all give the same lock; write a name or an address that \
-                         leads to one server",
-                        servers.len(),
-                        servers.join(", ")
-                    ),
-                )
+                let said = format!(
+                    "the name leads to {} addresses ({}), and servers that do not know of each \
+                     other would all give the same lock",
+                    servers.len(),
+                    servers.join(", ")
+                );
+                let advice = "write a name or an address that leads to one server";
+                (Meaning::config(advice), said)
             }
-            Self::NoAddress => BackendError::new(
-                Config,
-                format!("{at}: the name leads to no IPv4 address, and the client has no IPv6"),
+            Self::NoAddress => (
+                Meaning::config("write one that has such an address"),
+                "the name leads to no IPv4 address, and the client has no IPv6".to_owned(),
             ),
-            Self::NoList => BackendError::new(
-                Unsupported,
-                format!(
-                    "{at} does not list its items; start it without `-X` and with its LRU \
-                     crawler, or inspect locks one by one"
-                ),
+            Self::NoRuntime => (
+                unsupported("call it from a runtime with `enable_all()`"),
+                "the tokio runtime of this call is shutting down, or has no I/O or timers"
+                    .to_owned(),
             ),
+            Self::Stopped => (stop(""), "the backend has stopped".to_owned()),
         }
     }
 }
@@ -184,11 +178,6 @@ pub(super) fn foreign(at: &dyn fmt::Display, name: &[u8]) -> BackendError {
             Shown(&String::from_utf8_lossy(name))
         ),
     )
-}
-
-/// No operation follows the stop of a backend.
-pub(super) fn stopped() -> BackendError {
-    BackendError::unavailable("the memcached backend has stopped")
 }
 
 /// A future has no runtime to run on.

@@ -1,7 +1,7 @@
 //! One command and its answer.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::connection::Connection;
 use super::errors::Failure as Failed;
@@ -82,21 +82,21 @@ impl Server {
 
     /// What a command that was sent then has failed with.
     pub(super) fn failure(&self, failed: Failed, sent_at: Instant) -> Failure {
+        let applied = match failed.is_in_doubt() {
+            true => Applied::Unknown { sent_at },
+            false => Applied::No,
+        };
+        let (next, cause) = match failed {
+            Failed::Silent => (Next::Pause, Cause::Silence),
+            said => {
+                let (next, error) = said.told(&self.lanes.settings);
+                (next, Cause::Error(error))
+            }
+        };
         Failure {
-            next: if failed.may_pass() {
-                Next::Pause
-            } else {
-                Next::Stop
-            },
-            applied: if failed.is_in_doubt() {
-                Applied::Unknown { sent_at }
-            } else {
-                Applied::No
-            },
-            cause: match failed {
-                Failed::Silent => Cause::Silence,
-                said => Cause::Error(said.into_error(&self.lanes.settings, Duration::ZERO)),
-            },
+            cause,
+            next,
+            applied,
         }
     }
 }

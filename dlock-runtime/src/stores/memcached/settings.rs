@@ -96,8 +96,6 @@ impl fmt::Display for Settings {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::backend::BackendErrorKind;
 
@@ -122,7 +120,7 @@ mod tests {
             });
             the_only_one(sockets).map_err(|failure| {
                 let settings = Settings::from_url("memcached://cache").expect("a URL");
-                failure.into_error(&settings, Duration::ZERO)
+                failure.told(&settings).1
             })
         };
         for one in [

@@ -216,19 +216,8 @@ impl Store for MemcachedStore {
         errors::silent(self.server.settings(), for_long)
     }
 
-    fn abandon(
-        &self,
-        _: &Request,
-        mut attempt: Attempt,
-        left: &LeftBehind,
-    ) -> Option<Abandoned<Self>> {
-        let flight = attempt.in_flight.take().and_then(Sent::leave);
-        // Who waits for a connection, or looks whose an item is, has sent nothing.
-        let left = flight.is_some() || left.unknown.is_some() || left.there;
-        left.then_some(Abandoned {
-            flight,
-            record: None,
-        })
+    fn abandon(&self, _: &Request, mut attempt: Attempt, _: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(attempt.in_flight.take().and_then(Sent::leave))
     }
 
     async fn follow(&self, flight: Self::Flight, _: &Request) -> Followed {

@@ -321,18 +321,12 @@ impl Store for RedisStore {
         self.servers.connector.place.silent(for_long)
     }
 
-    fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Option<Abandoned<Self>> {
+    fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Abandoned<Self> {
         let release = self.release_of(left.ending);
-        let in_flight = attempt.in_flight;
-        // Who waits for a connection has sent nothing.
-        let is_there = in_flight.is_some() || left.unknown.is_some() || left.there;
-        is_there.then(|| Abandoned {
-            flight: in_flight.map(|connection| Flight {
-                connection,
-                release,
-            }),
-            record: None,
-        })
+        Abandoned::in_flight(attempt.in_flight.map(|connection| Flight {
+            connection,
+            release,
+        }))
     }
 
     async fn follow(&self, flight: Flight, request: &Request) -> Followed {
@@ -479,29 +473,5 @@ impl RedisStore {
             // Who came in the meantime may have been passed over as dead.
             self.events.freed(key);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// An outage may last: only those leave something to see to who had sent something.
-    #[tokio::test]
-    async fn who_has_sent_nothing_leaves_nothing() {
-        let config = Config::of_server("redis://127.0.0.1:1").expect("a valid URL");
-        let store = RedisStore::open(config, crate::engine::context());
-        let request = Request::new("key", Mode::Write, PERIOD);
-        let is_left = |left: &LeftBehind| {
-            let abandoned = store.abandon(&request, Attempt::default(), left);
-            abandoned.is_some()
-        };
-        let mut left = LeftBehind {
-            in_flight: true,
-            ..LeftBehind::default()
-        };
-        assert!(!is_left(&left), "it waited for a connection");
-        left.there = true;
-        assert!(is_left(&left), "it has a place");
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::backend::BackendErrorKind;
+use crate::stores::meaning;
 
 /// A database as it is named in messages, where no password is.
 #[derive(Clone, Debug)]
@@ -19,18 +19,13 @@ impl fmt::Display for Endpoint {
 }
 
 /// What an error of a database means.
-#[derive(Clone, Copy, Debug)]
-pub struct Meaning {
-    pub(super) retry: RetryPolicy,
-    pub(super) kind: BackendErrorKind,
-    /// What to do about it.
-    pub(super) advice: &'static str,
-}
+pub(super) type Meaning = meaning::Meaning<RetryPolicy>;
 
 /// What can be done after an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RetryPolicy {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RetryPolicy {
     /// Nothing: it would fail again.
+    #[default]
     Stop,
     /// The script was undone, and may be repeated: a deadlock, a database that is
     /// busy.
@@ -39,22 +34,4 @@ pub(super) enum RetryPolicy {
     Kept,
     /// The connection has ended. Nobody knows whether the script was run.
     Reconnect,
-}
-
-impl Meaning {
-    pub(super) const fn config(advice: &'static str) -> Self {
-        Self {
-            retry: RetryPolicy::Stop,
-            kind: BackendErrorKind::Config,
-            advice,
-        }
-    }
-
-    pub(super) const fn unavailable(retry: RetryPolicy, advice: &'static str) -> Self {
-        Self {
-            retry,
-            kind: BackendErrorKind::Unavailable,
-            advice,
-        }
-    }
 }

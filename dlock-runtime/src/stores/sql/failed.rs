@@ -2,7 +2,6 @@
 
 use super::database::Database;
 use super::errors::{Endpoint, Meaning, RetryPolicy};
-use crate::backend::BackendError;
 use crate::store::Cause;
 
 /// Why a script has failed.
@@ -31,11 +30,7 @@ impl Failed {
     /// What an error means that came instead of an answer.
     pub(super) fn of<D: Database>(endpoint: &Endpoint, error: sqlx::Error) -> Self {
         let meaning = D::meaning(&error).unwrap_or_else(|| other::<D>(&error));
-        let advice = match meaning.advice {
-            "" => String::new(),
-            advice => format!("; {advice}"),
-        };
-        let told = BackendError::new(meaning.kind, format!("{endpoint}: {error}{advice}"));
+        let told = meaning.told(endpoint, &error);
         Self {
             retry: meaning.retry,
             cause: Cause::Error(told.with_source(error)),

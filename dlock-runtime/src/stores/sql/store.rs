@@ -225,13 +225,8 @@ impl<D: Database> Store for SqlStore<D> {
         D::silent(&self.tables.pooled.endpoint)
     }
 
-    fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Option<Abandoned<Self>> {
-        let flight = attempt.in_flight;
-        let left = flight.is_some() || left.unknown.is_some() || left.there;
-        left.then_some(Abandoned {
-            flight,
-            record: None,
-        })
+    fn abandon(&self, _: &Request, attempt: Attempt, _: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(attempt.in_flight)
     }
 
     /// What it did, or an earlier script, is for the release to undo.

@@ -203,9 +203,8 @@ impl Store for ZooKeeperStore {
         errors::no_answer(&self.ensemble.settings.place())
     }
 
-    fn abandon(&self, _: &Request, attempt: Attempt, _: &LeftBehind) -> Option<Abandoned<Self>> {
-        let left = |node| Abandoned::at_rest(Some(Record::left(node)));
-        attempt.node.map(left)
+    fn abandon(&self, _: &Request, attempt: Attempt, _: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::at_rest(attempt.node.map(Record::left))
     }
 
     /// What a session has sent is done in its order, or never.
