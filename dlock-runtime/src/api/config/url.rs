@@ -4,53 +4,68 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, BackendError};
 use crate::error::LockError;
+use crate::stores::memory::Memory;
 
 /// A URL whose scheme is known and whose feature is on.
 #[derive(Clone)]
 pub(crate) enum StoreUrl {
     Memory,
-    #[cfg(feature = "etcd")]
-    Etcd(Box<crate::stores::etcd::Etcd>),
-    #[cfg(feature = "memcached")]
-    Memcached(Box<crate::stores::memcached::Memcached>),
-    #[cfg(feature = "redis")]
-    Redis(Box<crate::stores::redis::Redis>),
-    #[cfg(feature = "redis")]
-    Redlock(Box<crate::stores::redis::Redlock>),
-    #[cfg(feature = "redis")]
-    Cluster(Box<crate::stores::redis::Cluster>),
-    #[cfg(feature = "mysql")]
-    MySql(Box<crate::stores::mysql::MySql>),
-    #[cfg(feature = "postgres")]
-    Postgres(Box<crate::stores::postgres::Postgres>),
-    #[cfg(feature = "sqlite")]
-    Sqlite(Box<crate::stores::sqlite::Sqlite>),
-    #[cfg(feature = "zookeeper")]
-    ZooKeeper(Box<crate::stores::zookeeper::ZooKeeper>),
+    Server(Arc<dyn ServerStore>),
 }
 
-/// Every scheme that dlock knows, and the feature it needs.
-const SCHEMES: &[(&str, &str)] = &[
-    ("etcd", "etcd"),
-    ("etcds", "etcd"),
-    ("redis", "redis"),
-    ("rediss", "redis"),
-    ("redis+sentinel", "redis"),
-    ("rediss+sentinel", "redis"),
-    ("redis+redlock", "redis"),
-    ("rediss+redlock", "redis"),
-    ("redis+cluster", "redis"),
-    ("rediss+cluster", "redis"),
-    ("memcached", "memcached"),
-    ("mysql", "mysql"),
-    ("postgres", "postgres"),
-    ("postgresql", "postgres"),
-    ("sqlite", "sqlite"),
-    ("zookeeper", "zookeeper"),
-    ("zookeeper+tls", "zookeeper"),
-];
+/// A store as its URL describes it, not yet connected.
+pub(crate) trait ServerStore: fmt::Debug + Send + Sync {
+    fn backend(&self, request_timeout: Duration) -> Arc<dyn Backend>;
+}
+
+type Read = Result<Arc<dyn ServerStore>, BackendError>;
+
+/// The cargo feature that each store needs, and the schemes of its URLs.
+macro_rules! stores {
+    ($($feature:tt: $($scheme:literal)|+ => $store:path,)*) => {
+        /// Every scheme that dlock knows, and the feature it needs.
+        const SCHEMES: &[(&str, &str)] = &[$($(($scheme, $feature),)+)*];
+
+        $(
+            #[cfg(feature = $feature)]
+            impl ServerStore for $store {
+                fn backend(&self, request_timeout: Duration) -> Arc<dyn Backend> {
+                    Arc::new(self.clone().request_timeout(request_timeout))
+                }
+            }
+        )*
+
+        /// The store behind a URL of this scheme; `None` if there is none, or its
+        /// feature is off.
+        #[cfg_attr(not(any(feature = "servers", feature = "sqlx")), expect(unused_variables))]
+        fn read(scheme: &str, url: &str) -> Option<Read> {
+            match scheme {
+                $(
+                    #[cfg(feature = $feature)]
+                    $($scheme)|+ => {
+                        Some(<$store>::from_url(url).map(|store| Arc::new(store) as _))
+                    }
+                )*
+                _ => None,
+            }
+        }
+    };
+}
+
+stores! {
+    "etcd": "etcd" | "etcds" => crate::stores::etcd::Etcd,
+    "redis": "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel"
+        => crate::stores::redis::Redis,
+    "redis": "redis+redlock" | "rediss+redlock" => crate::stores::redis::Redlock,
+    "redis": "redis+cluster" | "rediss+cluster" => crate::stores::redis::Cluster,
+    "memcached": "memcached" => crate::stores::memcached::Memcached,
+    "mysql": "mysql" => crate::stores::mysql::MySql,
+    "postgres": "postgres" | "postgresql" => crate::stores::postgres::Postgres,
+    "sqlite": "sqlite" => crate::stores::sqlite::Sqlite,
+    "zookeeper": "zookeeper" | "zookeeper+tls" => crate::stores::zookeeper::ZooKeeper,
+}
 
 impl StoreUrl {
     /// `setting` is where the URL comes from, for messages. They never show
@@ -64,78 +79,40 @@ impl StoreUrl {
             ));
         };
         let scheme = &*scheme.to_ascii_lowercase();
-        #[cfg(any(
-            feature = "etcd",
-            feature = "memcached",
-            feature = "redis",
-            feature = "sqlx",
-            feature = "zookeeper"
-        ))]
-        let url = &*format!("{scheme}:{rest}");
-        #[cfg(any(
-            feature = "etcd",
-            feature = "memcached",
-            feature = "redis",
-            feature = "sqlx",
-            feature = "zookeeper"
-        ))]
-        let invalid = |error: crate::backend::BackendError| LockError::Config {
-            setting: setting.to_owned(),
-            reason: error.to_string(),
-            source: Some(Arc::new(error)),
-        };
-        match scheme {
-            "memory" if rest.is_empty() => Ok(Self::Memory),
-            "memory" => Err(LockError::config(
-                setting,
-                "`memory:` takes nothing behind the colon",
-            )),
-            #[cfg(feature = "etcd")]
-            "etcd" | "etcds" => {
-                let store = crate::stores::etcd::Etcd::from_url(url);
-                Ok(Self::Etcd(Box::new(store.map_err(invalid)?)))
-            }
-            #[cfg(feature = "memcached")]
-            "memcached" => {
-                let store = crate::stores::memcached::Memcached::from_url(url);
-                Ok(Self::Memcached(Box::new(store.map_err(invalid)?)))
-            }
-            #[cfg(feature = "redis")]
-            "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" => {
-                let store = crate::stores::redis::Redis::from_url(url);
-                Ok(Self::Redis(Box::new(store.map_err(invalid)?)))
-            }
-            #[cfg(feature = "redis")]
-            "redis+redlock" | "rediss+redlock" => {
-                let store = crate::stores::redis::Redlock::from_url(url);
-                Ok(Self::Redlock(Box::new(store.map_err(invalid)?)))
-            }
-            #[cfg(feature = "redis")]
-            "redis+cluster" | "rediss+cluster" => {
-                let store = crate::stores::redis::Cluster::from_url(url);
-                Ok(Self::Cluster(Box::new(store.map_err(invalid)?)))
-            }
-            #[cfg(feature = "mysql")]
-            "mysql" => {
-                let store = crate::stores::mysql::MySql::from_url(url);
-                Ok(Self::MySql(Box::new(store.map_err(invalid)?)))
-            }
-            #[cfg(feature = "postgres")]
-            "postgres" | "postgresql" => {
-                let store = crate::stores::postgres::Postgres::from_url(url);
-                Ok(Self::Postgres(Box::new(store.map_err(invalid)?)))
-            }
-            #[cfg(feature = "sqlite")]
-            "sqlite" => {
-                let store = crate::stores::sqlite::Sqlite::from_url(url);
-                Ok(Self::Sqlite(Box::new(store.map_err(invalid)?)))
-            }
-            #[cfg(feature = "zookeeper")]
-            "zookeeper" | "zookeeper+tls" => {
-                let store = crate::stores::zookeeper::ZooKeeper::from_url(url);
-                Ok(Self::ZooKeeper(Box::new(store.map_err(invalid)?)))
-            }
-            _ => Err(LockError::config(setting, refuse(scheme, rest))),
+        if scheme == "memory" {
+            return match rest {
+                "" => Ok(Self::Memory),
+                _ => Err(LockError::config(
+                    setting,
+                    "`memory:` takes nothing behind the colon",
+                )),
+            };
+        }
+        match read(scheme, &format!("{scheme}:{rest}")) {
+            Some(Ok(store)) => Ok(Self::Server(store)),
+            Some(Err(error)) => Err(LockError::Config {
+                setting: setting.to_owned(),
+                reason: error.to_string(),
+                source: Some(Arc::new(error)),
+            }),
+            None => Err(LockError::config(setting, refuse(scheme, rest))),
+        }
+    }
+
+    /// The store behind the URL, not yet connected.
+    pub(crate) fn backend(self, request_timeout: Duration) -> Arc<dyn Backend> {
+        match self {
+            Self::Memory => Arc::new(Memory::new()),
+            Self::Server(store) => store.backend(request_timeout),
+        }
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory:"),
+            Self::Server(store) => store.fmt(f),
         }
     }
 }
@@ -176,69 +153,6 @@ fn is_port(rest: &str) -> bool {
 /// Whether this is surely a host, and no password.
 fn is_host(text: &str) -> bool {
     text == "localhost" || text.parse::<std::net::Ipv4Addr>().is_ok()
-}
-
-impl StoreUrl {
-    /// The store behind the URL, not yet connected.
-    #[cfg_attr(
-        not(any(
-            feature = "etcd",
-            feature = "memcached",
-            feature = "redis",
-            feature = "sqlx",
-            feature = "zookeeper"
-        )),
-        expect(unused_variables)
-    )]
-    pub(crate) fn backend(self, request_timeout: Duration) -> Arc<dyn Backend> {
-        match self {
-            Self::Memory => Arc::new(crate::stores::memory::Memory::new()),
-            #[cfg(feature = "etcd")]
-            Self::Etcd(store) => Arc::new(store.request_timeout(request_timeout)),
-            #[cfg(feature = "memcached")]
-            Self::Memcached(store) => Arc::new(store.request_timeout(request_timeout)),
-            #[cfg(feature = "redis")]
-            Self::Redis(store) => Arc::new(store.request_timeout(request_timeout)),
-            #[cfg(feature = "redis")]
-            Self::Redlock(store) => Arc::new(store.request_timeout(request_timeout)),
-            #[cfg(feature = "redis")]
-            Self::Cluster(store) => Arc::new(store.request_timeout(request_timeout)),
-            #[cfg(feature = "mysql")]
-            Self::MySql(store) => Arc::new(store.request_timeout(request_timeout)),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => Arc::new(store.request_timeout(request_timeout)),
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite(store) => Arc::new(store.request_timeout(request_timeout)),
-            #[cfg(feature = "zookeeper")]
-            Self::ZooKeeper(store) => Arc::new(store.request_timeout(request_timeout)),
-        }
-    }
-}
-
-impl fmt::Debug for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory => f.write_str("memory:"),
-            #[cfg(feature = "etcd")]
-            Self::Etcd(store) => fmt::Debug::fmt(store, f),
-            #[cfg(feature = "memcached")]
-            Self::Memcached(store) => fmt::Debug::fmt(store, f),
-            #[cfg(feature = "redis")]
-            Self::Redis(store) => fmt::Debug::fmt(store, f),
-            #[cfg(feature = "redis")]
-            Self::Redlock(store) => fmt::Debug::fmt(store, f),
-            #[cfg(feature = "redis")]
-            Self::Cluster(store) => fmt::Debug::fmt(store, f),
-            #[cfg(feature = "mysql")]
-            Self::MySql(store) => fmt::Debug::fmt(store, f),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(store) => fmt::Debug::fmt(store, f),
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite(store) => fmt::Debug::fmt(store, f),
-            #[cfg(feature = "zookeeper")]
-            Self::ZooKeeper(store) => fmt::Debug::fmt(store, f),
-        }
-    }
 }
 
 #[cfg(test)]
