@@ -1,14 +1,16 @@
 //! The manager that `dlock::init` installs for the whole process.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Mutex;
 
 use super::config::Config;
 use super::manager::LockManager;
-use crate::core::installed::{install, installed};
+use super::scope::INSTALLED;
 use crate::error::LockError;
 
-static INITIALIZING: AtomicBool = AtomicBool::new(false);
+/// One `init` at a time; the next one may try when it has failed.
+static INITIALIZING: Mutex<()> = Mutex::const_new(());
 
 /// Connects to the store and makes it the one that annotated functions and
 /// [`lock`](crate::lock) use. Call it once, at start-up; it outlives the
@@ -27,10 +29,10 @@ static INITIALIZING: AtomicBool = AtomicBool::new(false);
 /// # Ok(()) }
 /// ```
 pub async fn init(config: Config) -> Result<(), LockError> {
-    let Some(_initializing) = Initializing::begin() else {
+    let Ok(_initializing) = INITIALIZING.try_lock() else {
         return Err(LockError::AlreadyInitialized);
     };
-    if installed().is_some() {
+    if INSTALLED.get().is_some() {
         return Err(LockError::AlreadyInitialized);
     }
     if config.is_memory() {
@@ -40,31 +42,14 @@ pub async fn init(config: Config) -> Result<(), LockError> {
         );
     }
     let manager = LockManager::connect(config).await?;
-    install(Arc::clone(manager.inner()))
+    let installed = INSTALLED.set(Arc::clone(manager.inner()));
+    installed.map_err(|_| LockError::AlreadyInitialized)
 }
 
 /// Refuses locks from now on and waits until every release under way is done;
 /// see [`LockManager::shutdown`]. Does nothing before [`init`].
 pub async fn shutdown() {
-    if let Some(manager) = installed() {
-        manager.leases().shutdown().await;
-    }
-}
-
-/// One `init` at a time; the next one may try when it has failed.
-struct Initializing;
-
-impl Initializing {
-    fn begin() -> Option<Self> {
-        let free = INITIALIZING
-            .compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok();
-        free.then_some(Self)
-    }
-}
-
-impl Drop for Initializing {
-    fn drop(&mut self) {
-        INITIALIZING.store(false, Ordering::Release);
+    if let Some(manager) = INSTALLED.get() {
+        manager.leases.shutdown().await;
     }
 }

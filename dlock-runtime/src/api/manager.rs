@@ -52,7 +52,8 @@ impl LockManager {
     /// or if `config` asks for strict tokens and the store's are not.
     pub async fn connect(config: Config) -> Result<Self, LockError> {
         check_runtime(|| "connecting".to_owned())?;
-        let inner = Inner::connect(config.into_settings()?).await?;
+        let (backend, settings) = config.into_parts()?;
+        let inner = Inner::connect(backend, settings).await?;
         Ok(Self::new(Arc::new(inner)))
     }
 
@@ -92,8 +93,8 @@ impl LockManager {
                 reason: "it names several locks; inspect them one by one".to_owned(),
             });
         };
-        let full = namespaced(self.inner.namespace(), name);
-        match self.inner.leases().backend().inspect(&full).await {
+        let full = namespaced(&self.inner.settings.namespace, name);
+        match self.inner.leases.backend().inspect(&full).await {
             Ok(info) => Ok(info.map(|info| self.without_namespace(info))),
             Err(error) => {
                 let subject = format!("lock `{}`", Shown(name));
@@ -113,11 +114,11 @@ impl LockManager {
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, LockError> {
         limits::check_prefix(
             prefix,
-            self.inner.namespace(),
-            self.inner.capabilities_at_start().max_key_bytes,
+            &self.inner.settings.namespace,
+            self.inner.at_start.max_key_bytes,
         )?;
-        let full = namespaced(self.inner.namespace(), &Arc::from(prefix));
-        match self.inner.leases().backend().list(&full).await {
+        let full = namespaced(&self.inner.settings.namespace, &Arc::from(prefix));
+        match self.inner.leases.backend().list(&full).await {
             Ok(infos) => Ok(infos
                 .into_iter()
                 .map(|info| self.without_namespace(info))
@@ -144,11 +145,11 @@ impl LockManager {
     /// expire at its time. Bodies that still run are not waited for, and may
     /// re-enter what they hold.
     pub async fn shutdown(&self) {
-        self.inner.leases().shutdown().await;
+        self.inner.leases.shutdown().await;
     }
 
     fn without_namespace(&self, mut info: LockInfo) -> LockInfo {
-        let namespace = self.inner.namespace();
+        let namespace = &self.inner.settings.namespace;
         if !namespace.is_empty() && info.key.len() > namespace.len() {
             info.key.drain(..=namespace.len());
         }

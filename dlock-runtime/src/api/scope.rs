@@ -7,13 +7,12 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
 use crate::core::inner::Inner;
-use crate::core::installed::installed;
 use crate::core::nesting::Nesting;
 use crate::core::section::Section;
 use crate::error::LockError;
@@ -23,6 +22,9 @@ use crate::token::FencingToken;
 tokio::task_local! {
     static SCOPE: Scope;
 }
+
+/// The manager of the whole process: the one that calls use which name none.
+pub(super) static INSTALLED: OnceLock<Arc<Inner>> = OnceLock::new();
 
 /// What surrounds the current code.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +50,7 @@ impl Scope {
 
     /// The manager of a call inside this scope that names none.
     pub(crate) fn manager_for(&self, key: &LockKey) -> Result<Arc<Inner>, LockError> {
-        let manager = self.manager.as_ref().or_else(|| installed());
+        let manager = self.manager.as_ref().or_else(|| INSTALLED.get());
         manager
             .cloned()
             .ok_or_else(|| LockError::NotInitialized { key: key.clone() })

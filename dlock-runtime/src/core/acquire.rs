@@ -53,7 +53,7 @@ pub(crate) fn reenter(
         return Ok(None);
     };
     let found = nesting
-        .reenter(manager.id(), name, options.mode)
+        .reenter(manager.id, name, options.mode)
         .inspect_err(|error| manager.labels(options).refused(error))?;
     let Some((section, lock)) = found else {
         return Ok(None);
@@ -65,7 +65,7 @@ pub(crate) fn reenter(
     // One of several that are held: what shows inside is this one only.
     let keys = vec![HeldKey::Reentered(section)];
     Ok(Some(Section::begin(
-        manager.id(),
+        manager.id,
         key.clone(),
         vec![lock],
         keys,
@@ -121,13 +121,13 @@ async fn take(
     let ttl = manager.check(key, options)?;
     let subject = || format!("lock `{key}`");
     check_runtime(subject)?;
-    let shutdown = manager.leases().shutdown_token();
+    let shutdown = manager.leases.shutdown_token();
     let shut_down = || LockError::ShutDown { key: key.clone() };
     if shutdown.is_cancelled() {
         return Err(shut_down());
     }
     let patience = match options.patience {
-        Patience::Configured => manager.patience(),
+        Patience::Configured => manager.settings.patience,
         given => given,
     };
     let (try_only, limit) = match patience {
@@ -135,8 +135,8 @@ async fn take(
         Patience::Within(limit) => (false, Some(limit)),
         Patience::Configured | Patience::Wait => (false, None),
     };
-    if !try_only && let Some(order) = manager.lock_order() {
-        let held = nesting.held(manager.id()).map(HeldLock::as_written);
+    if !try_only && let Some(order) = &manager.lock_order {
+        let held = nesting.held(manager.id).map(HeldLock::as_written);
         order.about_to_wait(key, options, held);
     }
     let taking = Taking {
@@ -165,7 +165,7 @@ async fn take(
     match limit {
         None => locks.await,
         Some(limit) => {
-            let (gate, reach) = (manager.gate(), manager.leases().reach());
+            let (gate, reach) = (&manager.gate, manager.leases.reach());
             let half_way = || {
                 gate.make_sure_of_the_store(&taking.wait_state);
                 if gate.outage(&taking.wait_state, limit / 2).is_some() {
@@ -176,7 +176,7 @@ async fn take(
                 let silent = gate.outage(&taking.wait_state, limit)?;
                 Some(reach.explained_within(limit, silent))
             };
-            let executor = manager.leases().executor();
+            let executor = manager.leases.executor();
             // Boxed, here and in the gate: not every call has room for it.
             let within = executor.timeout(limit, locks.as_mut(), half_way, outage);
             match Box::pin(within).await {
@@ -214,7 +214,10 @@ impl Taking<'_> {
                 // Nothing to re-enter: that was looked at just now.
                 Some(name) => {
                     let (turn, lock) = self.one(name).await?;
-                    Some((HeldKey::Own(turn), lock).into())
+                    Some(Taken {
+                        keys: vec![HeldKey::Own(turn)],
+                        locks: vec![lock],
+                    })
                 }
                 None => Box::pin(self.each()).await?,
             };
@@ -238,14 +241,13 @@ impl Taking<'_> {
         let written = key.distinct();
         let mut sorted = written.clone();
         sorted.sort_unstable();
-        let collecting = manager.gate().collect();
+        let collecting = manager.gate.collect();
         let mut locks: Vec<HeldLock> = Vec::with_capacity(sorted.len());
-        // None where the turn is among those that are collected.
-        let mut entered = Vec::with_capacity(sorted.len());
+        let mut keys = Vec::with_capacity(sorted.len());
         for name in sorted {
-            let found = self.nesting.reenter(manager.id(), &name, self.entry.mode)?;
+            let found = self.nesting.reenter(manager.id, &name, self.entry.mode)?;
             if let Some((section, lock)) = found {
-                entered.push(Some(section));
+                keys.push(HeldKey::Reentered(section));
                 locks.push(lock);
                 continue;
             }
@@ -256,7 +258,6 @@ impl Taking<'_> {
             if collecting.add(turn).is_none() {
                 return Ok(None);
             }
-            entered.push(None);
             locks.push(lock);
         }
         if self.entry.fresh && locks.len() > 1 {
@@ -264,7 +265,7 @@ impl Taking<'_> {
             // be no renewal to make up for it.
             let leases: Vec<Arc<Lease>> =
                 locks.iter().map(|lock| Arc::clone(&lock.lease)).collect();
-            let renewing = manager.leases().renew_now(&leases);
+            let renewing = manager.leases.renew_now(&leases);
             let Some(renewed) = collecting.wait_for(renewing).await else {
                 return Ok(None);
             };
@@ -275,18 +276,9 @@ impl Taking<'_> {
         let Some(turns) = collecting.finish() else {
             return Ok(None);
         };
-        let mut turns = turns.into_iter();
-        let keys = entered.into_iter().filter_map(|outer| match outer {
-            Some(section) => Some(HeldKey::Reentered(section)),
-            None => turns.next().map(HeldKey::Own),
-        });
-        let mut taken = Taken {
-            keys: keys.collect(),
-            locks,
-        };
-        let place = |lock: &HeldLock| written.iter().position(|name| *name == lock.name);
-        taken.locks.sort_by_key(place);
-        Ok(Some(taken))
+        keys.extend(turns.into_iter().map(HeldKey::Own));
+        locks.sort_by_key(|lock| written.iter().position(|name| *name == lock.name));
+        Ok(Some(Taken { keys, locks }))
     }
 
     async fn one(&self, name: &Arc<str>) -> Result<(Turn, HeldLock), LockError> {
@@ -295,8 +287,8 @@ impl Taking<'_> {
             spec: LockSpec { key, options },
             ..
         } = self;
-        let full = namespaced(manager.namespace(), name);
-        let entered = manager.gate().enter(full, &self.entry, &self.wait_state);
+        let full = namespaced(&manager.settings.namespace, name);
+        let entered = manager.gate.enter(full, &self.entry, &self.wait_state);
         let turn = match entered.await {
             Ok(turn) => turn,
             Err(Refusal::Busy) => return Err(LockError::Busy { key: key.clone() }),
@@ -324,15 +316,6 @@ struct Taken {
     locks: Vec<HeldLock>,
 }
 
-impl From<(HeldKey, HeldLock)> for Taken {
-    fn from((key, lock): (HeldKey, HeldLock)) -> Self {
-        Self {
-            keys: vec![key],
-            locks: vec![lock],
-        }
-    }
-}
-
 impl Taken {
     fn begin(mut self, manager: &Inner, spec: LockSpec, asking: Asking) -> SectionRef {
         let LockSpec { key, options } = spec;
@@ -350,7 +333,7 @@ impl Taken {
         let token = self.locks.first().map(|lock| lock.token);
         let holding = asking.granted(token.unwrap_or(FencingToken::NONE));
         Section::begin(
-            manager.id(),
+            manager.id,
             key,
             self.locks,
             self.keys,
@@ -364,7 +347,7 @@ impl Inner {
     /// Refuses what cannot work before anything is asked of the store, and
     /// says which ttl applies.
     fn check(&self, key: &LockKey, options: &Options) -> Result<Duration, LockError> {
-        let capabilities = self.capabilities_at_start();
+        let capabilities = &self.at_start;
         let store = capabilities.name;
         let unsupported = |reason| LockError::Unsupported {
             subject: format!("lock `{key}`"),
@@ -376,7 +359,7 @@ impl Inner {
             )));
         }
         self.check_tokens(key, options)?;
-        let ttl = options.ttl.unwrap_or(self.ttl());
+        let ttl = options.ttl.unwrap_or(self.settings.ttl);
         check_ttl(ttl, capabilities)?;
         limits::check_holds(options.renew, options.max_hold, options.min_hold)?;
         if let Some(least) = options.min_hold {
@@ -390,7 +373,7 @@ impl Inner {
 
     /// Refuses tokens that are not strict, if they must be.
     fn check_tokens(&self, key: &LockKey, options: &Options) -> Result<(), LockError> {
-        if !(options.fenced || self.is_fenced()) {
+        if !(options.fenced || self.settings.fenced) {
             return Ok(());
         }
         check_fenced(&self.capabilities()).map_err(|reason| LockError::Unsupported {

@@ -27,52 +27,49 @@ use crate::reach::Reach;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ManagerId(u64);
 
-/// What a manager is made from.
+/// What applies to all locks of a manager.
+#[derive(Clone)]
 pub(crate) struct Settings {
-    pub(crate) backend: Arc<dyn Backend>,
     pub(crate) namespace: Arc<str>,
     pub(crate) ttl: Duration,
     pub(crate) patience: Patience,
     pub(crate) handoff: u32,
+    /// All of its locks must have strict tokens.
     pub(crate) fenced: bool,
     pub(crate) detect_lock_order: bool,
 }
 
 /// A connected store, and everything that is held in it.
 pub(crate) struct Inner {
-    id: ManagerId,
-    capabilities: Capabilities,
-    namespace: Arc<str>,
-    ttl: Duration,
-    patience: Patience,
-    /// All of its locks must have strict tokens.
-    fenced: bool,
-    leases: Arc<Leases>,
-    gate: Arc<Gate>,
+    pub(crate) id: ManagerId,
+    pub(crate) settings: Settings,
+    /// What the store could promise when it was connected to: right for all but
+    /// what its tokens are worth.
+    pub(crate) at_start: Capabilities,
+    pub(crate) leases: Arc<Leases>,
+    pub(crate) gate: Arc<Gate>,
     /// None if detection is off.
-    lock_order: Option<LockOrder>,
+    pub(crate) lock_order: Option<LockOrder>,
 }
 
 impl Inner {
     /// Connects to the store, and checks that it answers and can do what the
     /// settings ask.
-    pub(crate) async fn connect(settings: Settings) -> Result<Self, LockError> {
+    pub(crate) async fn connect(
+        backend: Arc<dyn Backend>,
+        settings: Settings,
+    ) -> Result<Self, LockError> {
         static IDS: AtomicU64 = AtomicU64::new(0);
 
-        let backend = settings.backend;
-        Owner::draw().map_err(|error| {
-            let name = backend.capabilities().name;
-            LockError::of_store("connecting".to_owned(), name, error)
-        })?;
-        observe::describe();
         // Asked before the start for where to start it; what the store can
         // promise may show only when it answers.
-        let local = backend.capabilities().local;
-        let name = backend.capabilities().name;
-        let executor = if local {
-            Executor::ambient()?
-        } else {
-            Executor::thread(name)?
+        let Capabilities { name, local, .. } = backend.capabilities();
+        let connecting = |error| LockError::of_store("connecting".to_owned(), name, error);
+        Owner::draw().map_err(connecting)?;
+        observe::describe();
+        let executor = match local {
+            true => Executor::ambient()?,
+            false => Executor::thread(name)?,
         };
         let reach = Reach::new(&backend, executor.runtime());
         let started = {
@@ -83,26 +80,23 @@ impl Inner {
         };
         started
             .unwrap_or_else(|| Err(BackendError::unavailable("its thread has ended")))
-            .map_err(|error| LockError::of_store("connecting".to_owned(), name, error))?;
-        let capabilities = backend.capabilities();
+            .map_err(connecting)?;
+        let at_start = backend.capabilities();
         // From here on, dropping it stops the backend.
-        let leases = Arc::new(Leases::new(backend, executor, reach, capabilities.in_order));
-        check_ttl(settings.ttl, &capabilities)?;
+        let leases = Arc::new(Leases::new(backend, executor, reach, at_start.in_order));
+        check_ttl(settings.ttl, &at_start)?;
         if settings.fenced {
-            check_fenced(&capabilities).map_err(|reason| LockError::Unsupported {
+            check_fenced(&at_start).map_err(|reason| LockError::Unsupported {
                 subject: "connecting".to_owned(),
                 reason,
             })?;
         }
         Ok(Self {
             id: ManagerId(IDS.fetch_add(1, Ordering::Relaxed)),
-            capabilities,
-            namespace: settings.namespace,
-            ttl: settings.ttl,
-            patience: settings.patience,
-            fenced: settings.fenced,
+            at_start,
             lock_order: settings.detect_lock_order.then(LockOrder::default),
             gate: Gate::new(Arc::clone(&leases), settings.handoff),
+            settings,
             leases,
         })
     }
@@ -113,52 +107,17 @@ impl Inner {
         self.leases.backend().capabilities()
     }
 
-    /// What the store could promise when it was connected to, without asking it
-    /// again: right for all but what its tokens are worth.
-    pub(crate) fn capabilities_at_start(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
     /// Refuses a key that the store could not keep.
     pub(crate) fn check_key(&self, key: &LockKey) -> Result<(), LockError> {
-        limits::check_key(key, self.namespace(), self.capabilities.max_key_bytes)
+        limits::check_key(key, &self.settings.namespace, self.at_start.max_key_bytes)
     }
 
     pub(crate) fn labels(&self, options: &Options) -> Labels {
         Labels {
             template: options.template,
-            store: self.capabilities.name,
+            store: self.at_start.name,
             mode: options.mode,
         }
-    }
-
-    pub(crate) fn id(&self) -> ManagerId {
-        self.id
-    }
-
-    pub(crate) fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    pub(crate) fn ttl(&self) -> Duration {
-        self.ttl
-    }
-
-    pub(crate) fn patience(&self) -> Patience {
-        self.patience
-    }
-
-    /// Whether all of its locks must have strict tokens.
-    pub(crate) fn is_fenced(&self) -> bool {
-        self.fenced
-    }
-
-    pub(crate) fn gate(&self) -> &Arc<Gate> {
-        &self.gate
-    }
-
-    pub(crate) fn lock_order(&self) -> Option<&LockOrder> {
-        self.lock_order.as_ref()
     }
 
     pub(crate) fn clock(&self) -> Clock {
@@ -167,10 +126,6 @@ impl Inner {
 
     pub(crate) fn now(&self) -> Instant {
         self.leases.now()
-    }
-
-    pub(crate) fn leases(&self) -> &Arc<Leases> {
-        &self.leases
     }
 
     /// What the store answered, as this manager's callers are told. If it did not
@@ -183,7 +138,7 @@ impl Inner {
 
     /// What the store answered, without that look.
     pub(crate) fn store_error(&self, subject: String, error: BackendError) -> LockError {
-        LockError::of_store(subject, self.capabilities.name, error)
+        LockError::of_store(subject, self.at_start.name, error)
     }
 }
 
@@ -191,9 +146,12 @@ impl Inner {
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockManager")
-            .field("store", &self.capabilities.name)
-            .field("namespace", &format_args!("{}", Shown(&self.namespace)))
-            .field("ttl", &self.ttl)
+            .field("store", &self.at_start.name)
+            .field(
+                "namespace",
+                &format_args!("{}", Shown(&self.settings.namespace)),
+            )
+            .field("ttl", &self.settings.ttl)
             .finish_non_exhaustive()
     }
 }

@@ -3,7 +3,6 @@
 
 pub(crate) mod acquire;
 pub(crate) mod inner;
-pub(crate) mod installed;
 pub(crate) mod nesting;
 mod requirements;
 pub(crate) mod section;

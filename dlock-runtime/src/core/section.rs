@@ -2,13 +2,10 @@
 //! the moment the last of them has left.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll};
 
+use futures_util::future::{join_all, select_all};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use super::inner::ManagerId;
@@ -190,37 +187,18 @@ impl Section {
             .map_or(FencingToken::NONE, |lock| lock.token)
     }
 
-    /// Each is cancelled when its lease is lost.
-    pub(crate) fn loss_tokens(&self) -> impl Iterator<Item = CancellationToken> {
-        self.locks.iter().map(|lock| lock.lease.loss_token())
-    }
-
     /// Resolves when a lease of this section is lost, never if the locks go back
     /// first: the lease may then be somebody else's.
     pub(crate) async fn lost(&self) {
-        let mut waits: Vec<_> = self
-            .loss_tokens()
-            .map(|token| Box::pin(token.cancelled_owned()))
-            .collect();
-        poll_fn(|cx| {
-            if waits
-                .iter_mut()
-                .any(|wait| wait.as_mut().poll(cx).is_ready())
-            {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
-        })
-        .await;
-        if self.ended_unharmed() {
+        let losses = self.locks.iter().map(|lock| lock.lease.loss_token());
+        select_all(losses.map(|token| Box::pin(token.cancelled_owned()))).await;
+        let ended_unharmed = {
+            let state = self.state();
+            state.entered == 0 && !state.lost
+        };
+        if ended_unharmed {
             std::future::pending().await
         }
-    }
-
-    fn ended_unharmed(&self) -> bool {
-        let state = self.state();
-        state.entered == 0 && !state.lost
     }
 
     /// Takes one reference out. The last one gets the locks to give back.
@@ -325,54 +303,17 @@ impl Teardown {
     /// one taken first.
     pub(crate) async fn finish(mut self) -> Result<Released, BackendError> {
         let (clean, not_before) = (self.clean, self.not_before);
-        let last = self.keys.pop();
-        if self.keys.is_empty() {
-            return match last {
-                Some(key) => key.end(clean, not_before).await,
-                None => Ok(Released::Released),
-            };
+        if let [_] = &self.keys[..]
+            && let Some(key) = self.keys.pop()
+        {
+            return key.end(clean, not_before).await;
         }
-        let others = self.keys.drain(..).rev();
-        let releases = last.into_iter().chain(others).map(|key| Ongoing {
-            future: Some(Box::pin(key.end(clean, not_before))),
-            answer: Ok(Released::Released),
-        });
-        let mut releases: Vec<_> = releases.collect();
-        poll_fn(|context| {
-            // Each of them, also when one is not done: none waits for another.
-            let left = releases.iter_mut().filter_map(|one| one.poll(context));
-            if left.count() == 0 {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
-        })
-        .await;
-        let mut answers = releases.into_iter().map(|one| one.answer);
-        let bad = answers.find(|answer| !matches!(answer, Ok(Released::Released)));
-        bad.unwrap_or(Ok(Released::Released))
-    }
-}
-
-/// One of several locks on its way back.
-struct Ongoing<F> {
-    /// None once it has been answered.
-    future: Option<Pin<Box<F>>>,
-    answer: Result<Released, BackendError>,
-}
-
-impl<F: Future<Output = Result<Released, BackendError>>> Ongoing<F> {
-    /// Says whether it goes on.
-    fn poll(&mut self, context: &mut Context<'_>) -> Option<()> {
-        let future = self.future.as_mut()?;
-        match future.as_mut().poll(context) {
-            Poll::Pending => Some(()),
-            Poll::Ready(answer) => {
-                self.answer = answer;
-                self.future = None;
-                None
-            }
-        }
+        let keys = self.keys.drain(..).rev();
+        let answers = join_all(keys.map(|key| key.end(clean, not_before))).await;
+        let mut bad = answers
+            .into_iter()
+            .filter(|answer| !matches!(answer, Ok(Released::Released)));
+        bad.next().unwrap_or(Ok(Released::Released))
     }
 }
 

@@ -43,13 +43,8 @@ const DEFAULT_HANDOFF: u32 = 32;
 #[derive(Clone)]
 pub struct Config {
     store: Store,
-    namespace: Arc<str>,
-    ttl: Duration,
-    patience: Patience,
-    handoff: u32,
     request_timeout: Duration,
-    fenced: bool,
-    detect_lock_order: bool,
+    settings: Settings,
 }
 
 #[derive(Clone)]
@@ -74,13 +69,15 @@ impl Config {
     fn with_store(store: Store) -> Self {
         Self {
             store,
-            namespace: Arc::from(""),
-            ttl: DEFAULT_TTL,
-            patience: Patience::Wait,
-            handoff: DEFAULT_HANDOFF,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
-            fenced: false,
-            detect_lock_order: cfg!(debug_assertions),
+            settings: Settings {
+                namespace: Arc::from(""),
+                ttl: DEFAULT_TTL,
+                patience: Patience::Wait,
+                handoff: DEFAULT_HANDOFF,
+                fenced: false,
+                detect_lock_order: cfg!(debug_assertions),
+            },
         }
     }
 
@@ -127,7 +124,7 @@ impl Config {
     /// locks. None by default.
     #[must_use]
     pub fn namespace(mut self, namespace: impl Into<Arc<str>>) -> Self {
-        self.namespace = namespace.into();
+        self.settings.namespace = namespace.into();
         self
     }
 
@@ -136,7 +133,7 @@ impl Config {
     /// keeps it.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
+        self.settings.ttl = ttl;
         self
     }
 
@@ -144,7 +141,7 @@ impl Config {
     /// years at most.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.patience = Patience::Within(timeout);
+        self.settings.patience = Patience::Within(timeout);
         self
     }
 
@@ -153,7 +150,7 @@ impl Config {
     /// keeps strictly to the store's order.
     #[must_use]
     pub fn handoff(mut self, times: u32) -> Self {
-        self.handoff = times;
+        self.settings.handoff = times;
         self
     }
 
@@ -170,7 +167,7 @@ impl Config {
     /// every lock as soon as they are not any more.
     #[must_use]
     pub fn fenced(mut self, fenced: bool) -> Self {
-        self.fenced = fenced;
+        self.settings.fenced = fenced;
         self
     }
 
@@ -198,7 +195,7 @@ impl Config {
     /// [`in_lock_scope`](crate::LockScopeExt::in_lock_scope).
     #[must_use]
     pub fn detect_lock_order(mut self, detect: bool) -> Self {
-        self.detect_lock_order = detect;
+        self.settings.detect_lock_order = detect;
         self
     }
 
@@ -206,26 +203,28 @@ impl Config {
         matches!(self.store, Store::Url(StoreUrl::Memory))
     }
 
-    pub(crate) fn into_settings(self) -> Result<Settings, LockError> {
-        limits::HANDOFF.check(self.handoff)?;
+    /// The store, not yet connected, and what applies to its locks.
+    pub(crate) fn into_parts(self) -> Result<(Arc<dyn Backend>, Settings), LockError> {
+        let mut settings = self.settings;
+        limits::HANDOFF.check(settings.handoff)?;
         limits::REQUEST_TIMEOUT.check(self.request_timeout)?;
-        limits::TTL.check(self.ttl)?;
-        if let Patience::Within(timeout) = self.patience {
+        limits::TTL.check(settings.ttl)?;
+        if let Patience::Within(timeout) = settings.patience {
             limits::TIMEOUT.check(timeout)?;
         }
         // A key of one byte has room behind it and its colon.
-        if self.namespace.len() > MAX_KEY_BYTES - 2 {
+        if settings.namespace.len() > MAX_KEY_BYTES - 2 {
             return Err(LockError::config(
                 "namespace",
                 format!(
                     "it is {} bytes long; give one of at most {}, better a few: it is a part of \
                      each key",
-                    self.namespace.len(),
+                    settings.namespace.len(),
                     MAX_KEY_BYTES - 2
                 ),
             ));
         }
-        if let Some(control) = self.namespace.chars().find(|c| c.is_control()) {
+        if let Some(control) = settings.namespace.chars().find(|c| c.is_control()) {
             return Err(LockError::config(
                 "namespace",
                 format!("holds the control character {control:?}; leave it out"),
@@ -242,15 +241,8 @@ impl Config {
             Store::Backend(given) => Arc::clone(&given.backend),
             Store::Url(url) => url.backend(self.request_timeout),
         };
-        Ok(Settings {
-            backend,
-            namespace: escape_namespace(&self.namespace),
-            ttl: self.ttl,
-            patience: self.patience,
-            handoff: self.handoff,
-            fenced: self.fenced,
-            detect_lock_order: self.detect_lock_order,
-        })
+        settings.namespace = escape_namespace(&settings.namespace);
+        Ok((backend, settings))
     }
 }
 
@@ -267,13 +259,16 @@ impl fmt::Debug for Config {
         };
         f.debug_struct("Config")
             .field("store", store)
-            .field("namespace", &format_args!("{}", Shown(&self.namespace)))
-            .field("ttl", &self.ttl)
-            .field("patience", &self.patience)
-            .field("handoff", &self.handoff)
+            .field(
+                "namespace",
+                &format_args!("{}", Shown(&self.settings.namespace)),
+            )
+            .field("ttl", &self.settings.ttl)
+            .field("patience", &self.settings.patience)
+            .field("handoff", &self.settings.handoff)
             .field("request_timeout", &self.request_timeout)
-            .field("fenced", &self.fenced)
-            .field("detect_lock_order", &self.detect_lock_order)
+            .field("fenced", &self.settings.fenced)
+            .field("detect_lock_order", &self.settings.detect_lock_order)
             .finish()
     }
 }
