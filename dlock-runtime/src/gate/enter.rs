@@ -77,7 +77,8 @@ impl Gate {
             queue.ttl(),
         );
         let asked = request.clone();
-        let place = StorePlace::begin(&self.leases, request, entry.try_only, entry.section);
+        let labels = entry.section.labels();
+        let place = StorePlace::begin(&self.leases, request, entry.try_only, labels);
         waiting.leads = false;
         waiting.ticket.asks(place);
         queue.asks(&waiting.ticket, asked);

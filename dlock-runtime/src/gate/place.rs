@@ -9,7 +9,7 @@ use tokio::runtime::{Handle, Id};
 
 use crate::backend::Request;
 use crate::lease::{Answer, Leases};
-use crate::observe::SectionSpan;
+use crate::observe::Labels;
 
 /// A request to the store, as a rule one that waits in its queue. It belongs to
 /// the gate and not to the task that polls it: when that task is dropped, or is
@@ -28,13 +28,11 @@ impl StorePlace {
         leases: &Arc<Leases>,
         request: Request,
         try_only: bool,
-        section: &SectionSpan,
+        labels: Labels,
     ) -> Self {
         let leases = Arc::clone(leases);
-        // The place may serve another.
-        let section = section.without_span();
         Self {
-            answer: Box::pin(async move { leases.request(request, try_only, &section).await }),
+            answer: Box::pin(async move { leases.request(request, try_only, labels).await }),
             tries: try_only,
             runtime: this_runtime(),
         }

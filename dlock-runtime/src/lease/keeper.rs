@@ -41,11 +41,9 @@ struct Schedule {
 #[derive(Default)]
 pub(super) struct Due {
     pub(super) renewals: Vec<Arc<Lease>>,
-    /// Leases whose deadline has passed.
+    /// Leases whose deadline has passed, or that have ended before. To be dropped
+    /// outside of the lock: the last to know one closes its span.
     pub(super) ended: Vec<Arc<Lease>>,
-    /// Leases that ended before, to be dropped outside of the lock: the last to
-    /// know one closes its span.
-    pub(super) over: Vec<Arc<Lease>>,
     pub(super) next: Option<Instant>,
 }
 
@@ -177,12 +175,11 @@ impl Keeper {
             let lease = entry.remove();
             let mut state = lease.state();
             state.scheduled = None;
-            if state.phase != Phase::Held {
-                drop(state);
-                due.over.push(lease);
-                continue;
-            }
-            let next = match state.plan.step(now) {
+            let step = match state.phase {
+                Phase::Held => state.plan.step(now),
+                Phase::Lost(_) | Phase::Released | Phase::TooLate => Step::End,
+            };
+            let next = match step {
                 Step::End => {
                     drop(state);
                     due.ended.push(lease);
@@ -269,7 +266,6 @@ mod tests {
                 let now = Instant::now();
                 assert!(due.next.is_none_or(|next| next > now), "{late:?} late");
                 assert!(schedule.leases.keys().all(|(next, _)| *next > now));
-                assert!(due.over.is_empty());
                 let ended = due.ended.len();
                 assert!(ended == 0 || ended == leases.len(), "of one ttl");
                 assert_eq!(ended + schedule.leases.len(), leases.len());

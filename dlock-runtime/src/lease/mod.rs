@@ -28,9 +28,9 @@ pub(crate) use take::{Answer, NotHad};
 
 use plan::{Plan, drift_margin};
 
-use crate::backend::{Grant, Renewed, Request};
+use crate::backend::{BackendError, Grant, Renewed, Request};
 use crate::error::LossReason;
-use crate::observe::{Renewal, SectionSpan};
+use crate::observe::{Operation, Renewal, SectionSpan};
 use crate::token::FencingToken;
 
 /// One lease that the store gave to this process.
@@ -294,7 +294,7 @@ impl Lease {
     /// The lease is over: the critical section that it served ends, also where
     /// somebody still knows the lease.
     fn serve_nobody(&self) {
-        let nobody = self.state().section.without_span();
+        let nobody = SectionSpan::of_nobody(self.section().labels());
         self.speak_for(nobody);
     }
 
@@ -313,6 +313,12 @@ impl Lease {
 
     fn say_renewal(&self, renewal: Renewal) {
         self.section().renewal(&self.request.key, renewal);
+    }
+
+    /// The store did not do what it was asked for this lease.
+    fn store_failed(&self, operation: Operation, error: &BackendError) {
+        let labels = self.section().labels();
+        labels.store_error(operation, error.kind());
     }
 
     /// The store answered a renewal.

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Lease;
-use super::keeper::{Due, Keeper};
+use super::keeper::Keeper;
 use super::leases::Leases;
 use crate::backend::{Backend, BackendError, Owner};
 use crate::error::LossReason;
@@ -74,31 +74,24 @@ async fn work(keeper: Arc<Keeper>, backend: Arc<dyn Backend>, leases: Weak<Lease
         return;
     };
     loop {
-        let Some(look) = keeper.look() else {
+        let Some(due) = keeper.look() else {
             return;
         };
-        let Due {
-            renewals: due,
-            ended,
-            over,
-            next,
-        } = look;
-        drop(over);
-        for lease in ended {
+        for lease in due.ended {
             lease.lose(LossReason::Expired);
         }
-        if !due.is_empty() {
+        if !due.renewals.is_empty() {
             // In a task of its own: a store that does not answer must not
             // keep the others from being renewed, or from being seen lost.
             let batch = RenewalBatch {
                 keeper: Arc::clone(&keeper),
-                leases: due,
+                leases: due.renewals,
             };
             let (keeper, backend) = (Arc::clone(&keeper), Arc::clone(&backend));
             renewals.spawn(renew(keeper, backend, reach.clone(), batch));
         }
         tokio::select! {
-            () = sleep_until(next) => {}
+            () = sleep_until(due.next) => {}
             () = keeper.woken() => {}
             Some(_) = renewals.join_next() => {}
             owners = losses(&*backend) => {
@@ -167,8 +160,7 @@ async fn renew(keeper: Arc<Keeper>, backend: Arc<dyn Backend>, reach: Reach, bat
     }
     keeper.say_whether_failing(failed.as_ref());
     if let (Some(error), Some(lease)) = (&failed, batch.leases.first()) {
-        let labels = lease.section().labels();
-        labels.store_error(Operation::Renew, error.kind());
+        lease.store_failed(Operation::Renew, error);
     }
 }
 

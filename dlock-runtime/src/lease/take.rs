@@ -7,8 +7,8 @@ use super::Lease;
 use super::leases::Leases;
 use super::pulse::Pulse;
 use super::release::LeaseGuard;
-use crate::backend::{BackendError, BackendErrorKind, Grant, Renewed, Request};
-use crate::observe::{Operation, SectionSpan};
+use crate::backend::{BackendError, BackendErrorKind, Request};
+use crate::observe::{Labels, Operation, SectionSpan};
 
 /// How late an answer that was waited for in vain shows that it was not waited for,
 /// as a part of the request timeout.
@@ -49,20 +49,29 @@ impl From<BackendError> for NotHad {
 
 impl Leases {
     /// Asks for a lease, in the store's queue unless `try_only`, for whoever will
-    /// be there when it answers. The answer goes to [`answered`](Self::answered)
-    /// at once.
+    /// be there when it answers, and again if it was over before anybody here could
+    /// take it. The answer goes to [`answered`](Self::answered) at once.
     pub(crate) async fn request(
         self: &Arc<Self>,
         request: Request,
         try_only: bool,
-        section: &SectionSpan,
+        labels: Labels,
     ) -> Answer {
-        let asking = if try_only {
-            Asking::Once
-        } else {
-            Asking::InQueue
+        let asking = Asking {
+            leases: self,
+            try_only,
+            labels,
         };
-        self.take(asking, request, section).await
+        let taken = match asking.once(&request).await {
+            Ok(taken) => taken,
+            // Boxed, here and below: not every call has room for it.
+            Err(error) => Box::pin(asking.unheard(request, error)).await?,
+        };
+        match taken {
+            Taken::Had(lease) => Ok(Some(lease)),
+            Taken::Busy => Ok(None),
+            Taken::TooLate(lease, _) => Box::pin(asking.again(lease)).await,
+        }
     }
 
     /// Makes the answer to a request that of this critical section.
@@ -77,68 +86,6 @@ impl Leases {
         }
     }
 
-    /// Asks for a lease, and again if it was over before anybody here could take
-    /// it.
-    async fn take(
-        self: &Arc<Self>,
-        asking: Asking,
-        request: Request,
-        section: &SectionSpan,
-    ) -> Answer {
-        let taken = match self.grant(asking, &request).await {
-            Ok(grant) => self.taken(request, grant, section),
-            // Boxed, here and below: not every call has room for it.
-            Err(error) => Box::pin(self.ask_unheard(asking, request, error, section)).await?,
-        };
-        match taken {
-            Taken::Had(lease) => Ok(Some(lease)),
-            Taken::Busy => Ok(None),
-            Taken::TooLate(lease, _) => Box::pin(self.take_again(asking, lease, section)).await,
-        }
-    }
-
-    /// Asks once more if nobody was there to hear the answer: as nothing was heard
-    /// for longer than the store is waited for, the caller's runtime has stood
-    /// still. What the first may have got is given back before. Who does not wait
-    /// is told within one more request timeout.
-    async fn ask_unheard(
-        self: &Arc<Self>,
-        asking: Asking,
-        request: Request,
-        error: BackendError,
-        section: &SectionSpan,
-    ) -> Result<Taken, BackendError> {
-        let Some(timeout) = self.backend().request_timeout() else {
-            return Err(error);
-        };
-        let progress = request.progress();
-        let unheard = progress
-            .asked()
-            .map(|asked| self.now().saturating_duration_since(asked));
-        let stood_still = unheard.is_some_and(|unheard| unheard > timeout + timeout / LATE);
-        if error.kind() != BackendErrorKind::Unavailable || progress.has_heard() || !stood_still {
-            return Err(error);
-        }
-        let again = async {
-            self.what_was_left_is_back().await;
-            let begun = self.now();
-            loop {
-                let taken = self.ask(asking, request.again()?, section).await?;
-                // What the first has got may be on its way back still: a store of
-                // several nodes does not wait for those that look silent.
-                let is_early = self.now().saturating_duration_since(begun) < timeout / 4;
-                if !matches!(taken, Taken::Busy) || !is_early {
-                    return Ok(taken);
-                }
-                self.executor().sleep(timeout / 40).await;
-            }
-        };
-        tokio::select! {
-            taken = again => taken,
-            () = self.executor().sleep(timeout), if asking == Asking::Once => Err(error),
-        }
-    }
-
     /// Waits until what dropped requests left in the store is given back: for half of
     /// a request timeout at most.
     pub(crate) async fn what_was_left_is_back(&self) {
@@ -150,100 +97,13 @@ impl Leases {
         }
     }
 
-    /// Gives back a grant that came too late, and asks again. Whether the store is
-    /// slower than the ttl or this process stood still shows in the second: its
-    /// [`Pulse`] is taken. An answer that would have come in time but for that is
-    /// no reason to give up; each takes a ttl at least.
-    async fn take_again(
-        self: &Arc<Self>,
-        asking: Asking,
-        mut late: LeaseGuard,
-        section: &SectionSpan,
-    ) -> Answer {
-        loop {
-            let request = late.lease().request.again()?;
-            late.turn_down().await?;
-            let mut pulse = Pulse::new(self.executor(), request.ttl);
-            let (lease, by) = match pulse.of(self.ask(asking, request, section)).await? {
-                Taken::Had(lease) => return Ok(Some(lease)),
-                Taken::Busy => return Ok(None),
-                Taken::TooLate(lease, by) => (lease, by),
-            };
-            let stood_still = pulse.stood_still();
-            if asking == Asking::Once || by.is_none_or(|by| by > stood_still) {
-                return Err(too_late(lease.lease().ttl(), by, stood_still));
-            }
-            late = lease;
-        }
-    }
-
-    /// Asks the store a single time.
-    async fn ask(
-        self: &Arc<Self>,
-        asking: Asking,
-        request: Request,
-        section: &SectionSpan,
-    ) -> Result<Taken, BackendError> {
-        let grant = self.grant(asking, &request).await?;
-        Ok(self.taken(request, grant, section))
-    }
-
-    async fn grant(
-        &self,
-        asking: Asking,
-        request: &Request,
-    ) -> Result<Option<Grant>, BackendError> {
-        match asking {
-            Asking::Once => self.backend().try_acquire(request).await,
-            Asking::InQueue => self.backend().acquire(request).await.map(Some),
-        }
-    }
-
-    fn taken(
-        self: &Arc<Self>,
-        request: Request,
-        grant: Option<Grant>,
-        section: &SectionSpan,
-    ) -> Taken {
-        match grant {
-            Some(grant) => self.own(request, grant, section),
-            None => Taken::Busy,
-        }
-    }
-
-    fn own(self: &Arc<Self>, mut request: Request, grant: Grant, section: &SectionSpan) -> Taken {
-        if let Some(ttl) = grant.ttl {
-            request.ttl = request.ttl.min(ttl);
-        }
-        // Nobody's yet: see `LeaseGuard::of`.
-        let section = section.without_span();
-        let lease = Arc::new(Lease::new(request, grant, self.keeper(), section));
-        // From here on, dropping it gives it back.
-        let owned = LeaseGuard::new(lease, Arc::clone(self));
-        let lease = owned.lease();
-        let now = self.now();
-        let late_by = lease.late_by(now);
-        if late_by.is_none() {
-            lease.keeper.reschedule_at(lease, now);
-            // In this order: a loss that is told from now on finds the lease.
-            if !self.backend().has_ended(lease.request.owner) {
-                return Taken::Had(owned);
-            }
-        }
-        lease.is_too_late();
-        Taken::TooLate(owned, late_by)
-    }
-
     /// Makes leases last their whole ttl from now on. Whether they still do
     /// shows in each of them.
     pub(crate) async fn renew_now(&self, leases: &[Arc<Lease>]) -> Result<(), BackendError> {
         let requests: Vec<_> = leases.iter().map(|lease| lease.request.clone()).collect();
         let answers = self.backend().renew(&requests).await;
         for (lease, answer) in leases.iter().zip(answers) {
-            let answer: Renewed = answer.inspect_err(|error| {
-                let labels = lease.section().labels();
-                labels.store_error(Operation::Renew, error.kind());
-            })?;
+            let answer = answer.inspect_err(|error| lease.store_failed(Operation::Renew, error))?;
             lease.renewed(&answer);
             lease.keeper.reschedule(lease);
         }
@@ -252,10 +112,11 @@ impl Leases {
 }
 
 /// How the store is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asking {
-    Once,
-    InQueue,
+#[derive(Clone, Copy)]
+struct Asking<'a> {
+    leases: &'a Arc<Leases>,
+    try_only: bool,
+    labels: Labels,
 }
 
 /// What came of asking the store.
@@ -266,6 +127,99 @@ enum Taken {
     /// It was had, and its lease over when the answer was seen: by so much, or
     /// since the store had ended it.
     TooLate(LeaseGuard, Option<Duration>),
+}
+
+impl Asking<'_> {
+    /// Asks a single time.
+    async fn once(self, request: &Request) -> Result<Taken, BackendError> {
+        let backend = self.leases.backend();
+        let grant = match self.try_only {
+            true => backend.try_acquire(request).await?,
+            false => Some(backend.acquire(request).await?),
+        };
+        let Some(grant) = grant else {
+            return Ok(Taken::Busy);
+        };
+        let mut request = request.clone();
+        if let Some(ttl) = grant.ttl {
+            request.ttl = request.ttl.min(ttl);
+        }
+        // Nobody's yet: see `LeaseGuard::of`.
+        let section = SectionSpan::of_nobody(self.labels);
+        let lease = Arc::new(Lease::new(request, grant, self.leases.keeper(), section));
+        // From here on, dropping it gives it back.
+        let owned = LeaseGuard::new(lease, Arc::clone(self.leases));
+        let lease = owned.lease();
+        let now = self.leases.now();
+        let late_by = lease.late_by(now);
+        if late_by.is_none() {
+            lease.keeper.reschedule_at(lease, now);
+            // In this order: a loss that is told from now on finds the lease.
+            if !backend.has_ended(lease.request.owner) {
+                return Ok(Taken::Had(owned));
+            }
+        }
+        lease.is_too_late();
+        Ok(Taken::TooLate(owned, late_by))
+    }
+
+    /// Asks once more if nobody was there to hear the answer: as nothing was heard
+    /// for longer than the store is waited for, the caller's runtime has stood
+    /// still. What the first may have got is given back before. Who does not wait
+    /// is told within one more request timeout.
+    async fn unheard(self, request: Request, error: BackendError) -> Result<Taken, BackendError> {
+        let leases = self.leases;
+        let Some(timeout) = leases.backend().request_timeout() else {
+            return Err(error);
+        };
+        let since = |instant| leases.now().saturating_duration_since(instant);
+        let progress = request.progress();
+        let unheard = progress.asked().map(since);
+        let stood_still = unheard.is_some_and(|unheard| unheard > timeout + timeout / LATE);
+        if error.kind() != BackendErrorKind::Unavailable || progress.has_heard() || !stood_still {
+            return Err(error);
+        }
+        let again = async {
+            leases.what_was_left_is_back().await;
+            let begun = leases.now();
+            loop {
+                let taken = self.once(&request.again()?).await?;
+                // What the first has got may be on its way back still: a store of
+                // several nodes does not wait for those that look silent.
+                let is_early = since(begun) < timeout / 4;
+                if !matches!(taken, Taken::Busy) || !is_early {
+                    return Ok(taken);
+                }
+                leases.executor().sleep(timeout / 40).await;
+            }
+        };
+        tokio::select! {
+            taken = again => taken,
+            () = leases.executor().sleep(timeout), if self.try_only => Err(error),
+        }
+    }
+
+    /// Gives back a grant that came too late, and asks again. Whether the store is
+    /// slower than the ttl or this process stood still shows in the second: its
+    /// [`Pulse`] is taken. An answer that would have come in time but for that is
+    /// no reason to give up; each takes a ttl at least.
+    async fn again(self, mut late: LeaseGuard) -> Answer {
+        loop {
+            let request = late.lease().request.again()?;
+            late.turn_down().await?;
+            let mut pulse = Pulse::new(self.leases.executor(), request.ttl);
+            let (lease, by) = match pulse.of(self.once(&request)).await? {
+                Taken::Had(lease) => return Ok(Some(lease)),
+                Taken::Busy => return Ok(None),
+                Taken::TooLate(lease, by) => (lease, by),
+            };
+            let stood_still = pulse.stood_still();
+            if self.try_only || by.is_none_or(|by| by > stood_still) {
+                return Err(too_late(lease.lease().ttl(), by, stood_still));
+            }
+            late = lease;
+        }
+    }
 }
 
 /// Says what to do about a lease that was over before it was had.

@@ -106,7 +106,7 @@ impl SectionSpan {
         Self { span, labels }
     }
 
-    #[cfg(test)]
+    /// Of no critical section yet, or of one that has ended.
     pub(crate) fn of_nobody(labels: Labels) -> Self {
         let span = Span::none();
         Self { span, labels }
@@ -123,14 +123,6 @@ impl SectionSpan {
 
     pub(crate) fn labels(&self) -> Labels {
         self.labels
-    }
-
-    /// What is left of a section that has ended.
-    pub(crate) fn without_span(&self) -> Self {
-        Self {
-            span: Span::none(),
-            labels: self.labels,
-        }
     }
 
     /// A lease went to the next task of this process.
