@@ -1,5 +1,7 @@
 //! Which clock a lease is measured by.
 
+use std::time::Instant as StdInstant;
+
 use tokio::time::Instant;
 
 /// The monotonic clock of a manager.
@@ -15,8 +17,15 @@ pub(crate) enum Clock {
 impl Clock {
     pub(crate) fn now(self) -> Instant {
         match self {
-            Self::Real => Instant::from_std(std::time::Instant::now()),
+            Self::Real => Instant::from_std(StdInstant::now()),
             Self::Tokio => Instant::now(),
         }
     }
+}
+
+/// Whether the clock of the current runtime is the machine's. It is not while a
+/// test has paused it, nor ever after in that runtime. `before` is a moment ago.
+pub(crate) fn time_is_real(before: StdInstant) -> bool {
+    let shown = Instant::now().into_std();
+    before <= shown && shown <= StdInstant::now()
 }

@@ -14,6 +14,8 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 
+use crate::clock::time_is_real;
+
 /// When a call must have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
@@ -138,13 +140,6 @@ impl ManagerClock {
         // An error means that the manager has ended, and with it all waiting.
         let _ = (&mut sleep.0).await;
     }
-}
-
-/// Whether tokio's clock is the machine's. It is not while a test has paused
-/// it, nor ever after in that runtime. `before` is a moment ago.
-fn time_is_real(before: Instant) -> bool {
-    let shown = tokio::time::Instant::now().into_std();
-    before <= shown && shown <= Instant::now()
 }
 
 /// The timer of commands that are sent one after the other. To set one and take

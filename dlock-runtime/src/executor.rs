@@ -10,13 +10,13 @@ use std::cell::Cell;
 use std::future::Future;
 use std::sync::{Arc, Once, Weak};
 use std::task::{Context, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, time_is_real};
 use crate::error::LockError;
 
 /// Who stood still for the whole of a limit has so much longer at the most.
@@ -127,7 +127,7 @@ impl Executor {
         match self {
             Self::Thread(thread) => thread.handle.clone(),
             Self::Ambient(ambient) => match (ambient.if_running(), Handle::try_current()) {
-                (Some(connected), _) if time_is_real() => connected,
+                (Some(connected), _) if time_is_real(Instant::now()) => connected,
                 (_, Ok(current)) => current,
                 (_, Err(_)) => ambient.handle.clone(),
             },
@@ -214,14 +214,6 @@ impl Drop for Ambient {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-/// Whether the clock of the current runtime is the machine's. It is not while a
-/// test has paused it, nor ever after in that runtime.
-fn time_is_real() -> bool {
-    let before = std::time::Instant::now();
-    let shown = tokio::time::Instant::now().into_std();
-    before <= shown && shown <= std::time::Instant::now()
 }
 
 /// Refuses a caller outside of a runtime, or in one without timers. Its own answer

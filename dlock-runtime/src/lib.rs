@@ -50,16 +50,9 @@ pub use token::{FencingToken, TOKENS_PER_GRANT};
 /// What the attribute's expansion names.
 #[doc(hidden)]
 pub mod __private {
-    use std::future::Future;
-
     pub use crate::backend::Mode;
     pub use crate::key::{KeyTemplate, LockKey};
     pub use crate::macro_support::*;
     pub use crate::options::{OnLost, Options, Part, Patience, Shapes};
     pub use crate::{LockError, Run};
-
-    /// Runs an annotated function's body under its lock.
-    pub fn run<F: Future>(key: impl Into<LockKey>, options: &Options, body: F) -> Run<F> {
-        Run::new(None, key.into(), *options, body)
-    }
 }

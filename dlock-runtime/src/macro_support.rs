@@ -1,10 +1,13 @@
 //! What the code that `#[distributed_lock]` generates calls, and nobody else.
 //! No part of the public surface: it changes with the attribute.
 
+use std::future::Future;
 use std::sync::Arc;
 
+use crate::api::Run;
 use crate::error::LockError;
 use crate::key::LockKey;
+use crate::options::Options;
 
 /// A return type that can hold a [`LockError`].
 #[diagnostic::on_unimplemented(
@@ -113,4 +116,9 @@ impl<N: Into<Arc<str>>> IntoLockName for N {
 /// Makes one name out of an element of the attribute's argument.
 pub fn lock_name(name: impl IntoLockName) -> Arc<str> {
     name.into_lock_name()
+}
+
+/// Runs an annotated function's body under its lock.
+pub fn run<F: Future>(key: impl Into<LockKey>, options: &Options, body: F) -> Run<F> {
+    Run::new(None, key.into(), *options, body)
 }

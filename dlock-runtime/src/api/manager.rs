@@ -86,14 +86,17 @@ impl LockManager {
     /// [`LockError::InvalidKey`] or [`LockError::Unavailable`].
     pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<Option<LockInfo>, LockError> {
         let key = key.into();
-        self.inner.check_key(&key)?;
+        let Inner {
+            settings, at_start, ..
+        } = &*self.inner;
+        limits::check_key(&key, &settings.namespace, at_start.max_key_bytes)?;
         let Some(name) = key.single() else {
             return Err(LockError::InvalidKey {
                 key: key.to_string(),
                 reason: "it names several locks; inspect them one by one".to_owned(),
             });
         };
-        let full = namespaced(&self.inner.settings.namespace, name);
+        let full = namespaced(&settings.namespace, name);
         match self.inner.leases.backend().inspect(&full).await {
             Ok(info) => Ok(info.map(|info| self.without_namespace(info))),
             Err(error) => {
@@ -112,12 +115,11 @@ impl LockManager {
     /// [`LockError::Unavailable`] if the store does not answer;
     /// [`LockError::InvalidKey`] if no key can begin so.
     pub async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, LockError> {
-        limits::check_prefix(
-            prefix,
-            &self.inner.settings.namespace,
-            self.inner.at_start.max_key_bytes,
-        )?;
-        let full = namespaced(&self.inner.settings.namespace, &Arc::from(prefix));
+        let Inner {
+            settings, at_start, ..
+        } = &*self.inner;
+        limits::check_prefix(prefix, &settings.namespace, at_start.max_key_bytes)?;
+        let full = namespaced(&settings.namespace, &Arc::from(prefix));
         match self.inner.leases.backend().list(&full).await {
             Ok(infos) => Ok(infos
                 .into_iter()

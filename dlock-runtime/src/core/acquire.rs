@@ -89,8 +89,8 @@ pub(crate) fn acquire_anew(
     async move {
         let labels = manager.labels(&spec.options);
         // Before any span has it.
-        manager
-            .check_key(&spec.key)
+        let most = manager.at_start.max_key_bytes;
+        limits::check_key(&spec.key, &manager.settings.namespace, most)
             .inspect_err(|error| labels.refused(error))?;
         let asking = Asking::begin(labels, &spec.key, manager.clock());
         let span = asking.section();

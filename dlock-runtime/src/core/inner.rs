@@ -15,9 +15,8 @@ use crate::clock::Clock;
 use crate::error::LockError;
 use crate::executor::Executor;
 use crate::gate::Gate;
-use crate::key::{LockKey, Shown};
+use crate::key::Shown;
 use crate::lease::Leases;
-use crate::limits;
 use crate::lock_order::LockOrder;
 use crate::observe::{self, Labels};
 use crate::options::{Options, Patience};
@@ -105,11 +104,6 @@ impl Inner {
     /// runs, with the settings of its server.
     pub(crate) fn capabilities(&self) -> Capabilities {
         self.leases.backend().capabilities()
-    }
-
-    /// Refuses a key that the store could not keep.
-    pub(crate) fn check_key(&self, key: &LockKey) -> Result<(), LockError> {
-        limits::check_key(key, &self.settings.namespace, self.at_start.max_key_bytes)
     }
 
     pub(crate) fn labels(&self, options: &Options) -> Labels {

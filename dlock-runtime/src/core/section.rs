@@ -42,12 +42,8 @@ pub(crate) struct HeldLock {
 }
 
 impl HeldLock {
-    pub(crate) fn as_written(&self) -> WrittenLock<'_> {
-        WrittenLock {
-            name: &self.name,
-            mode: self.mode,
-            origin: self.origin,
-        }
+    pub(crate) fn as_written(&self) -> WrittenLock {
+        WrittenLock::new(&self.name, self.mode, self.origin)
     }
 }
 

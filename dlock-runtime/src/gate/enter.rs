@@ -8,13 +8,12 @@ use super::Gate;
 use super::entry::{Entry, Refusal};
 use super::outage::WaitState;
 use super::place::StorePlace;
-use super::queue::{Joined, Queue};
+use super::queue::Queue;
 use super::shared_lease::SharedLease;
 use super::ticket::{Came, Given, Stage, Ticket};
 use super::turn::Turn;
 use crate::backend::{BackendError, Owner, Request};
 use crate::lease::{Answer, NotHad};
-use crate::observe;
 
 impl Gate {
     /// Waits for a turn on `key`. May be dropped at any await: the place in
@@ -29,20 +28,17 @@ impl Gate {
     ) -> Result<Turn, Refusal> {
         let since = wait_state.is_asked().then(|| self.leases.now());
         loop {
-            let joined = self.queues.join(&key, entry, &self.sweep);
-            let Some(joined) = joined else {
+            let Some((queue, ticket)) = self.queues.join(&key, entry, &self.sweep) else {
                 return Err(Refusal::Busy);
             };
             if let Some(since) = since {
-                wait_state.set(&joined.queue, since);
+                wait_state.set(&queue, since);
             }
-            if let Some(behind) = &joined.behind {
-                if behind.one_served {
-                    self.sweep.arm();
-                }
-                observe::waits_in_process(&key, behind.waiters);
-            }
-            let mut waiting = Waiting::new(joined);
+            let mut waiting = Waiting {
+                queue,
+                ticket,
+                leads: false,
+            };
             loop {
                 let answer = match waiting.comes().await {
                     Came::Lease(lease) => return Ok(Turn::new(lease, &waiting.queue)),
@@ -125,14 +121,6 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn new(joined: Joined) -> Self {
-        Self {
-            queue: joined.queue,
-            ticket: joined.ticket,
-            leads: false,
-        }
-    }
-
     /// Waits to be given something.
     async fn comes(&mut self) -> Came {
         poll_fn(|cx| self.poll(cx)).await

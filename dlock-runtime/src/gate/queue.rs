@@ -14,6 +14,7 @@ use super::sweep::Sweep;
 use super::ticket::{Given, Stage, Ticket};
 use crate::backend::{Mode, Progress, Request};
 use crate::lease::Follower;
+use crate::observe;
 
 /// The queues of one manager, each from the task that opens it to the last.
 #[derive(Debug, Default)]
@@ -80,22 +81,6 @@ pub(super) enum Holding {
     Returning(Instant),
 }
 
-/// A task that was let in.
-pub(super) struct Joined {
-    pub(super) queue: Arc<Queue>,
-    pub(super) ticket: Arc<Ticket>,
-    /// Whether it leads, and else who is before it.
-    pub(super) behind: Option<Behind>,
-}
-
-/// Who is before a task that does not lead.
-pub(super) struct Behind {
-    /// How many wait.
-    pub(super) waiters: usize,
-    /// Somebody has something, and may not come for it.
-    pub(super) one_served: bool,
-}
-
 impl Queues {
     /// Opens a queue, or joins the one there is. `None`: the lock is held in this
     /// process, and the task does not wait. One that does not wait asks by itself
@@ -105,7 +90,7 @@ impl Queues {
         key: &Arc<str>,
         entry: &Entry<'_>,
         sweep: &Arc<Sweep>,
-    ) -> Option<Joined> {
+    ) -> Option<(Arc<Queue>, Arc<Ticket>)> {
         // Dropped behind the locks. It is of no use to who does not wait.
         let _place;
         let mut open = self.open();
@@ -114,7 +99,8 @@ impl Queues {
             ttl: entry.ttl,
             own: 0,
         };
-        let known = open.queues.get(&name);
+        let known = open.queues.get(&name).cloned();
+        let is_known = known.is_some();
         if let Some(queue) = known.filter(|_| entry.mode == Mode::Write) {
             let mut state = queue.state();
             if let Some(mut loose) = state.loose.take() {
@@ -122,22 +108,26 @@ impl Queues {
                 let ticket = Ticket::new(sweep, entry, Stage::Has(Given::Lead(loose)));
                 state.doubtful = false;
                 state.served = Some(Arc::clone(&ticket));
-                return Some(Joined::new(queue, ticket, None));
+                drop(state);
+                return Some((queue, ticket));
             }
             if !entry.try_only {
                 let ticket = Ticket::new(sweep, entry, Stage::Waits);
-                let behind = Behind {
-                    waiters: state.len(),
-                    one_served: state.served.is_some(),
-                };
+                let (ahead, may_be_neglected) = (state.len(), state.served.is_some());
                 state.waiters.push_back(Arc::clone(&ticket));
-                return Some(Joined::new(queue, ticket, Some(behind)));
+                drop(state);
+                drop(open);
+                if may_be_neglected {
+                    sweep.arm();
+                }
+                observe::waits_in_process(key, ahead);
+                return Some((queue, ticket));
             }
             if state.holding == Holding::Held {
                 return None;
             }
         }
-        if known.is_some() || entry.mode != Mode::Write {
+        if is_known || entry.mode != Mode::Write {
             open.own += 1;
             name.own = open.own;
         }
@@ -147,9 +137,8 @@ impl Queues {
             state: Mutex::default(),
         });
         let ticket = Ticket::new(sweep, entry, Stage::Has(Given::Lead(None)));
-        let joined = Joined::new(&queue, ticket, None);
-        open.queues.insert(name, queue);
-        Some(joined)
+        open.queues.insert(name, Arc::clone(&queue));
+        Some((queue, ticket))
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Queue>> {
@@ -161,16 +150,6 @@ impl Queues {
         self.open
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-impl Joined {
-    fn new(queue: &Arc<Queue>, ticket: Arc<Ticket>, behind: Option<Behind>) -> Self {
-        Self {
-            queue: Arc::clone(queue),
-            ticket,
-            behind,
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::place::StorePlace;
 use super::shared_lease::SharedLease;
 use super::sweep::{Sweep, Tick};
 use crate::lease::Answer;
-use crate::observe::{Labels, Unclaimed};
+use crate::observe::{Counted, Labels};
 
 /// What a task and the gate share. Exactly one of the two takes out what was put
 /// in: the task when it is polled or dropped, or the gate because it was not. It is
@@ -27,7 +27,7 @@ pub(super) struct Ticket {
 struct Slot {
     stage: Stage,
     /// What lies here counts as held, as the task does not come.
-    shown: Option<Unclaimed>,
+    shown: Option<Counted>,
 }
 
 /// How far a task has come.
@@ -198,7 +198,7 @@ impl Ticket {
 
     /// Counts as held what lies here, until somebody comes for it.
     pub(super) fn show(&self) {
-        let shown = Unclaimed::begin(self.labels);
+        let shown = Counted::holding(self.labels);
         let Some(mut slot) = self.try_slot() else {
             return;
         };

@@ -49,19 +49,10 @@ fn shape_of(template: &str) -> Option<String> {
     has_values.then_some(shape)
 }
 
-/// One lock as somebody wrote it: what is known of it without looking whether it
-/// is held.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WrittenLock<'a> {
-    pub(crate) name: &'a Arc<str>,
-    pub(crate) mode: Mode,
-    pub(crate) origin: Origin,
-}
-
-/// A lock that is compared with others.
+/// A lock as somebody wrote it, which is compared with others.
 #[derive(Clone, Debug)]
-pub(super) struct OrderedLock {
-    name: Arc<str>,
+pub(crate) struct WrittenLock {
+    pub(super) name: Arc<str>,
     end: End,
 }
 
@@ -74,9 +65,8 @@ pub(super) struct End {
     pub(super) site: &'static Location<'static>,
 }
 
-impl From<WrittenLock<'_>> for OrderedLock {
-    fn from(lock: WrittenLock<'_>) -> Self {
-        let WrittenLock { name, mode, origin } = lock;
+impl WrittenLock {
+    pub(crate) fn new(name: &Arc<str>, mode: Mode, origin: Origin) -> Self {
         let end = End {
             node: Node::of(name, origin),
             mode,
@@ -107,7 +97,7 @@ pub(super) struct Edge {
 }
 
 impl Edge {
-    pub(super) fn nested(held: &OrderedLock, wanted: &OrderedLock) -> Self {
+    pub(super) fn nested(held: &WrittenLock, wanted: &WrittenLock) -> Self {
         Self {
             held: held.end.clone(),
             wanted: wanted.end.clone(),
@@ -120,7 +110,7 @@ impl Edge {
         }
     }
 
-    pub(super) fn at_once(first: &OrderedLock, second: &OrderedLock) -> Self {
+    pub(super) fn at_once(first: &WrittenLock, second: &WrittenLock) -> Self {
         Self {
             at_once: true,
             ..Self::nested(first, second)
@@ -140,14 +130,8 @@ pub(super) mod tests {
             template: "unnamed",
             shape: Shape::Key,
         };
-        let [held, wanted] = [held, wanted].map(|name| {
-            let lock = WrittenLock {
-                name: &Arc::from(name),
-                mode: Mode::Write,
-                origin,
-            };
-            OrderedLock::from(lock)
-        });
+        let [held, wanted] =
+            [held, wanted].map(|name| WrittenLock::new(&Arc::from(name), Mode::Write, origin));
         Edge::nested(&held, &wanted)
     }
 

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) use self::edge::WrittenLock;
 use crate::key::LockKey;
 use crate::options::Options;
-use edge::{Edge, OrderedLock};
+use edge::Edge;
 use graph::Graph;
 use told::Told;
 
@@ -35,11 +35,11 @@ struct Seen {
 impl LockOrder {
     /// Notes that the calling code, which holds `held`, is about to wait for
     /// the locks of `key`. Warns if that closes a circle.
-    pub(crate) fn about_to_wait<'a>(
+    pub(crate) fn about_to_wait(
         &self,
         key: &LockKey,
         options: &Options,
-        held: impl Iterator<Item = WrittenLock<'a>>,
+        held: impl Iterator<Item = WrittenLock>,
     ) {
         let held = distinct(held);
         if held.is_empty() && key.single().is_some() {
@@ -81,27 +81,17 @@ impl Seen {
 
 /// What each of the locks of `key` has to wait for: those that are held, and
 /// the one before it, as they are taken in the order of their names.
-fn edges(held: &[WrittenLock<'_>], key: &LockKey, options: &Options) -> Vec<Edge> {
+fn edges(held: &[WrittenLock], key: &LockKey, options: &Options) -> Vec<Edge> {
     let mut names = key.distinct();
-    names.retain(|name| held.iter().all(|lock| lock.name != name));
+    names.retain(|name| held.iter().all(|lock| lock.name != *name));
     names.sort_unstable();
     names.truncate(MOST_LOCKS);
     let wanted: Vec<_> = names
         .iter()
-        .map(|name| WrittenLock {
-            name,
-            mode: options.mode,
-            origin: options.origin(key, name),
-        })
-        .map(OrderedLock::from)
+        .map(|name| WrittenLock::new(name, options.mode, options.origin(key, name)))
         .collect();
-    let mut edges = Vec::new();
-    for wanted in &wanted {
-        for held in held {
-            let held = OrderedLock::from(*held);
-            edges.push(Edge::nested(&held, wanted));
-        }
-    }
+    let nested = |wanted| held.iter().map(move |held| Edge::nested(held, wanted));
+    let mut edges: Vec<_> = wanted.iter().flat_map(nested).collect();
     edges.extend(
         wanted
             .windows(2)
@@ -110,8 +100,8 @@ fn edges(held: &[WrittenLock<'_>], key: &LockKey, options: &Options) -> Vec<Edge
     edges
 }
 
-fn distinct<'a>(held: impl Iterator<Item = WrittenLock<'a>>) -> Vec<WrittenLock<'a>> {
-    let mut distinct = Vec::<WrittenLock<'_>>::new();
+fn distinct(held: impl Iterator<Item = WrittenLock>) -> Vec<WrittenLock> {
+    let mut distinct = Vec::<WrittenLock>::new();
     for lock in held {
         if distinct.len() == MOST_LOCKS {
             break;

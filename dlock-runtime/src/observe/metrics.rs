@@ -71,7 +71,7 @@ pub(super) fn acquisition(labels: Labels, outcome: &'static str) {
 }
 
 /// One in a gauge. Dropped, it is out again.
-pub(super) struct Counted(Gauge);
+pub(crate) struct Counted(Gauge);
 
 impl Counted {
     fn into(gauge: Gauge) -> Self {
@@ -83,7 +83,8 @@ impl Counted {
         Self::into(gauge!(WAITING, labels!(labels).iter()))
     }
 
-    pub(super) fn holding(labels: Labels) -> Self {
+    /// A lock that is held, though it may be that nobody works under it yet.
+    pub(crate) fn holding(labels: Labels) -> Self {
         Self::into(gauge!(HELD, labels!(labels).iter()))
     }
 }

@@ -9,7 +9,6 @@ mod asking;
 mod holding;
 #[cfg_attr(not(feature = "metrics"), path = "no_metrics.rs")]
 mod metrics;
-mod unclaimed;
 
 use std::fmt::Display;
 
@@ -18,8 +17,7 @@ use tracing::level_filters::LevelFilter;
 
 pub(crate) use asking::Asking;
 pub(crate) use holding::Holding;
-pub(crate) use metrics::describe;
-pub(crate) use unclaimed::Unclaimed;
+pub(crate) use metrics::{Counted, describe};
 
 use crate::backend::{BackendErrorKind, Mode, Owner};
 use crate::error::{LockError, LossReason};

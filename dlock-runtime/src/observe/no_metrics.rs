@@ -9,14 +9,14 @@ pub(crate) fn describe() {}
 pub(super) fn acquisition(_: Labels, _: &'static str) {}
 
 #[derive(Debug)]
-pub(super) struct Counted;
+pub(crate) struct Counted;
 
 impl Counted {
     pub(super) fn waiting(_: Labels) -> Self {
         Self
     }
 
-    pub(super) fn holding(_: Labels) -> Self {
+    pub(crate) fn holding(_: Labels) -> Self {
         Self
     }
 }
