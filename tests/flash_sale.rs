@@ -129,19 +129,23 @@ fn what_it_is_told_wrong_it_explains() {
     }
 }
 
-/// With no set-up but the feature.
-#[cfg(feature = "etcd")]
-#[tokio::test]
-async fn four_processes_sell_exactly_the_stock_in_etcd() {
-    let server = support::etcd::EtcdServer::start().await;
-    let url = support::etcd::etcd_url(&[server.port()]);
+/// Four processes sell over the store at this URL.
+async fn sells(url: String, orders: &'static str) {
     let sale = tokio::task::spawn_blocking(move || {
-        Sale::run(&["--orders", "1000", "--processes", "4", "--store", &url])
+        Sale::run(&["--orders", orders, "--processes", "4", "--store", &url])
     });
     let sale = sale.await.expect("no panic");
     sale.sold_exactly_the_stock();
     let lost = (sale.number("failed"), sale.number("lost"));
     assert_eq!(lost, (0, 0), "{}", sale.printed);
+}
+
+/// With no set-up but the feature.
+#[cfg(feature = "etcd")]
+#[tokio::test]
+async fn four_processes_sell_exactly_the_stock_in_etcd() {
+    let server = support::etcd::EtcdServer::start().await;
+    sells(support::etcd::etcd_url(&[server.port()]), "1000").await;
     assert_eq!(server.keys("").await, Vec::<String>::new());
 }
 
@@ -149,14 +153,7 @@ async fn four_processes_sell_exactly_the_stock_in_etcd() {
 #[tokio::test]
 async fn four_processes_sell_exactly_the_stock_in_memcached() {
     let server = support::memcached::MemcachedServer::start().await;
-    let url = server.url();
-    let sale = tokio::task::spawn_blocking(move || {
-        Sale::run(&["--orders", "1000", "--processes", "4", "--store", &url])
-    });
-    let sale = sale.await.expect("no panic");
-    sale.sold_exactly_the_stock();
-    let lost = (sale.number("failed"), sale.number("lost"));
-    assert_eq!(lost, (0, 0), "{}", sale.printed);
+    sells(server.url(), "1000").await;
     // All that is left is what tells one start of the server from another.
     assert_eq!(server.items(), ["dlock-server".to_owned()].into());
 }
@@ -165,31 +162,18 @@ async fn four_processes_sell_exactly_the_stock_in_memcached() {
 #[tokio::test]
 async fn four_processes_sell_exactly_the_stock_in_zookeeper() {
     let server = support::zookeeper::ZooKeeperServer::shared().await;
-    let url = format!("zookeeper://127.0.0.1:{}", server.port());
-    let sale = tokio::task::spawn_blocking(move || {
-        Sale::run(&["--orders", "600", "--processes", "4", "--store", &url])
-    });
-    let sale = sale.await.expect("no panic");
-    sale.sold_exactly_the_stock();
-    let lost = (sale.number("failed"), sale.number("lost"));
-    assert_eq!(lost, (0, 0), "{}", sale.printed);
+    sells(format!("zookeeper://127.0.0.1:{}", server.port()), "600").await;
     let left = support::zookeeper::nodes(&server.client().await, "/").await;
-    assert!(
-        left.iter()
-            .all(|name| ["dlock", "zookeeper"].contains(&&**name)),
-        "{left:?}"
-    );
+    let known = |name: &String| ["dlock", "zookeeper"].contains(&&**name);
+    assert!(left.iter().all(known), "{left:?}");
 }
 
 #[cfg(feature = "sqlite")]
-#[test]
-fn four_processes_sell_exactly_the_stock_in_a_file() {
+#[tokio::test]
+async fn four_processes_sell_exactly_the_stock_in_a_file() {
     let dir = support::dir::TempDir::default();
-    let url = format!("sqlite:{}", dir.path().join("sale.db").display());
-    let sale = Sale::run(&["--orders", "600", "--processes", "4", "--store", &url]);
-    sale.sold_exactly_the_stock();
-    let lost = (sale.number("failed"), sale.number("lost"));
-    assert_eq!(lost, (0, 0), "{}", sale.printed);
+    let file = dir.path().join("sale.db");
+    sells(format!("sqlite:{}", file.display()), "600").await;
 }
 
 #[cfg(feature = "redis")]
@@ -275,12 +259,8 @@ mod on_redis {
         let running = Running::start(&["--orders", "4000"]).await;
         let (sale, server) = running.end().await;
         sale.sold_exactly_the_stock();
-        assert_eq!(
-            (sale.number("failed"), sale.number("lost")),
-            (0, 0),
-            "{}",
-            sale.printed
-        );
+        let lost = (sale.number("failed"), sale.number("lost"));
+        assert_eq!(lost, (0, 0), "{}", sale.printed);
         for process in ["process 1", "process 2", "process 3", "process 4"] {
             assert!(
                 sale.number(process) > 0,
@@ -305,14 +285,7 @@ mod on_redis {
         replicated(&deployment.servers[0], 2).await;
         let ports: Vec<_> = deployment.sentinels.iter().map(RedisServer::port).collect();
         let url = url(":stock@", &ports, "?replicas=1&sentinel_password=watch");
-        let sale = Sale::run(&["--orders", "1000", "--store", &url]);
-        sale.sold_exactly_the_stock();
-        assert_eq!(
-            (sale.number("failed"), sale.number("lost")),
-            (0, 0),
-            "{}",
-            sale.printed
-        );
+        sells(url, "1000").await;
     }
 
     #[tokio::test]
@@ -326,14 +299,7 @@ mod on_redis {
     #[tokio::test]
     async fn locks_on_five_servers_sell_exactly_the_stock() {
         let nodes = Nodes::start(5).await;
-        let url = nodes.url();
-        let sale = tokio::task::spawn_blocking(move || {
-            Sale::run(&["--orders", "600", "--processes", "4", "--store", &url])
-        });
-        let sale = sale.await.expect("no panic");
-        sale.sold_exactly_the_stock();
-        let lost = (sale.number("failed"), sale.number("lost"));
-        assert_eq!(lost, (0, 0), "{}", sale.printed);
+        sells(nodes.url(), "600").await;
         // Those who died would leave their locks to their ttl.
         assert!(nodes.keys().await.is_empty());
     }
@@ -344,20 +310,9 @@ mod on_redis {
     async fn locks_in_a_cluster_sell_exactly_the_stock() {
         let cluster = Cluster::start(LONG).await;
         for more in ["", "?quorum=masters"] {
-            let url = cluster.url(more);
-            let sale = tokio::task::spawn_blocking(move || {
-                Sale::run(&["--orders", "600", "--processes", "4", "--store", &url])
-            });
-            let sale = sale.await.expect("no panic");
-            sale.sold_exactly_the_stock();
-            let lost = (sale.number("failed"), sale.number("lost"));
-            assert_eq!(lost, (0, 0), "{}", sale.printed);
-            until(
-                "nothing is left",
-                async || cluster.keys().await,
-                Vec::is_empty,
-            )
-            .await;
+            sells(cluster.url(more), "600").await;
+            let keys = async || cluster.keys().await;
+            until("nothing is left", keys, Vec::is_empty).await;
         }
     }
 

@@ -25,10 +25,14 @@ use support::cluster::{Cluster, Lent, MASTERS};
 use support::polls::join_all;
 use support::proxy::Proxy;
 
-/// A cluster for one test. Its nodes say that they are where proxies are.
-struct ClusterStore(Lent);
+/// A cluster for one test. Its nodes say that they are where proxies are. Its locks may
+/// count only when more than half of the masters have them.
+struct ClusterStore<const QUORUM: bool = false>(Lent);
 
-impl ClusterStore {
+impl<const QUORUM: bool> ClusterStore<QUORUM> {
+    /// What stands behind the hosts of a URL.
+    const MORE: &str = if QUORUM { "?quorum=masters" } else { "" };
+
     fn cluster(&self) -> &Cluster {
         self.0.cluster()
     }
@@ -56,7 +60,7 @@ impl ClusterStore {
 }
 
 #[async_trait(?Send)]
-impl Store for ClusterStore {
+impl<const QUORUM: bool> Store for ClusterStore<QUORUM> {
     async fn start() -> Self {
         Self(Lent::empty().await)
     }
@@ -67,7 +71,8 @@ impl Store for ClusterStore {
 
     fn url_at(&self, [a, b, c]: [u16; 3]) -> Option<String> {
         let hosts = format!("127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}");
-        Some(format!("redis+cluster://{hosts}"))
+        let more = Self::MORE;
+        Some(format!("redis+cluster://{hosts}{more}"))
     }
 
     fn proxies(&self) -> &[Proxy] {
@@ -79,11 +84,25 @@ impl Store for ClusterStore {
         Duration::from_millis(1_000)
     }
 
+    fn short_ttl(&self) -> Duration {
+        Duration::from_millis(if QUORUM { 1_500 } else { 900 })
+    }
+
     async fn take_away(&self, key: &str) {
-        let lock = format!("dlock:{{{key}}}");
-        let owner = self.cluster().owner(&lock).await;
-        let deleted: u32 = owner.command(&["DEL", &lock]).await;
-        assert_eq!(deleted, 1, "nobody held `{key}`");
+        let names = if QUORUM {
+            format!("dlock:vote:{{*}}:{{{key}}}")
+        } else {
+            format!("dlock:{{{key}}}")
+        };
+        let mut deleted = 0;
+        for master in self.cluster().masters() {
+            let found: Vec<String> = master.command(&["KEYS", &names]).await;
+            for name in found {
+                deleted += master.command::<usize>(&["DEL", &name]).await;
+            }
+        }
+        let least = if QUORUM { MASTERS / 2 + 1 } else { 1 };
+        assert!(deleted >= least, "nobody held `{key}`");
     }
 
     async fn restart(&mut self) -> bool {
@@ -96,12 +115,13 @@ impl Store for ClusterStore {
     }
 
     fn costs(&self) -> Option<Costs> {
-        Some(Costs {
+        let costs = Costs {
             section: 11,
             waiting: 2.5,
             keys: 1,
             idle: 1,
-        })
+        };
+        (!QUORUM).then_some(costs)
     }
 
     async fn asked(&self) -> u64 {
@@ -114,76 +134,15 @@ impl Store for ClusterStore {
 }
 
 #[async_trait(?Send)]
-impl Shared for ClusterStore {
+impl<const QUORUM: bool> Shared for ClusterStore<QUORUM> {
     fn url(&self) -> String {
-        self.cluster().url("")
-    }
-}
-
-/// The same with locks that more than half of the masters must have.
-struct QuorumStore(ClusterStore);
-
-#[async_trait(?Send)]
-impl Store for QuorumStore {
-    async fn start() -> Self {
-        Self(<ClusterStore as Store>::start().await)
-    }
-
-    fn config(&self) -> Config {
-        Config::from_url(&self.url()).expect("a valid URL")
-    }
-
-    fn url_at(&self, [a, b, c]: [u16; 3]) -> Option<String> {
-        let hosts = format!("127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}");
-        Some(format!("redis+cluster://{hosts}?quorum=masters"))
-    }
-
-    fn proxies(&self) -> &[Proxy] {
-        self.0.proxies()
-    }
-
-    /// It is six servers.
-    fn request_timeout(&self) -> Duration {
-        Duration::from_millis(1_000)
-    }
-
-    fn short_ttl(&self) -> Duration {
-        Duration::from_millis(1_500)
-    }
-
-    async fn take_away(&self, key: &str) {
-        let mut deleted = 0;
-        for master in self.0.cluster().masters() {
-            let votes: Vec<String> = master
-                .command(&["KEYS", &format!("dlock:vote:{{*}}:{{{key}}}")])
-                .await;
-            for vote in votes {
-                deleted += master.command::<usize>(&["DEL", &vote]).await;
-            }
-        }
-        assert!(deleted > MASTERS / 2, "nobody held `{key}`");
-    }
-
-    async fn restart(&mut self) -> bool {
-        self.0.restart().await;
-        true
-    }
-
-    async fn records(&self) -> Option<usize> {
-        Some(self.0.records().await)
-    }
-}
-
-#[async_trait(?Send)]
-impl Shared for QuorumStore {
-    fn url(&self) -> String {
-        self.0.cluster().url("?quorum=masters")
+        self.cluster().url(Self::MORE)
     }
 }
 
 mod quorum {
-    dlock_conformance::conformance!(crate::QuorumStore);
-    dlock_conformance::contenders!(crate::QuorumStore:
+    dlock_conformance::conformance!(crate::ClusterStore<true>);
+    dlock_conformance::contenders!(crate::ClusterStore<true>:
         processes_add_up
         a_killed_holder_frees_its_lock
         a_paused_holder_that_writes_late_is_refused

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::harness::{config, connect, lock_name, nothing_left};
 use crate::support::cluster::{Cluster, Lent};
-use crate::support::locks::{had, held, is_busy, is_unavailable, queued, says, served};
+use crate::support::locks::{had, held, is_unavailable, queued, says, served};
 use crate::support::wait::{HANG, until, within};
 
 const KEY: &str = "key";
@@ -103,41 +103,6 @@ async fn a_slot_moves() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_votes_moves() {
     a_slot_moves_under_load("?quorum=masters").await;
-}
-
-/// A lease, its waiters in their order and its readers go along.
-#[tokio::test]
-async fn a_lease_and_its_waiters_go_along() {
-    let cluster = Cluster::start(crate::support::cluster::LONG).await;
-    let url = cluster.url("");
-    let (holder, first, second) = (
-        connect(&url).await,
-        connect(&url).await,
-        connect(&url).await,
-    );
-    let ttl = Duration::from_millis(1_500);
-    let guard = held(holder.lock(KEY).ttl(ttl)).await;
-    let waiting = tokio::spawn(first.lock(KEY).acquire());
-    queued(&holder, KEY, 1).await;
-    let reading = tokio::spawn(second.lock(KEY).read().acquire());
-    queued(&holder, KEY, 2).await;
-
-    let slot = cluster.slot(&lock_name(KEY)).await;
-    let from = slot * 3 / 16384;
-    cluster.move_slot(slot, from, (from + 1) % 3).await;
-    // It is renewed over there.
-    sleep(2 * ttl).await;
-    assert!(guard.is_held());
-    is_busy(second.lock(KEY).try_acquire().await);
-    queued(&holder, KEY, 2).await;
-    let token = guard.token();
-    guard.release().await.expect("the release");
-    let next = served(waiting).await;
-    assert!(next.token() > token);
-    queued(&holder, KEY, 1).await;
-    next.release().await.expect("the release");
-    served(reading).await.release().await.expect("the release");
-    nothing_left(&cluster).await;
 }
 
 /// So do a lease that is shared, and the writer who waits for its end.

@@ -37,24 +37,6 @@ async fn a_waiter_whose_key_was_deleted_queues_again() {
     served(first).await;
 }
 
-/// The lease of a waiter ends, and so does its place.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_whose_lease_was_revoked_queues_again() {
-    let store = EtcdStore::start().await;
-    let (holder, waiter) = (connect(&store.url()).await, connect(&store.url()).await);
-    let guard = held(holder.lock("key")).await;
-    let waiting = tokio::spawn(waiter.lock("key").run(async {}));
-    queued(&holder, "key", 1).await;
-    let before = places(&store, "key").await;
-    let lease = lease_of(&store.server, &before[1]).await;
-    store.server.control(&["lease", "revoke", &lease]).await;
-    let again = async || places(&store, "key").await;
-    let now = until("it queues again", again, |now| now.len() == 2).await;
-    assert_ne!(lease_of(&store.server, &now[1]).await, lease);
-    guard.release().await.expect("the release");
-    served(waiting).await;
-}
-
 /// All locks of one ttl share a lease, and are told of its end together: that
 /// one of them is dropped is no matter of the others'.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

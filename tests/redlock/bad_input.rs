@@ -1,10 +1,11 @@
 //! What is wrong from the start, or stands in the way.
 
-use dlock::{LockError, LockManager};
+use dlock::LockError;
 
-use crate::harness::{config, connect, nothing_left};
+use crate::harness::{REQUEST_TIMEOUT, connect, nothing_left};
 use crate::support::alone::alone;
-use crate::support::locks::{had, held};
+use crate::support::locks;
+use crate::support::locks::{had, held, says};
 use crate::support::log::Log;
 use crate::support::nodes::{Nodes, redlock_url};
 use crate::support::port::free_port;
@@ -13,23 +14,7 @@ use crate::support::wait::{HANG, eventually, until, within};
 use crate::{NODES, lock_name};
 
 async fn refusal(url: &str) -> LockError {
-    let config = match dlock::Config::from_url(url) {
-        Ok(_) => config(url),
-        Err(error) => return error,
-    };
-    within(HANG, LockManager::connect(config))
-        .await
-        .expect_err("a URL that cannot work")
-}
-
-fn says(error: &LockError, words: &[&str]) {
-    let message = error.to_string();
-    for word in words {
-        assert!(
-            message.contains(word),
-            "{word:?} is missing from: {message}"
-        );
-    }
+    locks::refusal(url, |config| config.request_timeout(REQUEST_TIMEOUT)).await
 }
 
 #[tokio::test]

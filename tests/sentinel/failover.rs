@@ -8,9 +8,9 @@ use dlock_conformance::processes::Shared;
 use dlock_conformance::{Store, async_trait, failovers};
 
 use crate::support::ghosts::Processes;
-use crate::support::locks::{had, held, is_busy, served};
+use crate::support::locks::{held, served};
 use crate::support::redis::RedisServer;
-use crate::support::sentinel::{Deployment, MASTER, Passwords, replicated};
+use crate::support::sentinel::{Deployment, MASTER, replicated};
 use crate::support::wait::{HANG, eventually, until, within};
 
 /// Longer than a failover takes here.
@@ -19,15 +19,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const TTL: Duration = Duration::from_secs(30);
 
 /// A deployment that replaces its master.
-struct Watchful {
+struct Watchful<const REPLICAS: u32 = 0> {
     deployment: Deployment,
     url: String,
 }
 
-impl Watchful {
-    async fn start(more: &str) -> Self {
+impl<const REPLICAS: u32> Watchful<REPLICAS> {
+    async fn start() -> Self {
         let deployment = Deployment::watchful().await;
-        let url = deployment.url(more);
+        let url = deployment.url(&format!("?replicas={REPLICAS}"));
         Self { deployment, url }
     }
 
@@ -42,9 +42,9 @@ impl Watchful {
 }
 
 #[async_trait(?Send)]
-impl Store for Watchful {
+impl<const REPLICAS: u32> Store for Watchful<REPLICAS> {
     async fn start() -> Self {
-        Self::start("").await
+        Self::start().await
     }
 
     fn config(&self) -> Config {
@@ -57,14 +57,14 @@ impl Store for Watchful {
 }
 
 #[async_trait(?Send)]
-impl Shared for Watchful {
+impl<const REPLICAS: u32> Shared for Watchful<REPLICAS> {
     fn url(&self) -> String {
         self.url.clone()
     }
 }
 
 #[async_trait(?Send)]
-impl Led for Watchful {
+impl<const REPLICAS: u32> Led for Watchful<REPLICAS> {
     fn failures(&self) -> &[Failure] {
         &[Failure::Dies, Failure::Dies]
     }
@@ -88,52 +88,8 @@ impl Led for Watchful {
 
 failovers!(crate::failover::Watchful);
 
-/// With locks that count only when a replica has them.
-struct Replicated(Watchful);
-
-#[async_trait(?Send)]
-impl Store for Replicated {
-    async fn start() -> Self {
-        Self(Watchful::start("?replicas=1").await)
-    }
-
-    fn config(&self) -> Config {
-        self.0.config()
-    }
-
-    async fn take_away(&self, _: &str) {
-        unreachable!("for the conformance suite only");
-    }
-}
-
-#[async_trait(?Send)]
-impl Shared for Replicated {
-    fn url(&self) -> String {
-        self.0.url()
-    }
-}
-
-#[async_trait(?Send)]
-impl Led for Replicated {
-    fn failures(&self) -> &[Failure] {
-        self.0.failures()
-    }
-
-    fn forgets(&self) -> bool {
-        true
-    }
-
-    async fn lose_leader(&mut self, key: &str, failure: Failure) {
-        self.0.lose_leader(key, failure).await;
-    }
-
-    async fn leader_is_back(&mut self) {
-        self.0.leader_is_back().await;
-    }
-}
-
 mod on_a_replica_too {
-    dlock_conformance::failovers!(crate::failover::Replicated: processes_go_on);
+    dlock_conformance::failovers!(crate::failover::Watchful<1>: processes_go_on);
 }
 
 /// Whether a server has this lock.
@@ -147,7 +103,7 @@ async fn has(server: &RedisServer, key: &str) -> bool {
 /// What was had when a replica had it too is not lost with the master.
 #[tokio::test]
 async fn a_lease_that_a_replica_has_survives() {
-    let mut store = Watchful::start("?replicas=1").await;
+    let mut store = Watchful::<1>::start().await;
     let manager = store.connect().await;
     let mut guards = Vec::new();
     for number in 0..20 {
@@ -171,7 +127,7 @@ async fn a_lease_that_a_replica_has_survives() {
 /// reach it: those who are connected to it do not go on with it.
 #[tokio::test]
 async fn a_master_that_does_not_know_is_left() {
-    let store = Watchful::start("").await;
+    let store = Watchful::<0>::start().await;
     let (manager, other) = (store.connect().await, store.connect().await);
     let guard = held(manager.lock("held").ttl(TTL)).await;
     let waiting = tokio::spawn(other.lock("held").acquire());
@@ -216,39 +172,11 @@ async fn a_master_that_does_not_know_is_left() {
     until("nobody listens to the old one", listened, Vec::is_empty).await;
 }
 
-/// A server that has become a replica, and whose clients nobody has sent away,
-/// is left at its first refusal.
-#[tokio::test]
-async fn a_master_that_became_a_replica_is_left() {
-    let deployment = Deployment::calm(&Passwords::default(), |port| port).await;
-    let [old, new, _] = &deployment.servers[..] else {
-        panic!("three servers");
-    };
-    replicated(old, 2).await;
-    let config = Config::from_url(&deployment.url("")).expect("a valid URL");
-    let manager = LockManager::connect(config).await.expect("a connection");
-    had(&manager, "key").await;
-    let port = new.port().to_string();
-    new.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
-    old.command::<()>(&["REPLICAOF", "127.0.0.1", &port]).await;
-    for sentinel in &deployment.sentinels {
-        for words in [
-            &["SENTINEL", "REMOVE", MASTER][..],
-            &["SENTINEL", "MONITOR", MASTER, "127.0.0.1", &port, "2"],
-        ] {
-            sentinel.command::<()>(words).await;
-        }
-    }
-    let guard = held(manager.lock("key")).await;
-    assert!(has(new, "key").await);
-    guard.release().await.expect("the release");
-}
-
 /// Some of the last tokens did not reach the new master, whose clock is behind:
 /// whoever has seen them is given greater ones.
 #[tokio::test]
 async fn tokens_rise_for_those_who_have_seen_the_last() {
-    let store = Watchful::start("").await;
+    let store = Watchful::<0>::start().await;
     let manager = store.connect().await;
     let before = held(manager.lock("key")).await;
     // As a clock that is an hour ahead would have made it.
@@ -275,27 +203,11 @@ async fn tokens_rise_for_those_who_have_seen_the_last() {
     assert!(after.token() > token, "{} after {token}", after.token());
 }
 
-/// The old master comes back as a replica; nothing changes for anybody.
-#[tokio::test]
-async fn a_master_that_comes_back_is_a_replica() {
-    let mut store = Watchful::start("").await;
-    let manager = store.connect().await;
-    had(&manager, "key").await;
-    store.deployment.fail_over().await;
-    had(&manager, "key").await;
-    let guard = held(manager.lock("key")).await;
-    store.deployment.revive().await;
-    assert!(guard.is_held());
-    let other = store.connect().await;
-    is_busy(within(HANG, other.lock("key").try_acquire()).await);
-    guard.release().await.expect("the release");
-}
-
 /// The old master goes on for a moment without its replicas, and serves a whole
 /// queue: in that of the new master they are not waited for once more.
 #[tokio::test]
 async fn who_was_served_long_ago_is_not_waited_for() {
-    let mut store = Watchful::start("").await;
+    let mut store = Watchful::<0>::start().await;
     let backend = || {
         let store = dlock::backend::redis::Redis::from_url(&store.url);
         store.expect("a URL").request_timeout(PATIENCE)

@@ -25,26 +25,30 @@ use support::sentinel::{Deployment, Passwords, replicated};
 use support::wait::eventually;
 
 /// A deployment of the test's own. Its master is reached through a proxy that
-/// can fail: that is where its sentinels say it is.
-struct SentinelStore {
+/// can fail: that is where its sentinels say it is. Its locks may count only when so
+/// many replicas have them.
+struct SentinelStore<const REPLICAS: u32 = 0> {
     deployment: Deployment,
     proxy: Proxy,
 }
 
-impl SentinelStore {
+impl<const REPLICAS: u32> SentinelStore<REPLICAS> {
     fn master(&self) -> &RedisServer {
         &self.deployment.servers[0]
     }
 }
 
 #[async_trait(?Send)]
-impl Store for SentinelStore {
+impl<const REPLICAS: u32> Store for SentinelStore<REPLICAS> {
     async fn start() -> Self {
         let mut proxy = None;
         let deployment = Deployment::calm(&Passwords::default(), |port| {
             proxy.insert(Proxy::to(port)).port()
         })
         .await;
+        if REPLICAS > 0 {
+            replicated(&deployment.servers[0], 2).await;
+        }
         let proxy = proxy.expect("made along with the deployment");
         Self { deployment, proxy }
     }
@@ -56,6 +60,11 @@ impl Store for SentinelStore {
     fn url_at(&self, [a, b, c]: [u16; 3]) -> Option<String> {
         let hosts = format!("127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}");
         Some(format!("redis+sentinel://{hosts}/mymaster"))
+    }
+
+    /// A renewal may need a second server and its answer.
+    fn short_ttl(&self) -> Duration {
+        Duration::from_millis(if REPLICAS > 0 { 1_800 } else { 900 })
     }
 
     fn proxies(&self) -> &[Proxy] {
@@ -85,52 +94,14 @@ impl Store for SentinelStore {
 }
 
 #[async_trait(?Send)]
-impl Shared for SentinelStore {
+impl<const REPLICAS: u32> Shared for SentinelStore<REPLICAS> {
     fn url(&self) -> String {
-        self.deployment.url("")
-    }
-}
-
-/// The same, with locks that count only when a replica has them.
-struct ReplicatedStore(SentinelStore);
-
-#[async_trait(?Send)]
-impl Store for ReplicatedStore {
-    async fn start() -> Self {
-        let store = SentinelStore::start().await;
-        replicated(store.master(), 2).await;
-        Self(store)
-    }
-
-    fn config(&self) -> Config {
-        let url = self.0.deployment.url("?replicas=1");
-        Config::from_url(&url).expect("a valid URL")
-    }
-
-    fn proxies(&self) -> &[Proxy] {
-        self.0.proxies()
-    }
-
-    /// A renewal needs a second server and its answer.
-    fn short_ttl(&self) -> Duration {
-        2 * self.0.short_ttl()
-    }
-
-    async fn take_away(&self, key: &str) {
-        self.0.take_away(key).await;
-    }
-
-    async fn restart(&mut self) -> bool {
-        self.0.restart().await
-    }
-
-    async fn records(&self) -> Option<usize> {
-        self.0.records().await
+        self.deployment.url(&format!("?replicas={REPLICAS}"))
     }
 }
 
 mod on_a_replica_too {
-    dlock_conformance::conformance!(crate::ReplicatedStore);
+    dlock_conformance::conformance!(crate::SentinelStore<1>);
 }
 
 conformance!(crate::SentinelStore);

@@ -7,10 +7,11 @@ use std::time::Duration;
 use dlock::{Config, LockError, LockManager};
 
 use crate::support::alone::alone;
-use crate::support::locks::{had, held, is_unavailable};
+use crate::support::locks::{had, held, is_unavailable, says};
 use crate::support::log::Log;
 use crate::support::port::free_port;
 use crate::support::redis::{RedisServer, Setup};
+use crate::support::secure::shown;
 use crate::support::sentinel::{Deployment, LONG, Passwords, url};
 use crate::support::wait::{HANG, within};
 
@@ -29,22 +30,11 @@ async fn connect(url: &str) -> Result<LockManager, LockError> {
 /// The error of connecting to `url`, which says all of these words.
 async fn refusal(url: &str, words: &[&str]) -> LockError {
     let error = connect(url).await.expect_err("a URL that cannot work");
-    let message = error.to_string();
-    let mut shown = format!("{message} {error:?}");
-    let mut cause = std::error::Error::source(&error);
-    while let Some(source) = cause {
-        shown += &format!("{source} {source:?}");
-        cause = source.source();
-    }
+    let shown = shown(&error);
     for secret in [SERVERS, SENTINELS, WRONG] {
         assert!(!shown.contains(secret), "{secret:?} is shown: {shown}");
     }
-    for word in words {
-        assert!(
-            message.contains(word),
-            "{word:?} is missing from: {message}"
-        );
-    }
+    says(&error, words);
     error
 }
 
