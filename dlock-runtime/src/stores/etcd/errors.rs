@@ -30,33 +30,22 @@ pub(super) struct Failed {
 }
 
 impl Failed {
-    pub(super) fn new(verdict: Verdict, error: BackendError, applied: Applied) -> Self {
-        Self::of(verdict, Cause::Error(error), applied)
-    }
-
-    /// No answer has come.
-    pub(super) fn silent(applied: Applied) -> Self {
-        Self::of(Verdict::AskElsewhere, Cause::Silence, applied)
-    }
-
-    /// There was no time to ask.
-    pub(super) fn not_sent() -> Self {
-        Self::silent(Applied::No)
-    }
-
-    fn of(verdict: Verdict, cause: Cause, applied: Applied) -> Self {
+    pub(super) fn new(verdict: Verdict, cause: Cause, applied: Applied) -> Self {
         let next = match verdict {
             Verdict::AskElsewhere | Verdict::LogIn => Next::Pause,
             Verdict::LeaseNotFound | Verdict::Refused => Next::Stop,
         };
-        Self {
-            verdict,
-            failure: Failure {
-                cause,
-                next,
-                applied,
-            },
-        }
+        let failure = Failure {
+            cause,
+            next,
+            applied,
+        };
+        Self { verdict, failure }
+    }
+
+    /// There was no time to ask.
+    pub(super) fn not_sent() -> Self {
+        Self::new(Verdict::AskElsewhere, Cause::Silence, Applied::No)
     }
 
     /// It may have been done, or may be yet.
@@ -64,8 +53,8 @@ impl Failed {
         self.failure.applied != Applied::No
     }
 
-    /// Of a request that changes nothing, or leaves nothing.
-    pub(super) fn of_a_read(mut self) -> Failure {
+    /// Of a request that leaves no key, however it went.
+    pub(super) fn of_no_key(mut self) -> Failure {
         self.failure.applied = Applied::No;
         self.failure
     }
@@ -103,6 +92,10 @@ fn meaning(error: &Error) -> Meaning<Verdict> {
         Error::GRpcStatus(status) => status.message(),
         Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
             return Meaning::config("");
+        }
+        // The client's own words.
+        Error::LeaseKeepAliveError(text) if text.contains("not found") => {
+            return Meaning::unavailable(LeaseNotFound, "");
         }
         _ => "",
     };
@@ -177,9 +170,12 @@ pub(super) fn silent(place: &str, waited: Duration) -> BackendError {
     ))
 }
 
-pub(super) fn nonsense(place: &str) -> BackendError {
-    BackendError::unavailable(format!(
+/// Of a request about a key that may be there.
+pub(super) fn nonsense(place: &str) -> Failure {
+    let error = BackendError::unavailable(format!(
         "{place} gave an answer that is none to what it was asked; check that it is an etcd \
          server, 3.4 or later"
-    ))
+    ));
+    let cause = Cause::Error(error);
+    Failed::new(Verdict::AskElsewhere, cause, Applied::Answered).into()
 }

@@ -1,9 +1,10 @@
 //! What is known of locks.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, KeyValue};
+use futures_util::future::try_join_all;
 
 use super::errors::Failed;
 use super::members::Members;
@@ -12,19 +13,14 @@ use crate::backend::{HolderInfo, LockInfo, Mode};
 use crate::deadline::Deadline;
 use crate::store::Failure;
 
-/// Keys are read so many at a time: an answer of the client's own limit of 4 MB
-/// has room for more.
-const PAGE: i64 = 2_000;
-
-/// So many leases are asked for in one go.
+/// So many leases are asked for at a time.
 const LEASES_AT_ONCE: usize = 100;
 
 /// A list as far as it was read.
 #[derive(Default)]
 pub(crate) struct Listing {
-    /// All keys that begin with the prefix, in the order of their names.
-    found: Vec<KeyValue>,
-    is_read: bool,
+    /// All keys that begin with the prefix.
+    found: Option<Vec<KeyValue>>,
     /// How long the leases of holders last. `None` for a key without a lease, or
     /// one whose lease has just ended.
     remaining: HashMap<i64, Option<Duration>>,
@@ -47,81 +43,34 @@ impl Listing {
         prefix: &str,
         deadline: Deadline,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        if !self.is_read {
-            self.read_page(members, prefix, deadline).await?;
+        let Some(found) = &self.found else {
+            let options = GetOptions::new().with_prefix();
+            let read = |client: Client| async move {
+                // However long the answer is.
+                let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
+                client.get(prefix, Some(options)).await
+            };
+            let mut answer = members.ask(deadline, read).await?;
+            self.found = Some(answer.take_kvs());
             return Ok(None);
-        }
-        let queues = self.queues(members);
+        };
+        let queues = queues(members, found);
         let holders = queues.values().flat_map(|queue| holders(queue));
-        let missing: Vec<i64> = holders
-            .map(|place| place.lease)
-            .filter(|lease| *lease != 0 && !self.remaining.contains_key(lease))
-            .take(LEASES_AT_ONCE)
-            .collect();
-        let all = missing.len() < LEASES_AT_ONCE;
-        for lease in missing {
-            if self.remaining.contains_key(&lease) {
-                continue;
-            }
+        let leases = holders.map(|place| place.lease);
+        let missing = leases.filter(|lease| *lease != 0 && !self.remaining.contains_key(lease));
+        let missing: HashSet<_> = missing.take(LEASES_AT_ONCE).collect();
+        if missing.is_empty() {
+            return Ok(Some(self.locks(queues)));
+        }
+        let ask = missing.into_iter().map(async |lease| {
             let ask =
                 |mut client: Client| async move { client.lease_time_to_live(lease, None).await };
-            let answer = members.ask(deadline, ask).await;
-            let left = answer.map_err(Failed::of_a_read)?.value.ttl();
-            let left = u64::try_from(left).ok().map(Duration::from_secs);
-            self.remaining.insert(lease, left);
-        }
-        Ok(all.then(|| self.locks(queues)))
-    }
-
-    async fn read_page(
-        &mut self,
-        members: &Members,
-        prefix: &str,
-        deadline: Deadline,
-    ) -> Result<(), Failure> {
-        let mut end = prefix.as_bytes().to_vec();
-        if let Some(last) = end.last_mut() {
-            *last += 1;
-        }
-        let mut start = prefix.as_bytes().to_vec();
-        if let Some(last) = self.found.last() {
-            start = last.key().to_vec();
-            start.push(0);
-        }
-        let options = GetOptions::new().with_range(end).with_limit(PAGE);
-        let read = |mut client: Client| async move { client.get(start, Some(options)).await };
-        let answer = members.ask(deadline, read).await;
-        let mut page = answer.map_err(Failed::of_a_read)?.value;
-        self.is_read = !page.more();
-        self.found.extend(page.take_kvs());
-        Ok(())
-    }
-
-    /// The places by the keys of their locks, each queue in its order.
-    fn queues(&self, members: &Members) -> BTreeMap<String, Vec<Place>> {
-        let mut queues: BTreeMap<String, Vec<Place>> = BTreeMap::new();
-        for key in &self.found {
-            let Ok(text) = key.key_str() else { continue };
-            // What dlock did not write, and `etcdctl lock` would not have, is none
-            // of ours.
-            if let Some((lock, place)) = members.settings.names.read(text) {
-                let owner = match key.value() {
-                    [] => place.to_owned(),
-                    owner => String::from_utf8_lossy(owner).into_owned(),
-                };
-                let place = Place {
-                    created: key.create_revision(),
-                    mode: mode_of(place),
-                    owner,
-                    lease: key.lease(),
-                };
-                queues.entry(lock).or_default().push(place);
-            }
-        }
-        for queue in queues.values_mut() {
-            queue.sort_unstable_by_key(|place| place.created);
-        }
-        queues
+            let left = members.ask(deadline, ask).await?.ttl();
+            Ok::<_, Failed>((lease, u64::try_from(left).ok().map(Duration::from_secs)))
+        });
+        let known = try_join_all(ask).await?;
+        self.remaining.extend(known);
+        Ok(None)
     }
 
     fn locks(&self, queues: BTreeMap<String, Vec<Place>>) -> Vec<LockInfo> {
@@ -143,4 +92,31 @@ impl Listing {
 fn holders(queue: &[Place]) -> &[Place] {
     let readers = queue.iter().take_while(|place| place.mode == Mode::Read);
     &queue[..readers.count().max(1).min(queue.len())]
+}
+
+/// The places by the keys of their locks, each queue in its order.
+fn queues(members: &Members, found: &[KeyValue]) -> BTreeMap<String, Vec<Place>> {
+    let mut queues: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+    for key in found {
+        let Ok(text) = key.key_str() else { continue };
+        // What dlock did not write, and `etcdctl lock` would not have, is none
+        // of ours.
+        if let Some((lock, place)) = members.settings.names.read(text) {
+            let owner = match key.value() {
+                [] => place.to_owned(),
+                owner => String::from_utf8_lossy(owner).into_owned(),
+            };
+            let place = Place {
+                created: key.create_revision(),
+                mode: mode_of(place),
+                owner,
+                lease: key.lease(),
+            };
+            queues.entry(lock).or_default().push(place);
+        }
+    }
+    for queue in queues.values_mut() {
+        queue.sort_unstable_by_key(|place| place.created);
+    }
+    queues
 }

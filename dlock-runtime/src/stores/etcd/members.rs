@@ -5,7 +5,6 @@
 //! request to a member that hangs.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,123 +14,75 @@ use tokio::sync::OnceCell;
 use super::errors::{self, Failed, Verdict, verdict};
 use super::settings::Settings;
 use crate::deadline::Deadline;
-use crate::engine::events::Events;
 use crate::engine::time::Time;
-use crate::store::{Applied, Context};
+use crate::store::{Applied, Cause, Context};
 
-/// The members of one cluster. Their connections live on the runtime that made
-/// them, which is the manager's.
+/// The members of one cluster. The connection to one of them lives on the runtime
+/// that made it, which is the manager's.
 pub(super) struct Members {
     pub(super) settings: Settings,
     pub(super) time: Time,
-    pub(super) request_timeout: Duration,
-    patience: Duration,
-    place: String,
-    clients: Vec<Mutex<Arc<OnceCell<Client>>>>,
-    current: AtomicUsize,
-    events: Events,
+    pub(super) context: Context,
+    current: Mutex<Arc<Member>>,
 }
 
-/// An answer to a request.
-pub(super) struct Answer<T> {
-    pub(super) value: T,
-    /// When the request was sent that was answered.
-    pub(super) sent_at: Instant,
-}
-
-/// A member that is being asked.
-pub(super) struct Asked {
+/// A member that is asked. Once it has been left, its connection ends with those
+/// who still use it, as that may be dead without a word.
+#[derive(Default)]
+pub(super) struct Member {
     index: usize,
-    cell: Arc<OnceCell<Client>>,
-    pub(super) client: Client,
+    client: OnceCell<Client>,
 }
 
 impl Members {
     pub(super) fn new(settings: Settings, context: Context) -> Self {
+        // Not every process at the same one.
+        let index = fastrand::usize(..settings.hosts.len().max(1));
         Self {
-            patience: context.patience(),
-            request_timeout: context.request_timeout,
-            place: settings.place(),
-            clients: settings.hosts.iter().map(|_| Mutex::default()).collect(),
-            // Not every process at the same one.
-            current: AtomicUsize::new(fastrand::usize(..settings.hosts.len().max(1))),
+            current: Mutex::new(Member::new(index)),
             settings,
-            time: context.time,
-            events: context.events,
+            time: context.time.clone(),
+            context,
         }
-    }
-
-    pub(super) fn place(&self) -> &str {
-        &self.place
     }
 
     /// How long one answer may take.
     pub(super) fn patience(&self) -> Deadline {
-        self.time.after(self.patience)
+        self.time.after(self.context.patience())
     }
 
     /// The same of what keeps a lease that lasts so long. It is asked for when a
     /// third has passed, and there is time left for a second attempt and a third.
     pub(super) fn patience_within(&self, ttl: Duration) -> Duration {
-        self.patience.min(ttl / 4)
+        self.context.patience().min(ttl / 4)
     }
 
-    /// The member to ask. With a user, the first one to ask it logs in.
-    pub(super) async fn client(&self) -> Result<Asked, Error> {
-        let index = self.current.load(Ordering::Relaxed) % self.clients.len();
-        let endpoint = self.settings.endpoint(&self.settings.hosts[index]);
-        let connect = || {
-            Client::connect(
-                [endpoint],
-                Some(self.settings.connect_options(self.patience)),
-            )
-        };
-        let cell = Arc::clone(&*self.cell(index));
-        match cell.get_or_try_init(connect).await {
-            Ok(client) => Ok(Asked {
-                index,
-                client: client.clone(),
-                cell: Arc::clone(&cell),
-            }),
-            Err(error) => {
-                self.leave(index);
-                Err(error)
-            }
-        }
+    /// The member to ask.
+    pub(super) fn current(&self) -> Arc<Member> {
+        Arc::clone(&self.lock())
     }
 
-    /// Whether the next request goes there too.
-    pub(super) fn is_current(&self, asked: &Asked) -> bool {
-        self.current.load(Ordering::Relaxed) % self.clients.len() == asked.index
-            && Arc::ptr_eq(&self.cell(asked.index), &asked.cell)
+    /// The connection to it. With a user, the first one to ask for it logs in.
+    pub(super) async fn client(&self, member: &Arc<Member>) -> Result<Client, Error> {
+        let endpoint = self.settings.endpoint(&self.settings.hosts[member.index]);
+        let options = || self.settings.connect_options(self.context.patience());
+        let connect = || Client::connect([endpoint], Some(options()));
+        let client = member.client.get_or_try_init(connect).await;
+        client.cloned().inspect_err(|_| self.leave(member))
     }
 
-    /// This member did not do what it was asked: the next request goes to the
-    /// next one.
-    pub(super) fn avoid(&self, asked: &Asked) {
-        self.leave(asked.index);
-    }
-
-    /// This member gave no answer. Its connection may be dead without a word, and
-    /// the client would go on with it: the next request makes another.
-    pub(super) fn discard(&self, asked: &Asked) {
-        self.leave(asked.index);
-        let mut cell = self.cell(asked.index);
-        if Arc::ptr_eq(&cell, &asked.cell) {
-            *cell = Arc::default();
-        }
-    }
-
-    fn cell(&self, index: usize) -> MutexGuard<'_, Arc<OnceCell<Client>>> {
-        self.clients[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn leave(&self, index: usize) {
-        let (next, order) = ((index + 1) % self.clients.len(), Ordering::Relaxed);
+    /// This member did not do what it was asked, or gave no answer: the next one is
+    /// asked from here on; if there is none, over another connection.
+    pub(super) fn leave(&self, member: &Arc<Member>) {
+        let mut current = self.lock();
         // Another request may have left it already.
-        let _ = self.current.compare_exchange(index, next, order, order);
+        if Arc::ptr_eq(&current, member) {
+            *current = Member::new((member.index + 1) % self.settings.hosts.len());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<Member>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a request of one member.
@@ -139,78 +90,84 @@ impl Members {
         &self,
         deadline: Deadline,
         ask: impl FnOnce(Client) -> F,
-    ) -> Result<Answer<T>, Failed>
+    ) -> Result<T, Failed>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        self.ask_within(self.patience, deadline, ask).await
+        self.ask_one(deadline.min(self.patience()), ask).await
     }
 
-    /// The same, with so much time for the member.
-    pub(super) async fn ask_within<T, F>(
+    /// The same, with all of this time for the one.
+    pub(super) async fn ask_one<T, F>(
         &self,
-        patience: Duration,
-        deadline: Deadline,
+        limit: Deadline,
         ask: impl FnOnce(Client) -> F,
-    ) -> Result<Answer<T>, Failed>
+    ) -> Result<T, Failed>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let limit = deadline.min(self.time.after(patience));
-        let mut sent = None;
+        let member = self.current();
+        let mut sent_at = None;
         // Boxed: the client's own futures are large, and stand in many of ours.
         let attempt = Box::pin(async {
-            let asked = self.client().await?;
-            let client = asked.client.clone();
-            let sent_at = self.time.now();
-            sent = Some((asked, sent_at));
-            ask(client).await.map(|value| Answer { value, sent_at })
+            let client = self.client(&member).await?;
+            sent_at = Some(self.time.now());
+            ask(client).await
         });
         match self.time.bound(limit, attempt).await {
-            Ok(Ok(answer)) => {
-                self.events.heard(answer.sent_at);
-                Ok(answer)
+            Ok(Ok(value)) => {
+                sent_at.map(|sent_at| self.context.events.heard(sent_at));
+                Ok(value)
             }
-            Ok(Err(error)) => Err(Box::pin(self.failed(&error, sent, limit)).await),
-            Err(_) => match sent {
-                Some((asked, sent_at)) => {
-                    self.discard(&asked);
-                    Err(Failed::silent(Applied::Unknown { sent_at }))
-                }
-                None => {
-                    self.leave(self.current.load(Ordering::Relaxed));
-                    Err(Failed::not_sent())
-                }
-            },
+            Ok(Err(error)) => Err(Box::pin(self.failed(&error, &member, sent_at)).await),
+            Err(_) => {
+                self.leave(&member);
+                let applied = may_be_done(sent_at);
+                Err(Failed::new(Verdict::AskElsewhere, Cause::Silence, applied))
+            }
         }
     }
 
     /// What a member said of a request, or the client of one that it could not
     /// send.
-    pub(super) async fn failed(
+    async fn failed(
         &self,
         error: &Error,
-        sent: Option<(Asked, Instant)>,
-        limit: Deadline,
+        member: &Arc<Member>,
+        sent_at: Option<Instant>,
     ) -> Failed {
-        let (verdict, mut applied) = (verdict(error), Applied::No);
-        match (verdict, sent) {
-            (Verdict::AskElsewhere, Some((asked, sent_at))) => {
-                applied = Applied::Unknown { sent_at };
-                self.avoid(&asked);
+        let (mut verdict, mut applied) = (verdict(error), Applied::No);
+        let mut error = errors::described(&self.settings.place(), error);
+        match (verdict, member.client.get()) {
+            (Verdict::AskElsewhere, Some(_)) => {
+                applied = may_be_done(sent_at);
+                self.leave(member);
             }
             // If nobody answers that, the next attempt says so.
-            (Verdict::LogIn, Some((asked, _))) => {
-                let again = self.time.bound(limit, asked.client.refresh_token()).await;
-                if let Ok(Err(error)) = again
-                    && errors::verdict(&error) == Verdict::Refused
+            (Verdict::LogIn, Some(client)) => {
+                let again = self.time.bound(self.patience(), client.refresh_token());
+                if let Ok(Err(refused)) = again.await
+                    && errors::verdict(&refused) == Verdict::Refused
                 {
-                    let error = errors::described(&self.place, &error);
-                    return Failed::new(Verdict::Refused, error, Applied::No);
+                    verdict = Verdict::Refused;
+                    error = errors::described(&self.settings.place(), &refused);
                 }
             }
             _ => {}
         }
-        Failed::new(verdict, errors::described(&self.place, error), applied)
+        Failed::new(verdict, Cause::Error(error), applied)
     }
+}
+
+impl Member {
+    fn new(index: usize) -> Arc<Self> {
+        Arc::new(Self {
+            index,
+            client: OnceCell::new(),
+        })
+    }
+}
+
+fn may_be_done(sent_at: Option<Instant>) -> Applied {
+    sent_at.map_or(Applied::No, |sent_at| Applied::Unknown { sent_at })
 }

@@ -20,20 +20,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::backend::Owner;
 
 /// The names that requests of one backend have.
-pub(super) struct Places(Mutex<Inner>);
+pub(super) struct Places(Mutex<Arc<Maker>>);
 
-struct Inner {
+/// Whose names they are, until all names to come are new ones.
+struct Maker {
     /// In all names, so that no other process has them.
-    maker: Owner,
-    /// Those queues in which a name is taken.
-    queues: HashMap<Box<str>, Numbers>,
-}
-
-/// The names in a queue.
-#[derive(Default)]
-struct Numbers {
-    next: u32,
-    free: BTreeSet<u32>,
+    id: Owner,
+    /// The numbers that are taken in each queue in which one is.
+    taken: Mutex<HashMap<Box<str>, BTreeSet<u32>>>,
 }
 
 /// The name of a key that one request has, and what the request writes into it.
@@ -44,76 +38,72 @@ pub(super) struct Name {
 }
 
 struct Taken {
-    places: Arc<Places>,
-    maker: Owner,
+    maker: Arc<Maker>,
     /// How much of the key is the queue's.
     queue: usize,
     number: u32,
 }
 
 impl Places {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Inner {
-            maker: Owner::unique(),
-            queues: HashMap::new(),
-        })))
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Maker::new()))
     }
 
     /// A name in the queue whose keys begin with this, for the request that
     /// writes `value`, which nobody else does.
-    pub(super) fn take(self: &Arc<Self>, queue: String, value: String) -> Arc<Name> {
-        let mut inner = self.inner();
-        let maker = inner.maker;
-        let number = match inner.queues.get_mut(&*queue) {
-            Some(numbers) => numbers.take(),
-            None => {
-                let numbers = inner.queues.entry(queue.as_str().into());
-                numbers.or_default().take()
-            }
-        };
-        drop(inner);
-        let taken = Taken {
-            places: Arc::clone(self),
-            maker,
-            queue: queue.len(),
-            number,
-        };
+    pub(super) fn take(&self, queue: &str, value: String) -> Arc<Name> {
+        let maker = Arc::clone(&lock(&self.0));
+        let number = maker.take(queue);
         Arc::new(Name {
-            key: format!("{queue}{maker}.{number:x}"),
+            key: format!("{queue}{}.{number:x}", maker.id),
             value,
-            taken: Some(taken),
+            taken: Some(Taken {
+                maker,
+                queue: queue.len(),
+                number,
+            }),
         })
     }
 
     /// Nobody gets a name any more that somebody had until now.
     pub(super) fn start_anew(&self) {
-        self.inner().start_anew();
+        *lock(&self.0) = Maker::new();
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Somebody else has the name: a process that was cloned has the names of the one
+    /// that it is a copy of.
+    pub(super) fn are_anothers(&self, name: &Name) {
+        let Some(taken) = &name.taken else { return };
+        let mut maker = lock(&self.0);
+        // Many may find out at the same time.
+        if Arc::ptr_eq(&maker, &taken.maker) {
+            *maker = Maker::new();
+        }
     }
 }
 
-impl Inner {
-    fn start_anew(&mut self) {
-        self.maker = Owner::unique();
-        self.queues = HashMap::new();
-    }
-}
-
-impl Numbers {
-    fn take(&mut self) -> u32 {
-        self.free.pop_first().unwrap_or_else(|| {
-            self.next += 1;
-            self.next - 1
+impl Maker {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            id: Owner::unique(),
+            taken: Mutex::default(),
         })
     }
 
-    /// Whether no other is taken.
-    fn give_back(&mut self, number: u32) -> bool {
-        self.free.insert(number);
-        self.free.len() == self.next as usize
+    fn take(&self, queue: &str) -> u32 {
+        let mut all = lock(&self.taken);
+        let taken = match all.get_mut(queue) {
+            Some(taken) => taken,
+            None => all.entry(queue.into()).or_default(),
+        };
+        // They are in order.
+        let gap = (0..)
+            .zip(taken.iter().copied())
+            .find(|(at, number)| at != number);
+        let after = taken.last().map_or(0, |last| last + 1);
+        let lowest = gap.map_or(after, |(at, _)| at);
+        taken.insert(lowest);
+        lowest
     }
 }
 
@@ -140,40 +130,34 @@ impl Name {
     pub(super) fn value(&self) -> &str {
         &self.value
     }
-
-    /// Somebody else has it: a process that was cloned has the names of the one
-    /// that it is a copy of.
-    pub(super) fn is_anothers(&self) {
-        let Some(taken) = &self.taken else { return };
-        let mut inner = taken.places.inner();
-        // Many may find out at the same time.
-        if inner.maker == taken.maker {
-            inner.start_anew();
-        }
-    }
 }
 
 impl Drop for Name {
     fn drop(&mut self) {
         let Some(taken) = &self.taken else { return };
-        let mut inner = taken.places.inner();
-        if inner.maker != taken.maker {
-            return;
-        }
+        let mut all = lock(&taken.maker.taken);
         let queue = &self.key[..taken.queue];
-        let numbers = inner.queues.get_mut(queue);
-        if numbers.is_some_and(|numbers| numbers.give_back(taken.number)) {
-            inner.queues.remove(queue);
+        let numbers = all.get_mut(queue);
+        if numbers.is_some_and(|numbers| numbers.remove(&taken.number) && numbers.is_empty()) {
+            all.remove(queue);
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn take(places: &Arc<Places>, queue: &str) -> Arc<Name> {
-        places.take(queue.to_owned(), "request".to_owned())
+    fn take(places: &Places, queue: &str) -> Arc<Name> {
+        places.take(queue, "request".to_owned())
+    }
+
+    fn queues(places: &Places) -> usize {
+        lock(&lock(&places.0).taken).len()
     }
 
     #[test]
@@ -194,27 +178,27 @@ mod tests {
     fn nothing_is_kept_of_a_queue_without_requests() {
         let places = Places::new();
         let names: Vec<_> = (0..100).map(|_| take(&places, "a/")).collect();
-        assert_eq!(places.inner().queues.len(), 1);
+        assert_eq!(queues(&places), 1);
         drop(names);
-        assert!(places.inner().queues.is_empty());
+        assert_eq!(queues(&places), 0);
         let other = take(&places, "b/");
         places.start_anew();
         let again = take(&places, "b/");
         assert_ne!(other.key(), again.key());
         drop(other);
-        assert_eq!(places.inner().queues.len(), 1, "that of the new names");
+        assert_eq!(queues(&places), 1, "that of the new names");
         drop(again);
-        assert!(places.inner().queues.is_empty());
+        assert_eq!(queues(&places), 0);
     }
 
     #[test]
     fn a_name_that_is_anothers_is_left_once() {
         let places = Places::new();
         let (one, other) = (take(&places, "a/"), take(&places, "a/"));
-        one.is_anothers();
+        places.are_anothers(&one);
         let new = take(&places, "a/").key().to_owned();
         assert!(new != one.key() && new != other.key());
-        other.is_anothers();
+        places.are_anothers(&other);
         drop(one);
         drop(other);
         assert_eq!(take(&places, "a/").key(), new);

@@ -4,17 +4,32 @@
 //! finds the own key in its place and nobody ahead.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etcd_client::{
-    Compare, CompareOp, GetOptions, KeyValue, PutOptions, ResponseHeader, SortOrder, SortTarget,
-    Txn, TxnOp, TxnOpResponse, TxnResponse,
+    Client, Compare, CompareOp, GetOptions, KeyValue, PutOptions, ResponseHeader, SortOrder,
+    SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 
+use super::errors::{self, Failed};
 use super::leases::{Lease, LeaseRef};
+use super::members::Members;
 use super::names::LockName;
 use super::places::Name;
-use crate::backend::Mode;
+use crate::backend::{Mode, Request};
+use crate::deadline::Deadline;
+use crate::store::{Applied, Failure};
+
+/// Servers take 128 operations in a transaction (`--max-txn-ops`).
+pub(super) const KEYS_AT_ONCE: usize = 100;
+
+/// What is asked: for the lock, and if the request `waits` for a place in its queue.
+pub(super) struct Question<'r> {
+    pub(super) request: &'r Request,
+    pub(super) lock: LockName,
+    pub(super) waits: bool,
+    pub(super) deadline: Deadline,
+}
 
 /// A request's key, and the right to its name and lease.
 #[derive(Clone)]
@@ -26,7 +41,9 @@ pub(crate) struct Key {
     pub(super) create_revision: i64,
     /// Of the lock's lease.
     pub(super) ttl: Duration,
-    /// It has been attached to a lease of its own, which ends by itself.
+    /// A lease of its own, which ends by itself, and when that was asked for.
+    pub(super) fixed: Option<(i64, Instant)>,
+    /// It has been attached to that.
     pub(super) moved: bool,
 }
 
@@ -37,7 +54,9 @@ pub(super) enum Stands {
     First,
     /// Somebody is ahead.
     Behind(Ahead),
-    /// Its key is not there any more.
+    /// Somebody holds the lock, and the key was not written.
+    NotWritten,
+    /// Its key is not there any more, or it is somebody else's.
     Nowhere,
 }
 
@@ -50,14 +69,6 @@ pub(super) struct Ahead {
     pub(super) seen_at: i64,
 }
 
-/// Whose key it was that a transaction found in place of its own.
-pub(super) enum Found {
-    /// An attempt before this one wrote it: when it was created.
-    Own(i64),
-    Anothers,
-    Nothing,
-}
-
 impl Key {
     pub(super) fn new(name: Arc<Name>, lease_ref: LeaseRef, ttl: Duration) -> Self {
         Self {
@@ -65,6 +76,7 @@ impl Key {
             lease_ref: Arc::new(lease_ref),
             create_revision: 0,
             ttl,
+            fixed: None,
             moved: false,
         }
     }
@@ -77,14 +89,6 @@ impl Key {
     pub(super) fn put(&self, lease: i64) -> TxnOp {
         let options = PutOptions::new().with_lease(lease);
         TxnOp::put(self.name.key(), self.name.value(), Some(options))
-    }
-
-    fn put_new(&self) -> TxnOp {
-        self.put(self.lease().id())
-    }
-
-    fn is_new(&self) -> Compare {
-        Compare::create_revision(self.name.key(), CompareOp::Equal, 0)
     }
 
     /// Holds if nobody has deleted the key, and nobody has made it anew.
@@ -102,71 +106,67 @@ impl Key {
         Txn::new().when([when]).and_then([delete])
     }
 
-    fn get(&self) -> TxnOp {
-        TxnOp::get(self.name.key(), None)
+    /// A transaction that writes the key and says who is ahead; or only if nobody is
+    /// in the way, unless the request waits.
+    pub(super) fn take(&self, asked: &Question<'_>) -> Txn {
+        let absent = |key: &[u8]| Compare::create_revision(key, CompareOp::Equal, 0);
+        let mut when = vec![absent(self.name.key().as_bytes())];
+        let mut then = vec![self.put(self.lease().id())];
+        let mode = asked.request.mode;
+        for (first, end) in asked.lock.ahead_of(mode) {
+            if asked.waits {
+                // The own key is the last of them, if it is one of them.
+                let limit = if mode == Mode::Write { 2 } else { 1 };
+                then.push(last_of(first, end, limit, None));
+            } else {
+                // It holds for each key in the range, and so for none.
+                when.push(absent(&first).with_range(end));
+            }
+        }
+        let found = TxnOp::get(self.name.key(), None);
+        Txn::new().when(when).and_then(then).or_else([found])
     }
 
-    /// A transaction that writes the key only if nobody is in the way: all keys
-    /// of a range that is empty have no create-revision.
-    pub(super) fn take_if_free(&self, lock: &LockName, mode: Mode) -> Txn {
-        let free = lock.ahead_of(mode).into_iter().map(|(first, end)| {
-            Compare::create_revision(first, CompareOp::Equal, 0).with_range(end)
-        });
-        let compares: Vec<_> = std::iter::once(self.is_new()).chain(free).collect();
-        Txn::new()
-            .when(compares)
-            .and_then([self.put_new()])
-            .or_else([self.get()])
-    }
-
-    /// A transaction that writes the key, and says who is ahead.
-    pub(super) fn take_place(&self, lock: &LockName, mode: Mode) -> Txn {
-        // The own key is the last of them, if it is one of them.
-        let limit = if mode == Mode::Write { 2 } else { 1 };
-        let ahead = lock
-            .ahead_of(mode)
-            .into_iter()
-            .map(|(first, end)| last_of(first, end, limit, None));
-        let operations: Vec<_> = std::iter::once(self.put_new()).chain(ahead).collect();
-        Txn::new()
-            .when([self.is_new()])
-            .and_then(operations)
-            .or_else([self.get()])
-    }
-
-    /// A transaction that says who is ahead of a key that is there.
-    pub(super) fn look(&self, lock: &LockName, mode: Mode) -> Txn {
+    /// Looks who is ahead of a key that is there.
+    pub(super) async fn look(
+        &self,
+        members: &Members,
+        asked: &Question<'_>,
+    ) -> Result<Stands, Failure> {
         let before = self.create_revision - 1;
-        let ahead: Vec<_> = lock
-            .ahead_of(mode)
-            .into_iter()
-            .map(|(first, end)| last_of(first, end, 1, Some(before)))
-            .collect();
-        Txn::new().when([self.is_there()]).and_then(ahead)
+        let ahead = asked.lock.ahead_of(asked.request.mode).into_iter();
+        let ahead = ahead.map(|(first, end)| last_of(first, end, 1, Some(before)));
+        let ahead: Vec<_> = ahead.collect();
+        let txn = Txn::new().when([self.is_there()]).and_then(ahead);
+        let read = |mut client: Client| async move { client.txn(txn).await };
+        let answer = members.ask(asked.deadline, read).await.map_err(is_there)?;
+        let stands = self.stands(&answer, 0);
+        stands.ok_or_else(|| errors::nonsense(&members.settings.place()))
     }
 
-    /// Whose key was in the way of the own one. A name that is somebody else's is
-    /// left to it.
-    pub(super) fn found(&self, answer: &TxnResponse) -> Found {
-        match first(answer, 0) {
-            Some(key) if key.value() == self.name.value().as_bytes() => {
-                Found::Own(key.create_revision())
-            }
-            Some(_) => {
-                self.name.is_anothers();
-                Found::Anothers
-            }
-            None => Found::Nothing,
+    /// When the key was created by the answer to what writes it: now, or by an attempt
+    /// before this one. `Err`: it is somebody else's, or not there.
+    pub(super) fn written(&self, answer: &TxnResponse) -> Result<i64, Option<KeyValue>> {
+        if answer.succeeded() {
+            return Ok(revision(answer));
+        }
+        let there = match answer.op_responses().into_iter().next() {
+            Some(TxnOpResponse::Get(mut found)) => found.take_kvs().into_iter().next(),
+            _ => None,
+        };
+        match there {
+            Some(key) if key.value() == self.name.value().as_bytes() => Ok(key.create_revision()),
+            other => Err(other),
         }
     }
 
-    /// Who is ahead by the answer to a [`look`](Self::look); and by that to what
-    /// has written it, from the second on. `None`: that is no answer of etcd's.
+    /// Who is ahead by the answer to a look; and by that to what has written the
+    /// key, from the second on. `None`: that is no answer of etcd's.
     pub(super) fn stands(&self, answer: &TxnResponse, from: usize) -> Option<Stands> {
         if !answer.succeeded() {
             return Some(Stands::Nowhere);
         }
-        let seen_at = revision(answer)?;
+        let seen_at = revision(answer);
         let answers = answer.op_responses();
         let keys = answers.get(from..)?.iter().flat_map(|answer| match answer {
             TxnOpResponse::Get(found) => found.kvs(),
@@ -198,15 +198,35 @@ fn last_of(first: Vec<u8>, end: Vec<u8>, limit: i64, up_to: Option<i64>) -> TxnO
     TxnOp::get(first, Some(options))
 }
 
-/// What the get with this number found first.
-pub(super) fn first(answer: &TxnResponse, number: usize) -> Option<KeyValue> {
-    match answer.op_responses().into_iter().nth(number)? {
-        TxnOpResponse::Get(mut found) => found.take_kvs().into_iter().next(),
+/// When each of these keys was created, of those that are there.
+pub(super) async fn created_at(
+    members: &Members,
+    keys: impl Iterator<Item = &str>,
+    deadline: Deadline,
+) -> Result<Vec<Option<i64>>, Failed> {
+    let keys_only = GetOptions::new().with_keys_only();
+    let gets: Vec<_> = keys
+        .map(|key| TxnOp::get(key, Some(keys_only.clone())))
+        .collect();
+    let txn = Txn::new().and_then(gets);
+    let read = |mut client: Client| async move { client.txn(txn).await };
+    let answers = members.ask(deadline, read).await?.op_responses();
+    let created = answers.iter().map(|found| match found {
+        TxnOpResponse::Get(found) => found.kvs().first().map(KeyValue::create_revision),
         _ => None,
-    }
+    });
+    Ok(created.collect())
 }
 
 /// The revision of the store after a transaction.
-pub(super) fn revision(answer: &TxnResponse) -> Option<i64> {
-    answer.header().map(ResponseHeader::revision)
+fn revision(answer: &TxnResponse) -> i64 {
+    answer.header().map_or(0, ResponseHeader::revision)
+}
+
+/// Of a question about a key that is there.
+pub(super) fn is_there(failed: Failed) -> Failure {
+    Failure {
+        applied: Applied::Answered,
+        ..failed.into()
+    }
 }

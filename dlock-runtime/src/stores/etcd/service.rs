@@ -9,14 +9,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{
-    Client, GetOptions, KeyValue, LockOptions, SortOrder, SortTarget, Txn, TxnOp, TxnResponse,
-};
+use etcd_client::{Client, LockOptions};
 
 use super::errors::Failed;
-use super::members::{Answer, Members};
+use super::members::Members;
 use super::names::LockName;
-use super::queue::{Key, first, revision};
+use super::queue::{Ahead, Key, Question, Stands, created_at};
 use crate::deadline::Deadline;
 use crate::store::Failure;
 
@@ -28,25 +26,20 @@ const FIRST_LOOK: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// The Lock call of one attempt, which waits for its turn. Cut off when dropped.
-pub(crate) enum LockCall {
+pub(super) enum LockCall {
     Waits(Pin<Box<dyn Future<Output = Result<(), Failed>> + Send>>),
     Answered,
-}
-
-/// Where the key of a call stands.
-pub(super) enum Turn {
-    /// The call says that it holds the lock, and the key is there.
-    Comes { created: i64 },
-    /// It waits behind somebody, as was seen at this revision.
-    Behind { created: i64, seen_at: i64 },
-    /// The key is not there any more.
-    Lost,
 }
 
 impl LockCall {
     pub(super) fn new(members: &Arc<Members>, lock: &LockName, lease: i64) -> Self {
         let (members, lock) = (Arc::clone(members), lock.for_lock_service().to_owned());
-        Self::Waits(Box::pin(async move { call(&members, &lock, lease).await }))
+        let options = Some(LockOptions::new().with_lease(lease));
+        Self::Waits(Box::pin(async move {
+            let call = |mut client: Client| async move { client.lock(lock, options).await };
+            // It has no limit but its lease, as it waits.
+            members.ask_one(Deadline::never(), call).await.map(drop)
+        }))
     }
 
     /// Waits for its answer.
@@ -59,32 +52,42 @@ impl LockCall {
         Ok(())
     }
 
-    /// Waits until the call has answered, or stands behind somebody.
-    pub(super) async fn turn(
+    /// Waits until the call has answered, or stands behind somebody. What is watched
+    /// for its turn is its own key: the call may be answered although that has ended
+    /// (etcd issue 9921), or wait for ever (19597).
+    pub(super) async fn stands(
         &mut self,
         members: &Members,
-        lock: &LockName,
-        key: &Key,
-        deadline: Deadline,
-    ) -> Result<Turn, Failure> {
-        let mut pause = FIRST_LOOK;
+        asked: &Question<'_>,
+        key: &mut Key,
+    ) -> Result<Stands, Failure> {
+        let (deadline, mut pause) = (asked.deadline, FIRST_LOOK);
         loop {
             let limit = deadline.min(members.time.after(pause));
             if let Ok(answer) = members.time.bound(limit, self.answer()).await {
                 answer?;
             }
-            let found = look(members, lock, key, deadline).await?;
-            let created = found.own.as_ref().map(KeyValue::create_revision);
+            let own = std::iter::once(key.name.key());
+            let found = created_at(members, own, deadline).await?;
+            let created = found.into_iter().flatten().next();
+            let was_there = key.create_revision != 0;
+            key.create_revision = created.unwrap_or(0);
             match (created, &self) {
-                // The call may be answered although its key has ended (etcd issue 9921).
-                (None, Self::Answered) => return Ok(Turn::Lost),
-                (None, Self::Waits(_)) if key.create_revision != 0 => return Ok(Turn::Lost),
-                (Some(created), Self::Answered) => return Ok(Turn::Comes { created }),
-                (Some(created), Self::Waits(_)) if found.is_behind => {
-                    let seen_at = found.seen_at;
-                    return Ok(Turn::Behind { created, seen_at });
+                (Some(_), Self::Answered) => return Ok(Stands::First),
+                (None, Self::Answered) => return Ok(Stands::Nowhere),
+                (None, Self::Waits(_)) if was_there => return Ok(Stands::Nowhere),
+                (None, Self::Waits(_)) => {}
+                (Some(created), Self::Waits(_)) => {
+                    let stands = key.look(members, asked).await?;
+                    if let Stands::Behind(ahead) = stands {
+                        let key = key.name.key().to_owned();
+                        return Ok(Stands::Behind(Ahead {
+                            key,
+                            created,
+                            ..ahead
+                        }));
+                    }
                 }
-                (_, Self::Waits(_)) => {}
             }
             if members.time.has_passed(deadline) {
                 return Err(Failed::not_sent().into());
@@ -92,59 +95,4 @@ impl LockCall {
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
-}
-
-/// The call itself. Once it is sent, it has no limit but its lease, as it waits.
-async fn call(members: &Members, lock: &str, lease: i64) -> Result<(), Failed> {
-    let limit = members.patience();
-    let connecting = members.time.bound(limit, members.client()).await;
-    let asked = match connecting {
-        Ok(Ok(asked)) => asked,
-        Ok(Err(error)) => return Err(members.failed(&error, None, limit).await),
-        Err(_) => return Err(Failed::not_sent()),
-    };
-    let sent_at = members.time.now();
-    let mut client = asked.client.clone();
-    let options = LockOptions::new().with_lease(lease);
-    match client.lock(lock, Some(options)).await {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let limit = members.patience();
-            Err(members.failed(&error, Some((asked, sent_at)), limit).await)
-        }
-    }
-}
-
-struct Queue {
-    own: Option<KeyValue>,
-    /// Somebody else is the first.
-    is_behind: bool,
-    seen_at: i64,
-}
-
-/// Looks for the key, and who is the first.
-async fn look(
-    members: &Members,
-    lock: &LockName,
-    key: &Key,
-    deadline: Deadline,
-) -> Result<Queue, Failure> {
-    let keys_only = GetOptions::new().with_keys_only();
-    let own = TxnOp::get(key.name.key(), Some(keys_only.clone()));
-    let oldest = keys_only
-        .with_prefix()
-        .with_sort(SortTarget::Create, SortOrder::Ascend)
-        .with_limit(1);
-    let txn = Txn::new().and_then([own, TxnOp::get(lock.queue(), Some(oldest))]);
-    let read = |mut client: Client| async move { client.txn(txn).await };
-    let answer: Answer<TxnResponse> = members
-        .ask(deadline, read)
-        .await
-        .map_err(Failed::of_a_read)?;
-    let is_another = |first: KeyValue| first.key() != key.name.key().as_bytes();
-    Ok(Queue {
-        own: first(&answer.value, 0),
-        is_behind: first(&answer.value, 1).is_some_and(is_another),
-        seen_at: revision(&answer.value).unwrap_or(0),
-    })
 }

@@ -26,6 +26,7 @@ pub(crate) struct Settings {
     pub(super) hosts: Vec<String>,
     pub(super) names: Names,
     pub(super) recipe: Recipe,
+    pub(super) encrypted: bool,
     user: Option<(String, String)>,
     #[cfg(feature = "tls")]
     tls: Option<TlsOptions>,
@@ -70,6 +71,7 @@ impl Settings {
             hosts: url.hosts.iter().map(Address::to_string).collect(),
             names: Names::under(&url.decoded(url.path)?),
             recipe: url.choice("recipe", &recipes)?.unwrap_or(Recipe::Queue),
+            encrypted: url.encrypted,
             user,
             #[cfg(feature = "tls")]
             tls: url.encrypted.then(|| tls(&url)).transpose()?,
@@ -78,7 +80,7 @@ impl Settings {
 
     /// The address of a member as the client takes it.
     pub(super) fn endpoint(&self, host: &str) -> String {
-        let scheme = if self.encrypted() { "https" } else { "http" };
+        let scheme = if self.encrypted { "https" } else { "http" };
         format!("{scheme}://{host}")
     }
 
@@ -110,13 +112,6 @@ impl Settings {
     pub(super) fn has_user(&self) -> bool {
         self.user.is_some()
     }
-
-    pub(super) fn encrypted(&self) -> bool {
-        #[cfg(feature = "tls")]
-        return self.tls.is_some();
-        #[cfg(not(feature = "tls"))]
-        return false;
-    }
 }
 
 impl fmt::Debug for Settings {
@@ -125,7 +120,7 @@ impl fmt::Debug for Settings {
             .field("hosts", &self.hosts)
             .field("prefix", &self.names.prefix())
             .field("user", &self.user.as_ref().map(|(name, _)| name))
-            .field("encrypted", &self.encrypted())
+            .field("encrypted", &self.encrypted)
             .field("recipe", &self.recipe)
             .finish_non_exhaustive()
     }

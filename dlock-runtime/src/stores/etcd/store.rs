@@ -5,48 +5,39 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions};
 
-use super::acquire::{Answer, Cluster, Flight, QueueEntry};
-use super::errors::{self, Failed};
-use super::inspect::Listing;
+use super::acquire::{Attempt, Flight};
+use super::errors;
 use super::leases::Leases;
 use super::members::Members;
 use super::places::Places;
-use super::queue::Key;
-use super::renewal::{self, Fixed};
+use super::queue::{Key, Question};
 use super::settings::{Recipe, Settings};
-use super::watches::{PERIOD, Watches};
+use super::watches::Watches;
 use crate::backend::{
     BackendError, Capabilities, HolderInfo, LockInfo, Owner, Protocol, Renewed, Request, Servers,
     TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::store::{
-    Abandoned, Behind, Context, Due, Ending, Failure, Followed, Freed, Granted, Late, LeftBehind,
-    Looks, Opening, Scope, Store, Take, Waited, Want,
+    Abandoned, Context, Due, Ending, Failure, Followed, Freed, Late, LeftBehind, Looks, Opening,
+    Scope, Store, Take, Waited, Want,
 };
-use crate::token::TOKENS_PER_GRANT;
 
+/// One cluster, and what this process has there.
 pub(crate) struct EtcdStore {
-    cluster: Cluster,
+    pub(super) members: Arc<Members>,
+    pub(super) leases: Arc<Leases>,
+    pub(super) places: Arc<Places>,
+    pub(super) watches: Arc<Watches>,
 }
-
-/// What an operation remembers.
-#[derive(Default)]
-pub(crate) struct Attempt {
-    entry: QueueEntry,
-    fixed: Option<Fixed>,
-    listing: Listing,
-}
-
-/// The revision at which a request was seen not to be the first.
-pub(crate) struct SeenAt(i64);
 
 impl Store for EtcdStore {
     type Config = Settings;
     type Record = Key;
     type Attempt = Attempt;
     type Flight = Flight;
-    type Watch = SeenAt;
+    /// The revision at which a request was seen not to be the first.
+    type Watch = i64;
     type Seen = ();
 
     const LOOKS: Looks = Looks::Together;
@@ -60,35 +51,30 @@ impl Store for EtcdStore {
 
     fn open(settings: Settings, context: Context) -> Self {
         let members = Arc::new(Members::new(settings, context.clone()));
-        let places = Places::new();
-        let leases = Leases::new(
-            Arc::clone(&members),
-            Arc::clone(&places),
-            context.events.clone(),
-        );
-        let (watches, orders) = Watches::new(Arc::clone(&members));
-        context.spawn(Arc::clone(&watches).run(orders));
-        let cluster = Cluster {
+        let places = Arc::new(Places::new());
+        let leases = Leases::new(Arc::clone(&members), Arc::clone(&places));
+        let watches = Watches::new(Arc::clone(&members));
+        context.spawn(Arc::clone(&watches).run());
+        Self {
             members,
             leases,
             places,
             watches,
-        };
-        Self { cluster }
+        }
     }
 
     /// That locks can be read.
     async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
-        let prefix = self.cluster.members.settings.names.prefix();
+        let prefix = self.members.settings.names.prefix();
         let options = GetOptions::new().with_prefix().with_count_only();
         let count = |mut client: Client| async move { client.get(prefix, Some(options)).await };
-        let counted = self.cluster.members.ask(deadline, count).await;
-        counted.map(drop).map_err(Failed::of_a_read)
+        self.members.ask(deadline, count).await?;
+        Ok(())
     }
 
     /// What `min_hold` keeps has a lease that is not among these.
     async fn shut_down(&self, _: bool, deadline: Deadline) {
-        self.cluster.leases.stop(deadline).await;
+        self.leases.stop(deadline).await;
     }
 
     fn capabilities(settings: &Settings) -> Capabilities {
@@ -102,7 +88,7 @@ impl Store for EtcdStore {
 
     fn servers(settings: &Settings) -> Option<Servers> {
         let servers = Servers::new(Protocol::Etcd, settings.hosts.iter().cloned());
-        Some(servers.encrypted(settings.encrypted()))
+        Some(servers.encrypted(settings.encrypted))
     }
 
     /// The transaction of a place says who is ahead: with nobody, it is the lock.
@@ -117,35 +103,22 @@ impl Store for EtcdStore {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Take<Self>, Failure> {
-        let waits = matches!(want, Want::Queue { .. });
-        let entry = &mut attempt.entry;
-        let answer = self.cluster.take(request, waits, deadline, entry).await;
-        Ok(match answer? {
-            Answer::Had { key, sent_at } => Take::Granted(Granted {
-                token: key.create_revision.unsigned_abs() * TOKENS_PER_GRANT,
-                sent_at,
-                record: key,
-            }),
-            Answer::Busy => Take::Busy,
-            Answer::Queued => Take::Queued,
-            Answer::Behind { name, seen_at } => Take::Behind(Behind {
-                name,
-                watch: SeenAt(seen_at),
-            }),
-            Answer::Lost(key) => Take::PlaceLost(key),
-        })
+        let asked = Question {
+            request,
+            lock: self.members.settings.names.lock(&request.key),
+            waits: matches!(want, Want::Queue { .. }),
+            deadline,
+        };
+        self.pursue(&asked, attempt).await
     }
 
     async fn renew(
         &self,
         due: &mut [Due<Self>],
         deadline: Deadline,
-        attempt: &mut Attempt,
+        _: &mut Attempt,
     ) -> Vec<Result<Renewed, Failure>> {
-        let Cluster {
-            members, leases, ..
-        } = &self.cluster;
-        renewal::renew(members, leases, due, deadline, &mut attempt.fixed).await
+        self.renew_all(due, deadline).await
     }
 
     async fn release(
@@ -169,8 +142,8 @@ impl Store for EtcdStore {
             key.delete(key.is_own())
         };
         let delete = |mut client: Client| async move { client.txn(txn).await };
-        let answer = self.cluster.members.ask(deadline, delete).await?;
-        Ok(if answer.value.succeeded() {
+        let answer = self.members.ask(deadline, delete).await?;
+        Ok(if answer.succeeded() {
             Freed::Released
         } else {
             Freed::NotHeld
@@ -178,16 +151,11 @@ impl Store for EtcdStore {
     }
 
     fn silent(&self, for_long: Duration) -> BackendError {
-        errors::silent(self.cluster.members.place(), for_long)
+        errors::silent(&self.members.settings.place(), for_long)
     }
 
     fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Abandoned<Self> {
-        let may_be_there = left.unknown.is_some() || left.there;
-        let (record, flight) = attempt.entry.leave(may_be_there).unzip();
-        Abandoned {
-            flight: flight.flatten(),
-            record,
-        }
+        attempt.leave(left)
     }
 
     async fn follow(&self, flight: Flight, _: &Request) -> Followed {
@@ -217,15 +185,11 @@ impl Store for EtcdStore {
     }
 
     fn has_ended(&self, scope: Scope) -> bool {
-        self.cluster.leases.has_ended(scope)
+        self.leases.has_ended(scope)
     }
 
-    async fn wait(&self, _: &Request, seen: SeenAt, attempt: &mut Attempt) -> Result<(), Failure> {
-        attempt.entry.wait(seen.0).await
-    }
-
-    fn pace(&self, (): &mut ()) -> Duration {
-        PERIOD
+    async fn wait(&self, _: &Request, seen_at: i64, attempt: &mut Attempt) -> Result<(), Failure> {
+        attempt.wait(seen_at).await
     }
 
     /// The keys that are watched, the own ones of those who wait among them: they
@@ -236,7 +200,7 @@ impl Store for EtcdStore {
         _: bool,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        self.cluster.watches.look(deadline).await
+        self.watches.look(deadline).await
     }
 
     async fn inspect(
@@ -245,12 +209,10 @@ impl Store for EtcdStore {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
-        let lock = self.cluster.members.settings.names.lock(key);
+        let lock = self.members.settings.names.lock(key);
         let listing = &mut attempt.listing;
         loop {
-            let listed = listing
-                .go_on(&self.cluster.members, lock.queue(), deadline)
-                .await?;
+            let listed = listing.go_on(&self.members, lock.queue(), deadline).await?;
             if let Some(mut locks) = listed {
                 return Ok(locks.pop());
             }
@@ -263,10 +225,8 @@ impl Store for EtcdStore {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        let prefix = self.cluster.members.settings.names.beginning_with(prefix);
+        let prefix = self.members.settings.names.beginning_with(prefix);
         let listing = &mut attempt.listing;
-        listing
-            .go_on(&self.cluster.members, &prefix, deadline)
-            .await
+        listing.go_on(&self.members, &prefix, deadline).await
     }
 }

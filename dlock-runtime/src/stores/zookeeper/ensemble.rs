@@ -10,6 +10,7 @@ use super::errors::{self, Failed};
 use super::names;
 use super::session::Session;
 use super::settings::Settings;
+use super::used_up::UsedUp;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::{Backoff, Deadline};
 use crate::store::{Applied, Cause, Context, Failure, Next, Scope};
@@ -29,6 +30,7 @@ pub(super) struct Ensemble {
     session: watch::Sender<Option<Arc<Session>>>,
     /// Why none could be opened when that was tried last.
     trouble: Mutex<Option<BackendError>>,
+    pub(super) used_up: UsedUp,
 }
 
 impl Ensemble {
@@ -39,6 +41,7 @@ impl Ensemble {
             context,
             session: watch::Sender::new(None),
             trouble: Mutex::default(),
+            used_up: UsedUp::default(),
         })
     }
 

@@ -1,6 +1,6 @@
 //! Looking at locks.
 
-use zookeeper_client::MultiReadResult;
+use zookeeper_client::{Error, MultiReadResult, MultiReader};
 
 use super::ensemble::Ensemble;
 use super::errors::Failed;
@@ -29,8 +29,27 @@ impl Ensemble {
     ) -> Result<Option<LockInfo>, Failed> {
         let session = self.session(deadline).await?;
         let folder = self.folder(key);
-        let names = self.list_synced(&session, &folder, deadline).await?;
-        Ok(names.and_then(|names| info(key, &names)))
+        let listed = self.list(&session, &folder, true, deadline).await?;
+        Ok(info(key, &listed.names))
+    }
+
+    /// Reads many nodes with one question.
+    pub(super) async fn read<'p>(
+        &self,
+        paths: impl Iterator<Item = &'p str>,
+        how: fn(&mut MultiReader<'_>, &str) -> Result<(), Error>,
+        deadline: Deadline,
+    ) -> Result<Vec<MultiReadResult>, Failed> {
+        let session = self.session(deadline).await?;
+        session.connected(deadline).await?;
+        let answers = {
+            let mut question = session.client.new_multi_reader();
+            for path in paths {
+                how(&mut question, path).map_err(|error| session.failed(error))?;
+            }
+            question.commit()
+        };
+        session.answer(deadline, answers).await
     }
 
     /// The folders of the locks, or a look at some of them; `None` until there is no
@@ -41,29 +60,27 @@ impl Ensemble {
         deadline: Deadline,
         listing: &mut Listing,
     ) -> Result<Option<Vec<LockInfo>>, Failed> {
-        let session = self.session(deadline).await?;
         let Some(keys) = &mut listing.keys else {
+            let session = self.session(deadline).await?;
             let root = &self.settings.root;
-            let names = self.list_synced(&session, root, deadline).await?;
-            let keys = names.iter().flatten().filter_map(|name| names::key(name));
+            let listed = self.list(&session, root, true, deadline).await?;
+            let keys = listed.names.iter().filter_map(|name| names::key(name));
             listing.keys = Some(keys.filter(|key| key.starts_with(prefix)).collect());
             return Ok(None);
         };
         if keys.is_empty() {
             return Ok(Some(std::mem::take(&mut listing.locks)));
         }
-        session.connected(deadline).await?;
         let next = &keys[keys.len().saturating_sub(AT_ONCE)..];
-        let answer = {
-            let mut question = session.client.new_multi_reader();
-            for key in next {
-                question
-                    .add_get_children(&self.folder(key))
-                    .map_err(|error| session.failed(error))?;
-            }
-            question.commit()
-        };
-        let answers = session.answer(deadline, answer).await?;
+        let folders: Vec<_> = next.iter().map(|key| self.folder(key)).collect();
+        let folders = folders.iter().map(String::as_str);
+        let answers = self
+            .read(
+                folders,
+                |question, folder| question.add_get_children(folder),
+                deadline,
+            )
+            .await?;
         let infos = next.iter().zip(answers);
         let infos = infos.filter_map(|(key, answer)| match answer {
             MultiReadResult::Children { children } => info(key, &children),

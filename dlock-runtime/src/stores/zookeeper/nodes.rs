@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::future::join;
+use futures_util::future::{OptionFuture, join};
 use zookeeper_client::{CreateMode, Error, Stat};
 
 use super::ensemble::Ensemble;
@@ -20,13 +20,7 @@ pub(super) struct Node {
     pub(super) session: Arc<Session>,
     /// The lock's.
     pub(super) folder: String,
-    /// If it was heard of.
-    pub(super) made: Option<Made>,
-}
-
-#[derive(Clone)]
-pub(super) struct Made {
-    /// Its name in the folder.
+    /// Its name in the folder, empty if it was not heard of.
     pub(super) name: String,
     /// The transaction that made it.
     pub(super) czxid: i64,
@@ -40,12 +34,11 @@ pub(super) struct Listed {
 
 impl Node {
     pub(super) fn path(&self) -> String {
-        let name = self.made.as_ref().map(|made| made.name.as_str());
-        names::join(&self.folder, name.unwrap_or_default())
+        names::join(&self.folder, &self.name)
     }
 
-    pub(super) fn known(&self) -> Option<(&Self, &Made)> {
-        Some((self, self.made.as_ref()?))
+    pub(super) fn is_heard_of(&self) -> bool {
+        !self.name.is_empty()
     }
 }
 
@@ -55,12 +48,13 @@ impl Ensemble {
     pub(super) async fn make(
         &self,
         request: &Request,
-        session: &Arc<Session>,
         deadline: Deadline,
         node: &mut Option<Node>,
     ) -> Result<Listed, Failed> {
+        let session = self.session(deadline).await?;
         let client = &session.client;
         let folder = self.folder(&request.key);
+        self.used_up.check(&session, &folder, deadline).await?;
         let start = names::request(request.owner, self.settings.recipe, request.mode);
         let path = names::join(&folder, &start);
         let data = request.owner.to_string();
@@ -69,9 +63,10 @@ impl Ensemble {
             session.connected(deadline).await?;
             let sent_at = self.context.time.now();
             *node = Some(Node {
-                session: Arc::clone(session),
+                session: Arc::clone(&session),
                 folder: folder.clone(),
-                made: None,
+                name: String::new(),
+                czxid: 0,
             });
             // Both are sent at once, and done in this order: the one round trip.
             let created = client.create(&path, data.as_bytes(), &options);
@@ -90,7 +85,7 @@ impl Ensemble {
             }
             // There is no folder. It may also vanish again before it is used: the
             // server removes containers that are empty.
-            self.make_folder(session, &folder, deadline).await?;
+            self.make_folder(&session, &folder, deadline).await?;
         };
         session.prove(sent_at);
         let (stat, sequence) = created;
@@ -98,16 +93,17 @@ impl Ensemble {
         // Not if a broken connection lies between the two.
         let behind = listed.ok().filter(|names| names.contains(&name));
         let made = node.insert(Node {
-            session: Arc::clone(session),
+            session,
             folder,
-            made: Some(Made {
-                name,
-                czxid: stat.czxid,
-            }),
+            name,
+            czxid: stat.czxid,
         });
         match behind {
             Some(names) => Ok(Listed { names, sent_at }),
-            None => self.list(made, deadline).await,
+            None => {
+                self.list(&made.session, &made.folder, false, deadline)
+                    .await
+            }
         }
     }
 
@@ -154,16 +150,29 @@ impl Ensemble {
         Ok(())
     }
 
-    /// The nodes beside this one. Without a folder, it is not there either.
-    pub(super) async fn list(&self, node: &Node, deadline: Deadline) -> Result<Listed, Failed> {
-        let session = &node.session;
+    /// The nodes of a folder; none if there is no folder. `synced`: as they are now, and
+    /// not as they were when this server last heard of the others.
+    pub(super) async fn list(
+        &self,
+        session: &Session,
+        folder: &str,
+        synced: bool,
+        deadline: Deadline,
+    ) -> Result<Listed, Failed> {
         session.connected(deadline).await?;
         let sent_at = self.context.time.now();
-        let listed = session.client.list_children(&node.folder);
-        let names = match session.answer(deadline, listed).await {
-            Err(Failed::Refused(Error::NoNode)) => Vec::new(),
-            listed => listed?,
+        // Both are sent at once, in this order.
+        let synced = synced.then(|| session.client.sync(&self.settings.root));
+        let listed = session.client.list_children(folder);
+        let answers = async {
+            let (synced, listed) = join(OptionFuture::from(synced), listed).await;
+            synced.transpose()?;
+            match listed {
+                Err(Error::NoNode) => Ok(Vec::new()),
+                listed => listed,
+            }
         };
+        let names = session.answer(deadline, answers).await?;
         Ok(Listed { names, sent_at })
     }
 
@@ -185,8 +194,8 @@ impl Ensemble {
     ) -> Result<bool, Failed> {
         let session = &node.session;
         let own = names::own(owner);
-        let names = self.list_synced(session, &node.folder, deadline).await?;
-        for name in names.unwrap_or_default() {
+        let listed = self.list(session, &node.folder, true, deadline).await?;
+        for name in listed.names {
             if !name.starts_with(&own) {
                 continue;
             }
@@ -195,35 +204,11 @@ impl Ensemble {
             let stat = session.answer(deadline, looked_at).await?;
             let is_ours = |stat: &Stat| stat.ephemeral_owner == session.client.session_id().0;
             if let Some(Stat { czxid, .. }) = stat.filter(is_ours) {
-                node.made = Some(Made { name, czxid });
+                (node.name, node.czxid) = (name, czxid);
                 return Ok(true);
             }
         }
         Ok(false)
-    }
-
-    /// The nodes of a folder as they are now, and not as they were when this server
-    /// last heard of the others. `None`: there is no folder.
-    pub(super) async fn list_synced(
-        &self,
-        session: &Session,
-        folder: &str,
-        deadline: Deadline,
-    ) -> Result<Option<Vec<String>>, Failed> {
-        session.connected(deadline).await?;
-        // Both are sent at once, in this order.
-        let synced = session.client.sync(&self.settings.root);
-        let listed = session.client.list_children(folder);
-        let answers = async {
-            let (synced, listed) = join(synced, listed).await;
-            synced?;
-            match listed {
-                Ok(names) => Ok(Some(names)),
-                Err(Error::NoNode) => Ok(None),
-                Err(error) => Err(error),
-            }
-        };
-        session.answer(deadline, answers).await
     }
 
     /// Waits until the node of this path is gone, or may be.
@@ -257,7 +242,7 @@ impl Ensemble {
         node: &mut Node,
         deadline: Deadline,
     ) -> Result<bool, Failed> {
-        if node.made.is_none() && !self.find(owner, node, deadline).await? {
+        if !node.is_heard_of() && !self.find(owner, node, deadline).await? {
             return Ok(false);
         }
         let session = &node.session;

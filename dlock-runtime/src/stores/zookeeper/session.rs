@@ -41,13 +41,6 @@ pub(crate) struct Session {
     over: CancellationToken,
 }
 
-/// How long a lease lasts.
-#[derive(Clone, Copy)]
-pub(super) struct Term {
-    pub(super) begins: Instant,
-    pub(super) ttl: Duration,
-}
-
 /// What became of a check of nodes.
 pub(super) enum Checked {
     /// All of them are there, and so is the session. When that was asked.
@@ -143,20 +136,18 @@ impl Session {
         if self.is_over() {
             return Err(Failed::Over);
         }
-        let mut states = self.client.state_watcher();
-        if states.state() == SessionState::SyncConnected {
-            return Ok(());
-        }
-        let connected = async {
-            while states.state() != SessionState::SyncConnected {
-                states.changed().await;
-            }
-        };
-        let connected = self.bound(deadline, connected).await;
+        let connected = self.bound(deadline, self.is_connected()).await;
         connected.map_err(|failed| match failed {
             Failed::TooLate => Failed::NotSent,
             failed => failed,
         })
+    }
+
+    async fn is_connected(&self) {
+        let mut states = self.client.state_watcher();
+        while states.state() != SessionState::SyncConnected {
+            states.changed().await;
+        }
     }
 
     /// Waits for an answer to what was sent.
@@ -249,19 +240,12 @@ impl Session {
     pub(super) async fn is_silent_for(&self, limit: Duration) {
         let time = &self.context.time;
         let mut states = self.client.state_watcher();
-        loop {
-            if states.state() == SessionState::SyncConnected {
-                states.changed().await;
-                continue;
-            }
-            let back = async {
-                while states.state() != SessionState::SyncConnected {
-                    states.changed().await;
-                }
-            };
-            if time.bound(time.after(limit), back).await.is_err() {
-                return;
-            }
+        while time
+            .bound(time.after(limit), self.is_connected())
+            .await
+            .is_ok()
+        {
+            states.changed().await;
         }
     }
 
@@ -278,12 +262,10 @@ impl Session {
         self.context.events.heard(sent_at);
     }
 
-    /// How long a lease lasts whose node was seen by what was sent then.
-    pub(super) fn term(&self, seen_at: Instant, ttl: Duration) -> Term {
-        let ttl = ttl.min(self.longest);
+    /// When a lease of this ttl begins whose node was seen by what was sent then.
+    pub(super) fn begin(&self, seen_at: Instant, ttl: Duration) -> Instant {
         let proven = *self.proven.lock().unwrap_or_else(PoisonError::into_inner);
-        let begins = seen_at.min(proven + (self.longest - ttl));
-        Term { begins, ttl }
+        seen_at.min(proven + self.longest.saturating_sub(ttl))
     }
 }
 
@@ -298,14 +280,6 @@ fn longest_lease(timeout: Duration, silence: Duration) -> Duration {
         silence
     };
     timeout * 2 / 3 - silence * 3 / 8
-}
-
-impl Term {
-    /// Whether most of it is still ahead.
-    pub(super) fn is_fresh(self, now: Instant) -> bool {
-        let end = self.begins + self.ttl;
-        end.saturating_duration_since(now) >= self.ttl * 3 / 4
-    }
 }
 
 #[cfg(test)]

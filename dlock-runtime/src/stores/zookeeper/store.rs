@@ -4,7 +4,6 @@
 //! An attempt knows its node from before it is made: if the answer is lost, the
 //! next one finds it by its name, and if the caller leaves, the cleanup does.
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,12 +14,11 @@ use super::ensemble::Ensemble;
 use super::errors::{self, Failed, TOO_OLD};
 use super::inspect::{AT_ONCE, Listing};
 use super::names::{self, Member};
-use super::nodes::{Listed, Made, Node};
+use super::nodes::Node;
 use super::queue::{Standing, standing};
 use super::records::{Held, Record};
 use super::session::{Checked, Session};
 use super::settings::Settings;
-use super::used_up::UsedUp;
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Owner, Protocol, Renewed,
     Request, Servers, TokenTier,
@@ -39,8 +37,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(3);
 
 pub(crate) struct ZooKeeperStore {
     ensemble: Arc<Ensemble>,
-    held: Arc<Held>,
-    used_up: UsedUp,
+    held: Held,
 }
 
 /// What an operation remembers.
@@ -74,8 +71,7 @@ impl Store for ZooKeeperStore {
     fn open(settings: Settings, context: Context) -> Self {
         Self {
             ensemble: Ensemble::new(settings, context),
-            held: Arc::default(),
-            used_up: UsedUp::default(),
+            held: Held::default(),
         }
     }
 
@@ -114,7 +110,6 @@ impl Store for ZooKeeperStore {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Take<Self>, Failure> {
-        let sent_at = self.now();
         let node = &mut attempt.node;
         node.take_if(|node| node.session.is_over());
         match self.pursue(request, want, deadline, node).await {
@@ -123,8 +118,9 @@ impl Store for ZooKeeperStore {
                 Ok(Take::PlaceLost(None))
             }
             answer => answer.map_err(|failed| {
+                // It will be found by its name, or never comes.
                 let applied = match node {
-                    Some(_) => Applied::Unknown { sent_at },
+                    Some(_) => Applied::Answered,
                     None => Applied::No,
                 };
                 let folder = self.ensemble.folder(&request.key);
@@ -142,23 +138,23 @@ impl Store for ZooKeeperStore {
         _: &mut Attempt,
     ) -> Vec<Result<Renewed, Failure>> {
         let now = self.now();
-        let is_unseen = |due: &Due<Self>| {
-            let record = due.record.as_ref();
-            record.is_some_and(|record| record.is_to_be_seen_for(due.request.ttl, now))
-        };
-        let unseen: HashSet<_> = due
-            .iter()
-            .filter(|due| is_unseen(due))
-            .map(|due| due.request.owner)
-            .collect();
-        let failed = self.look_at_held(due, &unseen, now, deadline).await.err();
-        let answer = |due: &Due<Self>| match &failed {
-            Some(failed) if unseen.contains(&due.request.owner) => {
-                Err(self.failure_anywhere(failed.clone()))
+        let looked = self.held.look_at(due, now, deadline).await;
+        let failure = looked.err().map(|failed| self.failure_anywhere(failed));
+        let extended = |due: &Due<Self>| {
+            let (ttl, record) = (due.request.ttl, due.record.as_ref());
+            let seen = record.and_then(|record| Some((record, record.seen_at()?)));
+            let Some((record, seen_at)) = seen else {
+                return Ok(Renewed::Gone);
+            };
+            if record.is_to_be_seen(ttl, now) {
+                return Err(failure.clone().unwrap_or_else(Failure::not_sent));
             }
-            _ => Ok(extended(due)),
+            // `min_hold` may ask for longer than the session lets a live holder be sure
+            // of; its node stays for as long as the session does.
+            let sent_at = record.node.session.begin(seen_at, ttl).into();
+            Ok(Renewed::Extended { sent_at })
         };
-        due.iter().map(answer).collect()
+        due.iter().map(extended).collect()
     }
 
     async fn release(
@@ -244,8 +240,20 @@ impl Store for ZooKeeperStore {
         deadline: Deadline,
     ) -> Result<(), Failure> {
         for waited in waited.chunks_mut(AT_ONCE) {
-            let looked = self.look_at(waited, deadline).await;
-            looked.map_err(|failed| self.failure_anywhere(failed))?;
+            let paths = waited.iter().map(|before| &*before.key);
+            let looked = self.ensemble.read(
+                paths,
+                |question, path| question.add_get_data(path),
+                deadline,
+            );
+            let answers = looked
+                .await
+                .map_err(|failed| self.failure_anywhere(failed))?;
+            for (before, answer) in waited.iter_mut().zip(answers) {
+                if matches!(answer, MultiReadResult::Error { .. }) {
+                    before.wake_all();
+                }
+            }
         }
         Ok(())
     }
@@ -290,34 +298,44 @@ impl ZooKeeperStore {
         deadline: Deadline,
         node: &mut Option<Node>,
     ) -> Result<Take<Self>, Failed> {
-        if let Some(unheard) = node.as_mut().filter(|node| node.made.is_none())
+        if let Some(unheard) = node.as_mut().filter(|node| !node.is_heard_of())
             && !self.ensemble.find(request.owner, unheard, deadline).await?
         {
             *node = None;
         }
         let listed = match node {
-            Some(made) => self.ensemble.list(made, deadline).await?,
-            None => self.make(request, deadline, node).await?,
+            Some(made) => {
+                let (session, folder) = (&made.session, &made.folder);
+                self.ensemble.list(session, folder, false, deadline).await?
+            }
+            None => self.ensemble.make(request, deadline, node).await?,
         };
-        let Some((known, made)) = node.as_ref().and_then(Node::known) else {
+        let Some(own) = node else {
             return Ok(Take::PlaceLost(None));
         };
-        let member = Member::read(&made.name).ok_or(TOO_OLD)?;
-        if member.sequence.is_at_the_end() {
-            self.used_up.keep_in_mind(&known.folder);
-            self.withdraw(request, deadline, node).await?;
-            return Err(Failed::UsedUp);
-        }
-        match standing(&listed.names, &member) {
-            Standing::Behind(_) if want == Want::Try => {
+        let member = Member::read(&own.name).ok_or(TOO_OLD)?;
+        let standing = standing(&listed.names, &member);
+        let is_used_up = member.sequence.is_at_the_end();
+        if is_used_up || (want == Want::Try && matches!(standing, Standing::Behind(_))) {
+            if is_used_up {
+                self.ensemble.used_up.keep_in_mind(&own.folder);
+            } else {
                 // Before the answer to what follows.
                 request.is_held_by_somebody();
-                self.withdraw(request, deadline, node).await?;
-                return Ok(Take::Busy);
             }
-            Standing::Behind(before) => return Ok(behind(known, &before)),
+            // Here and now: who asks again must not find itself in the way.
+            self.ensemble.delete(request.owner, own, deadline).await?;
+            *node = None;
+            return if is_used_up {
+                Err(Failed::UsedUp)
+            } else {
+                Ok(Take::Busy)
+            };
+        }
+        match standing {
+            Standing::Behind(before) => return Ok(behind(own, &before)),
             Standing::Holds => {
-                let granted = self.granted(request, known, made, listed.sent_at, deadline);
+                let granted = self.granted(request, own, listed.sent_at, deadline);
                 if let Some(granted) = granted.await? {
                     return Ok(Take::Granted(granted));
                 }
@@ -329,101 +347,31 @@ impl ZooKeeperStore {
         Ok(Take::PlaceLost(None))
     }
 
-    async fn make(
-        &self,
-        request: &Request,
-        deadline: Deadline,
-        node: &mut Option<Node>,
-    ) -> Result<Listed, Failed> {
-        let session = self.ensemble.session(deadline).await?;
-        let folder = self.ensemble.folder(&request.key);
-        self.used_up.check(&session, &folder, deadline).await?;
-        self.ensemble.make(request, &session, deadline, node).await
-    }
-
-    /// Takes the node back, here and now: who asks again must not find itself in
-    /// the way.
-    async fn withdraw(
-        &self,
-        request: &Request,
-        deadline: Deadline,
-        node: &mut Option<Node>,
-    ) -> Result<(), Failed> {
-        if let Some(made) = node {
-            self.ensemble.delete(request.owner, made, deadline).await?;
-        }
-        *node = None;
-        Ok(())
-    }
-
     /// The node is the first. `None`: it is not there any more.
     async fn granted(
         &self,
         request: &Request,
         node: &Node,
-        made: &Made,
-        listed_at: Instant,
+        mut seen_at: Instant,
         deadline: Deadline,
     ) -> Result<Option<Granted<Self>>, Failed> {
         let session = &node.session;
-        let mut seen_at = listed_at;
-        let mut term = session.term(seen_at, request.ttl);
-        // After a wait, the session's last write may be long ago.
-        if !term.is_fresh(self.now()) {
+        let ttl = request.ttl.min(session.longest);
+        // After a wait, the session's last write may be long ago: most of the lease is
+        // to be ahead.
+        let ends = session.begin(seen_at, ttl) + ttl;
+        if ends.saturating_duration_since(self.now()) < ttl * 3 / 4 {
             let path = std::iter::once(node.path());
             match session.check(path, deadline).await? {
                 Checked::There(sent_at) => seen_at = sent_at,
                 Checked::Missing(_) => return Ok(None),
             }
-            term = session.term(seen_at, request.ttl);
         }
-        let (owner, node) = (request.owner, node.clone());
         Ok(Some(Granted {
-            token: token(made.czxid).ok_or(TOO_OLD)?,
-            sent_at: term.begins,
-            record: Record::held(&self.held, owner, node, term.ttl, seen_at),
+            token: token(node.czxid).ok_or(TOO_OLD)?,
+            sent_at: session.begin(seen_at, ttl),
+            record: self.held.enter(node.clone(), ttl, seen_at),
         }))
-    }
-
-    async fn look_at_held(
-        &self,
-        due: &[Due<Self>],
-        unseen: &HashSet<Owner>,
-        now: Instant,
-        deadline: Deadline,
-    ) -> Result<(), Failed> {
-        // All nodes are of one session: those of one that has ended are gone with it.
-        let records = due.iter().filter_map(|due| due.record.as_ref());
-        let mut sessions = records.map(|record| &record.node.session);
-        let present = sessions.find(|session| !session.is_over());
-        let Some(session) = present.filter(|_| !unseen.is_empty()) else {
-            return Ok(());
-        };
-        match self.held.look_at(unseen, session, now, deadline).await {
-            Err(Failed::Over) => Ok(()),
-            looked => looked,
-        }
-    }
-
-    async fn look_at(&self, waited: &mut [Waited<Self>], deadline: Deadline) -> Result<(), Failed> {
-        let session = self.ensemble.session(deadline).await?;
-        session.connected(deadline).await?;
-        let answer = {
-            let mut question = session.client.new_multi_reader();
-            for before in &*waited {
-                question
-                    .add_get_data(&before.key)
-                    .map_err(|error| session.failed(error))?;
-            }
-            question.commit()
-        };
-        let answers = session.answer(deadline, answer).await?;
-        for (before, answer) in waited.iter_mut().zip(answers) {
-            if matches!(answer, MultiReadResult::Error { .. }) {
-                before.wake_all();
-            }
-        }
-        Ok(())
     }
 
     /// Of what is about more than one lock.
@@ -446,21 +394,6 @@ fn behind(node: &Node, before: &str) -> Take<ZooKeeperStore> {
             path,
         },
     })
-}
-
-/// The lease lasts its ttl from when its node was last seen.
-fn extended(due: &Due<ZooKeeperStore>) -> Renewed {
-    let record = due.record.as_ref();
-    let seen = record.and_then(|record| Some((&record.node.session, record.seen_at()?)));
-    let Some((session, seen_at)) = seen else {
-        return Renewed::Gone;
-    };
-    // `min_hold` may ask for longer than the session lets a live holder be sure of;
-    // its node stays for as long as the session does.
-    let term = session.term(seen_at, due.request.ttl);
-    Renewed::Extended {
-        sent_at: term.begins.into(),
-    }
 }
 
 /// The transaction that made the node, with room for hand-overs. It rises from

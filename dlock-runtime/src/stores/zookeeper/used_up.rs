@@ -30,7 +30,7 @@ impl UsedUp {
         folder: &str,
         deadline: Deadline,
     ) -> Result<(), Failed> {
-        if !self.has(folder) {
+        if !self.folders().contains(folder) {
             return Ok(());
         }
         session.connected(deadline).await?;
@@ -40,16 +40,8 @@ impl UsedUp {
         if next.is_some_and(Sequence::is_at_the_end) {
             return Err(Failed::UsedUp);
         }
-        self.forget(folder);
-        Ok(())
-    }
-
-    fn forget(&self, folder: &str) {
         self.folders().remove(folder);
-    }
-
-    fn has(&self, folder: &str) -> bool {
-        self.folders().contains(folder)
+        Ok(())
     }
 
     fn folders(&self) -> MutexGuard<'_, HashSet<String>> {

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use etcd_client::{Client, Error, LeaseKeepAliveStream, LeaseKeeper};
+use etcd_client::Client;
 
-use super::{Lease, Leases, Slot};
+use super::{Lease, Leases};
 use crate::deadline::{Backoff, Deadline};
 use crate::in_flight::Counted;
-use crate::stores::etcd::errors::{Verdict, verdict};
-use crate::stores::etcd::members::Asked;
+use crate::stores::etcd::errors::Verdict;
 
 /// How often a lease is kept alive while it lasts once.
 const BEATS: u32 = 3;
@@ -22,9 +21,9 @@ impl Leases {
     pub(super) async fn keep(self: Arc<Self>, lease: Arc<Lease>, _counted: Counted) {
         let end = self.beat_while_used(&lease).await;
         let has_ended = match end {
-            End::Leave => true,
-            End::GiveUp => false,
-            End::Revoke => self.revoke(&lease).await,
+            End::Left => true,
+            End::GivenUp => false,
+            End::Unused { lasts_until } => self.revoke(&lease, lasts_until).await,
         };
         if !has_ended {
             // What is attached to it may be there yet, or may come.
@@ -32,65 +31,56 @@ impl Leases {
         }
         lease.end();
         self.alive().remove(&lease.scope());
-        self.events.ended(lease.scope());
-        let is_this = |slot: &Slot| slot.get().is_some_and(|other| other.id() == lease.id());
-        self.slots().retain(|_, slot| !is_this(slot));
-        if end == End::GiveUp {
+        self.members.context.events.ended(lease.scope());
+        if end == End::GivenUp {
+            // The server may keep it for longer: it has heard what it could not
+            // answer, or a new leader has let it begin anew. What was waited for and
+            // held under it would be in the way of others.
+            let longer = lease.ttl + self.members.context.request_timeout;
             tokio::select! {
                 biased;
                 () = self.stopping.cancelled() => {}
-                _ = self.revoke_late(&lease) => {}
+                _ = self.revoke(&lease, self.members.time.after(longer)) => {}
             }
         }
     }
 
     async fn beat_while_used(&self, lease: &Lease) -> End {
         let time = &self.members.time;
-        let until = |instant| time.sleep(Deadline::from(instant, Duration::ZERO));
-        let mut stream = Stream::default();
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = new_backoff();
         let Some(mut confirmed) = lease.confirmed() else {
-            return End::Leave;
+            return End::Left;
         };
-        let mut next = confirmed + lease.ttl() / BEATS;
+        let mut next = Deadline::from(confirmed, lease.ttl / BEATS);
         loop {
-            let ends = confirmed + lease.ttl();
+            let lasts_until = Deadline::from(confirmed, lease.ttl);
             tokio::select! {
                 biased;
-                () = self.stopping.cancelled() => return End::Revoke,
-                () = lease.gone() => return End::Leave,
-                () = until(ends) => return End::GiveUp,
-                () = lease.unused() => return End::Revoke,
-                () = until(next) => {}
+                () = self.stopping.cancelled() => return End::Unused { lasts_until },
+                () = lease.gone() => return End::Left,
+                () = time.sleep(lasts_until) => return End::GivenUp,
+                () = time.sleep(next) => {}
                 () = lease.demanded() => {}
             }
-            let patience = self.members.patience_within(lease.ttl());
-            let limit = Deadline::from(ends, Duration::ZERO).min(time.after(patience));
-            let beat = time.bound(limit, Box::pin(self.beat(lease, &mut stream)));
+            if lease.is_unused() {
+                return End::Unused { lasts_until };
+            }
+            let patience = time.after(self.members.patience_within(lease.ttl));
+            let beat = Box::pin(self.beat(lease, lasts_until.min(patience)));
             let answer = tokio::select! {
                 biased;
-                () = self.stopping.cancelled() => return End::Revoke,
+                () = self.stopping.cancelled() => return End::Unused { lasts_until },
                 answer = beat => answer,
             };
             match answer {
-                Ok(Ok(sent_at)) => {
-                    self.events.heard(sent_at);
+                Ok(sent_at) => {
                     confirmed = sent_at;
                     lease.confirm(sent_at);
-                    pause = FIRST_PAUSE;
-                    next = sent_at + lease.ttl() / BEATS;
+                    backoff = new_backoff();
+                    next = Deadline::from(sent_at, lease.ttl / BEATS);
                 }
-                Ok(Err(Verdict::LeaseNotFound)) => return End::Leave,
-                failed => {
-                    // The next one goes out over another stream.
-                    match std::mem::take(&mut stream).asked {
-                        Some(asked) if failed.is_err() => self.members.discard(&asked),
-                        Some(asked) => self.members.avoid(&asked),
-                        None => {}
-                    }
-                    next = time.now() + pause;
-                    pause = (pause * 2).min(LAST_PAUSE).min(lease.ttl() / 10);
-                }
+                Err(Verdict::LeaseNotFound) => return End::Left,
+                Err(_) => next = time.after(backoff.pause().min(lease.ttl / 10)),
             }
         }
     }
@@ -100,71 +90,19 @@ impl Leases {
     /// It goes where other requests go: a leader that was replaced, and stands
     /// still, confirms leases which it does not keep any more, but it cannot
     /// answer those (etcd issue 15247).
-    async fn beat(&self, lease: &Lease, stream: &mut Stream) -> Result<Instant, Verdict> {
-        if let Some(asked) = &stream.asked
-            && !self.members.is_current(asked)
-        {
-            *stream = Stream::default();
-        }
-        if let Some((keeper, answers)) = &mut stream.open {
-            let sent_at = self.members.time.now();
-            keeper.keep_alive().await.map_err(|e| verdict(&e))?;
-            return match answers.message().await.map_err(|e| verdict(&e))? {
-                Some(answer) if answer.ttl() > 0 => Ok(sent_at),
-                Some(_) => Err(Verdict::LeaseNotFound),
-                None => Err(Verdict::AskElsewhere),
-            };
-        }
-        let asked = self.members.client().await.map_err(|e| verdict(&e))?;
-        let mut client = asked.client.clone();
-        stream.asked = Some(asked);
-        let sent_at = self.members.time.now();
-        match client.lease_keep_alive(lease.id()).await {
-            Ok(open) => {
-                stream.open = Some(open);
-                Ok(sent_at)
-            }
-            Err(Error::LeaseKeepAliveError(text)) if text.contains("not found") => {
-                Err(Verdict::LeaseNotFound)
-            }
-            Err(error) => {
-                let verdict = verdict(&error);
-                if verdict == Verdict::LogIn {
-                    // Should it fail, so will the next beat.
-                    let _ = client.refresh_token().await;
-                }
-                Err(verdict)
-            }
-        }
+    async fn beat(&self, lease: &Lease, limit: Deadline) -> Result<Instant, Verdict> {
+        let (id, sent_at) = (lease.id(), self.members.time.now());
+        // The call is a stream, on which this is the first message.
+        let once = |mut client: Client| async move { client.lease_keep_alive(id).await };
+        let answer = self.members.ask_one(limit, once).await;
+        answer.map(|_| sent_at).map_err(|failed| failed.verdict)
     }
 
-    /// Ends a lease and all that is attached to it, if the server can be reached
-    /// before it ends by itself. Whether it has ended.
-    async fn revoke(&self, lease: &Lease) -> bool {
-        let Some(confirmed) = lease.confirmed() else {
-            return true;
-        };
-        let mut ends = Deadline::from(confirmed, lease.ttl());
-        if self.stopping.is_cancelled() {
-            let timeout = self.members.request_timeout;
-            ends = ends.min(self.members.time.after(timeout));
-        }
-        self.revoke_until(lease, ends).await
-    }
-
-    /// The same for a lease that was given up. The server may keep it for longer:
-    /// it has heard what it could not answer, or a new leader has let it begin
-    /// anew. So what was waited for and held under it would be in the way of
-    /// others.
-    async fn revoke_late(&self, lease: &Lease) -> bool {
-        let wait = lease.ttl() + self.members.request_timeout;
-        self.revoke_until(lease, self.members.time.after(wait))
-            .await
-    }
-
-    async fn revoke_until(&self, lease: &Lease, deadline: Deadline) -> bool {
+    /// Ends a lease and all that is attached to it. Whether it has ended, which it
+    /// may do by itself.
+    async fn revoke(&self, lease: &Lease, deadline: Deadline) -> bool {
         let (id, time) = (lease.id(), &self.members.time);
-        let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+        let mut backoff = new_backoff();
         loop {
             let revoke = |mut client: Client| async move { client.lease_revoke(id).await };
             match self.members.ask(deadline, revoke).await {
@@ -188,16 +126,13 @@ impl Leases {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// It has ended.
-    Leave,
+    Left,
     /// Nobody has confirmed it for as long as it lasts.
-    GiveUp,
-    Revoke,
+    GivenUp,
+    /// It is to be revoked.
+    Unused { lasts_until: Deadline },
 }
 
-/// The stream on which a lease is kept alive.
-#[derive(Default)]
-struct Stream {
-    /// Whoever it goes to.
-    asked: Option<Asked>,
-    open: Option<(LeaseKeeper, LeaseKeepAliveStream)>,
+fn new_backoff() -> Backoff {
+    Backoff::new(FIRST_PAUSE, LAST_PAUSE)
 }

@@ -1,7 +1,7 @@
 //! A lease: who uses it, and how long it is known to last.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
@@ -13,28 +13,22 @@ use crate::store::Scope;
 /// A lease in etcd.
 pub(crate) struct Lease {
     id: i64,
+    /// In seconds, as it was asked for.
+    pub(super) asked_for: i64,
     /// As the server keeps it: no shorter than was asked.
-    ttl: Duration,
+    pub(super) ttl: Duration,
     time: Time,
     state: watch::Sender<State>,
-    /// Told when somebody needs to know that it lives.
+    /// Told when somebody needs to know that it lives, and when nobody can.
     demand: Notify,
-    refs: Mutex<Refs>,
-    /// Told when more or fewer have it, or nobody else is let in.
-    changed: Notify,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// It lasts for its ttl from when this request was sent, which the server
-    /// confirmed.
-    Alive { confirmed: Instant },
-    /// It has ended, or must be taken to have.
-    Gone,
-}
-
-struct Refs {
-    number: usize,
+struct State {
+    /// It lasts for its ttl from when this request was sent, which the server has
+    /// confirmed. `None`: it has ended, or must be taken to have.
+    confirmed: Option<Instant>,
+    users: usize,
+    /// When the last of them left.
     left_at: Instant,
     /// Nobody else is let in. Once nobody has it, it is revoked.
     retired: bool,
@@ -48,30 +42,27 @@ pub(crate) struct LeaseRef {
 }
 
 impl Lease {
-    /// The lease with this id, which was asked for at `sent_at`.
-    pub(super) fn new(id: i64, ttl: Duration, sent_at: Instant, time: Time) -> Arc<Self> {
+    /// The lease with this id, for which a request was sent then.
+    pub(super) fn new(
+        id: i64,
+        asked_for: i64,
+        ttl: Duration,
+        sent_at: Instant,
+        time: Time,
+    ) -> Arc<Self> {
         Arc::new(Self {
             id,
+            asked_for,
             ttl,
-            state: watch::Sender::new(State::Alive { confirmed: sent_at }),
-            demand: Notify::new(),
-            refs: Mutex::new(Refs {
-                number: 0,
+            time,
+            state: watch::Sender::new(State {
+                confirmed: Some(sent_at),
+                users: 0,
                 left_at: sent_at,
                 retired: false,
             }),
-            changed: Notify::new(),
-            time,
+            demand: Notify::new(),
         })
-    }
-
-    pub(super) fn ttl(&self) -> Duration {
-        self.ttl
-    }
-
-    /// Resolves when somebody needs to know that it lives.
-    pub(super) async fn demanded(&self) {
-        self.demand.notified().await;
     }
 
     pub(crate) fn id(&self) -> i64 {
@@ -83,118 +74,100 @@ impl Lease {
         Scope(self.id.cast_unsigned())
     }
 
-    /// When the request was sent that was last confirmed; `None` if the lease
-    /// has ended.
-    pub(super) fn confirmed(&self) -> Option<Instant> {
-        match *self.state.borrow() {
-            State::Alive { confirmed } => Some(confirmed),
-            State::Gone => None,
+    /// The oldest confirmation that counts for a lock of this ttl that was asked for
+    /// at `asked_at`: it is promised the whole ttl. If there is none as new, one is
+    /// demanded.
+    pub(crate) fn demand(&self, ttl: Duration, asked_at: Instant) -> Instant {
+        let oldest = asked_at.checked_sub(ttl / 50).unwrap_or(asked_at);
+        if self.confirmed().is_some_and(|last| last < oldest) {
+            self.demand.notify_one();
         }
+        oldest
     }
 
-    /// The same, of a request that was sent within the last fiftieth of this ttl, or
-    /// is sent now. `None` too if it is not confirmed by the deadline.
-    pub(crate) async fn confirmed_lately(
+    /// Resolves when there is cause to look after it before its time.
+    pub(super) async fn demanded(&self) {
+        self.demand.notified().await;
+    }
+
+    /// When a confirmation was sent that is no older. `None` if the lease has ended,
+    /// or there is none by the deadline.
+    pub(crate) async fn confirmed_since(
         &self,
-        ttl: Duration,
+        oldest: Instant,
         deadline: Deadline,
     ) -> Option<Instant> {
-        let now = self.time.now();
-        let oldest = now.checked_sub(ttl / 50).unwrap_or(now);
         let mut state = self.state.subscribe();
-        loop {
-            match *state.borrow_and_update() {
-                State::Gone => return None,
-                State::Alive { confirmed } if confirmed >= oldest => return Some(confirmed),
-                State::Alive { .. } => {}
-            }
-            self.demand.notify_one();
-            let changed = self.time.bound(deadline, state.changed()).await;
-            changed.ok()?.ok()?;
-        }
+        let is_new = |state: &State| state.confirmed.is_none_or(|last| last >= oldest);
+        let confirmed = self.time.bound(deadline, state.wait_for(is_new)).await;
+        confirmed.ok()?.ok()?.confirmed
     }
 
     /// Resolves when the lease has ended.
     pub(crate) async fn gone(&self) {
         let mut state = self.state.subscribe();
-        let _ = state.wait_for(|state| *state == State::Gone).await;
+        let _ = state.wait_for(|state| state.confirmed.is_none()).await;
     }
 
     pub(crate) fn is_gone(&self) -> bool {
         self.confirmed().is_none()
     }
 
+    pub(super) fn confirmed(&self) -> Option<Instant> {
+        self.state.borrow().confirmed
+    }
+
     pub(super) fn confirm(&self, sent_at: Instant) {
         self.state.send_if_modified(|state| {
-            let alive = *state != State::Gone;
-            if alive {
-                *state = State::Alive { confirmed: sent_at };
-            }
+            let alive = state.confirmed.is_some();
+            state.confirmed = alive.then_some(sent_at);
             alive
         });
     }
 
     /// The server says that it has ended, or it must be taken to have.
     pub(crate) fn end(&self) {
-        self.refs().retired = true;
-        self.state.send_replace(State::Gone);
+        self.state.send_modify(|state| {
+            state.confirmed = None;
+            state.retired = true;
+        });
     }
 
     /// Nobody else is let in, so that it can end soon: a request may yet be done
     /// that attaches a key which nobody wants any more.
     pub(crate) fn retire(&self) {
-        self.refs().retired = true;
-        self.changed.notify_waiters();
+        self.state.send_modify(|state| state.retired = true);
+        self.demand.notify_one();
     }
 
-    /// Resolves when nobody has used it for as long as it lasts, or can use it
-    /// any more. Nobody is let in after that.
-    pub(super) async fn unused(&self) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            let at = {
-                let mut refs = self.refs();
-                let now = self.time.now();
-                let at = match refs.number {
-                    0 if refs.retired => Some(now),
-                    0 => Some(refs.left_at + self.ttl),
-                    _ => None,
-                };
-                if at.is_some_and(|at| at <= now) {
-                    refs.retired = true;
-                    return;
-                }
-                at
-            };
-            match at {
-                Some(at) => tokio::select! {
-                    () = self.time.sleep(Deadline::from(at, Duration::ZERO)) => {}
-                    () = changed => {}
-                },
-                None => changed.await,
-            }
-        }
-    }
-
-    fn refs(&self) -> MutexGuard<'_, Refs> {
-        self.refs.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Nobody can use it any more, or has for as long as it lasts. Nobody is let in
+    /// after that.
+    pub(super) fn is_unused(&self) -> bool {
+        let now = self.time.now();
+        let mut unused = false;
+        self.state.send_if_modified(|state| {
+            unused = state.users == 0 && (state.retired || state.left_at + self.ttl <= now);
+            state.retired |= unused;
+            false
+        });
+        unused
     }
 }
 
 impl LeaseRef {
     /// `None`: nobody is let in any more. A private one lets nobody in after this.
     pub(super) fn enter(lease: &Arc<Lease>, private: bool) -> Option<Self> {
-        let mut refs = lease.refs();
-        if refs.retired || lease.is_gone() {
-            return None;
-        }
-        refs.number += 1;
-        refs.retired = private;
-        drop(refs);
-        lease.changed.notify_waiters();
-        Some(Self {
+        let mut entered = false;
+        // Nobody waits for this.
+        lease.state.send_if_modified(|state| {
+            entered = !state.retired;
+            if entered {
+                state.users += 1;
+                state.retired = private;
+            }
+            false
+        });
+        entered.then(|| Self {
             lease: Arc::clone(lease),
             has_left: AtomicBool::new(false),
         })
@@ -209,11 +182,16 @@ impl LeaseRef {
         if self.has_left.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut refs = self.lease.refs();
-        refs.number -= 1;
-        refs.left_at = self.lease.time.now();
-        drop(refs);
-        self.lease.changed.notify_waiters();
+        let mut over = false;
+        self.lease.state.send_if_modified(|state| {
+            state.users -= 1;
+            state.left_at = self.lease.time.now();
+            over = state.users == 0 && state.retired;
+            false
+        });
+        if over {
+            self.lease.demand.notify_one();
+        }
     }
 }
 

@@ -12,7 +12,6 @@ pub(super) struct Message {
     revision: i64,
     created: bool,
     canceled: bool,
-    compacted: bool,
     /// When the key was last deleted, of the deletions that it tells of.
     deleted: Option<i64>,
 }
@@ -25,9 +24,7 @@ pub(super) enum Meaning {
     Since(i64),
     /// The key was deleted at this revision.
     Deleted(i64),
-    /// The watch has ended.
-    Ended,
-    /// The server will not watch for us.
+    /// The server does not watch any more, or not at all.
     Refused,
 }
 
@@ -41,21 +38,16 @@ impl Message {
             revision: message.header().map_or(0, ResponseHeader::revision),
             created: message.created(),
             canceled: message.canceled(),
-            compacted: message.compact_revision() > 0,
             deleted: deletions.max(),
         }
     }
 
     /// `on_server` has the watches that the server has of us.
     pub(super) fn meaning(self, on_server: &mut HashSet<i64>) -> Meaning {
-        let ended = self.canceled && on_server.remove(&self.id);
         // Servers that are newer than 3.4 give a watch that they do not make the id
         // -1 (`recvLoop` in `server/etcdserver/api/v3rpc/watch.go`).
-        let refused = self.canceled && (ended || self.created);
-        if refused && !self.compacted {
+        if self.canceled && (on_server.remove(&self.id) || self.created) {
             Meaning::Refused
-        } else if ended {
-            Meaning::Ended
         } else if let Some(deleted) = self.deleted {
             Meaning::Deleted(deleted)
         } else if self.created {
@@ -86,7 +78,6 @@ mod tests {
         revision: 12,
         created: true,
         canceled: false,
-        compacted: false,
         deleted: None,
     };
 
@@ -121,12 +112,6 @@ mod tests {
             ..progress
         };
         assert_eq!(meaning(event), (Meaning::Deleted(11), true));
-        let compacted = Message {
-            canceled: true,
-            compacted: true,
-            ..progress
-        };
-        assert_eq!(meaning(compacted), (Meaning::Ended, false));
         // One that we have cancelled ourselves.
         let cancelled = Message {
             id: WATCHED + 1,

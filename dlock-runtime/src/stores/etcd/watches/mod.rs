@@ -11,198 +11,196 @@
 //! is silent costs them what it takes until their turn comes to be looked at,
 //! which happens to a hundred keys every second.
 
-mod look;
 mod message;
-mod orders;
 mod stream;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 
-pub(super) use self::look::PERIOD;
-use self::orders::Order;
-pub(super) use self::orders::Orders;
 use super::members::Members;
+use super::queue::{KEYS_AT_ONCE, created_at};
+use crate::deadline::Deadline;
+use crate::store::Failure;
+
+/// How often some of the keys are looked at: the default of `Store::pace`.
+const PERIOD: Duration = Duration::from_secs(1);
 
 pub(super) struct Watches {
     members: Arc<Members>,
     inner: Mutex<Inner>,
-    orders: mpsc::UnboundedSender<Order>,
+    /// Told when there is something for the stream's task to do.
+    changed: Notify,
     /// Told when the stream was found to be silent.
     silent: Notify,
 }
 
 struct Inner {
     last_id: i64,
-    last_listener: u64,
-    keys: HashMap<Arc<str>, Watched>,
-    by_id: HashMap<i64, Arc<str>>,
-    /// The key that was looked at last.
+    watched: BTreeMap<i64, Watched>,
+    /// Watches that have begun or ended since the stream's task looked.
+    changed: Vec<i64>,
+    /// The watch whose key was looked at last.
     looked_at: i64,
     /// When the stream last said something.
     heard: Instant,
 }
 
-/// A key that somebody listens for.
+/// The key that was created at this revision. Another one of the same name is
+/// another key: that of a session of Go's `concurrency.Mutex` that queues again, or
+/// of a request of ours.
 struct Watched {
-    id: i64,
-    /// The server tells of each deletion after this revision.
-    since: Option<i64>,
-    /// The last deletion that it has told of.
-    deleted: i64,
-    listeners: HashMap<u64, Listener>,
-}
-
-/// Somebody who listens for the end of the key that was created at this
-/// revision. Another one of the same name is another key: that of a session of
-/// Go's `concurrency.Mutex` that queues again, or of a request of ours.
-struct Listener {
+    key: Arc<str>,
     created: i64,
-    news: watch::Sender<News>,
+    /// Who has seen it at a lower revision than this has to read it again.
+    unknown_from: watch::Sender<i64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum News {
-    /// The watch is not made yet.
-    None,
-    /// The watch tells of what is after this revision.
-    Since(i64),
-    /// The key is not there any more, or the watch.
-    Ended,
-}
+/// The watch is not made yet.
+const NOT_MADE: i64 = 0;
+
+/// The key is not there any more, or the watch.
+const ENDED: i64 = i64::MAX;
 
 /// Somebody who listens for the end of a key, until this is dropped.
 pub(super) struct Listening {
     watches: Arc<Watches>,
-    key: Arc<str>,
-    created: i64,
-    number: u64,
-    news: watch::Receiver<News>,
+    id: i64,
+    unknown_from: watch::Receiver<i64>,
 }
 
 impl Watches {
-    /// The receiver is for [`run`](Self::run).
-    pub(super) fn new(members: Arc<Members>) -> (Arc<Self>, Orders) {
-        let (orders, received) = mpsc::unbounded_channel();
-        let watches = Arc::new(Self {
+    pub(super) fn new(members: Arc<Members>) -> Arc<Self> {
+        Arc::new(Self {
             inner: Mutex::new(Inner {
                 last_id: 0,
-                last_listener: 0,
-                keys: HashMap::new(),
-                by_id: HashMap::new(),
+                watched: BTreeMap::new(),
+                changed: Vec::new(),
                 looked_at: 0,
                 heard: members.time.now(),
             }),
             members,
-            orders,
+            changed: Notify::new(),
             silent: Notify::new(),
-        });
-        (watches, Orders::from(received))
+        })
     }
 
     /// Listens for the end of this key, as `listening` does already if it still
     /// can.
-    pub(super) fn keep_listening<'l>(
+    pub(super) fn keep_listening(
         self: &Arc<Self>,
-        listening: &'l mut Option<Listening>,
+        listening: &mut Option<Listening>,
         key: &str,
         created: i64,
-    ) -> &'l Listening {
-        let listens = |other: &Listening| {
-            *other.key == *key && other.created == created && *other.news.borrow() != News::Ended
+    ) {
+        let listens = |listening: &Listening| {
+            let inner = self.inner();
+            let watched = inner.watched.get(&listening.id);
+            watched.is_some_and(|watched| *watched.key == *key && watched.created == created)
         };
-        let other = listening.take().filter(listens);
-        listening.insert(other.unwrap_or_else(|| self.listen(key, created)))
+        if !listening.as_ref().is_some_and(listens) {
+            *listening = Some(self.listen(key, created));
+        }
     }
 
     fn listen(self: &Arc<Self>, key: &str, created: i64) -> Listening {
-        let mut inner = self.inner();
-        inner.last_listener += 1;
-        let number = inner.last_listener;
-        let (key, new) = match inner.keys.get_key_value(key) {
-            Some((key, _)) => (Arc::clone(key), None),
-            None => {
-                inner.last_id += 1;
-                let (key, id) = (Arc::<str>::from(key), inner.last_id);
-                inner.by_id.insert(id, Arc::clone(&key));
-                (key, Some(id))
-            }
-        };
-        let id = inner.last_id;
-        let watched = inner.keys.entry(Arc::clone(&key));
-        let watched = watched.or_insert_with(|| Watched::new(id));
-        let (sender, news) = watch::channel(watched.news(created));
-        let listener = Listener {
+        let (sender, unknown_from) = watch::channel(NOT_MADE);
+        let watched = Watched {
+            key: key.into(),
             created,
-            news: sender,
+            unknown_from: sender,
         };
-        watched.listeners.insert(number, listener);
-        drop(inner);
-        if let Some(id) = new {
-            let _ = self.orders.send(Order::Watch(id));
-        }
+        let mut inner = self.inner();
+        inner.last_id += 1;
+        let id = inner.last_id;
+        inner.watched.insert(id, watched);
+        self.change(inner, id);
         Listening {
             watches: Arc::clone(self),
-            key,
-            created,
-            number,
-            news,
+            id,
+            unknown_from,
         }
     }
 
-    /// The server has made this watch.
+    /// The server has made this watch, which tells of what is after this revision.
     fn made(&self, id: i64, since: i64) {
-        let mut inner = self.inner();
-        let Some(watched) = inner.of(id) else { return };
-        watched.since = Some(since);
-        for listener in watched.listeners.values() {
-            listener.news.send_replace(News::Since(since));
+        if let Some(watched) = self.inner().watched.get(&id) {
+            watched.unknown_from.send_replace(since);
         }
     }
 
-    /// The key of this watch was deleted at this revision.
-    fn deleted(&self, id: i64, revision: i64) {
+    /// Tells who listens by this watch.
+    fn end(&self, id: i64) {
         let mut inner = self.inner();
-        let Some(watched) = inner.of(id) else { return };
-        watched.deleted = watched.deleted.max(revision);
-        self.end_those(inner, id, |created| created < revision);
+        if let Some(watched) = inner.watched.remove(&id) {
+            watched.unknown_from.send_replace(ENDED);
+            self.change(inner, id);
+        }
     }
 
-    /// This watch has ended.
-    fn ended(&self, id: i64) {
-        self.end_those(self.inner(), id, |_| true);
+    fn change(&self, mut inner: MutexGuard<'_, Inner>, id: i64) {
+        inner.changed.push(id);
+        drop(inner);
+        self.changed.notify_one();
     }
 
-    /// Tells those who listen for a key of the name that was created then; and
-    /// ends the watch if there are no others.
-    fn end_those(&self, mut inner: MutexGuard<'_, Inner>, id: i64, created: impl Fn(i64) -> bool) {
-        let Some(watched) = inner.of(id) else { return };
-        watched.listeners.retain(|_, listener| {
-            let told = created(listener.created);
-            if told {
-                listener.news.send_replace(News::Ended);
-            }
-            !told
-        });
-        if watched.listeners.is_empty() {
-            inner.remove(id);
-            drop(inner);
-            let _ = self.orders.send(Order::Cancel(id));
+    /// A key of this watch's name was deleted at this revision.
+    fn deleted(&self, id: i64, revision: i64) {
+        let created = self.inner().watched.get(&id).map(|watched| watched.created);
+        if created.is_some_and(|created| created < revision) {
+            self.end(id);
         }
     }
 
     fn all_ended(&self) {
-        let ids: Vec<_> = self.inner().by_id.keys().copied().collect();
+        let ids: Vec<_> = self.inner().watched.keys().copied().collect();
         for id in ids {
-            self.ended(id);
+            self.end(id);
         }
     }
 
-    fn is_empty(&self) -> bool {
-        self.inner().keys.is_empty()
+    /// What a silent stream costs: looks at the next of the keys, and tells those who
+    /// listen for one that has gone.
+    pub(super) async fn look(&self, deadline: Deadline) -> Result<(), Failure> {
+        let watched = self.next_to_look_at();
+        if watched.is_empty() {
+            return Ok(());
+        }
+        let began = self.members.time.now();
+        let keys = watched.iter().map(|(_, key, _)| &**key);
+        let found = created_at(&self.members, keys, deadline).await?;
+        for ((id, _, created), found) in watched.into_iter().zip(found) {
+            if found.is_some_and(|there| there <= created) {
+                continue;
+            }
+            if self.is_silent_about(id, began) {
+                self.silent.notify_one();
+            }
+            self.end(id);
+        }
+        Ok(())
+    }
+
+    /// Whether somebody listens by this watch still, and the stream has long said
+    /// nothing.
+    fn is_silent_about(&self, id: i64, now: Instant) -> bool {
+        let inner = self.inner();
+        inner.watched.contains_key(&id) && inner.heard + PERIOD < now
+    }
+
+    /// The watches in turn: with the key of each, and when that was created.
+    fn next_to_look_at(&self) -> Vec<(i64, Arc<str>, i64)> {
+        let mut inner = self.inner();
+        let last = inner.looked_at;
+        let after = inner.watched.range((Excluded(last), Unbounded));
+        let next = after.chain(inner.watched.range(..=last)).take(KEYS_AT_ONCE);
+        let next = next.map(|(&id, watched)| (id, Arc::clone(&watched.key), watched.created));
+        let next: Vec<_> = next.collect();
+        inner.looked_at = next.last().map_or(0, |&(id, ..)| id);
+        next
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -210,67 +208,22 @@ impl Watches {
     }
 }
 
-impl Inner {
-    fn of(&mut self, id: i64) -> Option<&mut Watched> {
-        self.keys.get_mut(self.by_id.get(&id)?)
-    }
-
-    fn remove(&mut self, id: i64) {
-        if let Some(key) = self.by_id.remove(&id) {
-            self.keys.remove(&key);
-        }
-    }
-}
-
-impl Watched {
-    fn new(id: i64) -> Self {
-        Self {
-            id,
-            since: None,
-            deleted: 0,
-            listeners: HashMap::new(),
-        }
-    }
-
-    /// What there is to say to somebody who comes now.
-    fn news(&self, created: i64) -> News {
-        match self.since {
-            // It told of it before there was anybody to hear.
-            _ if created < self.deleted => News::Ended,
-            Some(since) => News::Since(since),
-            None => News::None,
-        }
-    }
-}
-
 impl Listening {
     /// Resolves when the key has to be read again by one who has seen it at this
     /// revision.
     pub(super) async fn told(&self, seen_at: i64) {
-        let to_be_read = |news: &News| match *news {
-            News::None => false,
-            News::Since(revision) => revision > seen_at,
-            News::Ended => true,
-        };
+        let mut unknown_from = self.unknown_from.clone();
         // The sender goes when there is nothing more to hear.
-        let _ = self.news.clone().wait_for(to_be_read).await;
+        let _ = unknown_from.wait_for(|&revision| revision > seen_at).await;
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
         let mut inner = self.watches.inner();
-        let Some(watched) = inner.keys.get_mut(&self.key) else {
-            return;
-        };
-        // Another watch of the same key knows nothing of this listener.
-        if watched.listeners.remove(&self.number).is_none() || !watched.listeners.is_empty() {
-            return;
+        if inner.watched.remove(&self.id).is_some() {
+            self.watches.change(inner, self.id);
         }
-        let id = watched.id;
-        inner.remove(id);
-        drop(inner);
-        let _ = self.watches.orders.send(Order::Cancel(id));
     }
 }
 
@@ -284,21 +237,9 @@ mod tests {
     const KEY: &str = "dlock/key/place";
 
     /// Watches of a process that has asked no server yet.
-    fn watches() -> (Arc<Watches>, Orders) {
+    fn watches() -> Arc<Watches> {
         let settings = Settings::from_url("etcd://127.0.0.1").expect("a URL");
         Watches::new(Arc::new(Members::new(settings, crate::engine::context())))
-    }
-
-    impl Watches {
-        fn id(&self) -> i64 {
-            self.inner().keys[KEY].id
-        }
-
-        fn count(&self) -> usize {
-            let inner = self.inner();
-            assert_eq!(inner.keys.len(), inner.by_id.len());
-            inner.keys.len()
-        }
     }
 
     /// Whether one has to read again who has seen the key then.
@@ -309,55 +250,60 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_seen_before_the_watch_was_made_is_read_again() {
-        let (watches, _orders) = watches();
+        let watches = watches();
         let listening = watches.listen(KEY, 5);
         assert!(!is_told(&listening, 7).await, "not made yet");
-        watches.made(watches.id(), 8);
+        watches.made(listening.id, 8);
         assert!(is_told(&listening, 7).await);
         assert!(!is_told(&listening, 8).await);
-        // One who comes later, and may have read before.
-        let another = watches.listen(KEY, 5);
-        assert!(is_told(&another, 7).await);
-        assert!(!is_told(&another, 9).await);
     }
 
     #[tokio::test]
     async fn a_key_of_the_same_name_is_not_the_same_key() {
-        let (watches, _orders) = watches();
+        let watches = watches();
         let (old, new) = (watches.listen(KEY, 5), watches.listen(KEY, 9));
-        let id = watches.id();
-        watches.made(id, 9);
-        watches.deleted(id, 7);
+        for listening in [&old, &new] {
+            watches.made(listening.id, 9);
+            watches.deleted(listening.id, 7);
+        }
         assert!(is_told(&old, 9).await);
         assert!(!is_told(&new, 9).await, "it was deleted before");
-        // Seen when it was there, and the news came before this.
-        assert!(is_told(&watches.listen(KEY, 6), 9).await);
-        watches.deleted(id, 12);
+        watches.deleted(new.id, 12);
         assert!(is_told(&new, 9).await);
-        drop((old, new));
-        assert_eq!(watches.count(), 0);
+        assert!(watches.inner().watched.is_empty());
     }
 
     #[tokio::test]
     async fn one_who_listens_already_goes_on() {
-        let (watches, _orders) = watches();
+        let watches = watches();
         let mut listening = None;
         watches.keep_listening(&mut listening, KEY, 5);
-        let id = watches.id();
+        let id = listening.as_ref().expect("it listens").id;
         watches.keep_listening(&mut listening, KEY, 5);
-        assert_eq!(watches.id(), id);
-        assert_eq!(watches.inner().keys[KEY].listeners.len(), 1);
+        assert_eq!(listening.as_ref().map(|it| it.id), Some(id));
         watches.keep_listening(&mut listening, KEY, 9);
-        assert_eq!(
-            watches.inner().keys[KEY].listeners.len(),
-            1,
-            "for the new one"
-        );
+        let next = listening.as_ref().expect("it listens").id;
+        assert_ne!(next, id, "for the new one");
+        assert_eq!(watches.inner().watched.len(), 1);
         // Its watch ends: it needs another.
-        watches.ended(watches.id());
-        assert_eq!(watches.count(), 0);
-        let listening = watches.keep_listening(&mut listening, KEY, 9);
-        assert!(!is_told(listening, 9).await);
-        assert_ne!(watches.id(), id);
+        watches.end(next);
+        assert!(watches.inner().watched.is_empty());
+        watches.keep_listening(&mut listening, KEY, 9);
+        let listening = listening.expect("it listens");
+        assert_ne!(listening.id, next);
+        assert!(!is_told(&listening, 9).await);
+    }
+
+    #[tokio::test]
+    async fn watches_are_looked_at_in_turn() {
+        let watches = watches();
+        let some = KEYS_AT_ONCE / 2;
+        let all: Vec<_> = (0..KEYS_AT_ONCE + some)
+            .map(|number| watches.listen(&format!("{KEY}{number}"), 5))
+            .collect();
+        let ids = |from: usize, to: usize| all[from..to].iter().map(|it| it.id);
+        let looked = || watches.next_to_look_at().into_iter().map(|(id, ..)| id);
+        assert!(looked().eq(ids(0, KEYS_AT_ONCE)));
+        assert!(looked().eq(ids(KEYS_AT_ONCE, all.len()).chain(ids(0, some))));
     }
 }

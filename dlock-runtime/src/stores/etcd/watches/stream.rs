@@ -5,22 +5,23 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{WatchFilterType, WatchOptions, WatchResponse, WatchStream};
+use etcd_client::{Error, WatchFilterType, WatchOptions, WatchResponse, WatchStream};
 
 use super::Watches;
 use super::message::{Meaning, Message};
-use super::orders::{Order, Orders};
+use crate::stores::etcd::members::Member;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
 struct Open {
+    member: Arc<Member>,
     stream: WatchStream,
     /// The watches that the server has of us.
     on_server: HashSet<i64>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Ended {
     Broken,
     Refused,
@@ -28,104 +29,78 @@ enum Ended {
 
 impl Watches {
     /// Keeps the stream while there is somebody to listen.
-    pub(crate) async fn run(self: Arc<Self>, mut orders: Orders) {
+    pub(crate) async fn run(self: Arc<Self>) {
+        let time = &self.members.time;
         let mut pause = FIRST_PAUSE;
         loop {
-            // One that was made before has been noted with its key.
-            while orders.0.try_recv().is_ok() {}
-            if self.is_empty() {
-                match orders.0.recv().await {
-                    Some(_) => continue,
-                    None => return,
-                }
-            }
-            let time = &self.members.time;
-            let Some(mut stream) = self.open().await else {
-                time.sleep(time.after(pause)).await;
-                pause = (pause * 2).min(LAST_PAUSE);
+            let Some((id, key)) = self.first() else {
+                self.changed.notified().await;
                 continue;
             };
-            let opened = time.now();
-            let ended = self.serve(&mut stream, &mut orders).await;
-            // What it has not said, it never will.
-            self.all_ended();
-            if matches!(ended, Ended::Refused) || time.now() < opened + pause {
-                time.sleep(time.after(pause)).await;
-                pause = (pause * 2).min(LAST_PAUSE);
-            } else {
-                pause = FIRST_PAUSE;
+            if let Some(mut stream) = self.open(id, &key).await {
+                let opened = time.now();
+                let ended = self.serve(&mut stream).await;
+                // What it has not said, it never will.
+                self.all_ended();
+                if ended == Ended::Broken && time.now() >= opened + pause {
+                    pause = FIRST_PAUSE;
+                    continue;
+                }
             }
+            time.sleep(time.after(pause)).await;
+            pause = (pause * 2).min(LAST_PAUSE);
         }
     }
 
-    /// A stream that watches all keys of the moment.
-    async fn open(&self) -> Option<Open> {
+    /// The watch to begin with: all others are to be made too.
+    fn first(&self) -> Option<(i64, Arc<str>)> {
+        let mut inner = self.inner();
+        inner.changed = inner.watched.keys().copied().collect();
+        let (&id, watched) = inner.watched.first_key_value()?;
+        Some((id, Arc::clone(&watched.key)))
+    }
+
+    async fn open(&self, id: i64, key: &str) -> Option<Open> {
         let members = &self.members;
-        let mut watched = self.watched().into_iter();
-        let (id, key) = watched.next()?;
-        let asked = self.in_time(members.client()).await?.ok()?;
-        let mut client = asked.client.clone();
-        let watching = client.watch(&*key, options(id));
-        let stream = match members.time.bound(members.patience(), watching).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(_)) => {
-                self.members.avoid(&asked);
-                return None;
-            }
-            Err(_) => {
-                self.members.discard(&asked);
-                return None;
-            }
+        let member = members.current();
+        let watching = async {
+            let mut client = members.client(&member).await?;
+            client.watch(key, options(id)).await
         };
-        let mut open = Open {
+        let Some(stream) = self.in_time(watching).await else {
+            members.leave(&member);
+            return None;
+        };
+        self.inner().heard = members.time.now();
+        self.changed.notify_one();
+        Some(Open {
+            member,
             stream,
             on_server: HashSet::from([id]),
-        };
-        for (id, key) in watched {
-            let watching = open.stream.watch(&*key, options(id));
-            if !matches!(self.in_time(watching).await, Some(Ok(()))) {
-                self.members.discard(&asked);
-                return None;
-            }
-            open.on_server.insert(id);
-        }
-        self.inner().heard = members.time.now();
-        Some(open)
+        })
     }
 
     /// Serves a stream until it says no more.
-    async fn serve(&self, open: &mut Open, orders: &mut Orders) -> Ended {
+    async fn serve(&self, open: &mut Open) -> Ended {
         loop {
             tokio::select! {
-                message = open.stream.message() => match message {
-                    Ok(Some(message)) => {
-                        if self.refused(&message, open) {
-                            // The token that the stream was opened with may
-                            // have ended: it is the stream's for ever.
-                            if self.members.settings.has_user() {
-                                let _ = self.in_time(self.log_in()).await;
-                            }
-                            return Ended::Refused;
-                        }
-                        self.inner().heard = self.members.time.now();
-                    }
-                    Ok(None) | Err(_) => return Ended::Broken,
-                },
-                order = orders.0.recv() => {
-                    let done = match order {
-                        None => return Ended::Broken,
-                        Some(Order::Watch(id)) => match self.watched_key(id) {
-                            Some(key) if open.on_server.insert(id) => {
-                                self.in_time(open.stream.watch(&*key, options(id))).await
-                            }
-                            _ => continue,
-                        },
-                        Some(Order::Cancel(id)) if open.on_server.remove(&id) => {
-                            self.in_time(open.stream.cancel(id)).await
-                        }
-                        Some(Order::Cancel(_)) => continue,
+                message = open.stream.message() => {
+                    let Ok(Some(message)) = message else {
+                        return Ended::Broken;
                     };
-                    if !matches!(done, Some(Ok(()))) {
+                    if self.is_refused(&message, &mut open.on_server) {
+                        // The token that the stream was opened with may have ended:
+                        // it is the stream's for ever.
+                        if self.members.settings.has_user() {
+                            self.in_time(self.log_in(&open.member)).await;
+                        }
+                        return Ended::Refused;
+                    }
+                    self.inner().heard = self.members.time.now();
+                }
+                () = self.changed.notified() => {
+                    if self.in_time(self.catch_up(open)).await.is_none() {
+                        self.members.leave(&open.member);
                         return Ended::Broken;
                     }
                 }
@@ -134,39 +109,43 @@ impl Watches {
         }
     }
 
-    /// `None`: it takes too long.
-    async fn in_time<F: Future>(&self, work: F) -> Option<F::Output> {
-        let members = &self.members;
-        members.time.bound(members.patience(), work).await.ok()
+    /// Has the server watch what is watched now, and nothing else.
+    async fn catch_up(&self, open: &mut Open) -> Result<(), Error> {
+        let changed = std::mem::take(&mut self.inner().changed);
+        for id in changed {
+            let watched = self.inner().watched.get(&id).map(|it| Arc::clone(&it.key));
+            match watched {
+                Some(key) if open.on_server.insert(id) => {
+                    open.stream.watch(&*key, options(id)).await?;
+                }
+                None if open.on_server.remove(&id) => open.stream.cancel(id).await?,
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
-    async fn log_in(&self) {
-        if let Ok(asked) = self.members.client().await {
-            let _ = asked.client.refresh_token().await;
-        }
+    /// `None`: it has failed, or takes too long.
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Option<T> {
+        let members = &self.members;
+        let done = members.time.bound(members.patience(), work).await;
+        done.ok()?.ok()
+    }
+
+    async fn log_in(&self, member: &Arc<Member>) -> Result<(), Error> {
+        self.members.client(member).await?.refresh_token().await
     }
 
     /// Tells whom a message concerns. Whether the server will not watch for us.
-    fn refused(&self, message: &WatchResponse, open: &mut Open) -> bool {
+    fn is_refused(&self, message: &WatchResponse, on_server: &mut HashSet<i64>) -> bool {
         let message = Message::of(message);
-        match message.meaning(&mut open.on_server) {
+        match message.meaning(on_server) {
             Meaning::Refused => return true,
             Meaning::Nothing => {}
             Meaning::Since(revision) => self.made(message.id, revision),
             Meaning::Deleted(revision) => self.deleted(message.id, revision),
-            Meaning::Ended => self.ended(message.id),
         }
         false
-    }
-
-    fn watched(&self) -> Vec<(i64, Arc<str>)> {
-        let inner = self.inner();
-        let keys = inner.by_id.iter();
-        keys.map(|(id, key)| (*id, Arc::clone(key))).collect()
-    }
-
-    fn watched_key(&self, id: i64) -> Option<Arc<str>> {
-        self.inner().by_id.get(&id).cloned()
     }
 }
 
