@@ -116,7 +116,9 @@ impl Members {
         });
         match self.time.bound(limit, attempt).await {
             Ok(Ok(value)) => {
-                sent_at.map(|sent_at| self.context.events.heard(sent_at));
+                if let Some(sent_at) = sent_at {
+                    self.context.events.heard(sent_at);
+                }
                 Ok(value)
             }
             Ok(Err(error)) => Err(Box::pin(self.failed(&error, &member, sent_at)).await),

@@ -1,6 +1,6 @@
 //! Looking at locks.
 
-use zookeeper_client::{Error, MultiReadResult, MultiReader};
+use futures_util::future::try_join_all;
 
 use super::ensemble::Ensemble;
 use super::errors::Failed;
@@ -9,9 +9,8 @@ use super::queue::holders;
 use crate::backend::{HolderInfo, LockInfo};
 use crate::deadline::Deadline;
 
-/// How many nodes or folders one question is about: it must stay well below the
-/// megabyte that the server takes (`jute.maxbuffer`).
-pub(super) const AT_ONCE: usize = 200;
+/// How many folders are looked at in one go.
+const AT_ONCE: usize = 200;
 
 /// A list on its way.
 #[derive(Default)]
@@ -22,34 +21,16 @@ pub(super) struct Listing {
 }
 
 impl Ensemble {
+    /// What is known of a lock; as it is now, if `synced`.
     pub(super) async fn info(
         &self,
         key: &str,
+        synced: bool,
         deadline: Deadline,
     ) -> Result<Option<LockInfo>, Failed> {
-        let session = self.session(deadline).await?;
-        let folder = self.folder(key);
-        let listed = self.list(&session, &folder, true, deadline).await?;
+        let (session, folder) = (self.session(deadline).await?, self.folder(key));
+        let listed = self.list(&session, &folder, synced, deadline).await?;
         Ok(info(key, &listed.names))
-    }
-
-    /// Reads many nodes with one question.
-    pub(super) async fn read<'p>(
-        &self,
-        paths: impl Iterator<Item = &'p str>,
-        how: fn(&mut MultiReader<'_>, &str) -> Result<(), Error>,
-        deadline: Deadline,
-    ) -> Result<Vec<MultiReadResult>, Failed> {
-        let session = self.session(deadline).await?;
-        session.connected(deadline).await?;
-        let answers = {
-            let mut question = session.client.new_multi_reader();
-            for path in paths {
-                how(&mut question, path).map_err(|error| session.failed(error))?;
-            }
-            question.commit()
-        };
-        session.answer(deadline, answers).await
     }
 
     /// The folders of the locks, or a look at some of them; `None` until there is no
@@ -61,8 +42,7 @@ impl Ensemble {
         listing: &mut Listing,
     ) -> Result<Option<Vec<LockInfo>>, Failed> {
         let Some(keys) = &mut listing.keys else {
-            let session = self.session(deadline).await?;
-            let root = &self.settings.root;
+            let (session, root) = (self.session(deadline).await?, &self.settings.root);
             let listed = self.list(&session, root, true, deadline).await?;
             let keys = listed.names.iter().filter_map(|name| names::key(name));
             listing.keys = Some(keys.filter(|key| key.starts_with(prefix)).collect());
@@ -71,23 +51,11 @@ impl Ensemble {
         if keys.is_empty() {
             return Ok(Some(std::mem::take(&mut listing.locks)));
         }
-        let next = &keys[keys.len().saturating_sub(AT_ONCE)..];
-        let folders: Vec<_> = next.iter().map(|key| self.folder(key)).collect();
-        let folders = folders.iter().map(String::as_str);
-        let answers = self
-            .read(
-                folders,
-                |question, folder| question.add_get_children(folder),
-                deadline,
-            )
-            .await?;
-        let infos = next.iter().zip(answers);
-        let infos = infos.filter_map(|(key, answer)| match answer {
-            MultiReadResult::Children { children } => info(key, &children),
-            _ => None,
-        });
-        listing.locks.extend(infos);
-        keys.truncate(keys.len().saturating_sub(AT_ONCE));
+        let rest = keys.len().saturating_sub(AT_ONCE);
+        let next = keys[rest..].iter();
+        let infos = try_join_all(next.map(|key| self.info(key, false, deadline))).await?;
+        listing.locks.extend(infos.into_iter().flatten());
+        keys.truncate(rest);
         Ok(None)
     }
 }

@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::errors::Failed;
-use super::inspect::AT_ONCE;
 use super::nodes::Node;
 use super::session::Checked;
 use super::store::ZooKeeperStore;
 use crate::deadline::Deadline;
 use crate::store::Due;
+
+/// How many bytes of paths go into one transaction: the server takes a megabyte
+/// (`jute.maxbuffer`).
+const MOST_BYTES: usize = 256 * 1024;
 
 /// A node that holds a lock; or one that nobody wants.
 pub(crate) struct Record {
@@ -93,8 +96,14 @@ impl Held {
         let mut records: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
         records.retain(is_unseen);
         records.extend(due.into_iter().filter(|record| !is_unseen(record)));
-        for batch in records.chunks(AT_ONCE) {
-            look_at_batch(batch.to_vec(), deadline).await?;
+        while !records.is_empty() {
+            let mut bytes = 0;
+            let fits = records.iter().take_while(|record| {
+                bytes += record.node.path().len() + 32;
+                bytes <= MOST_BYTES
+            });
+            let fits = fits.count().max(1);
+            look_at_batch(records.drain(..fits).collect(), deadline).await?;
         }
         Ok(())
     }

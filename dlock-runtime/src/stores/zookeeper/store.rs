@@ -12,7 +12,7 @@ use zookeeper_client::MultiReadResult;
 
 use super::ensemble::Ensemble;
 use super::errors::{self, Failed, TOO_OLD};
-use super::inspect::{AT_ONCE, Listing};
+use super::inspect::Listing;
 use super::names::{self, Member};
 use super::nodes::Node;
 use super::queue::{Standing, standing};
@@ -34,6 +34,10 @@ use crate::token::TOKENS_PER_GRANT;
 /// notification. (The client sets its watches again at each new connection, and
 /// is told then what it has missed.)
 const BETWEEN_LOOKS: Duration = Duration::from_secs(3);
+
+/// How many nodes one look is about: it must stay well below the megabyte that the
+/// server takes (`jute.maxbuffer`).
+const AT_ONCE: usize = 200;
 
 pub(crate) struct ZooKeeperStore {
     ensemble: Arc<Ensemble>,
@@ -240,20 +244,8 @@ impl Store for ZooKeeperStore {
         deadline: Deadline,
     ) -> Result<(), Failure> {
         for waited in waited.chunks_mut(AT_ONCE) {
-            let paths = waited.iter().map(|before| &*before.key);
-            let looked = self.ensemble.read(
-                paths,
-                |question, path| question.add_get_data(path),
-                deadline,
-            );
-            let answers = looked
-                .await
-                .map_err(|failed| self.failure_anywhere(failed))?;
-            for (before, answer) in waited.iter_mut().zip(answers) {
-                if matches!(answer, MultiReadResult::Error { .. }) {
-                    before.wake_all();
-                }
-            }
+            let looked = self.look_at(waited, deadline).await;
+            looked.map_err(|failed| self.failure_anywhere(failed))?;
         }
         Ok(())
     }
@@ -269,7 +261,7 @@ impl Store for ZooKeeperStore {
         deadline: Deadline,
         _: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
-        let info = self.ensemble.info(key, deadline).await;
+        let info = self.ensemble.info(key, true, deadline).await;
         info.map_err(|failed| {
             let folder = self.ensemble.folder(key);
             self.ensemble.failure(failed, &folder, Applied::No)
@@ -372,6 +364,26 @@ impl ZooKeeperStore {
             sent_at: session.begin(seen_at, ttl),
             record: self.held.enter(node.clone(), ttl, seen_at),
         }))
+    }
+
+    async fn look_at(&self, waited: &mut [Waited<Self>], deadline: Deadline) -> Result<(), Failed> {
+        let session = self.ensemble.session(deadline).await?;
+        session.connected(deadline).await?;
+        let answers = {
+            let mut question = session.client.new_multi_reader();
+            for before in &*waited {
+                let asked = question.add_get_data(&before.key);
+                asked.map_err(|error| session.failed(error))?;
+            }
+            question.commit()
+        };
+        let answers = session.answer(deadline, answers).await?;
+        for (before, answer) in waited.iter_mut().zip(answers) {
+            if matches!(answer, MultiReadResult::Error { .. }) {
+                before.wake_all();
+            }
+        }
+        Ok(())
     }
 
     /// Of what is about more than one lock.
