@@ -4,10 +4,8 @@
 use std::sync::Arc;
 
 use super::database::Database;
-use super::rows::Column;
 use super::script::{Args, CLEANED_EVERY};
 use super::tables::Tables;
-use crate::store::{Cause, Failure};
 
 /// Begins when a lock is asked for, and goes on while the tables hold something.
 pub(super) async fn keep_clean<D: Database>(tables: Arc<Tables<D>>) {
@@ -21,38 +19,27 @@ pub(super) async fn keep_clean<D: Database>(tables: Arc<Tables<D>>) {
 }
 
 async fn hold_something<D: Database>(tables: &Arc<Tables<D>>) -> bool {
-    let scripts = &tables.scripts;
-    let script = scripts.fill(&scripts.is_clean, &Args::default());
-    let columns = &[Column::Int, Column::Int];
-    let Ok(state) = tables.run(script, columns, tables.deadline()).await else {
+    let script = tables.scripts.fill("is_clean", &Args::default());
+    let state = tables.look_after(script, 2).await;
+    let Some(state) = state.as_ref().and_then(|answer| answer.rows.first()) else {
         return true;
     };
-    let Some(state) = state.rows.first() else {
-        return true;
-    };
-    if state.int(0) == 1
-        && let Err(failure) = clean(tables).await
-        && let Cause::Error(error) | Cause::NotReached(error) = failure.cause
-    {
-        tracing::debug!(target: "dlock::store", "dlock cannot clean its tables: {error}");
+    if state.int(0) == 1 {
+        let script = tables.scripts.fill("clean", &Args::default());
+        let waited = tables.look_after(script, 1).await;
+        for row in waited.iter().flat_map(|answer| &answer.rows) {
+            // Perhaps the dead alone wait for it.
+            tables.give_up(&Args::of_key(row.text(0))).await;
+        }
     }
     state.int(1) > 0
 }
 
-async fn clean<D: Database>(tables: &Arc<Tables<D>>) -> Result<(), Failure> {
-    let scripts = &tables.scripts;
-    let script = scripts.fill(&scripts.clean, &Args::default());
-    let waited = tables
-        .run(script, &[Column::Text], tables.deadline())
-        .await?;
-    for row in &waited.rows {
-        // Perhaps the dead alone wait for it.
-        let args = Args {
-            key: row.text(0),
-            ..tables.args()
-        };
-        let script = scripts.fill(&scripts.give_up, &args);
-        tables.run(script, &[], tables.deadline()).await?;
+impl<D: Database> Tables<D> {
+    /// Takes the place of an owner out of a queue, or those of the dead: whether
+    /// the database has answered.
+    pub(super) async fn give_up(self: &Arc<Self>, place: &Args<'_>) -> bool {
+        let script = self.scripts.fill("give_up", place);
+        self.look_after(script, 0).await.is_some()
     }
-    Ok(())
 }

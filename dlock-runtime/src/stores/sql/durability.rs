@@ -12,13 +12,16 @@
 //! believes in; so those do wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::errors::Endpoint;
+use super::database::Database;
 use super::rows::Answer;
-use super::script::Dialect;
+use super::script::Args;
+use super::tables::Tables;
 use crate::backend::{BackendError, BackendErrorKind, TokenTier};
+use crate::deadline::Deadline;
+use crate::store::Failure;
 use crate::stores::tier::FoundTier;
 
 /// How often those who were refused have it looked at again.
@@ -26,81 +29,106 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// What the database has last said of it.
 pub(super) struct Durability {
-    /// Asks.
-    pub(super) script: String,
-    endpoint: Endpoint,
-    /// What to set.
-    remedy: &'static str,
-    pub(super) tier: FoundTier,
+    tier: FoundTier,
     /// Of the tables. They are looked at when connecting.
     tables: AtomicBool,
     looked: Mutex<Instant>,
 }
 
+/// The version of the tables, two columns, then whether the server's settings
+/// and the tables make tokens durable.
+const COLUMNS: usize = 5;
+
 impl Durability {
     /// Nothing has been looked at yet.
-    pub(super) fn unknown(endpoint: Endpoint, dialect: &Dialect) -> Self {
-        let script = include_str!("statements/check.sql");
-        let script = script.replace("{durable}", dialect.durable);
+    pub(super) fn unknown() -> Self {
         Self {
-            script: script.replace("{durable_tables}", dialect.durable_tables),
-            endpoint,
-            remedy: dialect.durable_with,
             tier: FoundTier::unknown(),
             tables: AtomicBool::new(false),
             looked: Mutex::new(Instant::now()),
         }
     }
 
-    /// Reads what the script has answered with.
-    pub(super) fn read(&self, answer: &Answer) -> Result<(), BackendError> {
-        const VERSION: i64 = 1;
-        let endpoint = &self.endpoint;
-        let wrong = |what| Err(BackendError::new(BackendErrorKind::Config, what));
-        let Some(row) = answer.rows.first() else {
-            return wrong(format!(
-                "{endpoint}: its table `dlock_meta` is empty; run the INSERT of docs/stores/sql.md"
-            ));
-        };
-        match row.int(0) {
-            VERSION => {}
-            found => {
-                return wrong(format!(
-                    "{endpoint}: its table `dlock_meta` is of version {found}, and this dlock \
-                     needs {VERSION}; see docs/stores/sql.md"
-                ));
-            }
-        }
-        self.tables.store(row.int(4) == 1, Ordering::Release);
-        self.found(row.int(3) == 1);
-        Ok(())
-    }
-
-    /// A transaction has said whether what it commits is durable.
-    pub(super) fn found(&self, durable: bool) {
-        let tier = if durable && self.tables.load(Ordering::Acquire) {
-            TokenTier::Strict
-        } else {
-            TokenTier::BestEffort
-        };
-        if tier != TokenTier::Strict && self.tier.get() == TokenTier::Strict {
-            tracing::warn!(
-                target: "dlock::store",
-                "{}: a crash of its machine may take fencing tokens back from now on; set {}",
-                self.endpoint,
-                self.remedy
-            );
-        }
-        self.tier.set(tier);
-    }
-
     /// Whether to look again now, as somebody asks who may be refused.
-    pub(super) fn is_due(&self) -> bool {
+    fn is_due(&self) -> bool {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         let due = looked.elapsed() >= AGAIN;
         if due {
             *looked = Instant::now();
         }
         due
+    }
+}
+
+impl<D: Database> Tables<D> {
+    /// What the tokens are worth. If they are not strict it is looked at again
+    /// behind this: who needs them so is refused, and would never learn that they
+    /// are by now.
+    pub(super) fn tokens(self: &Arc<Self>) -> TokenTier {
+        let tier = self.durability.tier.get();
+        if tier != TokenTier::Strict && self.durability.is_due() {
+            let this = Arc::clone(self);
+            self.time.spawn(async move {
+                let script = this.scripts.fill("check", &Args::default());
+                if let Some(answer) = this.look_after(script, COLUMNS).await {
+                    let _ = this.read(&answer);
+                }
+            });
+        }
+        tier
+    }
+
+    /// Looks at the tables and at the settings of the server, and whether the
+    /// tables are those of this version.
+    pub(super) async fn look_at_durability(
+        self: &Arc<Self>,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let script = self.scripts.fill("check", &Args::default());
+        let answer = self.run(script, COLUMNS, deadline).await?;
+        self.read(&answer).map_err(Failure::refused)
+    }
+
+    fn read(&self, answer: &Answer) -> Result<(), BackendError> {
+        const VERSION: i64 = 1;
+        let wrong = |what| {
+            let endpoint = &self.endpoint;
+            let what = format!("{endpoint}: its table `dlock_meta` is {what}");
+            Err(BackendError::new(BackendErrorKind::Config, what))
+        };
+        let Some(row) = answer.rows.first() else {
+            return wrong("empty; run the INSERT of docs/stores/sql.md".to_owned());
+        };
+        let version = row.int(0);
+        if version != VERSION {
+            return wrong(format!(
+                "of version {version}, and this dlock needs {VERSION}; see docs/stores/sql.md"
+            ));
+        }
+        let tables_are_durable = row.int(4) == 1;
+        self.durability
+            .tables
+            .store(tables_are_durable, Ordering::Release);
+        self.found_durable(row.int(3) == 1);
+        Ok(())
+    }
+
+    /// A transaction has said whether what it commits is durable.
+    pub(super) fn found_durable(&self, durable: bool) {
+        let known = &self.durability;
+        let tier = if durable && known.tables.load(Ordering::Acquire) {
+            TokenTier::Strict
+        } else {
+            TokenTier::BestEffort
+        };
+        if tier != TokenTier::Strict && known.tier.get() == TokenTier::Strict {
+            tracing::warn!(
+                target: "dlock::store",
+                "{}: a crash of its machine may take fencing tokens back from now on; set {}",
+                self.endpoint,
+                D::DURABLE_WITH
+            );
+        }
+        known.tier.set(tier);
     }
 }

@@ -1,21 +1,18 @@
-//! What the errors of a database mean.
+//! Why a script has failed, and what can be done then.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::database::Database;
+use crate::backend::BackendError;
+use crate::store::{Applied, Cause, Failure, Next};
 use crate::stores::meaning;
 
 /// A database as it is named in messages, where no password is.
 #[derive(Clone, Debug)]
-pub struct Endpoint {
+pub(super) struct Endpoint {
     pub(super) name: String,
     pub(super) request_timeout: Duration,
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
-    }
 }
 
 /// What an error of a database means.
@@ -34,4 +31,88 @@ pub enum RetryPolicy {
     Kept,
     /// The connection has ended. Nobody knows whether the script was run.
     Reconnect,
+}
+
+/// Why a script has failed.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) retry: RetryPolicy,
+    pub(super) cause: Cause,
+    /// When it was sent, if it was.
+    pub(super) sent_at: Instant,
+}
+
+impl Endpoint {
+    fn is_out<D: Database>(&self, how: &str, advice: &str) -> BackendError {
+        // What is no server is always reached, and does not answer.
+        let how = if D::IS_FILE { "did not answer" } else { how };
+        BackendError::unavailable(format!(
+            "{self} {how} within {:?}; {advice}",
+            self.request_timeout
+        ))
+    }
+
+    /// A script was not answered in time.
+    pub(super) fn is_silent<D: Database>(&self) -> BackendError {
+        self.is_out::<D>("did not answer", D::SILENCE_ADVICE)
+    }
+
+    /// No connection was to be had in time.
+    pub(super) fn not_reached<D: Database>(&self) -> Failed {
+        let error = self.is_out::<D>("could not be reached", D::UNREACHED_ADVICE);
+        Failed {
+            retry: RetryPolicy::Again,
+            cause: Cause::NotReached(error),
+            sent_at: Instant::now(),
+        }
+    }
+
+    /// What an error means that came instead of an answer.
+    pub(super) fn failed<D: Database>(&self, error: sqlx::Error, sent_at: Instant) -> Failed {
+        let meaning = D::meaning(&error).unwrap_or_else(|| other::<D>(&error));
+        let told = meaning.told(self, &error);
+        Failed {
+            retry: meaning.retry,
+            cause: Cause::Error(told.with_source(error)),
+            sent_at,
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Self {
+        let Failed {
+            retry,
+            cause,
+            sent_at,
+        } = failed;
+        Self {
+            cause,
+            next: match retry {
+                RetryPolicy::Stop => Next::Stop,
+                _ => Next::Pause,
+            },
+            applied: match retry {
+                RetryPolicy::Reconnect => Applied::Unknown { sent_at },
+                _ => Applied::No,
+            },
+        }
+    }
+}
+
+/// What the database has not said itself.
+fn other<D: Database>(error: &sqlx::Error) -> Meaning {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
+            Meaning::unavailable(RetryPolicy::Reconnect, D::UNREACHED_ADVICE)
+        }
+        sqlx::Error::Tls(_) => Meaning::config(D::TLS_ADVICE),
+        _ => Meaning::unavailable(RetryPolicy::Stop, ""),
+    }
 }

@@ -2,17 +2,11 @@
 
 use std::time::Duration;
 
-use super::rows::{Column, Row};
+use super::rows::Row;
 use crate::backend::{HolderInfo, LockInfo, Mode};
 
 /// Key, mode, owner, ms until the lease ends, number of waiters.
-pub(super) const COLUMNS: &[Column] = &[
-    Column::Text,
-    Column::Text,
-    Column::Text,
-    Column::Int,
-    Column::Int,
-];
+pub(super) const COLUMNS: usize = 5;
 
 /// The rows of one lock stand beside each other.
 pub(super) fn read(rows: &[Row]) -> Vec<LockInfo> {

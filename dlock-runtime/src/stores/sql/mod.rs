@@ -10,36 +10,36 @@
 //! - The fencing token is a counter in the row. Before rows are removed, a floor
 //!   for those that come later is raised above them.
 //!
-//! What each part does is said at the top of its file; `statements/` is the
-//! protocol itself.
+//! What each part does is said at the top of its file; `protocol.sql` is
+//! the protocol itself.
 
 mod clean;
 mod database;
 mod durability;
 mod errors;
-mod failed;
 mod inspect;
 #[cfg(feature = "mysql")]
 pub mod mysql;
-mod notifications;
 mod pooled;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod renew;
 mod rows;
 mod script;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod server;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod store;
 mod tables;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-mod url;
 mod watch;
 
 use std::fmt;
 use std::time::Duration;
 
-use self::database::Database;
+use sqlx::pool::PoolOptions;
+
+use self::database::{Database, Options, SqlConfig};
 use self::store::SqlStore;
 use crate::engine::{Driven, Engine};
 
@@ -61,15 +61,18 @@ impl<D: Database> Sql<D> {
         self
     }
 
-    fn new(database: D) -> Self {
+    /// A server's tables are made only if that is asked for: a service has no right
+    /// to do it as a rule. Each connection is used for milliseconds at a time; a
+    /// file has one writer.
+    fn with(options: Options<D>, pool: PoolOptions<D::Sql>) -> Self {
         Self {
-            engine: Engine::new(database),
+            engine: Engine::new(SqlConfig {
+                options,
+                pool,
+                create_tables: D::IS_FILE,
+                max_connections: if D::IS_FILE { 1 } else { 4 },
+            }),
         }
-    }
-
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
-    fn database(&mut self) -> &mut D {
-        &mut self.engine.config
     }
 }
 

@@ -11,20 +11,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sqlx::pool::PoolConnection;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-use sqlx::pool::PoolOptions;
 use sqlx::{Connection as _, Pool, Row as _};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::database::Database;
-use super::errors::{Endpoint, RetryPolicy};
-use super::failed::Failed;
-use super::rows::{Answer, Column, Row};
-
-/// An idle connection is closed after this time: before a firewall forgets it,
-/// as a rule.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-const IDLE: Duration = Duration::from_secs(30);
+use super::database::{self, Database};
+use super::errors::{Endpoint, Failed, RetryPolicy};
+use super::rows::{Answer, Row};
+use crate::store::Cause;
 
 /// When nothing has been answered for so long, a connection has to show that it
 /// carries anything before a script is sent over it: who forgets one that is
@@ -33,23 +26,6 @@ const QUIET: Duration = Duration::from_secs(5);
 
 /// It shows that in this time.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
-
-/// The settings of a pool of dlock's own, from those of a user's.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(super) fn own_pool<DB: sqlx::Database>(
-    options: PoolOptions<DB>,
-    most: u32,
-    request_timeout: Duration,
-) -> PoolOptions<DB> {
-    let idle = options.get_idle_timeout().unwrap_or(IDLE);
-    options
-        .max_connections(most)
-        .min_connections(0)
-        .acquire_timeout(request_timeout)
-        .idle_timeout(idle.min(IDLE))
-        // See `Pooled::shows_life`.
-        .test_before_acquire(false)
-}
 
 /// In which order scripts are given connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,55 +61,56 @@ impl<D: Database> Pooled<D> {
         }
     }
 
-    /// Runs a script as one transaction. With an error that came after it was sent,
-    /// when that was.
+    /// Runs a script as one transaction.
     ///
     /// Not to be dropped in between: a connection would be left in the middle of an
     /// answer.
     pub(super) async fn run(
         &self,
         script: &str,
-        columns: &[Column],
+        columns: usize,
         priority: Priority,
         deadline: Instant,
-    ) -> Result<Answer, (Failed, Instant)> {
-        let begun = Instant::now();
-        let _turn = self
-            .turn(priority, deadline)
-            .await
-            .map_err(|failed| (failed, begun))?;
-        let connection = self.connection(deadline).await;
-        let mut connection = connection.map_err(|failed| (failed, begun))?;
+    ) -> Result<Answer, Failed> {
+        let _turn = self.turn(priority, deadline).await?;
+        let mut connection = self.connection(deadline).await?;
         let sent_at = Instant::now();
-        let answer = D::run(&mut connection, script, deadline).await;
+        let run = D::run(&mut connection, script);
+        let answer = if D::IS_FILE {
+            // A script that is given up in the middle would leave its transaction open.
+            Some(run.await)
+        } else {
+            tokio::time::timeout_at(deadline.into(), run).await.ok()
+        };
         if matches!(answer, Some(Ok(_) | Err(sqlx::Error::Database(_)))) {
             *self.answered() = Instant::now();
         }
-        let failed = match answer {
+        match answer {
             Some(Ok(rows)) => {
                 let rows = read::<D>(&rows, columns);
                 if D::IS_FILE && self.rests() {
                     let _ = connection.close().await;
                 }
-                match rows {
-                    Ok(rows) => return Ok(Answer { rows, sent_at }),
-                    Err(error) => Failed::of::<D>(&self.endpoint, error),
-                }
+                let failed = |error| self.endpoint.failed::<D>(error, sent_at);
+                rows.map(|rows| Answer { rows, sent_at }).map_err(failed)
             }
             Some(Err(error)) => {
                 let answered = matches!(error, sqlx::Error::Database(_));
-                let failed = Failed::of::<D>(&self.endpoint, error);
+                let failed = self.endpoint.failed::<D>(error, sent_at);
                 let works = answered && failed.retry != RetryPolicy::Reconnect;
                 clear::<D>(connection, works, deadline).await;
-                failed
+                Err(failed)
             }
             None => {
                 // What it says from here on would answer another question.
                 connection.close_on_drop();
-                Failed::silent()
+                Err(Failed {
+                    retry: RetryPolicy::Reconnect,
+                    cause: Cause::Silence,
+                    sent_at,
+                })
             }
-        };
-        Err((failed, sent_at))
+        }
     }
 
     async fn turn(
@@ -144,21 +121,26 @@ impl<D: Database> Pooled<D> {
         if priority == Priority::Urgent {
             return Ok(None);
         }
-        match tokio::time::timeout_at(deadline.into(), self.turns.acquire()).await {
-            Ok(turn) => Ok(turn.ok()),
-            Err(_) => Err(Failed::not_reached::<D>(&self.endpoint)),
-        }
+        let turn = tokio::time::timeout_at(deadline.into(), self.turns.acquire()).await;
+        turn.map(Result::ok)
+            .map_err(|_| self.endpoint.not_reached::<D>())
     }
 
     /// A connection for one script.
     async fn connection(&self, deadline: Instant) -> Result<PoolConnection<D::Sql>, Failed> {
-        let not_reached = || Failed::not_reached::<D>(&self.endpoint);
         let acquire = tokio::time::timeout_at(deadline.into(), self.pool.acquire());
         let mut connection = match acquire.await {
             Ok(Ok(connection)) => connection,
-            Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => return Err(not_reached()),
+            Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => {
+                return Err(self.endpoint.not_reached::<D>());
+            }
             Ok(Err(error)) => {
-                return Err(Failed::of::<D>(&self.endpoint, error).before_it_was_sent());
+                let mut failed = self.endpoint.failed::<D>(error, Instant::now());
+                // Nothing was sent.
+                if failed.retry != RetryPolicy::Stop {
+                    failed.retry = RetryPolicy::Again;
+                }
+                return Err(failed);
             }
         };
         if D::IS_FILE || self.answered().elapsed() < QUIET || self.shows_life(&mut connection).await
@@ -172,7 +154,7 @@ impl<D: Database> Pooled<D> {
             drop(idle.detach());
         }
         *self.answered() = Instant::now();
-        Err(not_reached())
+        Err(self.endpoint.not_reached::<D>())
     }
 
     async fn shows_life(&self, connection: &mut PoolConnection<D::Sql>) -> bool {
@@ -185,14 +167,9 @@ impl<D: Database> Pooled<D> {
         self.rests.load(Ordering::Relaxed)
     }
 
-    /// Somebody needs a connection.
-    pub(super) fn is_used(&self) {
-        self.rests.store(false, Ordering::Relaxed);
-    }
-
-    /// Nobody does, until they are used again.
-    pub(super) fn is_unused(&self) {
-        self.rests.store(true, Ordering::Relaxed);
+    /// Whether nobody is thought to need a connection, until somebody does.
+    pub(super) fn rest(&self, rests: bool) {
+        self.rests.store(rests, Ordering::Relaxed);
     }
 
     /// Closes those that are open, when nothing runs over them.
@@ -216,7 +193,7 @@ async fn clear<D: Database>(
     deadline: Instant,
 ) {
     let works = works && {
-        let rollback = D::fetch(&mut connection, "ROLLBACK");
+        let rollback = D::run(&mut connection, "ROLLBACK");
         let rolled_back = tokio::time::timeout_at(deadline.into(), rollback).await;
         // An error that the database answers with says that there was none.
         matches!(rolled_back, Ok(Ok(_) | Err(sqlx::Error::Database(_))))
@@ -226,17 +203,8 @@ async fn clear<D: Database>(
     }
 }
 
-/// The rows that have these columns: other statements answer too.
-fn read<D: Database>(
-    rows: &[<D::Sql as sqlx::Database>::Row],
-    columns: &[Column],
-) -> Result<Vec<Row>, sqlx::Error> {
-    rows.iter()
-        .filter(|row| row.len() == columns.len())
-        .map(|row| {
-            let cells = columns.iter().enumerate();
-            let cells = cells.map(|(index, column)| D::cell(row, index, *column));
-            cells.collect::<Result<_, _>>().map(Row)
-        })
-        .collect()
+/// The rows of so many columns: other statements answer too.
+fn read<D: Database>(rows: &[database::Row<D>], columns: usize) -> Result<Vec<Row>, sqlx::Error> {
+    let rows = rows.iter().filter(|row| row.len() == columns);
+    rows.map(|row| D::read(row).map(Row)).collect()
 }

@@ -1,15 +1,16 @@
 //! Extending leases, many in one transaction.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use futures_util::StreamExt;
+use futures_util::stream;
+
 use super::database::Database;
-use super::errors::RetryPolicy;
-use super::failed::Failed;
+use super::errors::{Failed, RetryPolicy};
 use super::pooled::Priority;
-use super::rows::{Answer, Column};
-use super::script::Args;
-use super::tables::{Exchange, Reply, Tables};
+use super::rows::Answer;
+use super::tables::{Reply, Tables};
 use crate::backend::{BackendError, Renewed, Request};
 use crate::deadline::Deadline;
 use crate::store::{Applied, Cause, Failure, Next};
@@ -33,62 +34,59 @@ impl<D: Database> Tables<D> {
         // not wait for each other.
         let mut order: Vec<usize> = (0..leases.len()).collect();
         order.sort_unstable_by(|&a, &b| leases[a].key.cmp(&leases[b].key));
-        let mut chunks: VecDeque<_> = order.chunks(RENEWED_AT_ONCE).collect();
-        let mut begun = VecDeque::new();
-        loop {
-            while begun.len() < SIDE_BY_SIDE
-                && !self.time.has_passed(deadline)
-                && let Some(chunk) = chunks.pop_front()
-            {
-                begun.push_back((chunk, self.extend(leases, chunk, deadline)));
-            }
-            let Some((chunk, mut exchange)) = begun.pop_front() else {
-                return answers;
-            };
-            match exchange.reply().await {
-                Some(Reply::Answered(answer)) => {
-                    read(&answer, leases, chunk, &mut answers);
-                }
-                // Somebody keeps the row of one of them, and that one alone has to
-                // wait.
-                Some(Reply::Failed { failed, .. })
-                    if failed.retry == RetryPolicy::Kept && chunk.len() > 1 =>
-                {
-                    chunks.extend(chunk.chunks(1));
-                }
-                Some(Reply::Failed { failed, .. }) => {
-                    for &index in chunk {
-                        answers[index] = Err(not_extended(&failed));
+        let mut chunks: Vec<_> = order.chunks(RENEWED_AT_ONCE).collect();
+        while !chunks.is_empty() {
+            let extend = |chunk| self.extend(leases, chunk, deadline);
+            let extensions: Vec<_> = chunks.drain(..).map(extend).collect();
+            let mut extended = stream::iter(extensions).buffered(SIDE_BY_SIDE);
+            while let Some((chunk, came)) = extended.next().await {
+                match came {
+                    Some(Ok(answer)) => read(&answer, leases, chunk, &mut answers),
+                    // Somebody keeps the row of one of them, and that one alone has
+                    // to wait.
+                    Some(Err(failed)) if failed.retry == RetryPolicy::Kept && chunk.len() > 1 => {
+                        chunks.extend(chunk.chunks(1));
                     }
+                    Some(Err(failed)) => {
+                        // What is kept is not asked for again at once: the others
+                        // would have to wait for it to be told.
+                        let next = match failed.retry {
+                            RetryPolicy::Stop | RetryPolicy::Kept => Next::Stop,
+                            RetryPolicy::Again | RetryPolicy::Reconnect => Next::Pause,
+                        };
+                        for &index in chunk {
+                            answers[index] = Err(Failure {
+                                cause: failed.cause.clone(),
+                                next,
+                                applied: Applied::No,
+                            });
+                        }
+                    }
+                    None => {}
                 }
-                Some(Reply::Late(_)) | None => {}
             }
         }
+        answers
     }
 
-    /// Extends leases in one transaction.
-    fn extend(
+    /// Extends leases in one transaction. `None`: there was no time for it.
+    async fn extend<'a>(
         self: &Arc<Self>,
         leases: &[&Request],
-        chunk: &[usize],
+        chunk: &'a [usize],
         deadline: Deadline,
-    ) -> Exchange {
-        let leases = chunk.iter().map(|&index| leases[index]);
-        let owners: Vec<_> = leases
-            .clone()
-            .map(|lease| lease.owner.to_string())
-            .collect();
-        let script = leases.zip(&owners).map(|(lease, owner)| {
-            let args = Args {
-                key: &lease.key,
-                owner,
-                ttl: lease.ttl,
-                ..self.args()
-            };
-            (lease.mode, args)
-        });
-        let script = self.scripts.renew(script);
-        self.begin(script, &[Column::Text], Priority::Urgent, deadline)
+    ) -> (&'a [usize], Option<Result<Answer, Failed>>) {
+        if self.time.has_passed(deadline) {
+            return (chunk, None);
+        }
+        let due = chunk.iter().map(|&index| leases[index]);
+        let script = self.scripts.renew(due);
+        let mut exchange = self.begin(script, 1, Priority::Urgent, deadline);
+        let came = match exchange.reply().await {
+            Some(Reply::Came(came)) => Some(came),
+            Some(Reply::Late(_)) | None => None,
+        };
+        (chunk, came)
     }
 
     fn too_late(&self) -> Failure {
@@ -96,7 +94,7 @@ impl<D: Database> Tables<D> {
             cause: Cause::Error(BackendError::unavailable(format!(
                 "it did not extend all leases within {:?}; check its load, or raise the request \
                  timeout",
-                self.request_timeout
+                self.endpoint.request_timeout
             ))),
             next: Next::Pause,
             applied: Applied::No,
@@ -120,18 +118,5 @@ fn read(
             },
             false => Renewed::Gone,
         });
-    }
-}
-
-/// What is kept is not asked for again at once: the others would have to wait for
-/// it to be told.
-fn not_extended(failed: &Failed) -> Failure {
-    Failure {
-        cause: failed.cause.clone(),
-        next: match failed.retry {
-            RetryPolicy::Stop | RetryPolicy::Kept => Next::Stop,
-            RetryPolicy::Again | RetryPolicy::Reconnect => Next::Pause,
-        },
-        applied: Applied::No,
     }
 }

@@ -2,20 +2,34 @@
 //!
 //! A script is sent as one message and run to its end by the database, whatever
 //! becomes of the process that sent it: no transaction ever waits for a client,
-//! so that one which is paused does not keep a row from the others. The files
-//! in `statements/` have what the databases have in common, and a [`Dialect`]
-//! what each says in its own way.
+//! so that one which is paused does not keep a row from the others. In `protocol.sql`
+//! is what the databases have in common. A name in braces stands for another of its
+//! statements, or for a word that each database says in its own way, in its
+//! `words.sql`; so may it say one of the statements.
+//!
+//! | word | |
+//! |---|---|
+//! | `begin` | begins a short transaction, each of whose statements sees what was committed before that statement |
+//! | `begin_lease` | the same for what its holder relies on after a restart of the database: a lease |
+//! | `begin_grant` | the same for what must not be undone, whatever happens to the machine: a token that was given out |
+//! | `durable` | 1 if what such a transaction commits outlives a crash of the server's machine, as far as the server's settings tell, else 0 |
+//! | `durable_tables` | the same of the tables that the tokens are in |
+//! | `now` | milliseconds since 1970, by the database's clock, as they are now and not when the transaction began |
+//! | `lock` | makes the row of `$key` if there is none, and locks it until the end of the transaction |
+//! | `take` | takes a free lock for which nobody waits, in the cheapest way: one row with the token if that was done |
+//! | `create_tables` | makes what `schema` has, and is nothing if that is there |
 //!
 //! A script is text without parameters to bind: with those, a statement is
 //! prepared and run in separate messages, and a pooler between may send each to
-//! another session. What goes into it is a number, or text that the dialect
+//! another session. What goes into it is a number, or text that the database
 //! makes a literal of ([`Args`]).
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::backend::Mode;
+use super::database::Database;
+use crate::backend::{Mode, Owner, Request};
 use crate::token::TOKENS_PER_GRANT;
 
 /// A process whose sign of life is older than this is dead to the others, and
@@ -29,71 +43,11 @@ pub(super) const CLAIM: Duration = Duration::from_millis(1500);
 /// How often somebody cleans the tables.
 pub(super) const CLEANED_EVERY: Duration = Duration::from_secs(2);
 
-/// What a database says in its own way.
-#[derive(Debug)]
-pub struct Dialect {
-    /// Begins a short transaction. Each of its statements sees what was
-    /// committed before that statement.
-    pub(super) begin: &'static str,
-    /// The same for what its holder relies on after a restart of the database: a
-    /// lease.
-    pub(super) begin_lease: &'static str,
-    /// The same for what must not be undone, whatever happens to the machine: a
-    /// token that was given out.
-    pub(super) begin_grant: &'static str,
-    /// 1 if what such a transaction commits outlives a crash of the server's
-    /// machine, as far as the server's settings tell, else 0.
-    pub(super) durable: &'static str,
-    /// The same of the tables that the tokens are in.
-    pub(super) durable_tables: &'static str,
-    /// What to set for both, for messages; empty if they always are.
-    pub(super) durable_with: &'static str,
-    /// Ends it.
-    pub(super) commit: &'static str,
-    /// Milliseconds since 1970, by the database's clock, as they are now and
-    /// not when the transaction began.
-    pub(super) now: &'static str,
-    /// Makes the row of `$key` if there is none, and locks it until the end of
-    /// the transaction.
-    pub(super) lock: &'static str,
-    /// Takes a free lock for which nobody waits, in the cheapest way: one row
-    /// with the token if that was done.
-    pub(super) take: &'static str,
-    /// Frees the lock of `$owner`: one row if it held it.
-    pub(super) free: &'static str,
-    /// Says that `$process` is alive for `$alive` ms.
-    pub(super) alive: &'static str,
-    /// Tells the first in the queue of `$key`, if the database can.
-    pub(super) wake: &'static str,
-    /// Writes text as a literal.
-    pub(super) text: fn(&mut String, &str),
-}
-
-/// The scripts of a dialect.
-pub(super) struct Scripts {
-    text: fn(&mut String, &str),
-    pub(super) take: Script,
-    acquire: HashMap<(Mode, Asks), Script>,
-    renew: HashMap<Mode, Script>,
-    begin: Script,
-    commit: Script,
-    pub(super) release: Script,
-    pub(super) leave: Script,
-    pub(super) give_up: Script,
-    pub(super) look: Script,
-    pub(super) beat: Script,
-    pub(super) farewell: Script,
-    pub(super) is_clean: Script,
-    pub(super) clean: Script,
-    inspect_all: Script,
-    inspect: Script,
-    list: Script,
-}
-
 /// What is to be done if the lock is not free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Asks {
     /// Nothing.
+    #[default]
     Try,
     /// Take a place in the queue.
     Queue,
@@ -102,189 +56,151 @@ pub(super) enum Asks {
 }
 
 /// Values that go into a script.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 pub(super) struct Args<'a> {
     pub(super) key: &'a str,
-    pub(super) owner: &'a str,
-    pub(super) process: &'a str,
+    pub(super) owner: String,
     pub(super) ttl: Duration,
+    pub(super) mode: Mode,
+    pub(super) asks: Asks,
 }
 
-pub(super) struct Script(Vec<Piece>);
-
-enum Piece {
-    Text(String),
-    Param(Param),
-}
-
-#[derive(Clone, Copy)]
-enum Param {
-    Key,
-    Owner,
-    Process,
-    Ttl,
-}
-
-const PARAMS: [(&str, Param); 4] = [
-    ("$key", Param::Key),
-    ("$owner", Param::Owner),
-    ("$process", Param::Process),
-    ("$ttl", Param::Ttl),
-];
-
-macro_rules! statements {
-    ($($name:literal),* $(,)?) => {
-        [$(($name, include_str!(concat!("statements/", $name, ".sql")))),*]
-    };
-}
-
-/// What may stand in braces, besides the words of the dialect.
-const PARTS: [(&str, &str); 13] = statements![
-    "first",
-    "free_for",
-    "grant_read",
-    "grant_write",
-    "held",
-    "is_read",
-    "keep_place",
-    "leave_queue",
-    "mark_waited",
-    "number",
-    "pass",
-    "place",
-    "true_end",
-];
-
-impl Scripts {
-    /// `pause` is how often the tables are cleaned; a statement takes no longer
-    /// than `timeout`.
-    pub(super) fn new(dialect: &Dialect, pause: Duration, timeout: Duration) -> Self {
-        let compiler = Compiler {
-            dialect,
-            pause,
-            timeout,
-        };
-        let compile = |source: &str| compiler.script(source, &[]);
-        let mode_of = |mode| match mode {
-            Mode::Read => ("'r'", "{grant_read}"),
-            Mode::Write => ("'w'", "{grant_write}"),
-        };
-        let acquire = |mode, asks| {
-            let (letter, grant) = mode_of(mode);
-            let wait = include_str!("statements/wait.sql");
-            let (wait, alive) = match asks {
-                Asks::Try => ("", ""),
-                Asks::Queue => (wait, ""),
-                Asks::QueueAndBeat => (wait, "{beat}"),
-            };
-            let words = [
-                ("wait", wait),
-                ("alive", alive),
-                ("beat", dialect.alive),
-                ("grant", grant),
-                ("mode", letter),
-            ];
-            let source = include_str!("statements/acquire.sql");
-            ((mode, asks), compiler.script(source, &words))
-        };
-        let modes = [Mode::Read, Mode::Write];
-        let inspect = |wanted: &str| {
-            let source = include_str!("statements/inspect.sql");
-            compile(&format!("{source} {wanted} ORDER BY l.name"))
-        };
+impl<'a> Args<'a> {
+    pub(super) fn of(request: &'a Request) -> Self {
         Self {
-            text: dialect.text,
-            take: compile(dialect.take),
-            acquire: modes
-                .into_iter()
-                .flat_map(|mode| {
-                    [Asks::Try, Asks::Queue, Asks::QueueAndBeat].map(|asks| acquire(mode, asks))
-                })
-                .collect(),
-            renew: HashMap::from([
-                (
-                    Mode::Read,
-                    compile(include_str!("statements/renew_read.sql")),
-                ),
-                (
-                    Mode::Write,
-                    compile(include_str!("statements/renew_write.sql")),
-                ),
-            ]),
-            begin: compile(dialect.begin_lease),
-            commit: compile(dialect.commit),
-            release: compile(include_str!("statements/release.sql")),
-            leave: compile(include_str!("statements/leave.sql")),
-            give_up: compile(include_str!("statements/give_up.sql")),
-            look: compile(include_str!("statements/look.sql")),
-            beat: compile(include_str!("statements/beat.sql")),
-            farewell: compile(include_str!("statements/farewell.sql")),
-            is_clean: compile(include_str!("statements/is_clean.sql")),
-            clean: compile(include_str!("statements/clean.sql")),
-            inspect_all: inspect(""),
-            inspect: inspect("AND l.name = $key"),
-            list: inspect("AND SUBSTR(l.name, 1, LENGTH($key)) = $key"),
+            key: &request.key,
+            owner: request.owner.to_string(),
+            ttl: request.ttl,
+            mode: request.mode,
+            asks: Asks::Try,
         }
     }
 
-    pub(super) fn acquire(&self, mode: Mode, asks: Asks, args: &Args<'_>) -> String {
-        let script = self.acquire.get(&(mode, asks));
-        script.map_or_else(String::new, |script| self.fill(script, args))
+    pub(super) fn of_key(key: &'a str) -> Self {
+        Self {
+            key,
+            ..Self::default()
+        }
+    }
+}
+
+/// What is in a file of SQL, by name: each stands behind a line with its name.
+fn read(file: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let parts = file.split("--- ").skip(1);
+    parts.filter_map(|part| part.split_once('\n'))
+}
+
+/// The statements of a database and its words by their names, with what does not
+/// change from one script to the next.
+pub(super) struct Scripts {
+    compiled: HashMap<&'static str, String>,
+    literal: fn(&mut String, &str),
+}
+
+impl Scripts {
+    /// For a backend that calls itself `process`; a statement takes no longer than
+    /// `timeout`.
+    pub(super) fn new<D: Database>(process: Owner, timeout: Duration) -> Self {
+        let common = read(include_str!("protocol.sql"));
+        let sources: HashMap<_, _> = common.chain(read(D::WORDS)).collect();
+        let mut own_name = String::new();
+        D::literal(&mut own_name, &process.to_string());
+        let compile = |source: &str| {
+            let mut text = expand(source, &sources);
+            for (name, value) in [
+                ("$alive", ALIVE.as_millis().to_string()),
+                ("$claim", CLAIM.as_millis().to_string()),
+                ("$pause", CLEANED_EVERY.as_millis().to_string()),
+                ("$process", own_name.clone()),
+                ("$seconds", whole_seconds(timeout).to_string()),
+                ("$timeout", timeout.as_millis().max(1).to_string()),
+                ("$tokens", TOKENS_PER_GRANT.to_string()),
+            ] {
+                text = text.replace(name, &value);
+            }
+            // Without what is empty, as a word may be.
+            let statements = text.split(';').map(str::trim);
+            let statements = statements.filter(|statement| !statement.is_empty());
+            statements.fold(String::new(), |text, statement| text + statement + ";\n")
+        };
+        Self {
+            compiled: sources
+                .iter()
+                .map(|(name, source)| (*name, compile(source)))
+                .collect(),
+            literal: D::literal,
+        }
     }
 
     /// One row for each lease that was extended: its owner.
-    pub(super) fn renew<'a>(&self, leases: impl Iterator<Item = (Mode, Args<'a>)>) -> String {
-        let mut text = self.fill(&self.begin, &Args::default());
-        for (mode, args) in leases {
-            if let Some(script) = self.renew.get(&mode) {
-                self.append(&mut text, script, &args);
-            }
+    pub(super) fn renew<'a>(&self, leases: impl Iterator<Item = &'a Request>) -> String {
+        let mut text = self.fill("begin_lease", &Args::default());
+        for lease in leases {
+            let statement = match lease.mode {
+                Mode::Read => "renew_read",
+                Mode::Write => "renew_write",
+            };
+            self.append(&mut text, statement, &Args::of(lease));
         }
-        self.append(&mut text, &self.commit, &Args::default());
+        text.push_str("COMMIT");
         text
     }
 
-    pub(super) fn inspect(&self, key: &str) -> String {
-        let args = Args {
-            key,
-            ..Args::default()
-        };
-        self.fill(&self.inspect, &args)
-    }
-
-    /// The locks whose key begins so.
-    pub(super) fn list(&self, prefix: &str) -> String {
-        if prefix.is_empty() {
-            return self.fill(&self.inspect_all, &Args::default());
-        }
-        let args = Args {
-            key: prefix,
-            ..Args::default()
-        };
-        self.fill(&self.list, &args)
-    }
-
-    /// The text of a script.
-    pub(super) fn fill(&self, script: &Script, args: &Args<'_>) -> String {
+    /// The script of this name.
+    pub(super) fn fill(&self, name: &str, args: &Args<'_>) -> String {
         let mut text = String::with_capacity(2048);
-        self.append(&mut text, script, args);
+        self.append(&mut text, name, args);
         text
     }
 
-    fn append(&self, text: &mut String, script: &Script, args: &Args<'_>) {
-        for piece in &script.0 {
-            match piece {
-                Piece::Text(piece) => text.push_str(piece),
-                Piece::Param(Param::Key) => (self.text)(text, args.key),
-                Piece::Param(Param::Owner) => (self.text)(text, args.owner),
-                Piece::Param(Param::Process) => (self.text)(text, args.process),
-                Piece::Param(Param::Ttl) => {
+    fn append(&self, text: &mut String, name: &str, args: &Args<'_>) {
+        let script = self.compiled.get(name);
+        debug_assert!(script.is_some(), "there is no script `{name}`");
+        let mut pieces = script.map_or("", String::as_str).split('$');
+        text.push_str(pieces.next().unwrap_or_default());
+        for piece in pieces {
+            let end = piece.find(|c: char| !c.is_ascii_lowercase());
+            let (value, rest) = piece.split_at(end.unwrap_or(piece.len()));
+            match (value, args.mode, args.asks) {
+                ("key", ..) => (self.literal)(text, args.key),
+                ("owner", ..) => (self.literal)(text, &args.owner),
+                ("mode", Mode::Read, _) => text.push_str("'r'"),
+                ("mode", Mode::Write, _) => text.push_str("'w'"),
+                ("ttl", ..) => {
                     // It writes to memory.
                     let _ = write!(text, "{}", whole_ms(args.ttl));
                 }
+                ("grant", Mode::Read, _) => self.append(text, "grant_read", args),
+                ("grant", Mode::Write, _) => self.append(text, "grant_write", args),
+                ("queue", _, Asks::Try) => {}
+                ("queue", _, Asks::Queue) => self.append(text, "wait", args),
+                ("queue", _, Asks::QueueAndBeat) => {
+                    self.append(text, "alive", args);
+                    self.append(text, "wait", args);
+                }
+                _ => debug_assert!(false, "there is no value `{value}`"),
             }
+            text.push_str(rest);
         }
     }
+}
+
+/// Puts what is in braces in its place, and drops comments.
+fn expand(source: &str, sources: &HashMap<&str, &str>) -> String {
+    let lines = source
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("--"));
+    let text: String = lines.flat_map(|line| [line, "\n"]).collect();
+    let mut pieces = text.trim_end().split('{');
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (word, rest) = piece.split_once('}').unwrap_or((piece, ""));
+        let meaning = sources.get(word);
+        debug_assert!(meaning.is_some(), "there is no statement `{word}`");
+        out.push_str(&expand(meaning.unwrap_or(&""), sources));
+        out.push_str(rest);
+    }
+    out
 }
 
 /// How long the database waits for a row at most, where it counts in seconds: 0
@@ -310,102 +226,30 @@ fn whole_ms(ttl: Duration) -> i64 {
     i64::try_from(whole).unwrap_or(i64::MAX).min(i64::MAX / 4)
 }
 
-struct Compiler<'a> {
-    dialect: &'a Dialect,
-    pause: Duration,
-    timeout: Duration,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Compiler<'_> {
-    /// Puts the parts in their places, and drops comments and what is empty.
-    fn script(&self, source: &str, words: &[(&str, &str)]) -> Script {
-        let text = self.expand(source, words);
-        let mut compiled = String::new();
-        for statement in text.split(';').map(str::trim) {
-            if !statement.is_empty() {
-                compiled.push_str(statement);
-                compiled.push_str(";\n");
-            }
+    /// What a name or a value stands for is there, in every statement.
+    fn are_complete<D: Database>() {
+        let scripts = Scripts::new::<D>(Owner::unique(), Duration::from_secs(5));
+        let args = Args {
+            asks: Asks::QueueAndBeat,
+            ..Args::of_key("key")
+        };
+        for name in scripts.compiled.keys() {
+            let text = scripts.fill(name, &args);
+            assert!(!text.contains(['{', '$']), "{name}: {text}");
         }
-        split(&compiled)
     }
 
-    fn expand(&self, source: &str, words: &[(&str, &str)]) -> String {
-        let mut out = String::new();
-        for line in source.lines().filter(|line| !line.starts_with("--")) {
-            let mut rest = line;
-            while let Some((before, after)) = rest.split_once('{') {
-                out.push_str(before);
-                let (word, after) = after.split_once('}').unwrap_or((after, ""));
-                out.push_str(&self.expand(self.meaning(word, words), words));
-                rest = after;
-            }
-            out.push_str(rest);
-            out.push('\n');
-        }
-        for (name, value) in [
-            ("$alive", ALIVE.as_millis()),
-            ("$claim", CLAIM.as_millis()),
-            ("$pause", self.pause.as_millis()),
-            ("$seconds", u128::from(whole_seconds(self.timeout))),
-            ("$timeout", self.timeout.as_millis().max(1)),
-            ("$tokens", u128::from(TOKENS_PER_GRANT)),
-        ] {
-            out = out.replace(name, &value.to_string());
-        }
-        let mode = words.iter().find(|(name, _)| *name == "mode");
-        if let Some((_, letter)) = mode {
-            out = out.replace("$mode", letter);
-        }
-        out.trim_end().to_owned()
+    #[test]
+    fn nothing_is_left_open_in_a_script() {
+        #[cfg(feature = "mysql")]
+        are_complete::<crate::stores::sql::mysql::MySqlDatabase>();
+        #[cfg(feature = "postgres")]
+        are_complete::<crate::stores::sql::postgres::PostgresDatabase>();
+        #[cfg(feature = "sqlite")]
+        are_complete::<crate::stores::sql::sqlite::SqliteFile>();
     }
-
-    fn meaning<'w>(&'w self, word: &str, words: &[(&str, &'w str)]) -> &'w str {
-        let Dialect {
-            begin,
-            begin_lease,
-            begin_grant,
-            durable,
-            commit,
-            now,
-            lock,
-            free,
-            alive,
-            wake,
-            ..
-        } = self.dialect;
-        let own = [
-            ("begin", *begin),
-            ("begin_lease", *begin_lease),
-            ("begin_grant", *begin_grant),
-            ("durable", *durable),
-            ("commit", *commit),
-            ("now", *now),
-            ("lock", *lock),
-            ("free", *free),
-            ("alive", *alive),
-            ("wake", *wake),
-        ];
-        let all = words.iter().copied().chain(own).chain(PARTS);
-        let found = all.into_iter().find(|(name, _)| *name == word);
-        debug_assert!(found.is_some(), "no part is called `{word}`");
-        found.map_or("", |(_, text)| text)
-    }
-}
-
-/// Finds the parameters.
-fn split(text: &str) -> Script {
-    let mut pieces = Vec::new();
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        let (before, from) = rest.split_at(at);
-        pieces.push(Piece::Text(before.to_owned()));
-        let param = PARAMS.iter().find(|(name, _)| from.starts_with(name));
-        debug_assert!(param.is_some(), "no parameter: {from}");
-        let Some((name, param)) = param else { break };
-        pieces.push(Piece::Param(*param));
-        rest = &from[name.len()..];
-    }
-    pieces.push(Piece::Text(rest.to_owned()));
-    Script(pieces)
 }

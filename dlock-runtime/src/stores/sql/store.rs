@@ -1,24 +1,24 @@
 //! The scripts of one operation: what the engine asks of a database.
 //!
-//! A free lock that nobody waits for is taken by a script of its own, `take.sql`.
-//! Everything else is one script, `acquire.sql`. Either may be asked twice for one
+//! A free lock that nobody waits for is taken by a script of its own, `take`.
+//! Everything else is one script, `acquire`. Either may be asked twice for one
 //! owner.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::clean;
-use super::database::Database;
+use super::database::{Database, SqlConfig};
 use super::inspect;
-use super::pooled::Priority;
-use super::rows::{Answer, Column};
+use super::rows::Answer;
 use super::script::{ALIVE, Args, Asks, patience};
 use super::tables::{Exchange, Tables};
-use super::watch::{self, Seen, Strangers};
+use super::watch::{self, Seen};
 use crate::backend::{
     BackendError, Capabilities, LockInfo, Mode, Renewed, Request, Servers, TokenTier,
 };
 use crate::deadline::Deadline;
+use crate::limits;
 use crate::store::{
     Abandoned, Applied, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted, Late,
     LeftBehind, Looks, Next, Opening, Store, Take, Waited, Want,
@@ -30,18 +30,14 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A database, and what this process does in it.
 pub(crate) struct SqlStore<D: Database> {
     tables: Arc<Tables<D>>,
-    strangers: Strangers,
     context: Context,
 }
 
-/// What an operation remembers.
-#[derive(Default)]
-pub(crate) struct Attempt {
-    in_flight: Option<Exchange>,
-}
+/// The script that is run.
+type Attempt = Option<Exchange>;
 
 impl<D: Database> Store for SqlStore<D> {
-    type Config = D;
+    type Config = SqlConfig<D>;
     type Record = ();
     type Attempt = Attempt;
     type Flight = Exchange;
@@ -55,27 +51,26 @@ impl<D: Database> Store for SqlStore<D> {
     /// request timeout.
     const FLIES_FOR: Duration = Duration::from_secs(48 * 60 * 60);
 
-    fn check_config(database: &D) -> Result<(), BackendError> {
-        database.check()
+    fn check_config(config: &SqlConfig<D>) -> Result<(), BackendError> {
+        limits::MAX_CONNECTIONS.check_in_backend(config.max_connections)
     }
 
-    fn open(database: D, context: Context) -> Self {
+    fn open(config: SqlConfig<D>, context: Context) -> Self {
         Self {
-            tables: Arc::new(Tables::new(database, context.clone())),
-            strangers: Strangers::default(),
+            tables: Arc::new(Tables::new(config, context.clone())),
             context,
         }
     }
 
     async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
         let tables = &self.tables;
-        if let Some(schema) = tables.database.schema() {
-            tables.run(schema, &[], deadline).await?;
+        if tables.config.create_tables {
+            let script = tables.scripts.fill("create_tables", &Args::default());
+            tables.run(script, 0, deadline).await?;
         }
         tables.look_at_durability(deadline).await?;
         self.context.spawn(clean::keep_clean(Arc::clone(tables)));
-        let notifications = tables.notifications();
-        if let Some(listening) = tables.database.listen(&tables.pooled.pool, notifications) {
+        if let Some(listening) = D::listen(Arc::clone(tables)) {
             self.context.spawn(listening);
         }
         Ok(())
@@ -84,12 +79,13 @@ impl<D: Database> Store for SqlStore<D> {
     async fn settle(&self) {
         let tables = &self.tables;
         if D::IS_FILE {
-            tables.pooled.is_unused();
+            tables.pooled.rest(true);
             let closed = async {
                 tables.running.wait_idle().await;
                 tables.pooled.close_all().await;
             };
-            let _ = tables.time.bound(tables.deadline(), closed).await;
+            let limit = tables.time.after(tables.endpoint.request_timeout);
+            let _ = tables.time.bound(limit, closed).await;
         }
     }
 
@@ -103,18 +99,18 @@ impl<D: Database> Store for SqlStore<D> {
         drop(self.tables.pooled.pool.close());
     }
 
-    fn capabilities(_: &D) -> Capabilities {
+    fn capabilities(_: &SqlConfig<D>) -> Capabilities {
         Capabilities {
             fair: true,
             tokens: TokenTier::BestEffort,
-            strict_with: D::DIALECT.durable_with,
+            strict_with: D::DURABLE_WITH,
             read_write: true,
             ..Capabilities::new(D::NAME)
         }
     }
 
-    fn servers(database: &D) -> Option<Servers> {
-        database.servers()
+    fn servers(config: &SqlConfig<D>) -> Option<Servers> {
+        config.servers()
     }
 
     fn tokens(&self) -> Option<TokenTier> {
@@ -138,18 +134,10 @@ impl<D: Database> Store for SqlStore<D> {
     ) -> Result<Take<Self>, Failure> {
         let tables = &self.tables;
         tables.is_used();
-        let owner = request.owner.to_string();
-        let args = Args {
-            key: &request.key,
-            owner: &owner,
-            ttl: request.ttl,
-            ..tables.args()
-        };
         let asks = match want {
             Want::First => {
-                let script = tables.scripts.fill(&tables.scripts.take, &args);
-                let columns = &[Column::Int, Column::Int];
-                let answer = self.ask(script, columns, deadline, attempt).await?;
+                let args = Args::of(request);
+                let answer = self.ask("take", &args, 2, deadline, attempt).await?;
                 let row = answer.rows.last();
                 return Ok(row.map_or(Take::Busy, |row| {
                     self.granted(row.int(0), row.int(1), answer.sent_at)
@@ -159,9 +147,11 @@ impl<D: Database> Store for SqlStore<D> {
             Want::Queue { beat: false } => Asks::Queue,
             Want::Queue { beat: true } => Asks::QueueAndBeat,
         };
-        let script = tables.scripts.acquire(request.mode, asks, &args);
-        let columns = &[Column::Int; 4];
-        let answer = self.ask(script, columns, deadline, attempt).await?;
+        let args = Args {
+            asks,
+            ..Args::of(request)
+        };
+        let answer = self.ask("acquire", &args, 4, deadline, attempt).await?;
         if asks == Asks::QueueAndBeat {
             tables.events.beats(answer.sent_at);
         }
@@ -199,21 +189,11 @@ impl<D: Database> Store for SqlStore<D> {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Freed, Failure> {
-        let tables = &self.tables;
-        let owner = request.owner.to_string();
-        let args = Args {
-            key: &request.key,
-            owner: &owner,
-            ..tables.args()
-        };
         // It has the lock and no place, so that less is to be done.
         let is_simple = ending == Ending::Released && request.mode == Mode::Write;
-        let script = match is_simple {
-            true => &tables.scripts.release,
-            false => &tables.scripts.leave,
-        };
-        let script = tables.scripts.fill(script, &args);
-        let answer = self.ask(script, &[Column::Int], deadline, attempt).await?;
+        let script = if is_simple { "release" } else { "leave" };
+        let args = Args::of(request);
+        let answer = self.ask(script, &args, 1, deadline, attempt).await?;
         let row = answer.rows.first();
         Ok(match row.is_some_and(|row| is_simple || row.int(0) == 1) {
             true => Freed::Released,
@@ -222,11 +202,11 @@ impl<D: Database> Store for SqlStore<D> {
     }
 
     fn silent(&self, _: Duration) -> BackendError {
-        D::silent(&self.tables.pooled.endpoint)
+        self.tables.endpoint.is_silent::<D>()
     }
 
-    fn abandon(&self, _: &Request, attempt: Attempt, _: &LeftBehind) -> Abandoned<Self> {
-        Abandoned::in_flight(attempt.in_flight)
+    fn abandon(&self, _: &Request, flight: Attempt, _: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(flight)
     }
 
     /// What it did, or an earlier script, is for the release to undo.
@@ -243,7 +223,7 @@ impl<D: Database> Store for SqlStore<D> {
         if D::IS_FILE {
             return Late::Never;
         }
-        let timeout = self.tables.request_timeout;
+        let timeout = self.tables.endpoint.request_timeout;
         Late::Until(Deadline::from(sent_at, timeout + patience(timeout)))
     }
 
@@ -260,15 +240,13 @@ impl<D: Database> Store for SqlStore<D> {
         beat: bool,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        watch::look_at(&self.tables, &self.strangers, waited, beat, deadline).await
+        watch::look_at(&self.tables, waited, beat, deadline).await
     }
 
     async fn farewell(&self, deadline: Deadline) {
         let tables = &self.tables;
-        let script = tables
-            .scripts
-            .fill(&tables.scripts.farewell, &tables.args());
-        let _ = tables.run(script, &[], deadline).await;
+        let script = tables.scripts.fill("farewell", &Args::default());
+        let _ = tables.run(script, 0, deadline).await;
     }
 
     async fn inspect(
@@ -277,9 +255,9 @@ impl<D: Database> Store for SqlStore<D> {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
-        let script = self.tables.scripts.inspect(key);
+        let args = Args::of_key(key);
         let answer = self
-            .ask(script, inspect::COLUMNS, deadline, attempt)
+            .ask("inspect", &args, inspect::COLUMNS, deadline, attempt)
             .await?;
         Ok(inspect::read(&answer.rows).pop())
     }
@@ -290,9 +268,9 @@ impl<D: Database> Store for SqlStore<D> {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        let script = self.tables.scripts.list(prefix);
+        let args = Args::of_key(prefix);
         let answer = self
-            .ask(script, inspect::COLUMNS, deadline, attempt)
+            .ask("list", &args, inspect::COLUMNS, deadline, attempt)
             .await?;
         Ok(Some(inspect::read(&answer.rows)))
     }
@@ -301,19 +279,19 @@ impl<D: Database> Store for SqlStore<D> {
 impl<D: Database> SqlStore<D> {
     async fn ask(
         &self,
-        script: String,
-        columns: &'static [Column],
+        script: &'static str,
+        args: &Args<'_>,
+        columns: usize,
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Answer, Failure> {
-        let exchange = self
-            .tables
-            .begin(script, columns, Priority::InTurn, deadline);
-        self.tables.answer(exchange, &mut attempt.in_flight).await
+        let script = self.tables.scripts.fill(script, args);
+        let answer = self.tables.ask(script, columns, deadline, attempt);
+        answer.await
     }
 
     fn granted(&self, token: i64, durable: i64, sent_at: Instant) -> Take<Self> {
-        self.tables.durability.found(durable == 1);
+        self.tables.found_durable(durable == 1);
         Take::Granted(Granted {
             token: token.unsigned_abs(),
             sent_at,

@@ -6,19 +6,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
-use super::database::Database;
+use super::database::{Database, SqlConfig};
 use super::durability::Durability;
-use super::errors::{Endpoint, RetryPolicy};
-use super::failed::Failed;
-use super::notifications::Notifications;
+use super::errors::{Endpoint, Failed, RetryPolicy};
 use super::pooled::{Pooled, Priority};
-use super::rows::{Answer, Column};
-use super::script::{Args, CLEANED_EVERY, Scripts};
-use crate::backend::{BackendError, Owner, TokenTier};
+use super::rows::Answer;
+use super::script::Scripts;
+use crate::backend::{BackendError, Owner};
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
@@ -29,16 +27,17 @@ use crate::store::{Applied, Cause, Context, Failure, Next};
 /// if the driver has not: it may be stuck in the operating system.
 const STUCK: Duration = Duration::from_millis(20);
 
-pub(super) struct Tables<D: Database> {
-    pub(super) database: D,
+/// The tables, as this process sees them.
+pub struct Tables<D: Database> {
+    pub(super) config: SqlConfig<D>,
+    pub(super) endpoint: Endpoint,
     pub(super) pooled: Pooled<D>,
     pub(super) scripts: Scripts,
     pub(super) durability: Durability,
-    pub(super) request_timeout: Duration,
     /// This backend among all that share the database.
-    pub(super) process: String,
+    pub(super) process: Owner,
     /// Messages tell the waiters when it is their turn.
-    pub(super) notified: Arc<AtomicBool>,
+    notified: AtomicBool,
     /// A lock has been asked for.
     pub(super) used: Notify,
     /// Counts the scripts that are run.
@@ -52,31 +51,28 @@ pub(crate) struct Exchange(oneshot::Receiver<Reply>);
 
 /// What has come of one.
 pub(super) enum Reply {
-    Answered(Answer),
-    Failed {
-        failed: Failed,
-        sent_at: Instant,
-    },
-    /// Not yet: it comes here.
+    Came(Result<Answer, Failed>),
+    /// Nothing yet: it comes here.
     Late(Exchange),
 }
 
 impl<D: Database> Tables<D> {
-    pub(super) fn new(database: D, context: Context) -> Self {
+    pub(super) fn new(config: SqlConfig<D>, context: Context) -> Self {
         let request_timeout = context.request_timeout;
         let endpoint = Endpoint {
-            name: database.name(),
+            name: config.name(),
             request_timeout,
         };
-        let pool = database.pool(request_timeout);
+        let pool = config.connections(config.max_connections, request_timeout);
+        let process = Owner::unique();
         Self {
-            durability: Durability::unknown(endpoint.clone(), D::DIALECT),
-            pooled: Pooled::new(pool, endpoint),
-            scripts: Scripts::new(D::DIALECT, CLEANED_EVERY, request_timeout),
-            database,
-            request_timeout,
-            process: Owner::unique().to_string(),
-            notified: Arc::default(),
+            durability: Durability::unknown(),
+            pooled: Pooled::new(pool, endpoint.clone()),
+            scripts: Scripts::new::<D>(process, request_timeout),
+            config,
+            endpoint,
+            process,
+            notified: AtomicBool::new(false),
             used: Notify::new(),
             running: InFlight::default(),
             time: context.time,
@@ -84,17 +80,9 @@ impl<D: Database> Tables<D> {
         }
     }
 
-    /// What every script of this process may be given.
-    pub(super) fn args(&self) -> Args<'_> {
-        Args {
-            process: &self.process,
-            ..Args::default()
-        }
-    }
-
     /// A lock is asked for.
     pub(super) fn is_used(&self) {
-        self.pooled.is_used();
+        self.pooled.rest(false);
         self.used.notify_one();
     }
 
@@ -102,26 +90,18 @@ impl<D: Database> Tables<D> {
         self.notified.load(Ordering::Relaxed)
     }
 
-    /// Where messages to the waiters go.
-    pub(super) fn notifications(&self) -> Notifications {
-        Notifications {
-            endpoint: self.pooled.endpoint.clone(),
-            process: self.process.clone(),
-            events: self.events.clone(),
-            come: Arc::clone(&self.notified),
-        }
-    }
-
-    /// By when what is asked from now on is to be answered.
-    pub(super) fn deadline(&self) -> Deadline {
-        self.time.after(self.request_timeout)
+    /// Whether messages come through at present. Some may have been missed.
+    #[cfg(feature = "postgres")]
+    pub(super) fn notifications_come(&self, come: bool) {
+        self.notified.store(come, Ordering::Relaxed);
+        self.events.missed();
     }
 
     /// Begins to run a script.
     pub(super) fn begin(
         self: &Arc<Self>,
         script: String,
-        columns: &'static [Column],
+        columns: usize,
         priority: Priority,
         deadline: Deadline,
     ) -> Exchange {
@@ -129,8 +109,14 @@ impl<D: Database> Tables<D> {
         let (this, counted) = (Arc::clone(self), self.running.count());
         self.time.spawn(async move {
             let _counted = counted;
-            let run = this.reply(&script, columns, priority, deadline);
-            let mut run = std::pin::pin!(run);
+            let mut run = std::pin::pin!(async {
+                let run = this.pooled.run(&script, columns, priority, deadline.at());
+                let came = run.await;
+                if let Ok(answer) = &came {
+                    this.events.heard(answer.sent_at);
+                }
+                Reply::Came(came)
+            });
             let limit = deadline.at() + STUCK;
             match tokio::time::timeout_at(limit.into(), &mut run).await {
                 Ok(reply) => {
@@ -146,49 +132,51 @@ impl<D: Database> Tables<D> {
         Exchange(reply)
     }
 
-    async fn reply(
-        &self,
-        script: &str,
-        columns: &[Column],
-        priority: Priority,
-        deadline: Deadline,
-    ) -> Reply {
-        match self
-            .pooled
-            .run(script, columns, priority, deadline.at())
-            .await
-        {
-            Ok(answer) => {
-                self.events.heard(answer.sent_at);
-                Reply::Answered(answer)
-            }
-            Err((failed, sent_at)) => Reply::Failed { failed, sent_at },
-        }
-    }
-
     /// Runs a script of which nothing is left to undo.
     pub(super) async fn run(
         self: &Arc<Self>,
         script: String,
-        columns: &'static [Column],
+        columns: usize,
         deadline: Deadline,
     ) -> Result<Answer, Failure> {
-        let exchange = self.begin(script, columns, Priority::InTurn, deadline);
-        self.answer(exchange, &mut None).await
+        self.ask(script, columns, deadline, &mut None).await
     }
 
-    /// Waits for the answer. An exchange that has none yet stays in `in_flight`.
-    pub(super) async fn answer(
-        &self,
-        exchange: Exchange,
+    /// The same of the tables' own accord: an error is not told to anybody who
+    /// could do something about it.
+    pub(super) async fn look_after(
+        self: &Arc<Self>,
+        script: String,
+        columns: usize,
+    ) -> Option<Answer> {
+        let deadline = self.time.after(self.endpoint.request_timeout);
+        let answer = self.run(script, columns, deadline).await;
+        answer
+            .inspect_err(|failure| {
+                if let Cause::Error(error) | Cause::NotReached(error) = &failure.cause {
+                    tracing::debug!(
+                        target: "dlock::store",
+                        "dlock cannot look after its tables: {error}"
+                    );
+                }
+            })
+            .ok()
+    }
+
+    /// Runs a script. While there is no answer it is in `in_flight`.
+    pub(super) async fn ask(
+        self: &Arc<Self>,
+        script: String,
+        columns: usize,
+        deadline: Deadline,
         in_flight: &mut Option<Exchange>,
     ) -> Result<Answer, Failure> {
         let begun = self.time.now();
+        let exchange = self.begin(script, columns, Priority::InTurn, deadline);
         let reply = in_flight.insert(exchange).reply().await;
         *in_flight = None;
         match reply {
-            Some(Reply::Answered(answer)) => Ok(answer),
-            Some(Reply::Failed { failed, sent_at }) => Err(failure(failed, sent_at)),
+            Some(Reply::Came(came)) => came.map_err(Failure::from),
             Some(Reply::Late(exchange)) => {
                 *in_flight = Some(exchange);
                 Err(Failure {
@@ -206,39 +194,6 @@ impl<D: Database> Tables<D> {
             }),
         }
     }
-
-    /// What the tokens are worth. If they are not strict it is looked at again
-    /// behind this: who needs them so is refused, and would never learn that they
-    /// are by now.
-    pub(super) fn tokens(self: &Arc<Self>) -> TokenTier {
-        let tier = self.durability.tier.get();
-        if tier != TokenTier::Strict && self.durability.is_due() {
-            let this = Arc::clone(self);
-            self.time.spawn(async move {
-                let looked = this.look_at_durability(this.deadline()).await;
-                if let Err(failure) = looked
-                    && let Cause::Error(error) | Cause::NotReached(error) = failure.cause
-                {
-                    tracing::debug!(
-                        target: "dlock::store",
-                        "dlock cannot look at the settings of its database: {error}"
-                    );
-                }
-            });
-        }
-        tier
-    }
-
-    /// Looks at the tables and at the settings of the server, and whether the
-    /// tables are those of this version.
-    pub(super) async fn look_at_durability(
-        self: &Arc<Self>,
-        deadline: Deadline,
-    ) -> Result<(), Failure> {
-        let script = self.durability.script.clone();
-        let answer = self.run(script, &[Column::Int; 5], deadline).await?;
-        self.durability.read(&answer).map_err(Failure::refused)
-    }
 }
 
 impl Exchange {
@@ -252,27 +207,10 @@ impl Exchange {
         loop {
             match self.reply().await {
                 Some(Reply::Late(exchange)) => self = exchange,
-                Some(Reply::Answered(_)) => return true,
-                Some(Reply::Failed { failed, .. }) => {
-                    return failed.retry != RetryPolicy::Reconnect;
-                }
+                Some(Reply::Came(Ok(_))) => return true,
+                Some(Reply::Came(Err(failed))) => return failed.retry != RetryPolicy::Reconnect,
                 None => return false,
             }
         }
-    }
-}
-
-/// What a script has failed with that was sent then.
-pub(super) fn failure(failed: Failed, sent_at: Instant) -> Failure {
-    Failure {
-        next: match failed.retry {
-            RetryPolicy::Stop => Next::Stop,
-            _ => Next::Pause,
-        },
-        applied: match failed.retry {
-            RetryPolicy::Reconnect => Applied::Unknown { sent_at },
-            _ => Applied::No,
-        },
-        cause: failed.cause,
     }
 }

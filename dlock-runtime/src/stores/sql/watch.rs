@@ -3,18 +3,26 @@
 //!
 //! All of it is by process, not by waiter: one script looks at every lock.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::database::Database;
-use super::notifications::Pace;
-use super::rows::{Column, Row};
+use super::rows::Row;
 use super::script::Args;
 use super::tables::Tables;
 use crate::backend::Owner;
 use crate::deadline::Deadline;
 use crate::store::{Failure, Store, Waited};
+
+/// How soon a waiter's turn is looked for where no messages come. The pause
+/// grows with how long nothing has happened: those who wait for a lock that goes
+/// from hand to hand look often, those who wait for a long job seldom.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub(super) shortest: Duration,
+    pub(super) longest: Duration,
+}
 
 /// Part of the time that has been waited already.
 const PART: u32 = 6;
@@ -37,24 +45,17 @@ impl Seen {
     }
 }
 
-/// Those with a place in a queue and nobody here who waits for it, as of the last
-/// beat.
-#[derive(Default)]
-pub(super) struct Strangers(Mutex<HashSet<String>>);
-
 /// Owner, key, and 1 if the lock is free for it.
-const COLUMNS: &[Column] = &[Column::Text, Column::Text, Column::Int];
+const COLUMNS: usize = 3;
 
 pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
     tables: &Arc<Tables<D>>,
-    strangers: &Strangers,
     waited: &mut [Waited<S>],
     beat: bool,
     deadline: Deadline,
 ) -> Result<(), Failure> {
-    let scripts = &tables.scripts;
-    let script = if beat { &scripts.beat } else { &scripts.look };
-    let script = scripts.fill(script, &tables.args());
+    let script = if beat { "beat" } else { "look" };
+    let script = tables.scripts.fill(script, &Args::default());
     let answer = tables.run(script, COLUMNS, deadline).await?;
     let rows = answer.rows.iter();
     let places: HashMap<(Owner, &str), bool> = rows
@@ -78,23 +79,14 @@ pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
         key.seen.calm_since = calm_since;
     }
     if beat {
-        let unknown = answer.rows.into_iter().filter(|row| {
+        let mut unknown = answer.rows;
+        unknown.retain(|row| {
             let owner = Owner::read(row.text(0));
             owner.is_none_or(|owner| !tables.events.knows(owner, row.text(1)))
         });
-        give_up(tables, strangers.seen_again(unknown));
+        give_up(tables, unknown);
     }
     Ok(())
-}
-
-impl Strangers {
-    /// Those of them who were strangers at the last beat already.
-    fn seen_again(&self, now: impl Iterator<Item = Row>) -> Vec<Row> {
-        let mut before = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (again, new): (Vec<_>, Vec<_>) = now.partition(|row| before.contains(row.text(0)));
-        *before = new.iter().map(|row| row.text(0).to_owned()).collect();
-        again
-    }
 }
 
 /// Leaves the queues for those who have left: they could not do it themselves,
@@ -112,12 +104,10 @@ fn give_up<D: Database>(tables: &Arc<Tables<D>>, places: Vec<Row>) {
     tables.time.spawn(async move {
         for place in places {
             let args = Args {
-                owner: place.text(0),
-                key: place.text(1),
-                ..this.args()
+                owner: place.text(0).to_owned(),
+                ..Args::of_key(place.text(1))
             };
-            let script = this.scripts.fill(&this.scripts.give_up, &args);
-            if this.run(script, &[], this.deadline()).await.is_err() {
+            if !this.give_up(&args).await {
                 // They show at the next beat.
                 return;
             }

@@ -9,7 +9,7 @@ use crate::none_wrong;
 const SOURCE: &str = "dlock-runtime/src/observe/metrics.rs";
 
 /// Names that begin like a metric's, and are those of tables.
-const TABLES: &str = "dlock-runtime/src/stores/sql/sqlite/schema.sql";
+const TABLES: &str = "dlock-runtime/src/stores/sql/protocol.sql";
 
 #[test]
 fn every_metric_is_one() {

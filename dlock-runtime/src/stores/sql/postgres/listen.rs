@@ -3,12 +3,13 @@
 //! Whether messages come through is tried: behind a pooler that gives every
 //! transaction another session, `LISTEN` succeeds and nothing is ever heard.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::Pool;
 use sqlx::postgres::{PgListener, PgNotification};
 
-use crate::stores::sql::notifications::Notifications;
+use super::PostgresDatabase;
+use crate::stores::sql::tables::Tables;
 
 /// How soon a message that is sent to oneself has to come.
 const ECHO: Duration = Duration::from_secs(2);
@@ -24,61 +25,56 @@ const TO_ONESELF: &str = "";
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(600));
 
 /// Listens until it is dropped.
-pub(super) async fn listen(
-    listening: Pool<sqlx::Postgres>,
-    talking: Pool<sqlx::Postgres>,
-    notifications: Notifications,
-) {
+pub(super) async fn listen(tables: Arc<Tables<PostgresDatabase>>) {
     let listener = Listener {
-        listening,
-        talking,
-        channel: format!("dlock_{}", notifications.process),
-        notifications,
+        channel: format!("dlock_{}", tables.process),
+        limit: tables.endpoint.request_timeout,
+        tables,
     };
-    listener.listen().await;
+    let (first, longest) = PAUSES;
+    let mut pause = first;
+    loop {
+        match listener.hear().await {
+            // An outage, as a rule a short one.
+            Ok(Heard::Something) => pause = first,
+            Ok(Heard::Nothing) => {
+                if pause < longest {
+                    tracing::info!(
+                        target: "dlock::store",
+                        "{}: notifications do not come through, as behind a pooler in \
+                         transaction mode; dlock looks for free locks instead",
+                        listener.tables.endpoint
+                    );
+                }
+                pause = longest;
+            }
+            // It could not be tried.
+            Err(_) => pause = (2 * pause).min(Duration::from_secs(5)),
+        }
+        tokio::time::sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+    }
+}
+
+/// What a connection has carried, until it broke or was given up.
+enum Heard {
+    Something,
+    Nothing,
 }
 
 struct Listener {
-    listening: Pool<sqlx::Postgres>,
-    talking: Pool<sqlx::Postgres>,
+    tables: Arc<Tables<PostgresDatabase>>,
     channel: String,
-    notifications: Notifications,
+    /// For one answer.
+    limit: Duration,
 }
 
 impl Listener {
-    async fn listen(&self) {
-        let (first, longest) = PAUSES;
-        let mut pause = first;
-        loop {
-            match self.hear().await {
-                // It did work: an outage, as a rule a short one.
-                Ok(()) => pause = first,
-                Err(Disconnected::NotConnected) => pause = (2 * pause).min(Duration::from_secs(5)),
-                Err(Disconnected::NothingComes) => {
-                    if pause < longest {
-                        tracing::info!(
-                            target: "dlock::store",
-                            "{}: notifications do not come through, as behind a pooler in \
-                             transaction mode; dlock looks for free locks instead",
-                            self.notifications.endpoint
-                        );
-                    }
-                    pause = longest;
-                }
-            }
-            tokio::time::sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
-        }
-    }
-
-    /// Hears until the connection breaks, or carries nothing any more.
-    async fn hear(&self) -> Result<(), Disconnected> {
-        let limit = self.notifications.endpoint.request_timeout;
-        let begun = tokio::time::timeout(limit, self.begin()).await;
-        let mut listener = begun.map_err(|_| Disconnected::NotConnected)??;
+    async fn hear(&self) -> Result<Heard, sqlx::Error> {
+        let mut listener = in_time(self.limit, self.begin()).await?;
         if !self.echoes(&mut listener).await? {
-            return Err(Disconnected::NothingComes);
+            return Ok(Heard::Nothing);
         }
-        self.notifications.come(true);
+        self.tables.notifications_come(true);
         loop {
             match tokio::time::timeout(QUIET, listener.try_recv()).await {
                 Ok(Ok(Some(message))) => self.pass_on(&message),
@@ -87,59 +83,52 @@ impl Listener {
                 Err(_) => break,
             }
         }
-        self.notifications.come(false);
-        Ok(())
+        self.tables.notifications_come(false);
+        Ok(Heard::Something)
     }
 
-    async fn begin(&self) -> Result<PgListener, Disconnected> {
+    async fn begin(&self) -> Result<PgListener, sqlx::Error> {
         // A pool for each: a listener gives its connection back only when that
         // has answered once more, which one that is forgotten never does.
-        let options = (*self.listening.connect_options()).clone();
-        let pool = self.listening.options().clone().connect_lazy_with(options);
-        let mut listener = PgListener::connect_with(&pool)
-            .await
-            .map_err(not_connected)?;
+        let pool = self.tables.config.connections(1, self.limit);
+        let mut listener = PgListener::connect_with(&pool).await?;
         listener.eager_reconnect(false);
-        let listening = listener.listen(&self.channel).await;
-        listening.map_err(not_connected)?;
+        listener.listen(&self.channel).await?;
         Ok(listener)
     }
 
     /// Whether something comes, if something is said.
-    async fn echoes(&self, listener: &mut PgListener) -> Result<bool, Disconnected> {
+    async fn echoes(&self, listener: &mut PgListener) -> Result<bool, sqlx::Error> {
         let notify = format!("SELECT pg_notify('{}', '{TO_ONESELF}')", self.channel);
-        let mut talking = self.talking.acquire().await.map_err(not_connected)?;
+        let mut talking = self.tables.pooled.pool.acquire().await?;
         let said = sqlx::Executor::execute(&mut *talking, sqlx::raw_sql(&notify));
-        let Ok(said) =
-            tokio::time::timeout(self.notifications.endpoint.request_timeout, said).await
-        else {
+        if let Err(error) = in_time(self.limit, said).await {
             talking.close_on_drop();
-            return Err(Disconnected::NotConnected);
-        };
-        said.map_err(not_connected)?;
+            return Err(error);
+        }
         drop(talking);
         match tokio::time::timeout(ECHO, listener.try_recv()).await {
             Ok(Ok(Some(message))) => {
                 self.pass_on(&message);
                 Ok(true)
             }
-            Ok(_) => Err(Disconnected::NotConnected),
+            Ok(Ok(None)) => Err(sqlx::Error::PoolClosed),
+            Ok(Err(error)) => Err(error),
             Err(_) => Ok(false),
         }
     }
 
     fn pass_on(&self, message: &PgNotification) {
         if message.payload() != TO_ONESELF {
-            self.notifications.events.freed(message.payload());
+            self.tables.events.freed(message.payload());
         }
     }
 }
 
-fn not_connected(_: sqlx::Error) -> Disconnected {
-    Disconnected::NotConnected
-}
-
-enum Disconnected {
-    NotConnected,
-    NothingComes,
+async fn in_time<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    let done = tokio::time::timeout(limit, work).await;
+    done.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }

@@ -1,7 +1,6 @@
 //! What SQLite's errors mean, and what to do about them.
 
-use crate::backend::BackendError;
-use crate::stores::sql::errors::{Endpoint, Meaning, RetryPolicy};
+use crate::stores::sql::errors::{Meaning, RetryPolicy};
 
 // https://www.sqlite.org/rescode.html: the low byte is the primary code.
 const ERROR: u32 = 1;
@@ -17,24 +16,6 @@ const PROTOCOL: u32 = 15;
 const SCHEMA: u32 = 17;
 const AUTH: u32 = 23;
 const NOTADB: u32 = 26;
-
-/// The one connection was not to be had, as others of this process wait too.
-pub(super) fn kept_busy(endpoint: &Endpoint) -> BackendError {
-    BackendError::unavailable(format!(
-        "{endpoint} did not answer within {:?}; look for another process that is stopped in the \
-         middle of a write, or that uses the file for more than locks",
-        endpoint.request_timeout
-    ))
-}
-
-/// SQLite has not come back to say anything.
-pub(super) fn stuck(endpoint: &Endpoint) -> BackendError {
-    BackendError::unavailable(format!(
-        "{endpoint} did not answer within {:?}; check the disk that it is on, or raise the request \
-         timeout",
-        endpoint.request_timeout
-    ))
-}
 
 pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     let code = match error {

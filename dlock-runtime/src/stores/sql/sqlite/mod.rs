@@ -9,21 +9,17 @@
 
 mod errors;
 
-use std::fmt;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePoolOptions, SqliteRow,
-};
-use sqlx::{ConnectOptions, Pool};
+use sqlx::Pool;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 
 use super::Sql;
-use super::database::{Database, fetch_and_cell};
-use super::errors::{Endpoint, Meaning};
-use super::notifications::Pace;
-use super::script::Dialect;
-use crate::backend::{BackendError, BackendErrorKind};
+use super::database::{Database, Location, by_driver};
+use super::errors::Meaning;
+use super::watch::Pace;
+use crate::backend::{BackendError, BackendErrorKind, Protocol};
 
 /// Locks in a SQLite file, for the processes of one machine.
 ///
@@ -39,17 +35,9 @@ use crate::backend::{BackendError, BackendErrorKind};
 /// tables too, but a long transaction on these keeps every lock waiting.
 pub type Sqlite = Sql<SqliteFile>;
 
-/// A SQLite file.
-#[derive(Clone)]
-pub struct SqliteFile {
-    options: SqliteConnectOptions,
-}
-
-impl fmt::Debug for SqliteFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sqlite:{}", self.options.get_filename().display())
-    }
-}
+/// What is particular to SQLite.
+#[derive(Clone, Copy, Debug)]
+pub struct SqliteFile;
 
 impl Sqlite {
     /// The file at `sqlite:path`; `sqlite:/an/absolute/path` is the same as
@@ -93,7 +81,8 @@ impl Sqlite {
                  write `memory:`",
             ));
         }
-        Ok(Self::new(SqliteFile { options }))
+        let pool = SqlitePoolOptions::new().max_lifetime(None);
+        Ok(Self::with(options, pool))
     }
 }
 
@@ -101,59 +90,32 @@ fn invalid(reason: &str) -> BackendError {
     BackendError::new(BackendErrorKind::Config, reason)
 }
 
-const DIALECT: Dialect = Dialect {
-    // Without a wait for the disk: should the machine fail, its processes and
-    // their leases are gone with it. Only the tokens have to stay.
-    begin: "PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE",
-    begin_lease: "PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE",
-    // As good as `FULL`, and better where the file system has no WAL.
-    begin_grant: "PRAGMA synchronous = EXTRA; BEGIN IMMEDIATE",
-    durable: "1",
-    durable_tables: "1",
-    durable_with: "",
-    commit: "COMMIT",
-    now: "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
-    lock: "INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited) \
-           VALUES ($key, 0, 'w', '', 0, 0) ON CONFLICT (name) DO NOTHING",
-    take: include_str!("take.sql"),
-    free: "UPDATE dlock_lock SET owner = '', expires_at = {now} \
-           WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now} \
-           RETURNING waited",
-    alive: "INSERT INTO dlock_process (process, alive_until) VALUES ($process, {now} + $alive) \
-            ON CONFLICT (process) DO UPDATE SET alive_until = excluded.alive_until",
-    wake: "",
-    text: |out, text| {
-        out.push('\'');
-        out.push_str(&text.replace('\'', "''"));
-        out.push('\'');
-    },
-};
-
-/// A look costs a read of shared memory.
-const PACE: Pace = Pace {
-    shortest: Duration::from_millis(1),
-    longest: Duration::from_millis(100),
-};
-
 impl Database for SqliteFile {
     const NAME: &'static str = "sqlite";
-    const DIALECT: &'static Dialect = &DIALECT;
-    const PACE: Pace = PACE;
+    const PROTOCOL: Option<Protocol> = None;
+    const WORDS: &'static str = include_str!("words.sql");
+    /// A look costs a read of shared memory.
+    const PACE: Pace = Pace {
+        shortest: Duration::from_millis(1),
+        longest: Duration::from_millis(100),
+    };
     // Who writes has the file for a part of a millisecond, as a rule.
     const PAUSES: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(10));
-    // The `-wal` and the `-shm`: the last connection to the file removes them.
-    const IS_FILE: bool = true;
+    // The one connection was not to be had, as others of this process wait too.
+    const UNREACHED_ADVICE: &'static str = "look for another process that is stopped in the middle of a write, or that uses the file \
+         for more than locks";
+    // SQLite has not come back to say anything.
+    const SILENCE_ADVICE: &'static str =
+        "check the disk that it is on, or raise the request timeout";
 
     type Sql = sqlx::Sqlite;
 
-    fn name(&self) -> String {
-        format!("sqlite file `{}`", self.options.get_filename().display())
+    fn location(options: &SqliteConnectOptions) -> Location<'_> {
+        Location::File(options.get_filename())
     }
 
-    fn pool(&self, request_timeout: Duration) -> Pool<sqlx::Sqlite> {
-        let options = self
-            .options
-            .clone()
+    fn prepare(options: SqliteConnectOptions) -> SqliteConnectOptions {
+        options
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal)
             // Through the disk's own memory too, where macOS leaves that out.
@@ -162,41 +124,17 @@ impl Database for SqliteFile {
             // a second between two attempts.
             .busy_timeout(Duration::ZERO)
             .row_buffer_size(1024)
-            .disable_statement_logging();
-        SqlitePoolOptions::new()
-            .max_connections(1)
-            .acquire_timeout(request_timeout)
-            .test_before_acquire(false)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connect_lazy_with(options)
     }
 
-    fn schema(&self) -> Option<String> {
-        let tables = include_str!("schema.sql");
-        Some(format!("BEGIN IMMEDIATE;\n{tables}COMMIT;\n"))
+    fn literal(out: &mut String, text: &str) {
+        out.push('\'');
+        out.push_str(&text.replace('\'', "''"));
+        out.push('\'');
     }
 
     fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         errors::meaning(error)
     }
 
-    fn unreachable(endpoint: &Endpoint) -> BackendError {
-        errors::kept_busy(endpoint)
-    }
-
-    fn silent(endpoint: &Endpoint) -> BackendError {
-        errors::stuck(endpoint)
-    }
-
-    /// A script that is given up in the middle would leave its transaction open.
-    async fn run(
-        connection: &mut SqliteConnection,
-        script: &str,
-        _deadline: Instant,
-    ) -> Option<Result<Vec<SqliteRow>, sqlx::Error>> {
-        Some(Self::fetch(connection, script).await)
-    }
-
-    fetch_and_cell!();
+    by_driver!();
 }

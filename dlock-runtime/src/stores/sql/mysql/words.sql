@@ -1,0 +1,86 @@
+-- What MySQL and MariaDB say in their own way.
+
+--- begin
+-- With a limit to the wait for a row and for a table: the server does not notice
+-- that a client has gone, and would run a script that waits for a row when that
+-- comes free, for nobody. It is set in each script, as a proxy may give each to
+-- another session.
+SET innodb_lock_wait_timeout = $seconds, lock_wait_timeout = $seconds; {begin_here}
+
+--- begin_lease
+-- The shortest wait that there is.
+SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1; {begin_here}
+
+--- begin_grant
+{begin}
+
+--- begin_here
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION
+
+--- durable
+-- 3 is MariaDB's, and does more than 1. With a binary log, a commit is as durable
+-- as its entry there, and one that lacks it is undone after a crash:
+-- https://bugs.mysql.com/bug.php?id=75519
+CASE WHEN @@GLOBAL.innodb_flush_log_at_trx_commit IN (1, 3)
+    AND (@@GLOBAL.log_bin = 0 OR @@GLOBAL.sync_binlog = 1) THEN 1 ELSE 0 END
+
+--- durable_tables
+CASE WHEN (SELECT COUNT(*) FROM information_schema.tables
+    WHERE table_schema = DATABASE() AND engine = 'InnoDB'
+        AND table_name IN ('dlock_lock', 'dlock_meta')) = 2 THEN 1 ELSE 0 END
+
+--- now
+-- `UNIX_TIMESTAMP()` goes by way of the session's time zone, and jumps when that
+-- has summer time.
+(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)
+
+--- lock
+-- Not `INSERT IGNORE`: that locks a row that is there for reading, and two who do
+-- so and then write wait for each other.
+INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
+    VALUES ($key, 0, 'w', '', 0, 0) ON DUPLICATE KEY UPDATE waited = waited
+
+--- take
+{begin_grant};
+{lock};
+{number};
+UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, expires_at = {now} + $ttl
+    WHERE name = $key AND ((expires_at <= {now} AND waited = 0)
+        OR (mode = 'w' AND owner = $owner AND expires_at > {now}));
+SELECT token, {durable} FROM dlock_lock
+    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now};
+COMMIT
+
+--- free
+SELECT waited FROM dlock_lock
+    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now} FOR UPDATE;
+UPDATE dlock_lock SET owner = '', expires_at = {now}
+    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now}
+
+--- alive
+INSERT INTO dlock_process (process, alive_until) VALUES ($process, {now} + $alive)
+    ON DUPLICATE KEY UPDATE alive_until = VALUES(alive_until)
+
+--- create_tables
+{schema}
+
+--- name
+-- Compared byte by byte.
+VARBINARY(512)
+
+--- letter
+CHAR(1) CHARACTER SET ascii
+
+--- id
+VARBINARY(64)
+
+--- table
+ENGINE = InnoDB
+
+--- key_of_processes
+, KEY dlock_queue_process (process)
+
+--- index_of_processes
+
+--- first_row
+INSERT IGNORE INTO dlock_meta (version, floor, cleaned_at) VALUES (1, 64, 0)

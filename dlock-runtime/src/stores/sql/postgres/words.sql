@@ -1,0 +1,76 @@
+-- What PostgreSQL says in its own way.
+
+--- begin_here
+BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = $timeout
+
+--- begin
+-- A release may be undone by a crash of the server: the lease then ends by itself.
+{begin_here}; SET LOCAL synchronous_commit = off
+
+--- begin_lease
+{begin_here}; SET LOCAL lock_timeout = 500; {wait_for_the_disk}
+
+--- begin_grant
+{begin_here}; {wait_for_the_disk}
+
+--- wait_for_the_disk
+-- Also where the session would not. What is set when the transaction commits
+-- counts, and is set for that one only:
+-- https://www.postgresql.org/docs/current/runtime-config-wal.html#GUC-SYNCHRONOUS-COMMIT
+-- Who waits for more, such as replicas, still does. In three columns, so that no
+-- row of it is taken for the answer of a script.
+SELECT set_config('synchronous_commit', 'on', true), 0, 0
+    WHERE current_setting('synchronous_commit') = 'off'
+
+--- durable
+-- A page that was half written is mended from the log, or found by its checksum:
+-- https://www.postgresql.org/docs/current/wal-reliability.html
+CASE WHEN current_setting('fsync', true) = 'on'
+    AND (current_setting('full_page_writes', true) = 'on'
+        OR current_setting('data_checksums', true) = 'on') THEN 1 ELSE 0 END
+
+--- durable_tables
+-- Unlogged tables are emptied after a crash.
+CASE WHEN (SELECT COUNT(*) FROM pg_class
+    WHERE oid IN (CAST('dlock_lock' AS regclass), CAST('dlock_meta' AS regclass))
+        AND relpersistence = 'p') = 2 THEN 1 ELSE 0 END
+
+--- now
+-- `now()` is when the transaction began.
+CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)
+
+--- lock
+INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
+    VALUES ($key, 0, 'w', '', 0, 0) ON CONFLICT (name) DO UPDATE SET waited = l.waited
+
+--- take
+{begin_grant};
+INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
+    VALUES ($key, 0, 'w', $owner, {now} + $ttl, 0)
+    ON CONFLICT (name) DO UPDATE SET token = l.token + $tokens, mode = 'w',
+        owner = $owner, expires_at = {now} + $ttl
+    WHERE (l.expires_at <= {now} AND l.waited = 0)
+        OR (l.mode = 'w' AND l.owner = $owner AND l.expires_at > {now})
+    RETURNING token, {durable};
+UPDATE dlock_lock SET token = (SELECT floor FROM dlock_meta) + $tokens
+    WHERE name = $key AND token = 0 RETURNING token, {durable};
+COMMIT
+
+--- wake
+-- Two columns, so that no row of it is taken for the answer of a script.
+SELECT pg_notify('dlock_' || q.process, q.name), 0 FROM dlock_queue q
+    WHERE q.name = $key AND {first}
+
+--- create_tables
+-- `IF NOT EXISTS` fails for one of two who do it at the same time.
+BEGIN; SELECT pg_advisory_xact_lock(7236837239827); {schema}; COMMIT
+
+--- name
+TEXT COLLATE "C"
+
+--- table_of_locks
+-- Room in each page lets a row change in its place.
+WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)
+
+--- table_of_processes
+WITH (fillfactor = 50)

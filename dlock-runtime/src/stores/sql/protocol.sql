@@ -1,0 +1,342 @@
+-- The protocol, which the databases have in common. Each statement stands behind a
+-- line with its name, by which others put it in their place.
+
+--- acquire
+-- Takes the lock, or a place in its queue. The one question of a waiter, asked
+-- as often as it likes: who holds the lock already has its lease extended, and
+-- who is in the queue keeps its place. No place is numbered 0 but that of a
+-- holder within its own script.
+--
+-- The row of the lock is the mutex of its key: every statement behind {lock}
+-- sees all that was done for this key before, and is alone with it.
+--
+--   $key $owner $process $mode $ttl   $queue: where it is to wait, `alive` and `wait`
+--   $grant: `grant_read` or `grant_write`
+--
+-- One row: 1 if it is had, else 0; the token; for how many ms more somebody
+-- else has it; 1 if the token outlives a crash, else 0.
+{begin_grant};
+{lock};
+{number};
+DELETE FROM dlock_queue WHERE name = $key AND (ticket = 0 OR (process <> $process
+    AND process NOT IN (SELECT process FROM dlock_process WHERE alive_until > {now})));
+{keep_place};
+DELETE FROM dlock_reader WHERE name = $key
+    AND (owner = $owner OR expires_at <= {now} OR NOT {is_read});
+{true_end};
+$queue
+$grant
+{pass};
+{mark_waited};
+SELECT CASE WHEN {held} THEN 1 ELSE 0 END, l.token,
+    CASE WHEN l.expires_at > {now} THEN l.expires_at - {now} ELSE 0 END, {durable}
+    FROM dlock_lock l WHERE l.name = $key;
+COMMIT
+
+--- number
+-- A new row counts on from where those that were removed had got to. Read in a
+-- statement of its own, behind the one that made the row: whoever removed the
+-- row before had raised the floor in the same transaction, and that was over.
+UPDATE dlock_lock SET token = (SELECT floor FROM dlock_meta) WHERE name = $key AND token = 0
+
+--- keep_place
+-- Who holds the lock already goes before everybody: it asks again because an
+-- answer was lost, and nobody is to be put before it, nor to lose a place. The
+-- place is left again below.
+INSERT INTO dlock_queue (name, ticket, owner, mode, process)
+    SELECT l.name, 0, $owner, $mode, $process FROM dlock_lock l
+    WHERE l.name = $key AND {held}
+
+--- is_read
+EXISTS (SELECT 1 FROM dlock_lock h
+        WHERE h.name = $key AND h.mode = 'r' AND h.expires_at > {now})
+
+--- held
+(EXISTS (SELECT 1 FROM dlock_lock h
+        WHERE h.name = $key AND h.mode = 'w' AND h.owner = $owner AND h.expires_at > {now})
+    OR EXISTS (SELECT 1 FROM dlock_reader s, dlock_lock h
+        WHERE s.name = $key AND s.owner = $owner AND s.expires_at > {now}
+            AND h.name = s.name AND h.mode = 'r' AND h.expires_at > {now}))
+
+--- true_end
+-- What the row says of the end: of the last reader's lease, or that nobody has
+-- had it since now at the latest, if a clock that was ahead has given it back.
+UPDATE dlock_lock SET expires_at = COALESCE(
+        (SELECT MAX(r.expires_at) FROM dlock_reader r WHERE r.name = $key),
+        CASE WHEN expires_at > {now} THEN {now} ELSE expires_at END)
+    WHERE name = $key AND (mode = 'r' OR (owner = '' AND expires_at > {now}))
+
+--- alive
+INSERT INTO dlock_process (process, alive_until) VALUES ($process, {now} + $alive)
+    ON CONFLICT (process) DO UPDATE SET alive_until = excluded.alive_until
+
+--- wait
+INSERT INTO dlock_queue (name, ticket, owner, mode, process)
+    SELECT $key, COALESCE(MAX(ticket), 0) + 1, $owner, $mode, $process FROM dlock_queue
+    WHERE name = $key HAVING COUNT(CASE WHEN owner = $owner THEN 1 END) = 0
+
+--- grant_write
+UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, expires_at = {now} + $ttl
+    WHERE name = $key AND ((mode = 'w' AND owner = $owner AND expires_at > {now})
+        OR expires_at <= {now} - $claim
+        OR (expires_at <= {now} AND NOT EXISTS (
+            SELECT 1 FROM dlock_queue q WHERE q.name = $key AND q.owner <> $owner AND q.ticket < {place})))
+
+--- grant_read
+INSERT INTO dlock_reader (name, owner, expires_at)
+    SELECT l.name, $owner, {now} + $ttl FROM dlock_lock l
+    WHERE l.name = $key AND (l.expires_at <= {now} - $claim
+        OR ((l.mode = 'r' OR l.expires_at <= {now}) AND NOT EXISTS (
+            SELECT 1 FROM dlock_queue q WHERE q.name = $key AND q.mode = 'w' AND q.ticket < {place})));
+UPDATE dlock_lock SET token = token + $tokens, mode = 'r', owner = $owner,
+    expires_at = (SELECT MAX(r.expires_at) FROM dlock_reader r WHERE r.name = $key)
+    WHERE name = $key AND EXISTS (
+        SELECT 1 FROM dlock_reader r WHERE r.name = $key AND r.owner = $owner)
+
+--- place
+COALESCE((SELECT m.ticket FROM (SELECT MIN(t.ticket) AS ticket
+        FROM dlock_queue t WHERE t.name = $key AND t.owner = $owner) m),
+    9223372036854775807)
+
+--- pass
+-- Who is let in leaves the queue, and so do those before it who did not come
+-- when the lock was free: they are dead, or take a new place when they notice.
+-- In this order: without its own place it would be behind everybody, and
+-- MySQL reads it only when it comes to a row that it has to compare.
+DELETE FROM dlock_queue WHERE name = $key AND ticket < {place}
+    AND (mode = 'w' OR $mode = 'w') AND {held};
+DELETE FROM dlock_queue WHERE name = $key AND owner = $owner AND {held}
+
+--- mark_waited
+UPDATE dlock_lock SET waited = CASE WHEN EXISTS (
+    SELECT 1 FROM dlock_queue q WHERE q.name = $key) THEN 1 ELSE 0 END WHERE name = $key
+
+--- first
+NOT EXISTS (SELECT 1 FROM dlock_queue a, dlock_process p
+    WHERE a.name = q.name AND a.ticket < q.ticket AND (a.mode = 'w' OR q.mode = 'w')
+        AND p.process = a.process AND p.alive_until > {now})
+
+--- release
+-- Gives a writer's lock back and tells the next in the queue.
+--
+--   $key $owner
+--
+-- One row if the owner held it.
+{begin};
+{free};
+{wake};
+COMMIT
+
+--- free
+UPDATE dlock_lock SET owner = '', expires_at = {now}
+    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now}
+    RETURNING waited
+
+--- leave
+-- Gives back whatever an owner has: the lock, its share of it, its place in the
+-- queue.
+--
+--   $key $owner
+--
+-- One row: 1 if the owner held the lock, else 0.
+{begin};
+{lock};
+{number};
+SELECT CASE WHEN {held} THEN 1 ELSE 0 END;
+{leave_queue};
+DELETE FROM dlock_reader WHERE name = $key
+    AND (owner = $owner OR expires_at <= {now} OR NOT {is_read});
+UPDATE dlock_lock SET owner = '', expires_at = {now}
+    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now};
+{true_end};
+{mark_waited};
+{wake};
+COMMIT
+
+--- leave_queue
+DELETE FROM dlock_queue WHERE name = $key AND (owner = $owner OR process NOT IN (
+    SELECT process FROM dlock_process WHERE alive_until > {now}))
+
+--- give_up
+-- Gives up the place of an owner that nobody waits for, or without an owner only
+-- those of the dead, and tells who is first now. It ends no lock: a clone of this
+-- process has the same name, and what the owner waited for may be its by now.
+--
+--   $key $owner
+{begin};
+{lock};
+{number};
+{leave_queue};
+{mark_waited};
+{wake};
+COMMIT
+
+--- renew_write
+UPDATE dlock_lock SET expires_at = {now} + $ttl
+    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now};
+SELECT l.owner FROM dlock_lock l
+    WHERE l.name = $key AND l.mode = 'w' AND l.owner = $owner AND l.expires_at > {now}
+
+--- renew_read
+{lock};
+{number};
+-- Readers have the lock for as long as its row says so: a writer may have got it
+-- since, by a clock that was ahead, or somebody has taken it away by hand.
+DELETE FROM dlock_reader WHERE name = $key AND NOT {is_read};
+UPDATE dlock_reader SET expires_at = {now} + $ttl
+    WHERE name = $key AND owner = $owner AND expires_at > {now};
+{true_end};
+SELECT r.owner FROM dlock_reader r
+    WHERE r.name = $key AND r.owner = $owner AND r.expires_at > {now}
+
+--- look
+-- Which waiters of a process the lock is free for.
+--
+--   $process
+SELECT q.owner, q.name, 1 FROM dlock_queue q, dlock_lock l
+    WHERE q.process = $process AND l.name = q.name AND {free_for}
+
+--- beat
+-- Says that a process is alive, and shows its places in queues: with 1 where the
+-- lock is free for it.
+--
+--   $process $alive
+{alive};
+SELECT q.owner, q.name, CASE WHEN {free_for} THEN 1 ELSE 0 END
+    FROM dlock_queue q, dlock_lock l
+    WHERE q.process = $process AND l.name = q.name
+
+--- free_for
+(l.expires_at <= {now} - $claim
+        OR ((l.expires_at <= {now} OR l.owner = '' OR (l.mode = 'r' AND q.mode = 'r')) AND {first}))
+
+--- farewell
+DELETE FROM dlock_process WHERE process = $process
+
+--- is_clean
+-- When the tables were last cleaned, and how much is in them.
+SELECT CASE WHEN cleaned_at <= {now} - $pause OR cleaned_at > {now} THEN 1 ELSE 0 END,
+    (SELECT COUNT(*) FROM dlock_lock) + (SELECT COUNT(*) FROM dlock_reader)
+        + (SELECT COUNT(*) FROM dlock_queue) + (SELECT COUNT(*) FROM dlock_process)
+    FROM dlock_meta
+
+--- clean
+-- Removes what nobody needs any more: the rows of locks that are free, and what
+-- the dead have left. The floor is raised above every counter that goes, in the
+-- same transaction.
+--
+-- Rows: locks that are free and waited for, perhaps by the dead only.
+{begin};
+UPDATE dlock_meta SET cleaned_at = {now};
+DELETE FROM dlock_process WHERE alive_until <= {now};
+DELETE FROM dlock_reader WHERE expires_at <= {now} AND NOT EXISTS (
+    SELECT 1 FROM dlock_lock l WHERE l.name = dlock_reader.name AND l.expires_at > {now});
+UPDATE dlock_meta SET floor = COALESCE((
+        SELECT MAX(l.token) FROM dlock_lock l WHERE l.expires_at <= {now} AND l.waited = 0), 0)
+    WHERE floor < COALESCE((
+        SELECT MAX(l.token) FROM dlock_lock l WHERE l.expires_at <= {now} AND l.waited = 0), 0);
+DELETE FROM dlock_lock WHERE expires_at <= {now} AND waited = 0
+    AND token <= (SELECT floor FROM dlock_meta);
+SELECT l.name FROM dlock_lock l WHERE l.expires_at <= {now} AND l.waited = 1;
+COMMIT
+
+--- check
+SELECT name, token, mode, owner, expires_at, waited FROM dlock_lock WHERE 1 = 0;
+SELECT name, owner, expires_at FROM dlock_reader WHERE 1 = 0;
+SELECT name, ticket, owner, mode, process FROM dlock_queue WHERE 1 = 0;
+SELECT process, alive_until FROM dlock_process WHERE 1 = 0;
+SELECT version, floor, cleaned_at, {durable}, {durable_tables} FROM dlock_meta
+
+--- inspect
+-- Who holds a lock.
+--
+--   $key
+{holders} AND l.name = $key ORDER BY l.name
+
+--- list
+-- Who holds the locks whose names begin so.
+--
+--   $key
+{holders} AND SUBSTR(l.name, 1, LENGTH($key)) = $key ORDER BY l.name
+
+--- holders
+-- Who holds the locks, one row for each holder.
+SELECT l.name, l.mode, COALESCE(r.owner, l.owner), COALESCE(r.expires_at, l.expires_at) - {now}, (
+        SELECT COUNT(*) FROM dlock_queue q, dlock_process p
+        WHERE q.name = l.name AND p.process = q.process AND p.alive_until > {now})
+    FROM dlock_lock l LEFT JOIN dlock_reader r ON r.name = l.name AND l.mode = 'r'
+    WHERE l.expires_at > {now} AND COALESCE(r.expires_at, l.expires_at) > {now}
+        AND COALESCE(r.owner, l.owner) <> ''
+
+--- schema
+-- One row for each lock that is held or waited for, or was a moment ago. Times
+-- are milliseconds since 1970.
+CREATE TABLE IF NOT EXISTS dlock_lock (
+    name {name} NOT NULL PRIMARY KEY,
+    -- The last fencing token.
+    token BIGINT NOT NULL,
+    -- w: one writer; r: readers, in a table of their own.
+    mode {letter} NOT NULL,
+    -- The writer, or the reader who was let in last.
+    owner {id} NOT NULL,
+    -- When the lease ends, or that of the last reader.
+    expires_at BIGINT NOT NULL,
+    -- 1: somebody waits in the queue.
+    waited SMALLINT NOT NULL
+) {table_of_locks};
+CREATE TABLE IF NOT EXISTS dlock_reader (
+    name {name} NOT NULL,
+    owner {id} NOT NULL,
+    expires_at BIGINT NOT NULL,
+    PRIMARY KEY (name, owner)
+) {table};
+CREATE TABLE IF NOT EXISTS dlock_queue (
+    name {name} NOT NULL,
+    -- First come, first served.
+    ticket BIGINT NOT NULL,
+    owner {id} NOT NULL,
+    mode {letter} NOT NULL,
+    process {id} NOT NULL,
+    PRIMARY KEY (name, ticket) {key_of_processes}
+) {table};
+{index_of_processes};
+-- The processes whose waiters are alive.
+CREATE TABLE IF NOT EXISTS dlock_process (
+    process {id} NOT NULL PRIMARY KEY,
+    alive_until BIGINT NOT NULL
+) {table_of_processes};
+-- One row.
+CREATE TABLE IF NOT EXISTS dlock_meta (
+    version INTEGER NOT NULL PRIMARY KEY,
+    -- No token of a lock whose row was removed is above.
+    floor BIGINT NOT NULL,
+    cleaned_at BIGINT NOT NULL
+) {table};
+{first_row}
+
+--- index_of_processes
+CREATE INDEX IF NOT EXISTS dlock_queue_process ON dlock_queue (process)
+
+--- first_row
+INSERT INTO dlock_meta (version, floor, cleaned_at) VALUES (1, 64, 0) ON CONFLICT DO NOTHING
+
+--- name
+TEXT
+
+--- id
+TEXT
+
+--- letter
+TEXT
+
+--- table
+
+--- table_of_locks
+{table}
+
+--- table_of_processes
+{table}
+
+--- key_of_processes
+
+--- wake

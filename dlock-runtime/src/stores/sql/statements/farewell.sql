@@ -1,1 +1,0 @@
-DELETE FROM dlock_process WHERE process = $process
