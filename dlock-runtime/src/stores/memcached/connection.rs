@@ -11,21 +11,20 @@ use std::num::NonZeroU64;
 use async_memcached::{Client, Error, ErrorKind, MetaProtocol, MetaValue, Status};
 use percent_encoding::percent_decode;
 
-use super::errors::Failure;
+use super::errors::Failed;
 use super::expiry::Expiry;
 use super::names;
 use super::settings::Settings;
-use crate::backend::Owner;
+use crate::backend::{BackendErrorKind, Owner};
 use crate::deadline::Deadline;
-
-/// A start of the server, by the number in its memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Start(u64);
+use crate::store::{Freed, Next};
+use crate::stores::meaning::Meaning;
 
 /// What an item was when this number was seen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Version {
-    start: Option<Start>,
+    /// Of which start of the server, by the number in its memory.
+    start: Option<u64>,
     cas: NonZeroU64,
 }
 
@@ -33,21 +32,7 @@ pub(crate) struct Version {
 pub(super) struct Connection {
     client: Client,
     /// `None` if somebody else's value stands where the number belongs.
-    start: Option<Start>,
-}
-
-/// The answer to an `add`.
-pub(crate) enum Added {
-    Taken(Version),
-    /// Something is there.
-    Held,
-}
-
-/// The answer to a change that depends on the owner.
-pub(super) enum Changed<T> {
-    Done(T),
-    /// The lock is somebody else's, or nobody's.
-    NotOurs,
+    start: Option<u64>,
 }
 
 /// An item as it was read.
@@ -67,7 +52,7 @@ pub(super) struct Owned {
 
 impl Connection {
     /// Connects, and learns which start of the server it is.
-    pub(super) async fn open(server: &Settings) -> Result<Self, Failure> {
+    pub(super) async fn open(server: &Settings) -> Result<Self, Failed> {
         let mut connection = Self {
             client: Client::new(server.dsn().await?).await?,
             start: None,
@@ -81,7 +66,7 @@ impl Connection {
         !self.client.is_closed()
     }
 
-    async fn learn_start(&mut self) -> Result<Option<Start>, Failure> {
+    async fn learn_start(&mut self) -> Result<Option<u64>, Failed> {
         loop {
             let flags = Some(&["v", "c"][..]);
             if let Some(item) = self
@@ -92,8 +77,7 @@ impl Connection {
                 cas(&item)?;
                 let number = item.data.as_deref().map(std::str::from_utf8);
                 let number = number.and_then(Result::ok);
-                let start = number.and_then(|number| u64::from_str_radix(number, 16).ok());
-                return Ok(start.map(Start));
+                return Ok(number.and_then(|number| u64::from_str_radix(number, 16).ok()));
             }
             // A clone of this process would draw the same from a generator of our own,
             // for another start of the server.
@@ -102,51 +86,55 @@ impl Connection {
             let stored = self.set(names::SERVER, &value, &["ME", "T0", "c"]).await?;
             if let (Status::Stored, item) = stored {
                 cas(&item)?;
-                return Ok(Some(Start(number)));
+                return Ok(Some(number));
             }
             // Somebody else was first.
         }
     }
 
-    /// Takes the lock if it is free.
-    pub(super) async fn add(&mut self, lock: &Owned, expiry: Expiry) -> Result<Added, Failure> {
+    /// Takes the lock if it is free. `None`: something is there.
+    pub(super) async fn add(
+        &mut self,
+        lock: Owned,
+        expiry: Expiry,
+    ) -> Result<Option<Version>, Failed> {
         let seconds = format!("T{}", expiry.seconds());
         let flags = ["ME", &*seconds, "c"];
         match self.set(&lock.name, &lock.value, &flags).await? {
-            (Status::Stored, item) => Ok(Added::Taken(self.version(&item)?)),
-            (Status::NotStored, _) => Ok(Added::Held),
-            (other, _) => Err(Failure::nonsense(&other)),
+            (Status::Stored, item) => Ok(Some(self.version(&item)?)),
+            (Status::NotStored, _) => Ok(None),
+            (other, _) => Err(Failed::nonsense(&other)),
         }
     }
 
-    /// Lets the lease last anew, if the owner has it. `known` is the item as it
-    /// was last seen.
+    /// Lets the lease last anew, if the owner has it: `None` if the lock is somebody
+    /// else's, or nobody's. `known` is the item as it was last seen.
     pub(super) async fn extend(
         &mut self,
-        lock: &Owned,
+        lock: Owned,
         expiry: Expiry,
         known: Option<Version>,
-    ) -> Result<Changed<Version>, Failure> {
+    ) -> Result<Option<Version>, Failed> {
         let seconds = format!("T{}", expiry.seconds());
         let mut known = self.usable(known);
         loop {
-            let Some(cas) = self.ours(lock, known.take()).await? else {
-                return Ok(Changed::NotOurs);
+            let Some(cas) = self.ours(&lock, known.take()).await? else {
+                return Ok(None);
             };
             let compare = format!("C{cas}");
             let flags = ["MS", &*compare, &*seconds, "c"];
             match self.set(&lock.name, &lock.value, &flags).await {
-                Ok((Status::Stored, item)) => return Ok(Changed::Done(self.version(&item)?)),
-                Ok((Status::NotFound, _)) => return Ok(Changed::NotOurs),
+                Ok((Status::Stored, item)) => return Ok(Some(self.version(&item)?)),
+                Ok((Status::NotFound, _)) => return Ok(None),
                 // Somebody else's, or an extension of ours whose answer was lost.
                 Ok((Status::Exists, _)) => {}
-                Ok((other, _)) => return Err(Failure::nonsense(&other)),
+                Ok((other, _)) => return Err(Failed::nonsense(&other)),
                 // A server without memory deletes the item that it was to store,
                 // and compares nothing (`process_mset_command`, proto_text.c): to
                 // ask again might delete the next one's.
-                Err(no_memory @ Failure::Refused(ErrorKind::Server(_))) => {
-                    return match self.ours(lock, None).await {
-                        Ok(None) => Ok(Changed::NotOurs),
+                Err(no_memory @ Failed::Refused(ErrorKind::Server(_))) => {
+                    return match self.ours(&lock, None).await {
+                        Ok(None) => Ok(None),
                         Ok(Some(_)) | Err(_) => Err(no_memory),
                     };
                 }
@@ -158,13 +146,19 @@ impl Connection {
     /// Gives the lock back, if the owner has it.
     pub(super) async fn delete(
         &mut self,
-        lock: &Owned,
+        lock: Owned,
         known: Option<Version>,
-    ) -> Result<Changed<()>, Failure> {
+    ) -> Result<Freed, Failed> {
+        // A release before this one may have been run before a restart of the server,
+        // but as likely the lock was lost in it: the one who held it is not told that
+        // all was well.
+        let before = known.and_then(|known| known.start);
+        let lost = before.is_some() && self.start.is_some() && before != self.start;
+        let not_held = if lost { Freed::Lost } else { Freed::NotHeld };
         let mut known = self.usable(known);
         loop {
-            let Some(cas) = self.ours(lock, known.take()).await? else {
-                return Ok(Changed::NotOurs);
+            let Some(cas) = self.ours(&lock, known.take()).await? else {
+                return Ok(not_held);
             };
             let compare = format!("C{cas}");
             let flags = [&*compare];
@@ -172,10 +166,10 @@ impl Connection {
                 .client
                 .meta_delete(&lock.name, false, None, Some(&flags));
             match status(deleted.await, Status::Deleted)? {
-                (Status::Deleted, _) => return Ok(Changed::Done(())),
-                (Status::NotFound, _) => return Ok(Changed::NotOurs),
+                (Status::Deleted, _) => return Ok(Freed::Released),
+                (Status::NotFound, _) => return Ok(not_held),
                 (Status::Exists, _) => {}
-                (other, _) => return Err(Failure::nonsense(&other)),
+                (other, _) => return Err(Failed::nonsense(&other)),
             }
         }
     }
@@ -186,7 +180,7 @@ impl Connection {
         &mut self,
         lock: &Owned,
         known: Option<NonZeroU64>,
-    ) -> Result<Option<NonZeroU64>, Failure> {
+    ) -> Result<Option<NonZeroU64>, Failed> {
         if known.is_some() {
             return Ok(known);
         }
@@ -197,8 +191,8 @@ impl Connection {
     }
 
     /// Those of these items that are there.
-    pub(super) async fn read(&mut self, names: &[Vec<u8>]) -> Result<Vec<Item>, Failure> {
-        let items = self.client.meta_get_multi(names, Some(&["v", "t"]));
+    pub(super) async fn read(&mut self, names: Vec<Vec<u8>>) -> Result<Vec<Item>, Failed> {
+        let items = self.client.meta_get_multi(&names, Some(&["v", "t"]));
         let items = items.await?.into_iter();
         Ok(items
             .map(|item| Item {
@@ -213,9 +207,9 @@ impl Connection {
     /// them by then.
     pub(super) async fn names_like(
         &mut self,
-        prefix: &[u8],
+        prefix: Vec<u8>,
         by: Deadline,
-    ) -> Result<Vec<Vec<u8>>, Failure> {
+    ) -> Result<Vec<Vec<u8>>, Failed> {
         let mut names = Vec::new();
         let mut begun = false;
         let mut dump = self.client.dump_keys().await?;
@@ -225,18 +219,31 @@ impl Connection {
                     begun = true;
                     // A cache may hold millions of others.
                     let name: Vec<u8> = percent_decode(&item.key).collect();
-                    if name.starts_with(prefix) {
+                    if name.starts_with(&prefix) {
                         names.push(name);
                     }
                     if by.has_passed() {
-                        return Err(Failure::LongList);
+                        let said =
+                            "it has too many items to list them all within the request timeout";
+                        let advice = "give the locks a server of their own, raise the timeout, or \
+                                      inspect locks one by one";
+                        return Err(Failed::told(BackendErrorKind::Unavailable, said, advice));
                     }
                 }
                 // One at a time walks through all items.
                 Err(Error::Protocol(Status::Error(ErrorKind::Generic(why)))) => {
-                    return Err(Failure::Busy(why));
+                    let said = format!("it is listing its items for somebody else ({why})");
+                    return Err(Failed::Told(
+                        Meaning::unavailable(Next::Pause, "try again"),
+                        said,
+                    ));
                 }
-                Err(Error::Protocol(_)) if !begun => return Err(Failure::NoList),
+                Err(Error::Protocol(_)) if !begun => {
+                    let advice = "start it without `-X` and with its LRU crawler, or inspect locks \
+                                  one by one";
+                    let kind = BackendErrorKind::Unsupported;
+                    return Err(Failed::told(kind, "it does not list its items", advice));
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -244,7 +251,7 @@ impl Connection {
     }
 
     /// How many items the server has thrown out to make room since it started.
-    pub(super) async fn evictions(&mut self) -> Result<u64, Failure> {
+    pub(super) async fn evictions(&mut self) -> Result<u64, Failed> {
         let stats = self.client.stats().await?;
         let evictions = stats.get("evictions").map(|number| number.parse());
         Ok(evictions.and_then(Result::ok).unwrap_or(0))
@@ -255,23 +262,16 @@ impl Connection {
         name: impl AsRef<[u8]>,
         value: &str,
         flags: &[&str],
-    ) -> Result<(Status, MetaValue), Failure> {
+    ) -> Result<(Status, MetaValue), Failed> {
         let set = self.client.meta_set(name, value, false, None, Some(flags));
         status(set.await, Status::Stored)
     }
 
-    fn version(&self, item: &MetaValue) -> Result<Version, Failure> {
+    fn version(&self, item: &MetaValue) -> Result<Version, Failed> {
         Ok(Version {
             start: self.start,
             cas: cas(item)?,
         })
-    }
-
-    /// Whether the server has restarted since it gave this number: what it held
-    /// then is lost.
-    pub(super) fn has_restarted_since(&self, known: Option<Version>) -> bool {
-        let before = known.and_then(|known| known.start);
-        before.is_some() && self.start.is_some() && before != self.start
     }
 
     /// The number, if this start of the server gave it.
@@ -283,8 +283,8 @@ impl Connection {
 
 /// The number of an item. A server that gives none would take a lock from
 /// whoever has it.
-fn cas(item: &MetaValue) -> Result<NonZeroU64, Failure> {
-    item.cas.and_then(NonZeroU64::new).ok_or(Failure::NoCas)
+fn cas(item: &MetaValue) -> Result<NonZeroU64, Failed> {
+    item.cas.and_then(NonZeroU64::new).ok_or(Failed::NoCas)
 }
 
 /// The client makes an error of every status but the one that it expects, if
@@ -292,7 +292,7 @@ fn cas(item: &MetaValue) -> Result<NonZeroU64, Failure> {
 fn status(
     answer: Result<Option<MetaValue>, Error>,
     expected: Status,
-) -> Result<(Status, MetaValue), Failure> {
+) -> Result<(Status, MetaValue), Failed> {
     match answer {
         Ok(item) => {
             let item = item.unwrap_or_default();

@@ -2,19 +2,19 @@
 //! happened, where, and what to do about it.
 
 use std::fmt;
-use std::net::Ipv4Addr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_memcached::{Error, ErrorKind, Status};
 
+use super::settings::Settings;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
-use crate::store::Next;
+use crate::store::{Applied, Cause, Failure, Next};
 use crate::stores::meaning::Meaning;
 
 /// Why a command has no answer, or none that could be used.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum Failed {
     /// No answer has come, and none will: the connection is of no use any more.
     Broken(Error),
     /// None has come in time.
@@ -23,23 +23,25 @@ pub(crate) enum Failure {
     Refused(ErrorKind),
     /// It does not number its items.
     NoCas,
-    /// It is walking through its items for somebody else.
-    Busy(String),
-    /// It does not let anybody walk through them.
-    NoList,
-    /// It has too many of them to be walked through in the time there is.
-    LongList,
-    /// Its name leads to servers that do not know of each other.
-    SeveralServers(Vec<Ipv4Addr>),
-    /// Its name leads to none that the client can reach.
-    NoAddress,
-    /// The runtime of the call cannot have a connection.
-    NoRuntime,
-    /// The backend has stopped.
-    Stopped,
+    /// Nothing was done.
+    Told(Meaning<Next>, String),
 }
 
-impl Failure {
+impl Failed {
+    /// What somebody else has to see to.
+    pub(super) fn told(
+        kind: BackendErrorKind,
+        said: impl Into<String>,
+        advice: &'static str,
+    ) -> Self {
+        let meaning = Meaning {
+            kind,
+            retry: Next::Stop,
+            advice,
+        };
+        Self::Told(meaning, said.into())
+    }
+
     /// An answer that does not belong to the command.
     pub(super) fn nonsense(status: &Status) -> Self {
         let text = format!("unexpected answer: {status}");
@@ -58,24 +60,20 @@ impl Failure {
         }
     }
 
-    /// Whether another attempt may do better, and what is told if not.
-    pub(super) fn told(self, at: &dyn fmt::Display) -> (Next, BackendError) {
-        let (meaning, said) = self.meaning();
-        let told = meaning.told(at, said);
-        let error = match self {
-            Self::Broken(error) => told.with_source(error),
-            _ => told,
+    /// What a command that was sent then has failed with.
+    pub(super) fn at(self, server: &Settings, sent_at: Instant) -> Failure {
+        let applied = match self.is_in_doubt() {
+            true => Applied::Unknown { sent_at },
+            false => Applied::No,
         };
-        (meaning.retry, error)
-    }
-
-    fn meaning(&self) -> (Meaning<Next>, String) {
-        let stop = |advice| Meaning::unavailable(Next::Stop, advice);
-        let unsupported = |advice| Meaning {
-            kind: BackendErrorKind::Unsupported,
-            ..stop(advice)
-        };
-        match self {
+        let (meaning, said) = match &self {
+            Self::Silent => {
+                return Failure {
+                    cause: Cause::Silence,
+                    next: Next::Pause,
+                    applied,
+                };
+            }
             Self::Broken(error) => {
                 let advice = match error {
                     Error::Protocol(_) | Error::ParseError(_) => {
@@ -86,12 +84,8 @@ impl Failure {
                 };
                 (Meaning::unavailable(Next::Pause, advice), error.to_string())
             }
-            Self::Silent => (
-                Meaning::unavailable(Next::Pause, "check the network"),
-                "it did not answer".to_owned(),
-            ),
             Self::Refused(said @ ErrorKind::Server(_)) => (
-                stop("give it more memory, or see its log"),
+                Meaning::unavailable(Next::Stop, "give it more memory, or see its log"),
                 format!("it answered: {said}"),
             ),
             Self::Refused(said) => (
@@ -105,49 +99,21 @@ impl Failure {
                 Meaning::config("start it without `-C` (--disable-cas)"),
                 "it does not number its items".to_owned(),
             ),
-            Self::Busy(why) => (
-                Meaning::unavailable(Next::Pause, "try again"),
-                format!("it is listing its items for somebody else ({why})"),
-            ),
-            Self::NoList => (
-                unsupported(
-                    "start it without `-X` and with its LRU crawler, or inspect locks one by one",
-                ),
-                "it does not list its items".to_owned(),
-            ),
-            Self::LongList => (
-                stop(
-                    "give the locks a server of their own, raise the timeout, or inspect locks one \
-                     by one",
-                ),
-                "it has too many items to list them all within the request timeout".to_owned(),
-            ),
-            Self::SeveralServers(servers) => {
-                let servers: Vec<_> = servers.iter().map(ToString::to_string).collect();
-                let said = format!(
-                    "the name leads to {} addresses ({}), and servers that do not know of each \
-                     other would all give the same lock",
-                    servers.len(),
-                    servers.join(", ")
-                );
-                let advice = "write a name or an address that leads to one server";
-                (Meaning::config(advice), said)
-            }
-            Self::NoAddress => (
-                Meaning::config("write one that has such an address"),
-                "the name leads to no IPv4 address, and the client has no IPv6".to_owned(),
-            ),
-            Self::NoRuntime => (
-                unsupported("call it from a runtime with `enable_all()`"),
-                "the tokio runtime of this call is shutting down, or has no I/O or timers"
-                    .to_owned(),
-            ),
-            Self::Stopped => (stop(""), "the backend has stopped".to_owned()),
+            Self::Told(meaning, said) => (*meaning, said.clone()),
+        };
+        let told = meaning.told(server, said);
+        Failure {
+            cause: Cause::Error(match self {
+                Self::Broken(error) => told.with_source(error),
+                _ => told,
+            }),
+            next: meaning.retry,
+            applied,
         }
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         match error {
             Error::Protocol(Status::Error(

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::connection::{Connection, Item};
+use futures_util::FutureExt;
+
+use super::connection::Item;
 use super::expiry::lease_left;
 use super::names;
 use super::server::Server;
-use super::watch::READ_AT_ONCE;
 use crate::backend::{HolderInfo, LockInfo, Mode};
 use crate::deadline::Deadline;
 use crate::store::Failure;
@@ -15,6 +16,9 @@ use crate::store::Failure;
 const FEWEST_WALKS: usize = 3;
 const MOST_WALKS: usize = 6;
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// So many items are asked for in one round trip.
+const READ_AT_ONCE: usize = 256;
 
 /// A list on its way.
 ///
@@ -27,7 +31,6 @@ pub(crate) struct Listing {
     walks: usize,
     /// The last walk found nothing new.
     complete: bool,
-    locks: Vec<LockInfo>,
 }
 
 impl Server {
@@ -40,8 +43,7 @@ impl Server {
         Ok(items.into_iter().find_map(info))
     }
 
-    /// One walk, or one read of what the walks have found; `None` until there is
-    /// no more to do.
+    /// One walk, and in the end a read of what all of them have found.
     pub(super) async fn next_of_list(
         &self,
         prefix: &str,
@@ -52,14 +54,9 @@ impl Server {
             self.walk(prefix, deadline, listing).await?;
             return Ok(None);
         }
-        let next: Vec<_> = listing.names.iter().take(READ_AT_ONCE).cloned().collect();
-        let Some(last) = next.last().cloned() else {
-            return Ok(Some(std::mem::take(&mut listing.locks)));
-        };
-        let items = self.read(next, deadline).await?;
-        listing.locks.extend(items.into_iter().filter_map(info));
-        listing.names.retain(|name| *name > last);
-        Ok(None)
+        let names = listing.names.iter().cloned().collect();
+        let items = self.read(names, deadline).await?;
+        Ok(Some(items.into_iter().filter_map(info).collect()))
     }
 
     async fn walk(
@@ -69,18 +66,17 @@ impl Server {
         listing: &mut Listing,
     ) -> Result<(), Failure> {
         if listing.walks > 0 {
-            self.time.sleep(self.time.after(PAUSE)).await;
+            self.reach.time.sleep(self.reach.time.after(PAUSE)).await;
         }
         let prefix = names::lock(prefix);
-        let most = self.time.remaining(deadline).mul_f64(0.8);
-        let by = self.time.after(most);
-        let walk = |mut connection: Connection| async move {
-            let names = connection.names_like(&prefix, by).await;
-            (connection, names)
-        };
+        let most = self.reach.time.remaining(deadline).mul_f64(0.8);
+        let by = self.reach.time.after(most);
         // One long answer, for which there is all of the time.
-        let ticket = self.ticket(deadline).await?;
-        let (names, _) = self.send(ticket, deadline, walk).await?;
+        let mut sent = None;
+        let names = self.ask(deadline, Duration::MAX, &mut sent, move |c| {
+            c.names_like(prefix, by).boxed()
+        });
+        let (names, _) = names.await?;
         let before = listing.names.len();
         listing.names.extend(names);
         listing.walks += 1;
@@ -89,12 +85,19 @@ impl Server {
         Ok(())
     }
 
-    async fn read(&self, names: Vec<Vec<u8>>, deadline: Deadline) -> Result<Vec<Item>, Failure> {
-        let read = |mut connection: Connection| async move {
-            let read = connection.read(&names).await;
-            (connection, read)
-        };
-        Ok(self.exchange(deadline, read).await?.0)
+    /// Those of these items that are there.
+    pub(super) async fn read(
+        &self,
+        names: Vec<Vec<u8>>,
+        deadline: Deadline,
+    ) -> Result<Vec<Item>, Failure> {
+        let mut items = Vec::new();
+        for names in names.chunks(READ_AT_ONCE) {
+            let names = names.to_vec();
+            let read = self.exchange(deadline, move |c| c.read(names).boxed());
+            items.extend(read.await?);
+        }
+        Ok(items)
     }
 }
 

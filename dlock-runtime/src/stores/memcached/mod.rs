@@ -15,7 +15,6 @@ mod connection;
 mod errors;
 mod expiry;
 mod inspect;
-mod lanes;
 mod names;
 mod server;
 mod settings;

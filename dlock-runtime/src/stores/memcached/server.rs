@@ -1,102 +1,330 @@
-//! One command and its answer.
+//! The server, over a few connections for each runtime that calls.
+//!
+//! The client sends one command at a time over a connection, so tasks that call
+//! at the same time need one each. A socket belongs to the runtime that made it:
+//! it is not read while that runtime does not run, and is gone with it.
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::JoinHandle;
 
 use super::connection::Connection;
-use super::errors::Failure as Failed;
-use super::lanes::{Lanes, Ticket};
+use super::errors::{self, Failed};
 use super::settings::Settings;
+use crate::backend::BackendErrorKind;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
-use crate::store::{Applied, Cause, Context, Failure, Next};
+use crate::store::{Applied, Context, Failure};
+
+/// So many connections one runtime has at most. A server takes 1024 from all
+/// its clients, unless it is told otherwise.
+pub(super) const CONNECTIONS: usize = 16;
 
 /// The server, as it is reached from any runtime.
 pub(super) struct Server {
-    lanes: Arc<Lanes>,
+    pub(super) reach: Reach,
+    /// A service has one runtime, or a few: they are soon looked through.
+    pools: RwLock<Vec<Arc<Pool>>>,
+}
+
+/// Where the server is, and how long it is waited for.
+#[derive(Clone)]
+pub(super) struct Reach {
+    pub(super) settings: Settings,
     pub(super) time: Time,
+    /// For one answer.
+    pub(super) patience: Duration,
+}
+
+/// The connections of one runtime.
+struct Pool {
+    reach: Reach,
+    runtime: Handle,
+    permits: Arc<Semaphore>,
+    idle: Mutex<Vec<Connection>>,
+}
+
+/// A connection for one command, and the right to have it.
+struct Ticket {
+    connection: Connection,
+    permit: OwnedSemaphorePermit,
+}
+
+/// A command that was sent. It is run to its end also when this is dropped: its
+/// connection is of use to the next one.
+pub(super) struct Sent<T: Send + 'static> {
+    pool: Arc<Pool>,
+    exchange: Option<BoxFuture<'static, Result<T, Failed>>>,
+}
+
+/// What is done over a connection.
+pub(super) trait Command<T>:
+    for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, Result<T, Failed>> + Send + 'static
+{
+}
+
+impl<T, F> Command<T> for F where
+    F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, Result<T, Failed>> + Send + 'static
+{
 }
 
 impl Server {
     pub(super) fn new(settings: Settings, context: &Context) -> Self {
         Self {
-            lanes: Lanes::new(settings, context),
-            time: context.time.clone(),
+            reach: Reach {
+                settings,
+                time: context.time.clone(),
+                patience: context.patience(),
+            },
+            pools: RwLock::default(),
         }
     }
 
-    pub(super) fn settings(&self) -> &Settings {
-        &self.lanes.settings
-    }
-
-    pub(super) fn close(&self) {
-        self.lanes.close();
-    }
-
-    /// A connection of the runtime that this is called on. Nothing has been sent
-    /// when it fails.
-    pub(super) async fn ticket(&self, deadline: Deadline) -> Result<Ticket, Failure> {
-        let lane = self.lanes.here().map_err(Failure::refused)?;
-        let not_had = |failed: Failed| Failure {
-            applied: Applied::No,
-            ..self.failure(failed, self.time.now())
-        };
-        lane.ticket(deadline).await.map_err(not_had)
-    }
-
-    /// Until when the answer to a command that is sent now is waited for.
-    pub(super) fn patience(&self, deadline: Deadline) -> Deadline {
-        deadline.min(self.time.after(self.lanes.patience))
-    }
-
-    /// Sends a command, and says when.
-    pub(super) async fn exchange<T, F>(
+    /// Sends a command.
+    pub(super) async fn exchange<T: Send + 'static>(
         &self,
         deadline: Deadline,
-        command: impl FnOnce(Connection) -> F,
-    ) -> Result<(T, Instant), Failure>
-    where
-        T: Send + 'static,
-        F: Future<Output = (Connection, Result<T, Failed>)> + Send + 'static,
-    {
-        let ticket = self.ticket(deadline).await?;
-        self.send(ticket, self.patience(deadline), command).await
+        command: impl Command<T>,
+    ) -> Result<T, Failure> {
+        let patience = self.reach.patience;
+        let asked = self.ask(deadline, patience, &mut None, command).await;
+        asked.map(|(answer, _)| answer)
     }
 
-    pub(super) async fn send<T, F>(
+    /// The same, with a limit of its own for the answer, and when it was sent. While
+    /// there is no answer the command is in `in_flight`.
+    pub(super) async fn ask<T: Send + 'static>(
         &self,
-        ticket: Ticket,
-        by: Deadline,
-        command: impl FnOnce(Connection) -> F,
-    ) -> Result<(T, Instant), Failure>
-    where
-        T: Send + 'static,
-        F: Future<Output = (Connection, Result<T, Failed>)> + Send + 'static,
-    {
-        let sent_at = self.time.now();
-        match ticket.send(command).answer(by).await {
-            Ok(value) => Ok((value, sent_at)),
-            Err(failed) => Err(self.failure(failed, sent_at)),
+        deadline: Deadline,
+        patience: Duration,
+        in_flight: &mut Option<Sent<T>>,
+        command: impl Command<T>,
+    ) -> Result<(T, Instant), Failure> {
+        let Reach { settings, time, .. } = &self.reach;
+        let pool = self.pool()?;
+        let ticket = pool.ticket(deadline).await;
+        let ticket = ticket.map_err(|failed| Failure {
+            applied: Applied::No,
+            ..failed.at(settings, time.now())
+        })?;
+        let sent_at = time.now();
+        let by = deadline.min(Deadline::from(sent_at, patience));
+        let sent = in_flight.insert(pool.send(ticket, command));
+        let answer = sent.answer(by).await;
+        *in_flight = None;
+        match answer {
+            Ok(answer) => Ok((answer, sent_at)),
+            Err(failed) => Err(failed.at(settings, sent_at)),
         }
     }
 
-    /// What a command that was sent then has failed with.
-    pub(super) fn failure(&self, failed: Failed, sent_at: Instant) -> Failure {
-        let applied = match failed.is_in_doubt() {
-            true => Applied::Unknown { sent_at },
-            false => Applied::No,
+    /// The connections of the runtime that this is called on.
+    fn pool(&self) -> Result<Arc<Pool>, Failure> {
+        let outside = |_| Failure::refused(errors::outside_runtime());
+        let runtime = Handle::try_current().map_err(outside)?;
+        let find = |pools: &[Arc<Pool>]| {
+            let mut pools = pools.iter();
+            pools
+                .find(|pool| pool.runtime.id() == runtime.id())
+                .cloned()
         };
-        let (next, cause) = match failed {
-            Failed::Silent => (Next::Pause, Cause::Silence),
-            said => {
-                let (next, error) = said.told(&self.lanes.settings);
-                (next, Cause::Error(error))
-            }
-        };
-        Failure {
-            cause,
-            next,
-            applied,
+        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pool) = find(&pools) {
+            return Ok(pool);
         }
+        drop(pools);
+        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        // What is left of runtimes that have ended goes when another one comes.
+        pools.retain(|pool| !pool.has_ended());
+        Ok(find(&pools).unwrap_or_else(|| {
+            let pool = Arc::new(Pool {
+                reach: self.reach.clone(),
+                runtime: runtime.clone(),
+                permits: Arc::new(Semaphore::new(CONNECTIONS)),
+                idle: Mutex::default(),
+            });
+            pools.push(Arc::clone(&pool));
+            pool
+        }))
+    }
+
+    /// Closes the connections that nobody uses, and the others after their use.
+    pub(super) fn close(&self) {
+        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
+        for pool in pools.drain(..) {
+            pool.permits.close();
+            pool.idle().clear();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Pool {
+    /// A runtime that has ended drops what is spawned on it here and now.
+    fn has_ended(&self) -> bool {
+        let probe = self.runtime.spawn(std::future::pending::<()>());
+        let has_ended = probe.is_finished();
+        probe.abort();
+        has_ended
+    }
+
+    /// A connection: one that is idle, or a new one.
+    async fn ticket(self: &Arc<Self>, deadline: Deadline) -> Result<Ticket, Failed> {
+        if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned()
+            && let Some(connection) = self.idle().pop()
+        {
+            return Ok(Ticket { connection, permit });
+        }
+        // Seldom, and so not in the room of every call. By the manager's timers:
+        // until there is a connection it is not known whether this runtime has any.
+        Box::pin(async {
+            tokio::select! {
+                biased;
+                ticket = self.next_ticket() => ticket,
+                () = self.reach.time.sleep(deadline) => Err(Failed::Silent),
+            }
+        })
+        .await
+    }
+
+    async fn next_ticket(self: &Arc<Self>) -> Result<Ticket, Failed> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let permit = permit.map_err(|_| {
+            Failed::told(BackendErrorKind::Unavailable, "the backend has stopped", "")
+        })?;
+        let idle = self.idle().pop();
+        match idle {
+            Some(connection) => Ok(Ticket { connection, permit }),
+            None => self.open(permit).await,
+        }
+    }
+
+    /// In a task of the runtime: one that was built without I/O or timers answers
+    /// with a panic, which must not be its caller's. The task goes on when the
+    /// caller has gone, and has the permit as long: its connection counts, and is
+    /// for the next one.
+    async fn open(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Result<Ticket, Failed> {
+        let pool = Arc::clone(self);
+        let (hand, handed) = oneshot::channel();
+        self.runtime.spawn(async move {
+            let Reach {
+                settings,
+                time,
+                patience,
+            } = &pool.reach;
+            let opening = Connection::open(settings);
+            let opened = time.bound(time.after(*patience), opening).await;
+            let ticket = opened
+                .unwrap_or(Err(Failed::Silent))
+                .map(|connection| Ticket { connection, permit });
+            if let Err(Ok(ticket)) = hand.send(ticket) {
+                pool.keep(ticket.connection);
+            }
+        });
+        handed.await.unwrap_or_else(|_| {
+            Err(Failed::told(
+                BackendErrorKind::Unsupported,
+                "the tokio runtime of this call is shutting down, or has no I/O or timers",
+                "call it from a runtime with `enable_all()`",
+            ))
+        })
+    }
+
+    /// Sends a command, once this is polled.
+    fn send<T: Send + 'static>(
+        self: &Arc<Self>,
+        ticket: Ticket,
+        command: impl Command<T>,
+    ) -> Sent<T> {
+        let pool = Arc::clone(self);
+        let exchange = async move {
+            let Ticket {
+                mut connection,
+                permit: _permit,
+            } = ticket;
+            let answer = command(&mut connection).await;
+            if matches!(answer, Err(Failed::Broken(_))) {
+                pool.forget_idle();
+            } else {
+                pool.keep(connection);
+            }
+            answer
+        };
+        Sent {
+            pool: Arc::clone(self),
+            exchange: Some(Box::pin(exchange)),
+        }
+    }
+
+    /// The answer, if it comes by then. Else the connection is closed, once the
+    /// exchange is dropped.
+    async fn conclude<T>(
+        &self,
+        exchange: &mut BoxFuture<'static, Result<T, Failed>>,
+        by: Deadline,
+    ) -> Result<T, Failed> {
+        let answer = self.reach.time.bound(by, exchange).await;
+        answer.unwrap_or_else(|_| {
+            self.forget_idle();
+            Err(Failed::Silent)
+        })
+    }
+
+    /// Keeps a connection for the next one who needs it.
+    fn keep(&self, connection: Connection) {
+        if connection.is_open() && !self.permits.is_closed() {
+            self.idle().push(connection);
+        }
+    }
+
+    /// The connections that were made before one that broke lead to where that
+    /// one did.
+    fn forget_idle(&self) {
+        self.idle().clear();
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Send + 'static> Sent<T> {
+    async fn answer(&mut self, by: Deadline) -> Result<T, Failed> {
+        let Some(exchange) = &mut self.exchange else {
+            return Err(Failed::Silent);
+        };
+        let answer = self.pool.conclude(exchange, by).await;
+        self.exchange = None;
+        answer
+    }
+
+    /// Leaves it to its runtime, which ends it one way or the other.
+    pub(super) fn leave(&mut self) -> Option<JoinHandle<Result<T, Failed>>> {
+        let mut exchange = self.exchange.take()?;
+        let pool = Arc::clone(&self.pool);
+        // From now on, whenever its runtime comes to it: what gives the lock back
+        // does not wait longer.
+        let by = pool.reach.time.after(pool.reach.patience);
+        Some(self.pool.runtime.spawn(async move {
+            if pool.reach.time.has_passed(by) {
+                return Err(Failed::Silent);
+            }
+            pool.conclude(&mut exchange, by).await
+        }))
+    }
+}
+
+impl<T: Send + 'static> Drop for Sent<T> {
+    fn drop(&mut self) {
+        self.leave();
     }
 }

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use async_memcached::Error;
 use tokio::net::lookup_host;
 
-use super::errors::Failure;
-use crate::backend::BackendError;
+use super::errors::Failed;
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::stores::address::Address;
 use crate::stores::url::Form;
 
@@ -57,7 +57,7 @@ impl Settings {
 
     /// As the client wants it: where the name leads to now. The client would
     /// take the first address that answers, and each connection another one.
-    pub(super) async fn dsn(&self) -> Result<String, Failure> {
+    pub(super) async fn dsn(&self) -> Result<String, Failed> {
         let Address { host, port } = &self.server;
         let found = lookup_host((&**host, *port)).await;
         let server = the_only_one(found.map_err(Error::Connect)?)?;
@@ -72,7 +72,7 @@ impl Settings {
 
 /// The one server behind these addresses. Two that do not know of each other
 /// would both give the same lock.
-fn the_only_one(addresses: impl Iterator<Item = SocketAddr>) -> Result<Ipv4Addr, Failure> {
+fn the_only_one(addresses: impl Iterator<Item = SocketAddr>) -> Result<Ipv4Addr, Failed> {
     let servers: BTreeSet<_> = addresses
         .filter_map(|address| match address.ip() {
             IpAddr::V4(server) => Some(server),
@@ -80,10 +80,25 @@ fn the_only_one(addresses: impl Iterator<Item = SocketAddr>) -> Result<Ipv4Addr,
             IpAddr::V6(_) => None,
         })
         .collect();
+    let config = BackendErrorKind::Config;
     match *Vec::from_iter(servers) {
         [server] => Ok(server),
-        [] => Err(Failure::NoAddress),
-        ref several => Err(Failure::SeveralServers(several.to_vec())),
+        [] => Err(Failed::told(
+            config,
+            "the name leads to no IPv4 address, and the client has no IPv6",
+            "write one that has such an address",
+        )),
+        ref several => {
+            let servers: Vec<_> = several.iter().map(ToString::to_string).collect();
+            let said = format!(
+                "the name leads to {} addresses ({}), and servers that do not know of each other \
+                 would all give the same lock",
+                servers.len(),
+                servers.join(", ")
+            );
+            let advice = "write a name or an address that leads to one server";
+            Err(Failed::told(config, said, advice))
+        }
     }
 }
 
@@ -96,8 +111,10 @@ impl fmt::Display for Settings {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
-    use crate::backend::BackendErrorKind;
+    use crate::store::Cause;
 
     #[test]
     fn every_part_is_read() {
@@ -118,9 +135,12 @@ mod tests {
                 let ip = address.parse::<IpAddr>().expect("an address");
                 SocketAddr::new(ip, 11211)
             });
-            the_only_one(sockets).map_err(|failure| {
+            the_only_one(sockets).map_err(|failed| {
                 let settings = Settings::from_url("memcached://cache").expect("a URL");
-                failure.told(&settings).1
+                match failed.at(&settings, Instant::now()).cause {
+                    Cause::Error(error) => error,
+                    cause => panic!("{cause:?}"),
+                }
             })
         };
         for one in [

@@ -5,17 +5,15 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::{FutureExt, StreamExt, stream};
 use tokio::task::JoinHandle;
 
-use super::connection::{Added, Changed, Connection, Owned, Version};
-use super::errors::{self, Failure as Failed};
+use super::connection::{Owned, Version};
+use super::errors::{self, Failed};
 use super::expiry::{self, Expiry};
 use super::inspect::Listing;
-use super::lanes::{CONNECTIONS, Sent};
 use super::names;
-use super::server::Server;
+use super::server::{CONNECTIONS, Sent, Server};
 use super::settings::Settings;
 use super::turns::Turns;
 use super::watch::{self, Seen};
@@ -25,9 +23,10 @@ use crate::backend::{
 };
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
+use crate::engine::time::Time;
 use crate::store::{
-    Abandoned, Context, Due, Ending, Failure, Followed, Freed, Granted, Late, LeftBehind, Looks,
-    Opening, Store, Take, Waited, Want,
+    Abandoned, Applied, Context, Due, Ending, Failure, Followed, Freed, Granted, Late, LeftBehind,
+    Looks, Opening, Store, Take, Waited, Want,
 };
 
 /// So long at least a renewal waits for an answer: a sixth of the shortest ttl.
@@ -44,7 +43,7 @@ pub(crate) struct MemcachedStore {
 #[derive(Default)]
 pub(crate) struct Attempt {
     /// An `add` that has no answer yet.
-    in_flight: Option<Sent<Added>>,
+    in_flight: Option<Sent<Option<Version>>>,
     /// An `add` was never answered: an item that is there may be ours.
     in_doubt: bool,
     listing: Listing,
@@ -57,7 +56,7 @@ impl Store for MemcachedStore {
     /// else.
     type Record = Option<Version>;
     type Attempt = Attempt;
-    type Flight = JoinHandle<Result<Added, Failed>>;
+    type Flight = JoinHandle<Result<Option<Version>, Failed>>;
     type Watch = std::convert::Infallible;
     type Seen = Seen;
 
@@ -75,18 +74,15 @@ impl Store for MemcachedStore {
     /// That it is a server which numbers its items shows when a connection is
     /// made. What is left to see is whether it keeps them.
     async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
-        let count = |mut connection: Connection| async move {
-            let evictions = connection.evictions().await;
-            (connection, evictions)
-        };
-        let evictions = self.server.exchange(deadline, count).await?.0;
+        let count = self.server.exchange(deadline, |c| c.evictions().boxed());
+        let evictions = count.await?;
         if evictions > 0 {
             tracing::warn!(
                 target: "dlock::store",
                 "{} has thrown out {evictions} items to make room since it started: a lock that is \
                  thrown out is free while somebody holds it; use a server of its own for locks, or \
                  give this one more memory",
-                self.server.settings()
+                self.server.reach.settings
             );
         }
         Ok(())
@@ -116,7 +112,7 @@ impl Store for MemcachedStore {
     }
 
     fn hold_back(&self, request: &Request) -> Option<Duration> {
-        self.turns.pause(&request.key, self.server.time.now())
+        self.turns.pause(&request.key, self.time().now())
     }
 
     async fn take(
@@ -134,33 +130,27 @@ impl Store for MemcachedStore {
         }
         let lock = owned(request);
         let expiry = Expiry::of(request.ttl).map_err(Failure::refused)?;
-        let ticket = self.server.ticket(deadline).await?;
-        let sent_at = self.server.time.now();
-        let adding = {
-            let lock = lock.clone();
-            ticket.send(|mut connection| async move {
-                let added = connection.add(&lock, expiry).await;
-                (connection, added)
-            })
-        };
-        let patience = self.server.patience(deadline);
-        let in_flight = attempt.in_flight.insert(adding);
-        let added = in_flight.answer(patience).await;
-        attempt.in_flight = None;
-        match added {
-            Ok(Added::Taken(version)) => Ok(granted(version, sent_at)),
-            Ok(Added::Held) => {
-                if attempt.in_doubt
-                    && let Some(taken) = Box::pin(self.claim(lock, expiry, deadline)).await?
-                {
-                    return Ok(taken);
+        let (in_flight, patience) = (&mut attempt.in_flight, self.server.reach.patience);
+        let add = self.server.ask(deadline, patience, in_flight, move |c| {
+            c.add(lock, expiry).boxed()
+        });
+        match add.await {
+            Ok((Some(version), sent_at)) => Ok(granted(version, sent_at)),
+            Ok((None, sent_at)) => {
+                // What an `add` without an answer has taken is made a whole lease.
+                let ours = match attempt.in_doubt {
+                    true => Box::pin(self.extend(request, None, patience, deadline)).await?,
+                    false => None,
+                };
+                if let Some((version, sent_at)) = ours {
+                    return Ok(granted(version, sent_at));
                 }
                 self.events.heard(sent_at);
                 Ok(Take::Busy)
             }
-            Err(failed) => {
-                attempt.in_doubt |= failed.is_in_doubt();
-                Err(self.server.failure(failed, sent_at))
+            Err(failure) => {
+                attempt.in_doubt |= matches!(failure.applied, Applied::Unknown { .. });
+                Err(failure)
             }
         }
     }
@@ -175,8 +165,9 @@ impl Store for MemcachedStore {
         // the time of those that did.
         let shortest = due.iter().map(|due| due.request.ttl).min();
         let patience = (shortest.unwrap_or_default() / 6).max(RENEWAL_PATIENCE);
+        let patience = patience.min(self.server.reach.patience);
         // Side by side, as far as there are connections.
-        let extend = |due| self.extend(due, patience, deadline);
+        let extend = |due| self.renew_one(due, patience, deadline);
         let extensions: Vec<_> = due.iter_mut().map(extend).collect();
         stream::iter(extensions)
             .buffered(CONNECTIONS)
@@ -193,37 +184,28 @@ impl Store for MemcachedStore {
         _: &mut Attempt,
     ) -> Result<Freed, Failure> {
         let (lock, known) = (owned(request), record.copied().flatten());
-        let delete = |mut connection: Connection| async move {
-            let deleted = connection.delete(&lock, known).await;
-            let restarted = connection.has_restarted_since(known);
-            (connection, deleted.map(|deleted| (deleted, restarted)))
-        };
-        let deleted = self.server.exchange(deadline, delete).await?.0;
+        let freed = self
+            .server
+            .exchange(deadline, move |c| c.delete(lock, known).boxed())
+            .await?;
         if ending == Ending::Released {
-            self.turns.given_back(&request.key, self.server.time.now());
+            self.turns.given_back(&request.key, self.time().now());
         }
-        Ok(match deleted {
-            (Changed::Done(()), _) => Freed::Released,
-            (Changed::NotOurs, false) => Freed::NotHeld,
-            // A release before this one may have been run before the restart, but as
-            // likely the lock was lost in it: the one who held it is not told that
-            // all was well.
-            (Changed::NotOurs, true) => Freed::Lost,
-        })
+        Ok(freed)
     }
 
     fn silent(&self, for_long: Duration) -> BackendError {
-        errors::silent(self.server.settings(), for_long)
+        errors::silent(&self.server.reach.settings, for_long)
     }
 
     fn abandon(&self, _: &Request, mut attempt: Attempt, _: &LeftBehind) -> Abandoned<Self> {
-        Abandoned::in_flight(attempt.in_flight.take().and_then(Sent::leave))
+        Abandoned::in_flight(attempt.in_flight.as_mut().and_then(Sent::leave))
     }
 
     async fn follow(&self, flight: Self::Flight, _: &Request) -> Followed {
         match flight.await {
-            Ok(Ok(Added::Held)) => Followed::Settled,
-            Ok(Ok(Added::Taken(_))) => Followed::Run,
+            Ok(Ok(None)) => Followed::Settled,
+            Ok(Ok(Some(_))) => Followed::Run,
             Ok(Err(failed)) if !failed.is_in_doubt() => Followed::Settled,
             // Its runtime has ended with it.
             Ok(Err(_)) | Err(_) => Followed::Unknown,
@@ -273,59 +255,50 @@ impl Store for MemcachedStore {
 }
 
 impl MemcachedStore {
-    /// Makes a whole lease of what an `add` without an answer has taken.
-    async fn claim(
-        &self,
-        lock: Owned,
-        expiry: Expiry,
-        deadline: Deadline,
-    ) -> Result<Option<Take<Self>>, Failure> {
-        let extend = |mut connection: Connection| async move {
-            let extended = connection.extend(&lock, expiry, None).await;
-            (connection, extended)
-        };
-        let (extended, sent_at) = self.server.exchange(deadline, extend).await?;
-        Ok(match extended {
-            Changed::Done(version) => Some(granted(version, sent_at)),
-            Changed::NotOurs => None,
-        })
-    }
-
-    async fn extend(
+    async fn renew_one(
         &self,
         due: &mut Due<Self>,
         patience: Duration,
         deadline: Deadline,
     ) -> Result<Renewed, Failure> {
-        let lock = owned(&due.request);
-        let expiry = Expiry::of(due.request.ttl).map_err(Failure::refused)?;
         // Whatever it is after a failure, it is looked at before it is extended
         // again.
         let known = due.record.take().flatten();
         due.record = Some(None);
-        if self.server.time.has_passed(deadline) {
+        if self.time().has_passed(deadline) {
             // Others beside it have used up the time.
             return Err(Failure::not_sent());
         }
-        let extend = |mut connection: Connection| async move {
-            let extended = connection.extend(&lock, expiry, known).await;
-            (connection, extended)
+        let extended = self.extend(&due.request, known, patience, deadline);
+        let Some((version, sent_at)) = extended.await? else {
+            return Ok(Renewed::Gone);
         };
-        let ticket = self.server.ticket(deadline).await?;
-        let by = self
-            .server
-            .patience(deadline)
-            .min(self.server.time.after(patience));
-        let (extended, sent_at) = self.server.send(ticket, by, extend).await?;
-        Ok(match extended {
-            Changed::Done(version) => {
-                due.record = Some(Some(version));
-                Renewed::Extended {
-                    sent_at: sent_at.into(),
-                }
-            }
-            Changed::NotOurs => Renewed::Gone,
+        due.record = Some(Some(version));
+        Ok(Renewed::Extended {
+            sent_at: sent_at.into(),
         })
+    }
+
+    /// Lets a lease last anew, from when that was sent. `None`: there is none.
+    async fn extend(
+        &self,
+        request: &Request,
+        known: Option<Version>,
+        patience: Duration,
+        deadline: Deadline,
+    ) -> Result<Option<(Version, Instant)>, Failure> {
+        let lock = owned(request);
+        let expiry = Expiry::of(request.ttl).map_err(Failure::refused)?;
+        let mut sent = None;
+        let extended = self.server.ask(deadline, patience, &mut sent, move |c| {
+            c.extend(lock, expiry, known).boxed()
+        });
+        let (version, sent_at) = extended.await?;
+        Ok(version.map(|version| (version, sent_at)))
+    }
+
+    fn time(&self) -> &Time {
+        &self.server.reach.time
     }
 }
 

@@ -7,10 +7,8 @@
 //! which wait for the same lock do not look at the same time.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::connection::Connection;
 use super::server::Server;
 use super::{errors, names};
 use crate::deadline::{Backoff, Deadline};
@@ -23,9 +21,6 @@ const LAST_PAUSE: Duration = Duration::from_millis(250);
 /// it over and over [lets others in](super::turns) for no longer than that.
 const ALERT_PAUSE: Duration = Duration::from_millis(16);
 const ALERT: Duration = Duration::from_secs(1);
-
-/// So many items are asked for in one round trip.
-pub(super) const READ_AT_ONCE: usize = 256;
 
 /// What was seen of a lock that somebody waits for.
 pub(crate) struct Seen {
@@ -70,26 +65,17 @@ pub(super) async fn look_at<S: Store<Seen = Seen>>(
     waited: &mut [Waited<S>],
     deadline: Deadline,
 ) -> Result<(), Failure> {
-    for waited in waited.chunks_mut(READ_AT_ONCE) {
-        let names: Arc<[Vec<u8>]> = waited.iter().map(|key| names::lock(&key.key)).collect();
-        let asked = Arc::clone(&names);
-        let read = |mut connection: Connection| async move {
-            let read = connection.read(&asked).await;
-            (connection, read)
-        };
-        let (items, _) = server.exchange(deadline, read).await?;
-        let items = items.into_iter().map(|item| (item.name, item.value));
-        let mut items: HashMap<_, _> = items.collect();
-        let now = server.time.now();
-        for (key, name) in waited.iter_mut().zip(&*names) {
-            match items.remove(name) {
-                Some(holder) if names::is_owner(&holder) => seen(key, Some(holder), now),
-                // It may stand there for ever.
-                Some(_) => {
-                    key.refused = Some(errors::foreign(server.settings(), name));
-                }
-                None => seen(key, None, now),
-            }
+    let names = waited.iter().map(|key| names::lock(&key.key)).collect();
+    let items = server.read(names, deadline).await?.into_iter();
+    let mut items: HashMap<_, _> = items.map(|item| (item.name, item.value)).collect();
+    let now = server.reach.time.now();
+    for key in waited {
+        let name = names::lock(&key.key);
+        match items.remove(&name) {
+            Some(holder) if names::is_owner(&holder) => seen(key, Some(holder), now),
+            // It may stand there for ever.
+            Some(_) => key.refused = Some(errors::foreign(&server.reach.settings, &name)),
+            None => seen(key, None, now),
         }
     }
     Ok(())
