@@ -45,11 +45,13 @@ impl Faults {
     /// Makes every operation fail, those that wait included, until it is set
     /// to `false`. What is held stays held until its ttl has passed.
     pub fn set_unavailable(&self, unavailable: bool) {
-        self.shared.faults.set_unavailable(unavailable);
+        let injected = &self.shared.injected;
+        injected.send_modify(|injected| injected.unavailable = unavailable);
     }
 
     /// Makes every operation take effect this much later.
     pub fn set_delay(&self, delay: Option<Duration>) {
-        self.shared.faults.set_delay(delay);
+        let injected = &self.shared.injected;
+        injected.send_modify(|injected| injected.delay = delay);
     }
 }

@@ -5,7 +5,6 @@
 //! lets a test [inject faults](Faults): take a lease away, be unavailable,
 //! answer late.
 
-mod fault_state;
 mod faults;
 mod shared;
 mod store;
@@ -90,28 +89,29 @@ impl Clone for Memory {
 #[async_trait]
 impl Backend for Memory {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::new("memory");
-        capabilities.fair = true;
-        capabilities.tokens = TokenTier::Strict;
-        capabilities.read_write = true;
-        capabilities.local = true;
-        capabilities
+        Capabilities {
+            fair: true,
+            tokens: TokenTier::Strict,
+            read_write: true,
+            local: true,
+            ..Capabilities::new("memory")
+        }
     }
 
     async fn start(&self) -> Result<(), BackendError> {
-        self.shared.faults.pass().await?;
+        self.shared.pass().await?;
         // Not before: with no manager, nobody would take out what is told here.
         self.shared.tells(&self.losses);
         Ok(())
     }
 
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
-        self.shared.faults.pass().await?;
+        self.shared.pass().await?;
         Ok(self.shared.store().try_acquire(request, Instant::now()))
     }
 
     async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
-        self.shared.faults.pass().await?;
+        self.shared.pass().await?;
         // Dropped from here on, the place or the grant is given back.
         let mut place = Place {
             shared: &self.shared,
@@ -134,14 +134,14 @@ impl Backend for Memory {
             tokio::select! {
                 _ = &mut granted => {}
                 () = tokio::time::sleep_until(until) => {}
-                () = self.shared.faults.outage() => {}
+                () = self.shared.outage() => {}
             }
-            self.shared.faults.pass().await?;
+            self.shared.pass().await?;
         }
     }
 
     async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        match self.shared.faults.pass().await {
+        match self.shared.pass().await {
             Ok(()) => {
                 let mut store = self.shared.store();
                 let now = Instant::now();
@@ -155,17 +155,17 @@ impl Backend for Memory {
     }
 
     async fn release(&self, request: &Request) -> Result<Released, BackendError> {
-        self.shared.faults.pass().await?;
+        self.shared.pass().await?;
         Ok(self.shared.store().release(request, Instant::now()))
     }
 
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
-        self.shared.faults.pass().await?;
+        self.shared.pass().await?;
         Ok(self.shared.store().inspect(key, Instant::now()))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
-        self.shared.faults.pass().await?;
+        self.shared.pass().await?;
         Ok(self.shared.store().list(prefix, Instant::now()))
     }
 

@@ -1,31 +1,37 @@
 //! What the clones of a store share.
 
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use super::fault_state::FaultState;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
 use super::store::Store;
-use crate::backend::Owner;
 use crate::backend::losses::Losses;
+use crate::backend::{BackendError, Owner};
 
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     store: Mutex<Store>,
-    pub(super) faults: FaultState,
     clones: Mutex<Vec<Weak<Losses>>>,
+    pub(super) injected: watch::Sender<Injected>,
+}
+
+/// What a test has made go wrong.
+#[derive(Debug, Default)]
+pub(super) struct Injected {
+    pub(super) unavailable: bool,
+    pub(super) delay: Option<Duration>,
 }
 
 impl Shared {
     pub(super) fn store(&self) -> MutexGuard<'_, Store> {
         // No code of ours panics while it holds this.
-        self.store
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn clones(&self) -> MutexGuard<'_, Vec<Weak<Losses>>> {
-        self.clones
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.clones.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on this clone hears of losses.
@@ -39,5 +45,31 @@ impl Shared {
         for losses in self.clones().iter().filter_map(Weak::upgrade) {
             losses.tell(owners.iter().copied());
         }
+    }
+
+    /// Where every operation passes first.
+    pub(super) async fn pass(&self) -> Result<(), BackendError> {
+        let delay = self.injected.borrow().delay;
+        if let Some(delay) = delay {
+            if Handle::try_current().is_err() {
+                return Err(BackendError::unavailable(
+                    "no runtime to wait on for the delay",
+                ));
+            }
+            tokio::time::sleep(delay).await;
+        }
+        if self.injected.borrow().unavailable {
+            return Err(BackendError::unavailable(
+                "the memory store was made unavailable",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Resolves when the store is made unavailable.
+    pub(super) async fn outage(&self) {
+        let mut injected = self.injected.subscribe();
+        // The sender lives as long as `self`.
+        let _ = injected.wait_for(|injected| injected.unavailable).await;
     }
 }

@@ -77,11 +77,7 @@ impl Store {
     /// place that the owner has.
     pub(super) fn acquire(&mut self, request: &Request, now: Instant) -> Attempt {
         let lock = self.lock(request, now);
-        if let Some(holder) = lock
-            .holders
-            .iter_mut()
-            .find(|held| held.owner == request.owner)
-        {
+        if let Some(holder) = lock.holder(request.owner) {
             // Granted while it waited; the lease begins when it knows.
             holder.expires = now + request.ttl;
             return Attempt::Granted(self.grant(now));
@@ -111,11 +107,7 @@ impl Store {
 
     pub(super) fn renew(&mut self, request: &Request, now: Instant) -> Renewed {
         let lock = self.lock(request, now);
-        let holder = lock
-            .holders
-            .iter_mut()
-            .find(|held| held.owner == request.owner);
-        let answer = match holder {
+        let answer = match lock.holder(request.owner) {
             Some(holder) => {
                 holder.expires = now + request.ttl;
                 Renewed::Extended { sent_at: now }
@@ -136,10 +128,9 @@ impl Store {
             .retain(|waiter| waiter.request.owner != request.owner);
         lock.admit_waiters(now);
         self.forget_if_free(&request.key);
-        if released {
-            Released::Released
-        } else {
-            Released::NotHeld
+        match released {
+            true => Released::Released,
+            false => Released::NotHeld,
         }
     }
 
@@ -211,6 +202,10 @@ impl Lock {
             Mode::Write => self.holders.is_empty(),
             Mode::Read => self.holders.iter().all(|holder| holder.mode == Mode::Read),
         }
+    }
+
+    fn holder(&mut self, owner: Owner) -> Option<&mut Holder> {
+        self.holders.iter_mut().find(|holder| holder.owner == owner)
     }
 
     fn hold(&mut self, request: &Request, now: Instant) {
