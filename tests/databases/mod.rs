@@ -2,7 +2,8 @@
 //! that the suites run on, and what a server can do wrong. A test program of one
 //! says what differs, as a [`Database`], and runs `databases!(ItsDatabase)`.
 
-pub(crate) mod crashes;
+pub(crate) mod durability;
+pub(crate) mod limits;
 pub(crate) mod refusals;
 pub(crate) mod sale;
 pub(crate) mod server;
@@ -17,7 +18,7 @@ use dlock_conformance::{Store, async_trait};
 
 use crate::support::proxy::Proxy;
 use crate::tables::{FarTables, Tables};
-use server::{Connection, Kind, Server};
+use server::{Connection, DURABLE, Kind, Server};
 
 /// What else differs between them.
 pub(crate) trait Database: Kind {
@@ -27,6 +28,22 @@ pub(crate) trait Database: Kind {
     const KEEP_QUEUE: &'static str;
     /// What it says to a user without rights.
     const DENIED: &'static str;
+
+    /// What a server that makes strict tokens is started with.
+    const WITH_A_LOG: &'static [&'static str];
+    /// Settings of the server, each with a value that loses what was confirmed, and
+    /// one that does not. The first is named where tokens are refused.
+    const DURABLE_BY: &'static [(&'static str, &'static str, &'static str)];
+    /// Each session follows at once.
+    const IS_SET_AT_ONCE: bool;
+    /// How a table is kept that a crash may empty, and one that it may not.
+    const LOSES_ROWS: &'static str;
+    const KEEPS_ROWS: &'static str;
+    /// How many statements on the locks of this database are being run.
+    const WAITING: &'static str;
+
+    /// Sets what all sessions go by.
+    async fn set(server: &Server<Self>, name: &str, value: &str);
 
     /// Runs one statement: how many rows it has changed.
     async fn execute(connection: &mut Connection<Self>, sql: &str) -> sqlx::Result<u64>;
@@ -82,6 +99,10 @@ impl<D: Database> Store for DatabaseStore<D> {
         Self::on(Server::shared_durable().await).await
     }
 
+    async fn start_alone() -> Self {
+        Self::on(Arc::new(Server::start(DURABLE).await)).await
+    }
+
     fn config(&self) -> Config {
         Config::from_url(&self.url()).expect("a valid URL")
     }
@@ -107,6 +128,13 @@ impl<D: Database> Store for DatabaseStore<D> {
     async fn take_away(&self, key: &str) {
         let take = format!("UPDATE dlock_lock SET owner = '', expires_at = 0 WHERE name = '{key}'");
         assert_eq!(self.execute(&take).await, 1, "nobody held `{key}`");
+    }
+
+    /// As when its machine fails.
+    async fn restart(&mut self) -> bool {
+        self.server.kill();
+        self.server.start_again().await;
+        true
     }
 
     async fn records(&self) -> Option<usize> {
@@ -173,8 +201,12 @@ impl<D: Database> FarTables for DatabaseStore<D> {
 macro_rules! databases {
     ($database:ty) => {
         $crate::databases::databases! { @cases $database;
-            crashes {
-                locks_and_places_outlive_a_crash_of_the_server
+            durability {
+                tokens_are_worth_what_the_server_keeps
+                tables_that_may_lose_rows_make_no_strict_tokens
+            }
+            limits {
+                nobody_waits_for_a_row_after_the_request_timeout
             }
             refusals {
                 missing_tables_are_told_and_made_on_request
@@ -191,7 +223,7 @@ macro_rules! databases {
     (@cases $database:ty; $($theme:ident { $($case:ident)* })*) => {
         mod server {$(
             mod $theme {$(
-                #[tokio::test]
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
                     $crate::databases::$theme::$case::<$database>().await;
                 }

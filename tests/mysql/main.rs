@@ -12,9 +12,6 @@ mod support;
 #[path = "../tables/mod.rs"]
 mod tables;
 
-mod durability;
-mod limits;
-
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -25,7 +22,7 @@ use dlock::backend::mysql::MySql;
 use dlock::backend::sqlx::{self, MySqlConnection, MySqlPool};
 use dlock_conformance::{conformance, contenders};
 
-use databases::server::{Kind, SharedServers};
+use databases::server::{Kind, Server, SharedServers};
 use databases::{Database, DatabaseStore, databases};
 use support::process::command;
 use tables::{far_tables, tables};
@@ -33,7 +30,6 @@ use tables::{far_tables, tables};
 struct MariaDb;
 
 type MySqlStore = DatabaseStore<MariaDb>;
-type Server = databases::server::Server<MariaDb>;
 
 impl Kind for MariaDb {
     type Sql = sqlx::MySql;
@@ -99,6 +95,25 @@ impl Database for MariaDb {
         "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)";
     const KEEP_QUEUE: &'static str = "LOCK TABLES dlock_queue WRITE";
     const DENIED: &'static str = "denied";
+    /// A commit waits for the disk, and so does its entry in the binary log.
+    const WITH_A_LOG: &'static [&'static str] =
+        &["--log-bin=log", "--sync-binlog=1", "--binlog-format=ROW"];
+    const DURABLE_BY: &'static [(&'static str, &'static str, &'static str)] = &[
+        ("innodb_flush_log_at_trx_commit", "0", "1"),
+        ("innodb_flush_log_at_trx_commit", "2", "1"),
+        ("sync_binlog", "0", "1"),
+        ("sync_binlog", "100", "1"),
+    ];
+    const IS_SET_AT_ONCE: bool = true;
+    const LOSES_ROWS: &'static str = "ENGINE = Aria";
+    const KEEPS_ROWS: &'static str = "ENGINE = InnoDB";
+    const WAITING: &'static str = "SELECT COUNT(*) FROM information_schema.processlist
+        WHERE db = DATABASE() AND info LIKE '%dlock_lock%' AND id <> CONNECTION_ID()";
+
+    async fn set(server: &Server<Self>, name: &str, value: &str) {
+        let set = format!("SET GLOBAL {name} = {value}");
+        server.run("mysql", &set).await;
+    }
 
     async fn execute(connection: &mut MySqlConnection, sql: &str) -> sqlx::Result<u64> {
         let done = sqlx::query(sql).execute(connection).await?;

@@ -1,17 +1,13 @@
-//! Tokens are strict where the server keeps what it confirms, and are not said
-//! to be so elsewhere.
+//! Who takes a lock waits for the disk, whatever its session would do.
 
 use std::time::Duration;
 
-use dlock::backend::TokenTier;
-use dlock::backend::sqlx;
-use dlock::{Config, FencingToken, LockError, LockManager};
+use dlock::{Config, FencingToken, LockManager};
 use dlock_conformance::{Store as _, connect, process};
 
 use crate::PostgresStore;
 use crate::Server;
-use crate::databases::server::DURABLE;
-use crate::support::wait::{HANG, eventually, until, within};
+use crate::support::wait::{HANG, until, within};
 use crate::tables::Tables as _;
 
 /// Nothing but a transaction that asks for it waits for the disk, and nobody
@@ -99,86 +95,4 @@ async fn a_session_waits_for_the_disk_and_for_no_less_than_it_would() {
             guard.release().await.expect("the release");
         }
     }
-}
-
-async fn is_refused(manager: &LockManager) {
-    let error = manager.lock("key").fenced(true).acquire().await;
-    let error = error.map(drop).expect_err("tokens that may go back");
-    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
-    assert!(error.to_string().contains("fsync"), "{error}");
-    assert_eq!(manager.capabilities().tokens, TokenTier::BestEffort);
-    manager
-        .lock("key")
-        .run(async {})
-        .await
-        .expect("any token will do");
-}
-
-/// A manager that runs already: its next lock shows what the server does now.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_are_worth_what_the_server_keeps() {
-    let server = Server::start(DURABLE).await;
-    let manager = connect(config(&server)).await;
-    let set = async |name: &str, value: &str| {
-        let set = format!("ALTER SYSTEM SET {name} = {value}");
-        server.run("postgres", &set).await;
-        server.run("postgres", "SELECT pg_reload_conf()").await;
-        // Each session learns of it by itself: one that is made from now on has.
-        let mut connection = server.connection("postgres").await;
-        let shown = async || {
-            let show = format!("SHOW {name}");
-            let shown: String = sqlx::query_scalar(&show)
-                .fetch_one(&mut connection)
-                .await
-                .expect("the setting");
-            shown
-        };
-        until("it is set", shown, |shown| shown == value).await;
-    };
-    let had = async || {
-        let lock = manager.lock("key").fenced(true).acquire().await;
-        match lock {
-            Ok(lock) => {
-                lock.release().await.expect("the release");
-                true
-            }
-            Err(LockError::Unsupported { .. }) => false,
-            Err(error) => panic!("{error:?}"),
-        }
-    };
-    for name in ["fsync", "full_page_writes"] {
-        until("it is had", had, |&had| had).await;
-        set(name, "off").await;
-        until("it is refused", had, |&had| !had).await;
-        is_refused_by_a_new_manager(&server).await;
-        set(name, "on").await;
-    }
-    until("it is had again", had, |&had| had).await;
-    server
-        .run("postgres", "ALTER TABLE dlock_lock SET UNLOGGED")
-        .await;
-    is_refused_by_a_new_manager(&server).await;
-}
-
-async fn is_refused_by_a_new_manager(server: &Server) {
-    let error = LockManager::connect(config(server)).await.map(drop);
-    let error = error.expect_err("tokens that may go back");
-    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
-    is_refused(&connect(config(server).fenced(false)).await).await;
-}
-
-/// Whose tables were wrong learns that they are mended.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_that_are_logged_again_make_tokens_strict() {
-    let store = PostgresStore::start_durable().await;
-    process(&store).await.shutdown().await;
-    store.execute("ALTER TABLE dlock_meta SET UNLOGGED").await;
-    let manager = process(&store).await;
-    is_refused(&manager).await;
-    store.execute("ALTER TABLE dlock_meta SET LOGGED").await;
-    eventually("tokens are strict", async || {
-        let lock = manager.lock("key").fenced(true).acquire().await;
-        lock.ok().map(drop)
-    })
-    .await;
 }

@@ -27,8 +27,10 @@ use dlock::backend::postgres::Postgres;
 use dlock::backend::sqlx::{self, PgConnection, PgPool};
 use dlock_conformance::{conformance, contenders};
 
+use databases::server::DURABLE;
 use databases::{Database, DatabaseStore, databases};
 use kind::PostgreSql;
+use support::wait::until;
 use tables::{far_tables, tables};
 
 type PostgresStore = DatabaseStore<PostgreSql>;
@@ -38,6 +40,29 @@ impl Database for PostgreSql {
     const NOW: &'static str = "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
     const KEEP_QUEUE: &'static str = "BEGIN; LOCK TABLE dlock_queue";
     const DENIED: &'static str = "permission denied";
+    const WITH_A_LOG: &'static [&'static str] = DURABLE;
+    const DURABLE_BY: &'static [(&'static str, &'static str, &'static str)] =
+        &[("fsync", "off", "on"), ("full_page_writes", "off", "on")];
+    const IS_SET_AT_ONCE: bool = false;
+    const LOSES_ROWS: &'static str = "SET UNLOGGED";
+    const KEEPS_ROWS: &'static str = "SET LOGGED";
+    const WAITING: &'static str = "SELECT COUNT(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND state = 'active' AND query LIKE '%dlock_lock%'
+            AND pid <> pg_backend_pid()";
+
+    async fn set(server: &Server, name: &str, value: &str) {
+        let set = format!("ALTER SYSTEM SET {name} = {value}");
+        server.run("postgres", &set).await;
+        server.run("postgres", "SELECT pg_reload_conf()").await;
+        // A session that is made from now on has learned of it.
+        let mut connection = server.connection("postgres").await;
+        let show = format!("SHOW {name}");
+        let shown = async || -> String {
+            let shown = sqlx::query_scalar(&show).fetch_one(&mut connection).await;
+            shown.expect("the setting")
+        };
+        until("it is set", shown, |shown| shown == value).await;
+    }
 
     async fn execute(connection: &mut PgConnection, sql: &str) -> sqlx::Result<u64> {
         let done = sqlx::query(sql).execute(connection).await?;

@@ -1,0 +1,83 @@
+//! Tokens are strict where the server keeps what it confirms, and are not said
+//! to be so elsewhere.
+
+use dlock::backend::TokenTier;
+use dlock::{Config, LockError, LockManager};
+use dlock_conformance::{Store as _, connect, process};
+
+use super::server::Server;
+use super::{Database, DatabaseStore};
+use crate::support::wait::{eventually, until};
+use crate::tables::Tables as _;
+
+fn config<D: Database>(server: &Server<D>) -> Config {
+    let url = server.url(D::OWN, server.port()) + "?create_tables=true";
+    Config::from_url(&url).expect("a valid URL").fenced(true)
+}
+
+/// Whether a strict token is to be had; if not, the error says what to set.
+async fn is_had<D: Database>(manager: &LockManager) -> bool {
+    match manager.lock("key").fenced(true).acquire().await {
+        Ok(lock) => {
+            lock.release().await.expect("the release");
+            true
+        }
+        Err(error @ LockError::Unsupported { .. }) => {
+            let setting = D::DURABLE_BY[0].0;
+            assert!(error.to_string().contains(setting), "{error}");
+            false
+        }
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+async fn is_refused_by_a_new_manager<D: Database>(server: &Server<D>) {
+    let error = LockManager::connect(config(server)).await.map(drop);
+    let error = error.expect_err("tokens that may go back");
+    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
+    let any = connect(config(server).fenced(false)).await;
+    assert_eq!(any.capabilities().tokens, TokenTier::BestEffort);
+    any.lock("key").run(async {}).await.expect("any token");
+}
+
+/// A manager that runs already, and one that connects.
+pub(crate) async fn tokens_are_worth_what_the_server_keeps<D: Database>() {
+    let server = Server::<D>::start(D::WITH_A_LOG).await;
+    let manager = connect(config(&server)).await;
+    let had = async || is_had::<D>(&manager).await;
+    for &(name, lazy, strict) in D::DURABLE_BY {
+        until("it is had", had, |&had| had).await;
+        D::set(&server, name, lazy).await;
+        if D::IS_SET_AT_ONCE {
+            assert!(!had().await, "{name} is {lazy}");
+        } else {
+            // Each session learns of it by itself.
+            until("it is refused", had, |&had| !had).await;
+        }
+        is_refused_by_a_new_manager(&server).await;
+        D::set(&server, name, strict).await;
+    }
+    until("it is had again", had, |&had| had).await;
+}
+
+/// What a crash may empty, or does not keep a row for one alone. Whose tables were
+/// wrong learns that they are mended.
+pub(crate) async fn tables_that_may_lose_rows_make_no_strict_tokens<D: Database>() {
+    let store = DatabaseStore::<D>::start_durable().await;
+    process(&store).await.shutdown().await;
+    for table in ["dlock_lock", "dlock_meta"] {
+        let alter = async |storage| {
+            let alter = format!("ALTER TABLE {table} {storage}");
+            store.execute(&alter).await;
+        };
+        alter(D::LOSES_ROWS).await;
+        let manager = process(&store).await;
+        assert!(!is_had::<D>(&manager).await, "{table}");
+        alter(D::KEEPS_ROWS).await;
+        eventually("tokens are strict", async || {
+            is_had::<D>(&manager).await.then_some(())
+        })
+        .await;
+        manager.shutdown().await;
+    }
+}
