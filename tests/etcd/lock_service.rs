@@ -1,15 +1,15 @@
 //! `recipe=lock-service`: the conformance suite by way of the server's own Lock
 //! call, and what is special to it.
 
-use dlock::Config;
+use dlock::{Config, LockManager};
 use dlock_conformance::{Store, async_trait, conformance};
 
 use crate::EtcdStore;
-use crate::harness::{connect, places};
+use crate::harness::{config, connect, places};
 use crate::support::etcd::{EtcdServer, etcd_url};
 use crate::support::locks::{held, is_busy, is_unsupported, queued, served};
 use crate::support::proxy::Proxy;
-use crate::support::wait::until;
+use crate::support::wait::{HANG, eventually, until};
 
 struct LockService(EtcdStore);
 
@@ -90,6 +90,26 @@ async fn a_call_whose_key_was_deleted_is_made_again() {
     let now = until("it queues again", again, |now| now.len() == 2).await;
     assert_ne!(now[1], before[1]);
     guard.release().await.expect("the release");
+    served(waiting).await;
+}
+
+/// Its lease may end while the call is on its way, as on a machine that stands still.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_whose_lease_has_ended_is_made_again() {
+    let server = EtcdServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let url = format!("{}?recipe=lock-service", etcd_url(&[proxy.port()]));
+    // What is held back is not taken for an outage.
+    let manager = LockManager::connect(config(&url).request_timeout(HANG));
+    let manager = manager.await.expect("a connection");
+    proxy.hold_back(Some("dlock/key"));
+    let waiting = tokio::spawn(manager.lock("key").run(async {}));
+    let is_called = async || proxy.holds_back().then_some(());
+    eventually("the call is on its way", is_called).await;
+    let leases = server.control(&["lease", "list"]).await;
+    let lease = leases.lines().last().expect("a lease");
+    server.control(&["lease", "revoke", lease]).await;
+    proxy.hold_back(None);
     served(waiting).await;
 }
 

@@ -60,7 +60,7 @@ impl EtcdStore {
         let key = attempt.key.insert(key);
         let mut asked_at = self.members.time.now();
         let stands = if asked.waits && self.members.settings.recipe == Recipe::LockService {
-            let begin = || LockCall::new(&self.members, &asked.lock, key.lease().id());
+            let begin = || LockCall::new(&self.members, &asked.lock, key.lease());
             let call = attempt.call.get_or_insert_with(begin);
             let stands = Box::pin(call.stands(&self.members, asked, key)).await;
             asked_at = self.members.time.now();

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use etcd_client::{Client, LockOptions};
 
-use super::errors::Failed;
+use super::errors::{Failed, Verdict};
+use super::leases::Lease;
 use super::members::Members;
 use super::names::LockName;
 use super::queue::{Ahead, Key, Question, Stands, created_at};
@@ -32,13 +33,18 @@ pub(super) enum LockCall {
 }
 
 impl LockCall {
-    pub(super) fn new(members: &Arc<Members>, lock: &LockName, lease: i64) -> Self {
+    pub(super) fn new(members: &Arc<Members>, lock: &LockName, lease: &Arc<Lease>) -> Self {
         let (members, lock) = (Arc::clone(members), lock.for_lock_service().to_owned());
-        let options = Some(LockOptions::new().with_lease(lease));
+        let (lease, options) = (Arc::clone(lease), LockOptions::new().with_lease(lease.id()));
         Self::Waits(Box::pin(async move {
-            let call = |mut client: Client| async move { client.lock(lock, options).await };
+            let call = |mut client: Client| async move { client.lock(lock, Some(options)).await };
             // It has no limit but its lease, as it waits.
-            members.ask_one(Deadline::never(), call).await.map(drop)
+            match members.ask_one(Deadline::never(), call).await {
+                // The next attempt has another.
+                Err(failed) if failed.verdict == Verdict::LeaseNotFound => lease.end(),
+                answer => drop(answer?),
+            }
+            Ok(())
         }))
     }
 
