@@ -52,6 +52,8 @@ pub use async_memcached;
 #[cfg(any(feature = "etcd", feature = "memcached", feature = "sqlx"))]
 mod meaning;
 pub mod memory;
+#[cfg(any(feature = "memcached", feature = "redis"))]
+mod per_runtime;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlx")]

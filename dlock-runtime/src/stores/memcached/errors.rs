@@ -145,12 +145,3 @@ pub(super) fn foreign(at: &dyn fmt::Display, name: &[u8]) -> BackendError {
         ),
     )
 }
-
-/// A future has no runtime to run on.
-pub(super) fn outside_runtime() -> BackendError {
-    BackendError::new(
-        BackendErrorKind::Unsupported,
-        "called outside a tokio runtime; call it from a task of one, for example under \
-         `#[tokio::main]`",
-    )
-}

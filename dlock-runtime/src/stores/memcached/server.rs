@@ -1,10 +1,9 @@
 //! The server, over a few connections for each runtime that calls.
 //!
 //! The client sends one command at a time over a connection, so tasks that call
-//! at the same time need one each. A socket belongs to the runtime that made it:
-//! it is not read while that runtime does not run, and is gone with it.
+//! at the same time need one each.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
@@ -13,12 +12,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
 use super::connection::Connection;
-use super::errors::{self, Failed};
+use super::errors::Failed;
 use super::settings::Settings;
 use crate::backend::BackendErrorKind;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
 use crate::store::{Applied, Context, Failure};
+use crate::stores::per_runtime::PerRuntime;
 
 /// So many connections one runtime has at most. A server takes 1024 from all
 /// its clients, unless it is told otherwise.
@@ -27,8 +27,7 @@ pub(super) const CONNECTIONS: usize = 16;
 /// The server, as it is reached from any runtime.
 pub(super) struct Server {
     pub(super) reach: Reach,
-    /// A service has one runtime, or a few: they are soon looked through.
-    pools: RwLock<Vec<Arc<Pool>>>,
+    pools: Arc<PerRuntime<Pool>>,
 }
 
 /// Where the server is, and how long it is waited for.
@@ -80,7 +79,7 @@ impl Server {
                 time: context.time.clone(),
                 patience: context.patience(),
             },
-            pools: RwLock::default(),
+            pools: PerRuntime::new(),
         }
     }
 
@@ -124,38 +123,21 @@ impl Server {
 
     /// The connections of the runtime that this is called on.
     fn pool(&self) -> Result<Arc<Pool>, Failure> {
-        let outside = |_| Failure::refused(errors::outside_runtime());
-        let runtime = Handle::try_current().map_err(outside)?;
-        let find = |pools: &[Arc<Pool>]| {
-            let mut pools = pools.iter();
-            pools
-                .find(|pool| pool.runtime.id() == runtime.id())
-                .cloned()
-        };
-        let pools = self.pools.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = find(&pools) {
-            return Ok(pool);
-        }
-        drop(pools);
-        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
-        // What is left of runtimes that have ended goes when another one comes.
-        pools.retain(|pool| !pool.has_ended());
-        Ok(find(&pools).unwrap_or_else(|| {
-            let pool = Arc::new(Pool {
+        let pool = self.pools.here(|runtime| {
+            let pool = Pool {
                 reach: self.reach.clone(),
                 runtime: runtime.clone(),
                 permits: Arc::new(Semaphore::new(CONNECTIONS)),
                 idle: Mutex::default(),
-            });
-            pools.push(Arc::clone(&pool));
-            pool
-        }))
+            };
+            (Arc::new(pool), std::future::pending())
+        });
+        pool.map_err(Failure::refused)
     }
 
     /// Closes the connections that nobody uses, and the others after their use.
     pub(super) fn close(&self) {
-        let mut pools = self.pools.write().unwrap_or_else(PoisonError::into_inner);
-        for pool in pools.drain(..) {
+        for pool in self.pools.close() {
             pool.permits.close();
             pool.idle().clear();
         }
@@ -169,14 +151,6 @@ impl Drop for Server {
 }
 
 impl Pool {
-    /// A runtime that has ended drops what is spawned on it here and now.
-    fn has_ended(&self) -> bool {
-        let probe = self.runtime.spawn(std::future::pending::<()>());
-        let has_ended = probe.is_finished();
-        probe.abort();
-        has_ended
-    }
-
     /// A connection: one that is idle, or a new one.
     async fn ticket(self: &Arc<Self>, deadline: Deadline) -> Result<Ticket, Failed> {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned()

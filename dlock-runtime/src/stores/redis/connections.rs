@@ -1,18 +1,13 @@
 //! One connection for each runtime that calls.
 //!
-//! A connection's socket belongs to the runtime that made it: it is not read
-//! while that runtime does not run, and is gone with it. A hop to a runtime of
-//! dlock's own costs a lone caller nearly half of its speed, so each runtime
-//! gets a connection when it first asks. The client's own `ConnectionManager`
-//! is no help: it reconnects on whichever runtime has seen the connection break,
-//! and knows nothing of runtimes that end.
+//! The client's own `ConnectionManager` is no help: it reconnects on whichever
+//! runtime has seen the connection break, and knows nothing of runtimes that end.
 
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::{Handle, Id};
 use tokio::sync::{Notify, watch};
-use tokio::task::AbortHandle;
 
 use super::connection::{Connection, Opened};
 use super::connector::{Connector, Listener};
@@ -20,12 +15,12 @@ use super::errors::{self, Place};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::{Backoff, Deadline};
 use crate::stores::address::Address;
+use crate::stores::per_runtime::PerRuntime;
 
 /// The lanes of a backend. Dropping them closes every connection.
 pub(super) struct Connections {
     connector: Arc<Connector>,
-    /// A service has one runtime, or a few: they are soon looked through.
-    lanes: RwLock<Vec<(Id, Arc<Lane>)>>,
+    lanes: Arc<PerRuntime<Lane>>,
 }
 
 /// The connection of one runtime, made anew whenever it is needed and there is
@@ -38,7 +33,6 @@ pub(super) struct Lane {
     connector: Arc<Connector>,
     state: watch::Sender<State>,
     demand: Notify,
-    keeper: OnceLock<AbortHandle>,
 }
 
 #[derive(Clone)]
@@ -69,59 +63,42 @@ impl Connections {
     pub(super) fn new(connector: Arc<Connector>) -> Arc<Self> {
         Arc::new(Self {
             connector,
-            lanes: RwLock::default(),
+            lanes: PerRuntime::new(),
         })
     }
 
     /// The lane of the runtime that this is called on.
-    pub(super) fn here(self: &Arc<Self>) -> Result<Arc<Lane>, BackendError> {
-        let runtime = Handle::try_current().map_err(|_| errors::outside_runtime())?;
-        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = find(&lanes, runtime.id()) {
-            return Ok(lane);
-        }
-        drop(lanes);
-        Ok(self.open(&runtime, None))
+    pub(super) fn here(&self) -> Result<Arc<Lane>, BackendError> {
+        self.lanes.here(|_| self.open(None))
     }
 
     /// The lane of the manager's own runtime. Messages come over it too, if
     /// somebody listens.
-    pub(super) fn of_manager(self: &Arc<Self>, listener: Option<Arc<dyn Listener>>) -> Arc<Lane> {
-        let manager = self.connector.clock.manager().clone();
-        self.open(&manager, listener)
+    pub(super) fn of_manager(&self, listener: Option<Arc<dyn Listener>>) -> Arc<Lane> {
+        let manager = self.connector.clock.manager();
+        self.lanes.of(manager, |_| self.open(listener))
     }
 
-    fn open(self: &Arc<Self>, runtime: &Handle, listener: Option<Arc<dyn Listener>>) -> Arc<Lane> {
-        let id = runtime.id();
+    fn open(
+        &self,
+        listener: Option<Arc<dyn Listener>>,
+    ) -> (Arc<Lane>, impl Future<Output = ()> + use<>) {
         let lane = Arc::new(Lane {
             connector: Arc::clone(&self.connector),
             state: watch::Sender::new(State::Idle),
             demand: Notify::new(),
-            keeper: OnceLock::new(),
         });
-        {
-            let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
-            if let Some(lane) = find(&lanes, id) {
-                return lane;
-            }
-            lanes.push((id, Arc::clone(&lane)));
-        }
         let keeper = Keeper {
             lane: Arc::clone(&lane),
-            connections: Arc::downgrade(self),
-            runtime: id,
             listener,
         };
-        // Its owner is the entry, which ends it. A runtime that is shutting
-        // down drops the task here and now, and with it the entry.
-        let task = runtime.spawn(keeper.keep());
-        let _ = lane.keeper.set(task.abort_handle());
-        lane
+        (lane, keeper.keep())
     }
 
     /// Whether a connection leads to another server.
     pub(super) fn any_not_to(&self, address: &Address) -> bool {
-        self.lanes()
+        self.lanes
+            .all()
             .iter()
             .any(|lane| lane.leads_elsewhere(address).is_some())
     }
@@ -129,27 +106,16 @@ impl Connections {
     /// Closes every connection that leads to another server: those who use it
     /// get another.
     pub(super) fn keep_only(&self, address: &Address) {
-        for lane in self.lanes() {
+        for lane in self.lanes.all() {
             if let Some(connection) = lane.leads_elsewhere(address) {
                 lane.discard(&connection);
             }
         }
     }
 
-    fn lanes(&self) -> Vec<Arc<Lane>> {
-        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
-        lanes.iter().map(|(_, lane)| Arc::clone(lane)).collect()
-    }
-
     /// Closes every connection. What is asked of them from now on fails.
     pub(super) fn close(&self) {
-        let lanes =
-            std::mem::take(&mut *self.lanes.write().unwrap_or_else(PoisonError::into_inner));
-        for (_, lane) in lanes {
-            if let Some(keeper) = lane.keeper.get() {
-                keeper.abort();
-            }
-        }
+        self.lanes.close();
     }
 }
 
@@ -263,8 +229,6 @@ impl Link {
 /// The task of a lane.
 struct Keeper {
     lane: Arc<Lane>,
-    connections: Weak<Connections>,
-    runtime: Id,
     listener: Option<Arc<dyn Listener>>,
 }
 
@@ -315,21 +279,7 @@ impl Drop for Keeper {
     /// A runtime that ends drops its tasks, and this with them.
     fn drop(&mut self) {
         self.lane.state.send_replace(State::Gone);
-        if let Some(connections) = self.connections.upgrade() {
-            let mut lanes = connections
-                .lanes
-                .write()
-                .unwrap_or_else(PoisonError::into_inner);
-            lanes.retain(|(runtime, _)| *runtime != self.runtime);
-        }
     }
-}
-
-fn find(lanes: &[(Id, Arc<Lane>)], runtime: Id) -> Option<Arc<Lane>> {
-    lanes
-        .iter()
-        .find(|(id, _)| *id == runtime)
-        .map(|(_, lane)| Arc::clone(lane))
 }
 
 /// The longest pause is shorter than any call waits: each sees an attempt of its own
@@ -374,7 +324,7 @@ mod tests {
                 tokens: FoundTier::unknown(),
             }))
         };
-        let lanes = || connections.lanes.read().expect("no panic").len();
+        let lanes = || connections.lanes.all().len();
         let kept = runtime();
         let lane = kept.block_on(async { connections.here() });
         for _ in 0..3 {

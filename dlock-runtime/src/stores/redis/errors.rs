@@ -456,15 +456,6 @@ impl Place {
     }
 }
 
-/// A future has no runtime to run on.
-pub(super) fn outside_runtime() -> BackendError {
-    BackendError::new(
-        BackendErrorKind::Unsupported,
-        "called outside a tokio runtime; call it from a task of one, for example under \
-         `#[tokio::main]`",
-    )
-}
-
 /// The runtime ended under a call, or cannot do network I/O.
 pub(super) fn runtime_gone() -> BackendError {
     BackendError::new(

@@ -1,0 +1,168 @@
+//! What a store has for each runtime that calls.
+//!
+//! A connection's socket belongs to the runtime that made it: it is not read while
+//! that runtime does not run, and is gone with it. A hop to a runtime of dlock's own
+//! costs a lone caller nearly half of its speed. So each runtime has connections of
+//! its own, from its first question on.
+
+use std::future::Future;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+
+use tokio::runtime::{Handle, Id};
+use tokio::task::AbortHandle;
+
+use crate::backend::{BackendError, BackendErrorKind};
+
+/// One for each runtime. A service has one, or a few: they are soon looked through.
+pub(super) struct PerRuntime<T>(RwLock<Vec<Entry<T>>>);
+
+struct Entry<T> {
+    runtime: Id,
+    value: Arc<T>,
+    keeper: Arc<OnceLock<AbortHandle>>,
+}
+
+impl<T> PerRuntime<T> {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(RwLock::default()))
+    }
+
+    /// That of the runtime that this is called on.
+    pub(super) fn here<F>(
+        self: &Arc<Self>,
+        make: impl FnOnce(&Handle) -> (Arc<T>, F),
+    ) -> Result<Arc<T>, BackendError>
+    where
+        T: Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let runtime = Handle::try_current().map_err(|_| outside_runtime())?;
+        let found = find(&self.entries(), runtime.id());
+        Ok(found.unwrap_or_else(|| self.of(&runtime, make)))
+    }
+
+    /// That of this runtime; made, if there is none, together with what keeps it for as
+    /// long as the runtime lasts.
+    pub(super) fn of<F>(
+        self: &Arc<Self>,
+        runtime: &Handle,
+        make: impl FnOnce(&Handle) -> (Arc<T>, F),
+    ) -> Arc<T>
+    where
+        T: Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let id = runtime.id();
+        let mut entries = self.entries_mut();
+        if let Some(found) = find(&entries, id) {
+            return found;
+        }
+        let (value, keep) = make(runtime);
+        let keeper = Arc::new(OnceLock::new());
+        entries.push(Entry {
+            runtime: id,
+            value: Arc::clone(&value),
+            keeper: Arc::clone(&keeper),
+        });
+        drop(entries);
+        let leaves = Leaves {
+            entries: Arc::downgrade(self),
+            runtime: id,
+        };
+        // Its owner is the entry, which ends it. A runtime that is shutting down drops
+        // the task here and now, and with it the entry.
+        let task = runtime.spawn(async move {
+            let _leaves = leaves;
+            keep.await;
+        });
+        let _ = keeper.set(task.abort_handle());
+        value
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<T>> {
+        let entries = self.entries();
+        entries
+            .iter()
+            .map(|entry| Arc::clone(&entry.value))
+            .collect()
+    }
+
+    /// Takes all out. Nothing keeps them from now on.
+    pub(super) fn close(&self) -> Vec<Arc<T>> {
+        let entries = std::mem::take(&mut *self.entries_mut());
+        let closed = entries.into_iter().map(|entry| {
+            if let Some(keeper) = entry.keeper.get() {
+                keeper.abort();
+            }
+            entry.value
+        });
+        closed.collect()
+    }
+
+    fn entries(&self) -> RwLockReadGuard<'_, Vec<Entry<T>>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn entries_mut(&self) -> RwLockWriteGuard<'_, Vec<Entry<T>>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A runtime that ends drops its tasks, and this with them.
+struct Leaves<T> {
+    entries: Weak<PerRuntime<T>>,
+    runtime: Id,
+}
+
+impl<T> Drop for Leaves<T> {
+    fn drop(&mut self) {
+        if let Some(entries) = self.entries.upgrade() {
+            let mut entries = entries.entries_mut();
+            entries.retain(|entry| entry.runtime != self.runtime);
+        }
+    }
+}
+
+fn find<T>(entries: &[Entry<T>], runtime: Id) -> Option<Arc<T>> {
+    let entry = entries.iter().find(|entry| entry.runtime == runtime)?;
+    Some(Arc::clone(&entry.value))
+}
+
+fn outside_runtime() -> BackendError {
+    BackendError::new(
+        BackendErrorKind::Unsupported,
+        "called outside a tokio runtime; call it from a task of one, for example under \
+         `#[tokio::main]`",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime")
+    }
+
+    #[test]
+    fn a_runtime_that_ends_takes_its_own_along() {
+        let all = PerRuntime::new();
+        let here = || all.here(|_| (Arc::new(()), std::future::pending()));
+        assert!(here().is_err(), "outside of a runtime");
+        let kept = runtime();
+        let first = kept.block_on(async { here() }).expect("a value");
+        for _ in 0..3 {
+            let ends = runtime();
+            ends.block_on(async { here() }).expect("a value");
+            assert_eq!(all.all().len(), 2);
+            drop(ends);
+            assert_eq!(all.all().len(), 1);
+        }
+        let again = kept.block_on(async { here() }).expect("a value");
+        assert!(Arc::ptr_eq(&first, &again));
+        assert_eq!(all.close().len(), 1);
+        assert!(all.all().is_empty());
+    }
+}
