@@ -79,6 +79,7 @@ impl<T> PerRuntime<T> {
         value
     }
 
+    #[cfg(any(test, feature = "redis"))]
     pub(super) fn all(&self) -> Vec<Arc<T>> {
         let entries = self.entries();
         entries
