@@ -7,9 +7,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use once_cell::sync::OnceCell;
 use pin_project_lite::pin_project;
 
 use crate::core::inner::Inner;
@@ -24,7 +25,7 @@ tokio::task_local! {
 }
 
 /// The manager of the whole process: the one that calls use which name none.
-pub(super) static INSTALLED: OnceLock<Arc<Inner>> = OnceLock::new();
+pub(super) static INSTALLED: OnceCell<Arc<Inner>> = OnceCell::new();
 
 /// What surrounds the current code.
 #[derive(Clone, Debug, Default)]
