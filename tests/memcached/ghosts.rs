@@ -1,11 +1,17 @@
 //! Requests that were given up, and arrive later all the same.
 
+use std::time::{Duration, Instant};
+
+use dlock_conformance::Store;
+use dlock_conformance::processes::Shared;
+use tokio::time::sleep;
+
 use crate::harness::connect;
 use crate::support::locks::{had, held, served};
 use crate::support::memcached::{MemcachedServer, memcached_url};
 use crate::support::proxy::Proxy;
 use crate::support::wait::until;
-use crate::{TTL, lock_name};
+use crate::{MemcachedStore, TTL, lock_name};
 
 /// A waiter that has lost an answer long ago loses another one: what gives the
 /// lock back does so for as long as the later request may arrive.
@@ -36,4 +42,29 @@ async fn the_last_of_several_late_requests_leaves_no_ghost() {
     proxy.hold_back(None);
     let deletions = async || server.stat("delete_hits");
     until("it is given back", deletions, |&now| now > deleted).await;
+}
+
+/// A waiter who has lost an answer does not know whether it holds the lock itself. The
+/// looks tell it, and are no more than anybody else's.
+#[tokio::test]
+async fn a_lost_answer_makes_waiting_no_dearer() {
+    let store = <MemcachedStore as Store>::start().await;
+    let bound = store.costs().expect("it counts").waiting;
+    let holder = connect(&store.server.url()).await;
+    let other = connect(&store.url()).await;
+    had(&other, "key").await;
+    let guard = held(holder.lock("key")).await;
+    store.proxy.cut();
+    let waiting = tokio::spawn(other.lock("key").acquire());
+    let waiters = async || store.waiters(&holder, "key").await;
+    until("it waits", waiters, |&waiting| waiting == 1).await;
+    // The first looks are closer together.
+    sleep(Duration::from_secs(1)).await;
+    let (start, before) = (Instant::now(), store.asked().await);
+    sleep(Duration::from_secs(5)).await;
+    let asked = store.asked().await - before;
+    let rate = asked as f64 / start.elapsed().as_secs_f64();
+    assert!(rate <= bound, "{rate} a second");
+    guard.release().await.expect("the release");
+    served(waiting).await.release().await.expect("the release");
 }
