@@ -2,21 +2,7 @@
 
 use crate::stores::sql::errors::{Meaning, RetryPolicy};
 
-// https://www.sqlite.org/rescode.html: the low byte is the primary code.
-const ERROR: u32 = 1;
-const PERM: u32 = 3;
-const BUSY: u32 = 5;
-const LOCKED: u32 = 6;
-const READONLY: u32 = 8;
-const IOERR: u32 = 10;
-const CORRUPT: u32 = 11;
-const FULL: u32 = 13;
-const CANTOPEN: u32 = 14;
-const PROTOCOL: u32 = 15;
-const SCHEMA: u32 = 17;
-const AUTH: u32 = 23;
-const NOTADB: u32 = 26;
-
+/// <https://www.sqlite.org/rescode.html>: the low byte is the primary code.
 pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     let code = match error {
         sqlx::Error::Database(error) => error.code().and_then(|code| code.parse::<u32>().ok()),
@@ -24,26 +10,31 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
     };
     let stop = |advice| Meaning::unavailable(RetryPolicy::Stop, advice);
     Some(match code.map(|code| code & 0xff) {
-        Some(BUSY | LOCKED | PROTOCOL | SCHEMA) => Meaning::unavailable(
+        // Busy, locked, a race for the WAL, a schema that has changed.
+        Some(5 | 6 | 15 | 17) => Meaning::unavailable(
             RetryPolicy::Again,
             "another process keeps it locked; look for one that is stopped in the middle of a \
              write, or that uses the file for more than locks",
         ),
-        Some(FULL) => stop("make room on its disk"),
-        Some(READONLY | PERM | AUTH) => {
+        Some(13) => stop("make room on its disk"),
+        // No permission, read-only, not authorized.
+        Some(3 | 8 | 23) => {
             stop("this process may not write to it; make the file and its directory writable")
         }
-        Some(CANTOPEN) => Meaning::config(
+        // It cannot be opened.
+        Some(14) => Meaning::config(
             "its directory must be there, and this process must be allowed to write in it",
         ),
-        Some(IOERR) => stop("look at the disk that it is on"),
-        Some(NOTADB | CORRUPT) => Meaning::config(
+        // The operating system has failed to read or write it.
+        Some(10) => stop("look at the disk that it is on"),
+        // Corrupt, no database.
+        Some(11 | 26) => Meaning::config(
             "it is no SQLite database, or a damaged one; name another file, or remove it while \
              no process uses it",
         ),
         // A statement that SQLite does not understand, as there is no such table
         // or column.
-        Some(ERROR) => Meaning::config(
+        Some(1) => Meaning::config(
             "its tables are not those that this version of dlock makes; remove the tables whose \
              names begin with `dlock_` while no process uses them",
         ),
