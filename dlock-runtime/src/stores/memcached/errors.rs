@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use async_memcached::{Error, ErrorKind, Status};
 
-use super::settings::Settings;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
 use crate::store::{Applied, Cause, Failure, Next};
@@ -61,7 +60,7 @@ impl Failed {
     }
 
     /// What a command that was sent then has failed with.
-    pub(super) fn at(self, server: &Settings, sent_at: Instant) -> Failure {
+    pub(super) fn at(self, server: &dyn fmt::Display, sent_at: Instant) -> Failure {
         let applied = match self.is_in_doubt() {
             true => Applied::Unknown { sent_at },
             false => Applied::No,

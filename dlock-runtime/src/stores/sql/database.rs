@@ -2,16 +2,13 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use sqlx::pool::PoolOptions;
 use sqlx::{ConnectOptions as _, Pool};
 
-use super::errors::Meaning;
-use super::tables::Tables;
-use super::watch::Pace;
+use super::retry::Meaning;
 use crate::backend::{Protocol, Servers};
 use crate::stores::address::Address;
 
@@ -74,13 +71,6 @@ pub trait Database: Clone + Send + Sync + 'static {
     #[doc(hidden)]
     fn literal(out: &mut String, text: &str);
 
-    /// Hears of free locks until it is dropped, from a database that tells.
-    #[doc(hidden)]
-    fn listen(tables: Arc<Tables<Self>>) -> Option<BoxFuture<'static, ()>> {
-        let _ = tables;
-        None
-    }
-
     /// What an error means, if it is the database's own.
     #[doc(hidden)]
     fn meaning(error: &sqlx::Error) -> Option<Meaning>;
@@ -126,6 +116,15 @@ macro_rules! by_driver {
     };
 }
 pub(super) use by_driver;
+
+/// How soon a waiter's turn is looked for where no messages come. The pause
+/// grows with how long nothing has happened: those who wait for a lock that goes
+/// from hand to hand look often, those who wait for a long job seldom.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub(super) shortest: Duration,
+    pub(super) longest: Duration,
+}
 
 /// Where a database is.
 #[derive(Clone, Copy, Debug)]

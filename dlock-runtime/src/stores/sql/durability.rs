@@ -11,9 +11,8 @@
 //! renewal that is undone take a token back, but it ends a lease that its holder
 //! believes in; so those do wait.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::database::Database;
 use super::rows::Answer;
@@ -22,43 +21,10 @@ use super::tables::Tables;
 use crate::backend::{BackendError, BackendErrorKind, TokenTier};
 use crate::deadline::Deadline;
 use crate::store::Failure;
-use crate::stores::tier::FoundTier;
-
-/// How often those who were refused have it looked at again.
-const AGAIN: Duration = Duration::from_secs(1);
-
-/// What the database has last said of it.
-pub(super) struct Durability {
-    tier: FoundTier,
-    /// Of the tables. They are looked at when connecting.
-    tables: AtomicBool,
-    looked: Mutex<Instant>,
-}
 
 /// The version of the tables, two columns, then whether the server's settings
 /// and the tables make tokens durable.
 const COLUMNS: usize = 5;
-
-impl Durability {
-    /// Nothing has been looked at yet.
-    pub(super) fn unknown() -> Self {
-        Self {
-            tier: FoundTier::unknown(),
-            tables: AtomicBool::new(false),
-            looked: Mutex::new(Instant::now()),
-        }
-    }
-
-    /// Whether to look again now, as somebody asks who may be refused.
-    fn is_due(&self) -> bool {
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = looked.elapsed() >= AGAIN;
-        if due {
-            *looked = Instant::now();
-        }
-        due
-    }
-}
 
 impl<D: Database> Tables<D> {
     /// What the tokens are worth. If they are not strict it is looked at again

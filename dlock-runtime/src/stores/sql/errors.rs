@@ -4,33 +4,15 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::database::Database;
+use super::retry::{Meaning, RetryPolicy};
 use crate::backend::BackendError;
 use crate::store::{Applied, Cause, Failure, Next};
-use crate::stores::meaning;
 
 /// A database as it is named in messages, where no password is.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
     pub(super) name: String,
     pub(super) request_timeout: Duration,
-}
-
-/// What an error of a database means.
-pub(super) type Meaning = meaning::Meaning<RetryPolicy>;
-
-/// What can be done after an error.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RetryPolicy {
-    /// Nothing: it would fail again.
-    #[default]
-    Stop,
-    /// The script was undone, and may be repeated: a deadlock, a database that is
-    /// busy.
-    Again,
-    /// The same, as somebody keeps a row that it needs.
-    Kept,
-    /// The connection has ended. Nobody knows whether the script was run.
-    Reconnect,
 }
 
 /// Why a script has failed.

@@ -24,6 +24,7 @@ mod pooled;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod renew;
+mod retry;
 mod rows;
 mod script;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -39,19 +40,20 @@ use std::time::Duration;
 
 use sqlx::pool::PoolOptions;
 
-use self::database::{Database, Options, SqlConfig};
+use self::database::{Options, SqlConfig};
 use self::store::SqlStore;
+use self::tables::Notifies;
 use crate::engine::{Driven, Engine};
 
 /// Locks in the tables of a database.
 ///
 /// A copy is another backend with the same settings, not yet connected.
 #[derive(Clone)]
-pub struct Sql<D: Database> {
+pub struct Sql<D: Notifies> {
     engine: Engine<SqlStore<D>>,
 }
 
-impl<D: Database> Sql<D> {
+impl<D: Notifies> Sql<D> {
     /// How long an operation waits for the database in all, 5 seconds by
     /// default: an outage is reported after this time.
     /// From a millisecond to 24 hours, or it is refused at the start.
@@ -76,13 +78,13 @@ impl<D: Database> Sql<D> {
     }
 }
 
-impl<D: Database> fmt::Debug for Sql<D> {
+impl<D: Notifies> fmt::Debug for Sql<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.engine.config, f)
     }
 }
 
-impl<D: Database> Driven for Sql<D> {
+impl<D: Notifies> Driven for Sql<D> {
     type Store = SqlStore<D>;
 
     fn engine(&self) -> &Engine<SqlStore<D>> {

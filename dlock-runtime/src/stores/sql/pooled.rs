@@ -15,7 +15,8 @@ use sqlx::{Connection as _, Pool, Row as _};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::database::{self, Database};
-use super::errors::{Endpoint, Failed, RetryPolicy};
+use super::errors::{Endpoint, Failed};
+use super::retry::RetryPolicy;
 use super::rows::{Answer, Row};
 use crate::store::Cause;
 

@@ -7,8 +7,9 @@ use futures_util::StreamExt;
 use futures_util::stream;
 
 use super::database::Database;
-use super::errors::{Failed, RetryPolicy};
+use super::errors::Failed;
 use super::pooled::Priority;
+use super::retry::RetryPolicy;
 use super::rows::Answer;
 use super::tables::{Reply, Tables};
 use crate::backend::{BackendError, Renewed, Request};

@@ -6,11 +6,12 @@ use sqlx::Pool;
 use sqlx::pool::PoolOptions;
 
 use super::Sql;
-use super::database::{Database, Options};
+use super::database::Options;
+use super::tables::Notifies;
 use crate::backend::{BackendError, BackendErrorKind};
 
 /// A database on a server, with a URL that `sqlx` reads.
-pub trait Server: Database {
+pub trait Server: Notifies {
     /// What its maker calls it.
     #[doc(hidden)]
     const TITLE: &'static str;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::clean;
-use super::database::{Database, SqlConfig};
+use super::database::SqlConfig;
 use super::inspect;
 use super::rows::Answer;
 use super::script::{ALIVE, Args, Asks, patience};
-use super::tables::{Exchange, Tables};
+use super::tables::{Exchange, Notifies, Tables};
 use super::watch::{self, Seen};
 use crate::backend::{
     BackendError, Capabilities, LockInfo, Mode, Renewed, Request, Servers, TokenTier,
@@ -28,7 +28,7 @@ use crate::store::{
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A database, and what this process does in it.
-pub(crate) struct SqlStore<D: Database> {
+pub(crate) struct SqlStore<D: Notifies> {
     tables: Arc<Tables<D>>,
     context: Context,
 }
@@ -36,7 +36,7 @@ pub(crate) struct SqlStore<D: Database> {
 /// The script that is run.
 type Attempt = Option<Exchange>;
 
-impl<D: Database> Store for SqlStore<D> {
+impl<D: Notifies> Store for SqlStore<D> {
     type Config = SqlConfig<D>;
     type Record = ();
     type Attempt = Attempt;
@@ -276,7 +276,7 @@ impl<D: Database> Store for SqlStore<D> {
     }
 }
 
-impl<D: Database> SqlStore<D> {
+impl<D: Notifies> SqlStore<D> {
     async fn ask(
         &self,
         script: &'static str,

@@ -4,16 +4,17 @@
 //! future that is dropped in the middle of a statement would leave its connection
 //! in the middle of an answer.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, oneshot};
 
 use super::database::{Database, SqlConfig};
-use super::durability::Durability;
-use super::errors::{Endpoint, Failed, RetryPolicy};
+use super::errors::{Endpoint, Failed};
 use super::pooled::{Pooled, Priority};
+use super::retry::RetryPolicy;
 use super::rows::Answer;
 use super::script::Scripts;
 use crate::backend::{BackendError, Owner};
@@ -22,10 +23,21 @@ use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::in_flight::InFlight;
 use crate::store::{Applied, Cause, Context, Failure, Next};
+use crate::stores::tier::FoundTier;
 
 /// The task of a script tells so long after its deadline that there is no answer,
 /// if the driver has not: it may be stuck in the operating system.
 const STUCK: Duration = Duration::from_millis(20);
+
+/// A database that may tell of free locks.
+pub trait Notifies: Database {
+    /// Hears of them until it is dropped.
+    #[doc(hidden)]
+    fn listen(tables: Arc<Tables<Self>>) -> Option<BoxFuture<'static, ()>> {
+        let _ = tables;
+        None
+    }
+}
 
 /// The tables, as this process sees them.
 pub struct Tables<D: Database> {
@@ -212,5 +224,37 @@ impl Exchange {
                 None => return false,
             }
         }
+    }
+}
+
+/// How often those who were refused have it looked at again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What the database has last said of it.
+pub(super) struct Durability {
+    pub(super) tier: FoundTier,
+    /// Of the tables. They are looked at when connecting.
+    pub(super) tables: AtomicBool,
+    looked: Mutex<Instant>,
+}
+
+impl Durability {
+    /// Nothing has been looked at yet.
+    fn unknown() -> Self {
+        Self {
+            tier: FoundTier::unknown(),
+            tables: AtomicBool::new(false),
+            looked: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Whether to look again now, as somebody asks who may be refused.
+    pub(super) fn is_due(&self) -> bool {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = looked.elapsed() >= AGAIN;
+        if due {
+            *looked = Instant::now();
+        }
+        due
     }
 }

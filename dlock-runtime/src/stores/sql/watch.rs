@@ -7,22 +7,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::database::Database;
+use super::database::{Database, Pace};
 use super::rows::Row;
 use super::script::Args;
 use super::tables::Tables;
 use crate::backend::Owner;
 use crate::deadline::Deadline;
 use crate::store::{Failure, Store, Waited};
-
-/// How soon a waiter's turn is looked for where no messages come. The pause
-/// grows with how long nothing has happened: those who wait for a lock that goes
-/// from hand to hand look often, those who wait for a long job seldom.
-#[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    pub(super) shortest: Duration,
-    pub(super) longest: Duration,
-}
 
 /// Part of the time that has been waited already.
 const PART: u32 = 6;

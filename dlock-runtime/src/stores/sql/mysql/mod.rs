@@ -13,10 +13,10 @@ use std::time::Duration;
 use sqlx::mysql::MySqlConnectOptions;
 
 use super::Sql;
-use super::database::{Database, Location, by_driver};
-use super::errors::Meaning;
+use super::database::{Database, Location, Pace, by_driver};
+use super::retry::Meaning;
 use super::server::Server;
-use super::watch::Pace;
+use super::tables::Notifies;
 use crate::backend::Protocol;
 
 /// Locks in a database of MySQL 8.0 or MariaDB 10.5, or later.
@@ -87,3 +87,5 @@ impl Server for MySqlDatabase {
     const TITLE: &'static str = "MySQL";
     const EXAMPLE: &'static str = "mysql://user:password@host:3306/database";
 }
+
+impl Notifies for MySqlDatabase {}

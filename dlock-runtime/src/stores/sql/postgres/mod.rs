@@ -17,11 +17,10 @@ use futures_util::future::BoxFuture;
 use sqlx::postgres::PgConnectOptions;
 
 use super::Sql;
-use super::database::{Database, Location, by_driver};
-use super::errors::Meaning;
+use super::database::{Database, Location, Pace, by_driver};
+use super::retry::Meaning;
 use super::server::Server;
-use super::tables::Tables;
-use super::watch::Pace;
+use super::tables::{Notifies, Tables};
 use crate::backend::Protocol;
 
 /// Locks in a PostgreSQL database, 12 or later.
@@ -78,10 +77,6 @@ impl Database for PostgresDatabase {
         out.push('\'');
     }
 
-    fn listen(tables: Arc<Tables<Self>>) -> Option<BoxFuture<'static, ()>> {
-        Some(Box::pin(listen::listen(tables)))
-    }
-
     fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         errors::meaning(error)
     }
@@ -92,4 +87,10 @@ impl Database for PostgresDatabase {
 impl Server for PostgresDatabase {
     const TITLE: &'static str = "PostgreSQL";
     const EXAMPLE: &'static str = "postgres://user:password@host:5432/database";
+}
+
+impl Notifies for PostgresDatabase {
+    fn listen(tables: Arc<Tables<Self>>) -> Option<BoxFuture<'static, ()>> {
+        Some(Box::pin(listen::listen(tables)))
+    }
 }

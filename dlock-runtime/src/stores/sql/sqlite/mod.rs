@@ -16,9 +16,9 @@ use sqlx::Pool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 
 use super::Sql;
-use super::database::{Database, Location, by_driver};
-use super::errors::Meaning;
-use super::watch::Pace;
+use super::database::{Database, Location, Pace, by_driver};
+use super::retry::Meaning;
+use super::tables::Notifies;
 use crate::backend::{BackendError, BackendErrorKind, Protocol};
 
 /// Locks in a SQLite file, for the processes of one machine.
@@ -138,3 +138,5 @@ impl Database for SqliteFile {
 
     by_driver!();
 }
+
+impl Notifies for SqliteFile {}
