@@ -12,15 +12,24 @@ use etcd_client::{Client, TxnResponse};
 
 use super::errors::{self, Failed, Verdict};
 use super::inspect::Listing;
-use super::places::Name;
+use super::leases::Leases;
+use super::members::Members;
+use super::places::{Name, Places};
 use super::queue::{Ahead, Key, Question, Stands, is_there};
 use super::service::LockCall;
 use super::settings::Recipe;
-use super::store::EtcdStore;
-use super::watches::Listening;
+use super::watches::{Listening, Watches};
 use crate::deadline::Deadline;
 use crate::store::{Abandoned, Applied, Behind, Failure, Followed, Granted, LeftBehind, Take};
 use crate::token::TOKENS_PER_GRANT;
+
+/// One cluster, and what this process has there.
+pub(crate) struct EtcdStore {
+    pub(super) members: Arc<Members>,
+    pub(super) leases: Arc<Leases>,
+    pub(super) places: Arc<Places>,
+    pub(super) watches: Arc<Watches>,
+}
 
 /// What one request has, and remembers from question to question.
 #[derive(Default)]

@@ -27,8 +27,8 @@ mod settings;
 mod store;
 mod watches;
 
+use self::acquire::EtcdStore;
 use self::settings::Settings;
-use self::store::EtcdStore;
 use crate::backend::BackendError;
 use crate::engine::Engine;
 

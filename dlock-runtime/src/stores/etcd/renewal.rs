@@ -5,9 +5,9 @@
 use etcd_client::{Client, Txn};
 use futures_util::future::join_all;
 
+use super::acquire::EtcdStore;
 use super::leases::seconds;
 use super::queue::{KEYS_AT_ONCE, Key, created_at};
-use super::store::EtcdStore;
 use crate::backend::{Renewed, Request};
 use crate::deadline::Deadline;
 use crate::store::{Due, Failure};

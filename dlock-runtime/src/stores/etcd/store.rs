@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions};
 
-use super::acquire::{Attempt, Flight};
+use super::acquire::{Attempt, EtcdStore, Flight};
 use super::errors;
 use super::leases::Leases;
 use super::members::Members;
@@ -22,14 +22,6 @@ use crate::store::{
     Abandoned, Context, Due, Ending, Failure, Followed, Freed, Late, LeftBehind, Looks, Opening,
     Scope, Store, Take, Waited, Want,
 };
-
-/// One cluster, and what this process has there.
-pub(crate) struct EtcdStore {
-    pub(super) members: Arc<Members>,
-    pub(super) leases: Arc<Leases>,
-    pub(super) places: Arc<Places>,
-    pub(super) watches: Arc<Watches>,
-}
 
 impl Store for EtcdStore {
     type Config = Settings;

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use super::errors::Failed;
 use super::nodes::Node;
 use super::session::Checked;
-use super::store::ZooKeeperStore;
 use crate::deadline::Deadline;
-use crate::store::Due;
+use crate::store::{Due, Store};
 
 /// How many bytes of paths go into one transaction: the server takes a megabyte
 /// (`jute.maxbuffer`).
@@ -80,7 +79,7 @@ impl Held {
     /// by one share it.
     pub(super) async fn look_at(
         &self,
-        due: &[Due<ZooKeeperStore>],
+        due: &[Due<impl Store<Record = Arc<Record>>>],
         now: Instant,
         deadline: Deadline,
     ) -> Result<(), Failed> {
