@@ -91,6 +91,16 @@ pub trait Store: Send + Sync + Sized + 'static {
         Ok(())
     }
 
+    /// The same settings with what only the servers know, where it cannot be
+    /// [opened](Self::open) without that.
+    fn complete(
+        config: Self::Config,
+        request_timeout: Duration,
+    ) -> impl Future<Output = Result<Self::Config, BackendError>> + Send {
+        let _ = request_timeout;
+        async { Ok(config) }
+    }
+
     /// Called on the manager's runtime.
     fn open(config: Self::Config, context: Context) -> Self;
 

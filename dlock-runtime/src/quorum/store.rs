@@ -37,6 +37,16 @@ impl<V: Voter> Store for Quorum<V> {
     const LOOKS: Looks = Looks::Together;
     const BEAT: Option<Duration> = None;
 
+    async fn complete(
+        config: Voters<V::Config>,
+        request_timeout: Duration,
+    ) -> Result<Voters<V::Config>, BackendError> {
+        Ok(Voters {
+            voters: V::electorate(config.voters, request_timeout).await?,
+            ..config
+        })
+    }
+
     fn open(config: Voters<V::Config>, context: Context) -> Self {
         let subscriptions = Subscriptions::new(config.voters.len());
         let members = config.voters.into_iter().enumerate();
@@ -100,6 +110,11 @@ impl<V: Voter> Store for Quorum<V> {
             all.hosts.extend(one.hosts);
             all
         }))
+    }
+
+    /// As one of them knows it.
+    fn located(&self) -> Option<Servers> {
+        self.members.first()?.voter().located()
     }
 
     /// Those of the voter whose are worth least. One that was never there counts

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::Request;
 use crate::backend::{BackendError, Mode, Owner};
@@ -23,6 +24,15 @@ pub(crate) trait Voter: Store<Record = ()> {
 
     /// What is listened to.
     type Listening: Default + Send + 'static;
+
+    /// Who votes, where only the servers know it.
+    fn electorate(
+        voters: Vec<Self::Config>,
+        request_timeout: Duration,
+    ) -> impl Future<Output = Result<Vec<Self::Config>, BackendError>> + Send {
+        let _ = request_timeout;
+        async { Ok(voters) }
+    }
 
     /// What it is called in messages.
     fn place(&self) -> String;

@@ -98,6 +98,23 @@ const FATES: [Fate; 9] = [
     Fate::SlowAnswer(Duration::from_secs(30)),
 ];
 
+/// Whom the settings name may know of others, who vote in its place.
+#[test]
+fn who_votes_may_have_to_be_asked_for() {
+    paused(|| async {
+        let (sims, known) = (voters(VOTERS), Sim::new());
+        known.knows_who_votes(&sims);
+        let engine = several(&[Arc::clone(&known)]).await;
+        let request = request();
+        had(&engine, &request).await;
+        sleep(ROUND_TRIP).await;
+        let owner = holder(&sims).expect("a majority has it");
+        assert!(votes(&sims, owner) >= MAJORITY);
+        assert!(known.is_free());
+        assert_eq!(released(&engine, &request).await, Released::Released);
+    });
+}
+
 #[test]
 fn a_free_lock_takes_two_round_trips() {
     paused(|| async {

@@ -2,23 +2,13 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline};
+use redis::{Cmd, Pipeline, cmd};
 
 use super::names::{Keyspace, VOTERS};
-use super::process::Process;
-use super::scripts::{
-    ALIVE, FLOOR, Form, INSPECT, PLACES, RAISE, RENEW, Script, Scripts, TEST_MESSAGE,
-};
-use super::values::{LockValue, QueueEntry, Shown, mode_arg};
+use super::scripts::{self, ALIVE, FLOOR, INSPECT, PLACES, RAISE, RENEW, Scripts, TEST_MESSAGE};
+use super::values::{LockValue, Process, QueueEntry, Shown, letter};
 use crate::backend::{Mode, Request};
 use crate::token::TOKENS_PER_GRANT;
-
-/// Whether one who does not get the lock stays in its queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    Try,
-    Queue,
-}
 
 /// Takes a free lock. A token is drawn behind it: two plain commands, as a
 /// script that does both is dearer for the server than the two together.
@@ -46,58 +36,36 @@ pub(super) fn draw_tokens(space: &Keyspace, grants: usize) -> Cmd {
     draw
 }
 
-/// Lifts the token counter to the server's clock, and to `lowest`.
+/// Lifts the token counter to the server's clock, and to `lowest`. A new connection
+/// begins with it, so it is sent in full.
 pub(super) fn lift_tokens(space: &Keyspace, lowest: u64) -> Cmd {
-    let mut lift = FLOOR.command(Form::Source, 1, 1);
-    lift.arg(space.counter("")).arg(lowest);
-    lift
+    let counter = [space.counter("")].into_iter();
+    scripts::in_full(FLOOR.on(counter, 1).arg(lowest))
 }
 
 /// Raises the token counter to a number, if it is lower.
-pub(super) fn raise_tokens(space: &Keyspace, form: Form, to: u64) -> Cmd {
-    let mut raise = RAISE.command(form, 1, 1);
-    raise.arg(space.counter("")).arg(to);
-    raise
+pub(super) fn raise_tokens(space: &Keyspace, to: u64) -> Cmd {
+    let counter = [space.counter("")].into_iter();
+    RAISE.on(counter, 1).arg(to).take()
 }
 
 /// Asks for the lock, or for a place in its queue. In a cluster the token is
 /// drawn above `lowest`.
 pub(super) fn acquire(
     space: &Keyspace,
-    form: Form,
     request: &Request,
     process: Process,
-    patience: Patience,
+    queues: bool,
     lowest: u64,
 ) -> Cmd {
-    let Request { key, .. } = request;
-    let script = &Scripts::of(space).acquire;
-    let mut acquire = match space {
-        Keyspace::Server => {
-            let mut acquire = script.command(form, 2, 6);
-            acquire.arg(space.lock(key)).arg(space.counter(key));
-            acquire
-        }
-        Keyspace::Slots | Keyspace::Vote(_) => {
-            let whole = *space == Keyspace::Slots;
-            let mut acquire = script.command(form, 4 + usize::from(whole), 7);
-            acquire
-                .arg(space.lock(key))
-                .arg(space.counter(key))
-                .arg(space.queue(key))
-                .arg(space.readers(key));
-            if whole {
-                acquire.arg(space.never(key));
-            }
-            acquire
-        }
-    };
+    let names = space.told_to_draw(&request.key);
+    let mut acquire = Scripts::of(space).acquire.on(names, 7);
     acquire
-        .arg(mode_arg(request.mode))
+        .arg(letter(request.mode))
         .arg(Shown(request.owner))
         .arg(ttl_ms(request))
         .arg(Shown(process))
-        .arg(u8::from(patience == Patience::Queue))
+        .arg(u8::from(queues))
         .arg(TOKENS_PER_GRANT);
     if *space == Keyspace::Slots {
         acquire.arg(lowest);
@@ -105,17 +73,13 @@ pub(super) fn acquire(
     acquire
 }
 
-pub(super) fn renew(space: &Keyspace, form: Form, request: &Request) -> Cmd {
-    let Request { key, mode, .. } = request;
-    let mut renew = match mode {
+pub(super) fn renew(space: &Keyspace, request: &Request) -> Cmd {
+    let key = &request.key;
+    let mut renew = match request.mode {
         // Of the lock alone: in a cluster, keys that belong together can be
         // apart for a while, and a lease must not end of that.
-        Mode::Write => {
-            let mut renew = RENEW.command(form, 1, 2);
-            renew.arg(space.lock(key));
-            renew
-        }
-        Mode::Read => on_lock(space, &Scripts::of(space).renew_read, form, key, 2),
+        Mode::Write => RENEW.on([space.lock(key)].into_iter(), 2),
+        Mode::Read => Scripts::of(space).renew_read.on(space.told(key), 2),
     };
     as_holder(&mut renew, request).arg(ttl_ms(request));
     renew
@@ -123,18 +87,13 @@ pub(super) fn renew(space: &Keyspace, form: Form, request: &Request) -> Cmd {
 
 /// Gives a lease back. With `queued_by`, the owner may be in the queue of that
 /// process instead, or as well.
-pub(super) fn release(
-    space: &Keyspace,
-    form: Form,
-    request: &Request,
-    queued_by: Option<Process>,
-) -> Cmd {
+pub(super) fn release(space: &Keyspace, request: &Request, queued_by: Option<Process>) -> Cmd {
     let scripts = Scripts::of(space);
     let script = match request.mode {
         Mode::Write => &scripts.release,
         Mode::Read => &scripts.release_read,
     };
-    let mut release = on_lock(space, script, form, &request.key, 2);
+    let mut release = script.on(space.told(&request.key), 2);
     as_holder(&mut release, request);
     if let Some(process) = queued_by {
         release.arg(Shown(QueueEntry {
@@ -147,86 +106,6 @@ pub(super) fn release(
     release
 }
 
-/// The places that a process has in the queue of a lock.
-pub(super) fn places(
-    space: &Keyspace,
-    form: Form,
-    key: &str,
-    process: Process,
-    enough: usize,
-) -> Cmd {
-    let mut places = on_lock(space, &PLACES, form, key, 2);
-    places.arg(Shown(process)).arg(enough);
-    places
-}
-
-/// Undoes what there is of waiters whom their process does not know.
-pub(super) fn disown(space: &Keyspace, form: Form, key: &str, entries: &[String]) -> Cmd {
-    let script = &Scripts::of(space).disown;
-    let mut disown = on_lock(space, script, form, key, entries.len());
-    disown.arg(entries);
-    disown
-}
-
-/// Gives one node's vote for a lease back, and tells those who wait. Nobody
-/// queues at a node.
-pub(super) fn release_vote(
-    space: &Keyspace,
-    form: Form,
-    request: &Request,
-    _queued_by: Option<Process>,
-) -> Cmd {
-    let Request { key, mode, .. } = request;
-    let script = &Scripts::of(space).release_vote;
-    let mut release = match (mode, space) {
-        (Mode::Read, Keyspace::Vote(_)) => {
-            let mut release = script.command(form, 2, 2);
-            release.arg(space.lock(key)).arg(space.readers(key));
-            release
-        }
-        _ => {
-            let mut release = script.command(form, 1, 2);
-            release.arg(space.lock(key));
-            release
-        }
-    };
-    release.arg(mode_arg(*mode)).arg(Shown(request.owner));
-    release
-}
-
-/// A script on a lock and all that belongs to it. A cluster is told of every
-/// key: only so does it refuse the script before it has begun while some of
-/// them are on their way to another node. By which keys the waiters' processes
-/// are alive is known to the queue alone; so there is one more that is missing
-/// for certain.
-fn on_lock(
-    space: &Keyspace,
-    script: &'static Script,
-    form: Form,
-    key: &str,
-    arguments: usize,
-) -> Cmd {
-    match space {
-        Keyspace::Server => {
-            let mut command = script.command(form, 1, arguments);
-            command.arg(space.lock(key));
-            command
-        }
-        Keyspace::Slots | Keyspace::Vote(_) => {
-            let whole = *space == Keyspace::Slots;
-            let mut command = script.command(form, 3 + usize::from(whole), arguments);
-            command
-                .arg(space.lock(key))
-                .arg(space.queue(key))
-                .arg(space.readers(key));
-            if whole {
-                command.arg(space.never(key));
-            }
-            command
-        }
-    }
-}
-
 /// Says whose lease it is. A writer is known by the whole value of its lock: the
 /// server need not take it apart.
 fn as_holder<'c>(command: &'c mut Cmd, request: &Request) -> &'c mut Cmd {
@@ -236,31 +115,60 @@ fn as_holder<'c>(command: &'c mut Cmd, request: &Request) -> &'c mut Cmd {
     }
 }
 
-pub(super) fn inspect(space: &Keyspace, form: Form, key: &str) -> Cmd {
-    on_lock(space, &INSPECT, form, key, 0)
+/// Gives one node's vote for a lease back, and tells those who wait. Nobody
+/// queues at a node.
+pub(super) fn release_vote(space: &Keyspace, request: &Request) -> Cmd {
+    let Request { key, mode, .. } = request;
+    let reads = *mode == Mode::Read && *space != Keyspace::Server;
+    let names = [space.lock(key), space.readers(key)].into_iter();
+    let mut release = Scripts::of(space)
+        .release_vote
+        .on(names.take(1 + usize::from(reads)), 2);
+    release.arg(letter(*mode)).arg(Shown(request.owner));
+    release
+}
+
+/// The places that a process has in the queue of a lock.
+pub(super) fn places(space: &Keyspace, key: &str, process: Process, enough: usize) -> Cmd {
+    let mut places = PLACES.on(space.told(key), 2);
+    places.arg(Shown(process)).arg(enough).take()
+}
+
+/// Undoes what there is of waiters whom their process does not know.
+pub(super) fn disown(space: &Keyspace, key: &str, entries: &[String]) -> Cmd {
+    let script = &Scripts::of(space).disown;
+    let mut disown = script.on(space.told(key), entries.len());
+    disown.arg(entries).take()
+}
+
+pub(super) fn inspect(space: &Keyspace, key: &str) -> Cmd {
+    INSPECT.on(space.told(key), 0)
 }
 
 /// One step through the names of all keys.
 pub(super) fn scan(cursor: u64, pattern: &str) -> Cmd {
-    let mut scan = redis::cmd("SCAN");
-    scan.arg(cursor)
-        .arg("MATCH")
-        .arg(pattern)
-        .arg("COUNT")
-        .arg(1000);
-    scan
+    let mut scan = cmd("SCAN");
+    scan.arg(cursor).arg("MATCH").arg(pattern);
+    scan.arg("COUNT").arg(1000).take()
 }
 
 /// What a lock holds.
 pub(super) fn value(space: &Keyspace, key: &str) -> Cmd {
-    let mut get = redis::cmd("GET");
-    get.arg(space.lock(key));
+    cmd("GET").arg(space.lock(key)).take()
+}
+
+/// What these locks hold.
+pub(super) fn values<'a>(space: &Keyspace, keys: impl Iterator<Item = &'a str>) -> Cmd {
+    let mut get = cmd("MGET");
+    for key in keys {
+        get.arg(space.lock(key));
+    }
     get
 }
 
 /// How many processes listen for the release of each of these locks.
 pub(super) fn listeners<'a>(space: &Keyspace, keys: impl Iterator<Item = &'a str>) -> Cmd {
-    let mut count = redis::cmd("PUBSUB");
+    let mut count = cmd("PUBSUB");
     count.arg(match space {
         Keyspace::Server => "NUMSUB",
         Keyspace::Slots | Keyspace::Vote(_) => "SHARDNUMSUB",
@@ -272,132 +180,99 @@ pub(super) fn listeners<'a>(space: &Keyspace, keys: impl Iterator<Item = &'a str
 }
 
 pub(super) fn ping() -> Cmd {
-    redis::cmd("PING")
+    cmd("PING")
 }
 
 /// Who the server is.
 pub(super) fn identity() -> Cmd {
-    let mut info = redis::cmd("INFO");
-    info.arg("server");
-    info
-}
-
-/// What these locks hold.
-pub(super) fn values<'a>(space: &Keyspace, keys: impl Iterator<Item = &'a str>) -> Cmd {
-    let mut get = redis::cmd("MGET");
-    for key in keys {
-        get.arg(space.lock(key));
-    }
-    get
+    cmd("INFO").arg("server").take()
 }
 
 /// The waiters of a process are alive: those that this key is for.
 pub(super) fn heartbeat(alive: &str) -> Cmd {
-    let mut set = redis::cmd("SET");
-    set.arg(alive).arg(1).arg("PX").arg(whole_ms(ALIVE));
-    set
+    let mut set = cmd("SET");
+    set.arg(alive).arg(1).arg("PX").arg(whole_ms(ALIVE)).take()
 }
 
 /// There are no more of them.
 pub(super) fn farewell(alive: &str) -> Cmd {
-    let mut delete = redis::cmd("DEL");
-    delete.arg(alive);
-    delete
+    cmd("DEL").arg(alive).take()
 }
 
 /// What stands where the keys of a lock belong: for an error message.
 pub(super) fn types(space: &Keyspace, key: &str) -> Pipeline {
-    let type_of = |name: &dyn std::fmt::Display| {
-        let mut command = redis::cmd("TYPE");
-        command.arg(Shown(name));
-        command
-    };
-    pipeline([
-        type_of(&space.lock(key)),
-        type_of(&space.queue(key)),
-        type_of(&space.readers(key)),
-        type_of(&space.counter(key)),
-    ])
+    let names = [
+        space.lock(key),
+        space.queue(key),
+        space.readers(key),
+        space.counter(key),
+    ];
+    pipeline(names.map(|name| cmd("TYPE").arg(name).take()))
 }
 
 /// Waits until so many replicas have what was sent over this connection before,
 /// but no longer than this. The answer is how many have it.
 pub(super) fn wait(replicas: usize, limit: Duration) -> Cmd {
-    let mut wait = redis::cmd("WAIT");
-    wait.arg(replicas).arg(whole_ms(limit));
-    wait
+    cmd("WAIT").arg(replicas).arg(whole_ms(limit)).take()
 }
 
 /// What a server says it is.
 pub(super) fn role() -> Cmd {
-    redis::cmd("ROLE")
+    cmd("ROLE")
 }
 
 /// Asks a sentinel who it is, and where the master is.
-pub(super) fn whereabouts(master: &str) -> [Cmd; 2] {
-    let mut id = redis::cmd("SENTINEL");
-    id.arg("MYID");
-    let mut address = redis::cmd("SENTINEL");
+pub(super) fn whereabouts(master: &str) -> Pipeline {
+    let id = cmd("SENTINEL").arg("MYID").take();
+    let mut address = cmd("SENTINEL");
     address.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
-    [id, address]
+    pipeline([id, address])
 }
 
 pub(super) fn setting(name: &str) -> Cmd {
-    let mut get = redis::cmd("CONFIG");
-    get.arg("GET").arg(name);
-    get
+    cmd("CONFIG").arg("GET").arg(name).take()
 }
 
-/// A message to nobody in particular, to see whether messages may be sent.
-pub(super) fn test_message(process: Process) -> Cmd {
-    let mut publish = redis::cmd("PUBLISH");
-    publish.arg(process.wake_channel()).arg("");
-    publish
-}
-
-/// The same in the slot of a tag, in the way in which its scripts do it.
-pub(super) fn test_message_in(space: &Keyspace, process: Process, tag: &str) -> Cmd {
-    let mut publish = TEST_MESSAGE.command(Form::Source, 1, 1);
-    publish.arg(space.lock(tag)).arg(Shown(process));
-    publish
+/// A message to nobody in particular, to see whether messages may be sent: in a
+/// cluster, in the slot of this tag, and in the way in which its scripts do it.
+pub(super) fn test_message(space: &Keyspace, process: Process, tag: &str) -> Cmd {
+    if *space == Keyspace::Server {
+        let channel = space.wake_channel(process, "");
+        return cmd("PUBLISH").arg(channel).arg("").take();
+    }
+    let lock = [space.lock(tag)].into_iter();
+    scripts::in_full(TEST_MESSAGE.on(lock, 1).arg(Shown(process)))
 }
 
 /// Which slots vote.
 pub(super) fn voters() -> Cmd {
-    let mut get = redis::cmd("GET");
-    get.arg(VOTERS);
-    get
+    cmd("GET").arg(VOTERS).take()
 }
 
 /// The same, if that has not been written yet.
 pub(super) fn propose_voters(tags: &str) -> Cmd {
-    let mut set = redis::cmd("SET");
-    set.arg(VOTERS).arg(tags).arg("NX");
-    set
+    cmd("SET").arg(VOTERS).arg(tags).arg("NX").take()
 }
 
 /// Listens to a channel of a slot, or no longer.
 pub(super) fn listen(channel: &str, sharded: bool, listens: bool) -> Cmd {
-    let mut listen = redis::cmd(match (sharded, listens) {
+    let mut listen = cmd(match (sharded, listens) {
         (true, true) => "SSUBSCRIBE",
         (true, false) => "SUNSUBSCRIBE",
         (false, true) => "SUBSCRIBE",
         (false, false) => "UNSUBSCRIBE",
     });
-    listen.arg(channel);
-    listen
+    listen.arg(channel).take()
 }
 
 /// Which node of a cluster has which slots.
-pub(super) fn slots() -> Cmd {
-    let mut slots = redis::cmd("CLUSTER");
-    slots.arg("SLOTS");
-    slots
+pub(super) fn slots() -> Pipeline {
+    pipeline([cmd("CLUSTER").arg("SLOTS").take()])
 }
 
 /// The next command may be answered by a node that is about to get the slot.
 pub(super) fn asking() -> Cmd {
-    redis::cmd("ASKING")
+    cmd("ASKING")
 }
 
 pub(super) fn pipeline(commands: impl IntoIterator<Item = Cmd>) -> Pipeline {

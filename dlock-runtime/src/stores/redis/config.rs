@@ -1,124 +1,154 @@
-//! Which servers a store is on, as its URL says.
+//! Which servers have the locks, and how they are found.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
-use super::connector::Connector;
-use super::errors::Place;
-use super::locate::{Locator, SlotMap};
-use super::sentinel::{self, Sentinels};
-use super::settings::{self, Settings};
+use super::locate::Locator;
+use super::sentinel;
+use super::settings::{FORM, Settings};
 use super::topology::Topology;
-use crate::backend::BackendError;
-use crate::deadline::ManagerClock;
-use crate::stores::address::Address;
-use crate::stores::tier::FoundTier;
+use crate::backend::{BackendError, Protocol, Servers};
 
-/// Which servers have the locks.
+/// What a store URL says.
 #[derive(Clone)]
 pub(crate) struct Config {
-    /// How to connect; in a cluster, with its first node.
     pub(super) settings: Settings,
-    pub(super) found: Found,
+    pub(super) locator: Locator,
     /// It is one of several who vote.
     pub(super) votes: bool,
+    /// Those of a cluster whose slots vote, if this is one of them.
+    pub(super) electorate: Option<Arc<dyn Electorate>>,
 }
 
-/// How they are found.
-#[derive(Clone)]
-pub(crate) enum Found {
-    /// The server is at this address.
-    At(Address),
-    BySentinels(Arc<Sentinels>),
-    /// By asking these nodes of a cluster, of which the first is at this address.
-    ByNodes(Address, Vec<Settings>),
-    /// It is the node of a cluster that has this slot.
-    OfSlot(Arc<Topology>, u16),
+/// The slots of a cluster that vote.
+pub(super) trait Electorate: Send + Sync {
+    fn topology(&self) -> &Arc<Topology>;
+
+    /// An error if others vote by now: they grant locks without asking these, and what
+    /// was had from these is worth nothing any more.
+    fn check(&self) -> Result<(), BackendError>;
+
+    /// Nobody votes any more.
+    fn close(&self);
 }
 
 impl Config {
-    pub(super) fn of_server(url: &str) -> Result<Self, BackendError> {
-        Self::at(Settings::of_server(url)?)
-    }
-
-    pub(super) fn at(settings: Settings) -> Result<Self, BackendError> {
-        let address = settings.address().cloned();
-        let nowhere = || settings::invalid("it says nowhere where the server is");
-        Ok(Self {
-            found: Found::At(address.ok_or_else(nowhere)?),
+    pub(super) fn new(settings: Settings, locator: Locator) -> Self {
+        Self {
             settings,
-            votes: false,
-        })
-    }
-
-    pub(super) fn of_master(url: &str) -> Result<Self, BackendError> {
-        let (settings, sentinels) = sentinel::read(url)?;
-        Ok(Self {
-            settings,
-            found: Found::BySentinels(sentinels),
-            votes: false,
-        })
-    }
-
-    /// `None` if there is no node.
-    pub(super) fn of_cluster(nodes: Vec<Settings>) -> Option<Self> {
-        let settings = nodes.first()?.clone();
-        let address = settings.address()?.clone();
-        Some(Self {
-            settings,
-            found: Found::ByNodes(address, nodes),
-            votes: false,
-        })
-    }
-
-    /// What makes its connections, or in a cluster, what they have in common.
-    pub(super) fn connector(&self, place: Place, clock: ManagerClock) -> Arc<Connector> {
-        let locator = match &self.found {
-            Found::At(address) | Found::ByNodes(address, _) => Locator::At(address.clone()),
-            Found::BySentinels(sentinels) => Locator::Sentinels(Arc::clone(sentinels)),
-            Found::OfSlot(topology, slot) => {
-                let map: Arc<dyn SlotMap> = Arc::<Topology>::clone(topology);
-                Locator::OfSlot(map, *slot)
-            }
-        };
-        Arc::new(Connector {
             locator,
-            place,
-            settings: self.settings.clone(),
-            clock,
-            highest_token: AtomicU64::new(0),
-            tokens: FoundTier::unknown(),
-        })
+            votes: false,
+            electorate: None,
+        }
     }
 
-    /// The nodes of a cluster that its URL names.
-    pub(super) fn nodes(&self) -> Vec<Settings> {
-        let Found::ByNodes(_, nodes) = &self.found else {
-            return Vec::new();
-        };
-        let request_timeout = self.settings.request_timeout;
-        let nodes = nodes.iter().map(|node| Settings {
-            request_timeout,
-            ..node.clone()
-        });
-        nodes.collect()
+    /// Reads the URL of one server, or that of the sentinels of a master.
+    pub(super) fn read(url: &str) -> Result<Self, BackendError> {
+        if let Some(("redis+sentinel" | "rediss+sentinel", _)) = url.split_once(':') {
+            let (settings, sentinels) = sentinel::read(url)?;
+            return Ok(Self::new(settings, Locator::Sentinels(Arc::new(sentinels))));
+        }
+        let url = FORM.read(url)?;
+        match &url.hosts[..] {
+            [host] => {
+                let settings = Settings::read(&url, url.path)?;
+                Ok(Self::new(settings, Locator::At(host.clone())))
+            }
+            _ => Err(url.invalid(
+                "it names several servers; write redis+redlock://, redis+cluster:// or \
+                 redis+sentinel:// for what they are to each other",
+            )),
+        }
+    }
+
+    /// The servers, as far as it is known where they are.
+    pub(super) fn servers(&self) -> Servers {
+        let hosts = self.locator.hosts();
+        let servers = Servers::new(Protocol::Redis, hosts).encrypted(self.settings.encrypted());
+        match &self.locator {
+            Locator::Sentinels(sentinels) => Servers {
+                name: Some(sentinels.name()),
+                ..servers
+            },
+            _ => servers,
+        }
     }
 }
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.found {
-            Found::At(_) | Found::OfSlot(..) => self.settings.fmt(f),
-            Found::BySentinels(sentinels) => f
-                .debug_struct("RedisSentinel")
-                .field("sentinels", sentinels)
-                .field("master", &self.settings)
-                .finish(),
-            Found::ByNodes(..) => f
-                .debug_struct("RedisCluster")
-                .field("nodes", &self.nodes())
-                .finish_non_exhaustive(),
+        let place = self.locator.place(&self.settings).to_string();
+        f.debug_struct("Redis")
+            .field("servers", &place)
+            .field("hosts", &self.locator.hosts())
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Config {
+        Config::read(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+    }
+
+    fn refusal(url: &str) -> String {
+        match Config::read(url) {
+            Ok(config) => panic!("{url} was read as {config:?}"),
+            Err(error) => error.to_string(),
         }
+    }
+
+    #[test]
+    fn every_part_is_read() {
+        let Config {
+            settings, locator, ..
+        } = read("redis://alice:p%40ss%2Fword@example.com:6380/3");
+        assert_eq!(locator.hosts(), ["example.com:6380"]);
+        assert_eq!(settings.login.username(), Some("alice"));
+        assert_eq!(settings.login.password(), Some("p@ss/word"));
+        assert_eq!(settings.login.db(), 3);
+        assert!(!settings.encrypted());
+
+        let Config {
+            settings, locator, ..
+        } = read("redis://:secret@10.0.0.1");
+        assert_eq!(locator.hosts(), ["10.0.0.1:6379"]);
+        assert_eq!(settings.login.username(), None);
+        assert_eq!(settings.login.password(), Some("secret"));
+        assert_eq!(read("redis://[::1]:7000/").locator.hosts(), ["[::1]:7000"]);
+    }
+
+    #[test]
+    fn what_it_cannot_read_it_refuses_without_showing_the_password() {
+        for (url, says) in [
+            ("unix:///tmp/redis.sock", "scheme"),
+            ("valkey://:hunter2@host", "scheme"),
+            ("redis://:hunter2@host/zero", "number of a database"),
+            ("redis://:hunter2@host/0/1", "number of a database"),
+            ("redis://:hunter2@host/+1", "number of a database"),
+            (
+                "redis://:hunter2@host/99999999999999999999",
+                "number of a database",
+            ),
+            ("redis://:hunter2@one,two", "several servers"),
+            ("redis://host?hunter2", "there are `ca` with rediss://"),
+        ] {
+            let message = refusal(url);
+            assert!(message.contains(says), "{url}: {message}");
+            assert!(!message.contains("hunter2"), "{url}: {message}");
+        }
+    }
+
+    #[test]
+    fn the_password_is_not_shown() {
+        let shown = format!("{:?}", read("redis://alice:hunter2@host/1"));
+        assert!(
+            shown.contains("alice") && shown.contains("host:6379"),
+            "{shown}"
+        );
+        assert!(!shown.contains("hunter2"), "{shown}");
     }
 }

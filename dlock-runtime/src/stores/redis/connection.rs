@@ -1,21 +1,21 @@
 //! A connection, once it is open.
 
 use std::future::{Future, poll_fn};
-use std::io;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisError, RedisResult, ServerError, Value};
+use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::sync::Notify;
 
+use super::batcher::{Batch, Batcher, Dispatcher, How, Lost, Pending};
 use super::commands;
-use super::lost::Lost;
+use super::errors::{Place, is_unknown};
 use super::names::Keyspace;
-use super::outbox::{Batch, Outbox, Pending, Postman};
+use super::settings::Settings;
+use super::socket::{Driver, closed};
 use crate::deadline::{Deadline, Elapsed, ManagerClock, Sending, Timer};
 use crate::stores::address::Address;
 
@@ -24,11 +24,12 @@ use crate::stores::address::Address;
 pub(crate) struct Connection(Arc<Inner>);
 
 struct Inner {
-    id: u64,
+    /// Where it leads.
     address: Address,
+    place: Place,
     multiplexed: MultiplexedConnection,
-    outbox: Outbox,
-    /// Who has this sends past the outbox.
+    batcher: Batcher,
+    /// Who has this sends past the batcher.
     timer: Mutex<Option<Timer>>,
     token_floor: u64,
     /// How long an answer may take.
@@ -76,33 +77,26 @@ impl Shards {
     }
 }
 
-/// A new connection, and the future that does its reading and writing: when it
-/// ends, so has the connection, and dropping it closes the socket.
-pub(super) struct Opened {
-    pub(super) connection: Connection,
-    pub(super) driver: Driver,
-}
-
-pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
-
 impl Connection {
     pub(super) fn new(
         multiplexed: MultiplexedConnection,
         address: Address,
+        place: Place,
         token_floor: u64,
-        patience: Duration,
+        settings: &Settings,
         clock: ManagerClock,
         shards: Option<Arc<Shards>>,
     ) -> Self {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let Settings { replicas, .. } = *settings;
+        let wait = (replicas > 0).then(|| commands::wait(replicas, settings.wait_limit()));
         Self(Arc::new(Inner {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             address,
+            place,
             multiplexed,
-            outbox: Outbox::new(),
+            batcher: Batcher::new(wait),
             timer: Mutex::new(Timer::of_this_runtime()),
             token_floor,
-            patience,
+            patience: settings.patience(),
             clock,
             opened: Instant::now(),
             silent_since: AtomicU64::new(0),
@@ -110,13 +104,27 @@ impl Connection {
         }))
     }
 
-    /// Sends a command that takes a free lock, and draws a token behind it.
-    pub(super) async fn take(&self, set: Cmd, sending: Sending) -> Result<[Value; 2], Lost> {
-        let Some(mut alone) = self.alone() else {
-            return self.wait(self.0.outbox.take(set), sending).await;
+    /// Sends one command, and a second with it where that is [how](How). The answers
+    /// may be errors of the server's.
+    pub(super) async fn run(
+        &self,
+        command: Cmd,
+        how: How,
+        sending: Sending,
+    ) -> Result<[Value; 2], Lost> {
+        let alone = match how {
+            How::Take | How::Plain => self.alone(),
+            How::WithTheNext | How::Confirmed => None,
         };
-        let commands = commands::pipeline([set, commands::draw_tokens(&Keyspace::Server, 1)]);
+        let Some(mut alone) = alone else {
+            return self.wait(self.0.batcher.put(command, how), sending).await;
+        };
         let mut multiplexed = self.0.multiplexed.clone();
+        if how == How::Plain {
+            let answer = Box::pin(async move { multiplexed.send_packed_command(&command).await });
+            return Ok([alone.bound(sending, answer).await?, Value::Nil]);
+        }
+        let commands = commands::pipeline([command, commands::draw_tokens(&Keyspace::Server, 1)]);
         let answers = Box::pin(async move {
             let count = commands.len();
             multiplexed.send_packed_commands(&commands, 0, count).await
@@ -125,38 +133,18 @@ impl Connection {
         answers.try_into().map_err(|_| Lost::Broken(closed()))
     }
 
-    /// Sends one command. The answer may be an error of the server's.
-    pub(super) async fn run(&self, command: Cmd, sending: Sending) -> Result<Value, Lost> {
-        let Some(mut alone) = self.alone() else {
-            return self.wait(self.0.outbox.send(command), sending).await;
-        };
-        let mut multiplexed = self.0.multiplexed.clone();
-        let answer = Box::pin(async move { multiplexed.send_packed_command(&command).await });
-        alone.bound(sending, answer).await
-    }
-
-    /// The same, together with what another task of this runtime is about to ask
-    /// for. Whether the caller is polled on or not, it is sent once the runtime
-    /// has been through its tasks.
-    pub(super) async fn run_with_the_next(
-        &self,
-        command: Cmd,
-        sending: Sending,
-    ) -> Result<Value, Lost> {
-        let answer = self.0.outbox.send_with_the_next(command);
-        self.wait(answer, sending).await
-    }
-
-    /// The same, but the server gets it behind everything that was sent over
-    /// this connection before, even if nobody waits for that any more. From any
-    /// runtime: there is no answer for as long as the connection's own stands
-    /// still.
+    /// Sends a command behind everything that was sent over this connection before,
+    /// even if nobody waits for that any more. From any runtime: there is no answer
+    /// for as long as the connection's own stands still.
     pub(super) async fn run_behind(&self, command: Cmd) -> Result<Value, Lost> {
-        let answer = self.0.outbox.send(command).await;
-        answer.unwrap_or_else(|_| Err(Lost::Broken(closed())))
+        let answer = self.0.batcher.put(command, How::Plain).await;
+        match answer {
+            Ok(answer) => answer.map(|[value, _]| value),
+            Err(_) => Err(Lost::Broken(closed())),
+        }
     }
 
-    async fn wait<A>(&self, answer: Pending<A>, sending: Sending) -> Result<A, Lost> {
+    async fn wait(&self, answer: Pending, sending: Sending) -> Result<[Value; 2], Lost> {
         let answer = if sending.deadline >= sending.after(self.0.patience) {
             // Sooner than that the batch gives up, with one timer for all.
             answer.await
@@ -189,58 +177,35 @@ impl Connection {
         }
     }
 
-    /// Hears what is said on these channels from now on, or no longer.
+    /// Hears what is said on these channels from now on, or no longer. One command for
+    /// each, as they may be of different slots.
     pub(super) async fn subscribe(
         &self,
         channels: &[String],
         listens: bool,
         deadline: Deadline,
     ) -> Result<(), Lost> {
-        if let Some(shards) = &self.0.shards {
-            return self
-                .subscribe_slots(shards, channels, listens, deadline)
-                .await;
-        }
-        let mut multiplexed = self.0.multiplexed.clone();
-        let answer = Box::pin(async move {
-            if listens {
-                multiplexed.subscribe(channels).await
-            } else {
-                multiplexed.unsubscribe(channels).await
-            }
-        });
-        self.bound(deadline, answer).await
-    }
-
-    /// One command for each channel, as they may be of different slots.
-    async fn subscribe_slots(
-        &self,
-        shards: &Shards,
-        channels: &[String],
-        listens: bool,
-        deadline: Deadline,
-    ) -> Result<(), Lost> {
         loop {
-            let sharded = !shards.unknown.load(Ordering::Relaxed);
-            if sharded && !listens {
+            let shards = self.0.shards.as_ref();
+            let shards = shards.filter(|shards| !shards.unknown.load(Ordering::Relaxed));
+            if let Some(shards) = shards.filter(|_| !listens) {
                 shards.leaving.fetch_add(channels.len(), Ordering::AcqRel);
             }
             let commands = channels
                 .iter()
-                .map(|channel| commands::listen(channel, sharded, listens));
-            let answers = self
-                .run_all(&commands::pipeline(commands), deadline)
-                .await?;
+                .map(|channel| commands::listen(channel, shards.is_some(), listens));
+            let commands = commands::pipeline(commands);
+            let answers = self.run_all(&commands, deadline).await?;
             let refusal = answers.into_iter().find_map(|answer| match answer {
                 Value::ServerError(error) => Some(error),
                 _ => None,
             });
-            match refusal {
-                None => return Ok(()),
-                Some(error) if sharded && is_unknown(&error) => {
+            match (refusal, shards) {
+                (None, _) => return Ok(()),
+                (Some(error), Some(shards)) if is_unknown(&error) => {
                     shards.unknown.store(true, Ordering::Relaxed);
                 }
-                Some(error) => return Err(Lost::Broken(error.into())),
+                (Some(error), _) => return Err(Lost::Broken(error.into())),
             }
         }
     }
@@ -257,11 +222,11 @@ impl Connection {
     }
 
     /// With nothing else in flight there is nothing to send together. The
-    /// detour by way of the outbox would then cost a wake-up of the connection's
+    /// detour by way of the batcher would then cost a wake-up of the connection's
     /// task by itself, which on a runtime of many threads wakes another one.
     fn alone(&self) -> Option<Alone<'_>> {
         // Nobody goes before those who were told to wait.
-        if !self.0.outbox.is_empty() {
+        if !self.0.batcher.is_empty() {
             return None;
         }
         let timer = self.timer().take()?;
@@ -279,17 +244,20 @@ impl Connection {
     /// discarded. Whoever still waits for an answer then learns that none will
     /// come, also if the runtime ends and drops this.
     pub(super) async fn drive(&self, mut driver: Driver) {
-        let _closes = Closes(&self.0.outbox);
-        let mut postman = Postman::new();
+        let _closes = Closes(&self.0.batcher);
+        let mut dispatcher = Dispatcher::new();
         let send = |batch| self.deliver(batch);
         poll_fn(|context| {
-            if postman.send(&self.0.outbox, send, context).is_ready()
-                || driver.as_mut().poll(context).is_ready()
-            {
-                return Poll::Ready(());
+            loop {
+                if dispatcher.send(&self.0.batcher, send, context).is_ready()
+                    || driver.as_mut().poll(context).is_ready()
+                {
+                    return Poll::Ready(());
+                }
+                if !dispatcher.deliver(context) {
+                    return Poll::Pending;
+                }
             }
-            postman.deliver(context);
-            Poll::Pending
         })
         .await;
     }
@@ -308,14 +276,19 @@ impl Connection {
         }
     }
 
-    /// Tells this connection from those that replace it.
-    pub(super) fn id(&self) -> u64 {
-        self.0.id
+    /// Whether it is this one, and not one that has replaced it.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Where it leads.
     pub(super) fn address(&self) -> &Address {
         &self.0.address
+    }
+
+    /// The same, for messages.
+    pub(super) fn place(&self) -> &Place {
+        &self.0.place
     }
 
     /// No token that is drawn over this connection may be this or lower:
@@ -325,7 +298,7 @@ impl Connection {
     }
 
     /// An answer has come.
-    pub(super) fn speaks(&self) {
+    pub(super) fn mark_alive(&self) {
         // To write it each time would cost the tasks of other cores.
         if self.0.silent_since.load(Ordering::Relaxed) != 0 {
             self.0.silent_since.store(0, Ordering::Relaxed);
@@ -346,9 +319,13 @@ impl Connection {
             .is_err_and(|since| Duration::from_millis(now.saturating_sub(since)) >= self.0.patience)
     }
 
-    /// Closes the connection, as it seems to be dead.
+    /// Closes the connection: it does not answer, or leads to the wrong server.
     pub(super) fn discard(&self) {
-        self.0.outbox.close();
+        self.0.batcher.close();
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.0.batcher.is_closed()
     }
 }
 
@@ -370,15 +347,8 @@ async fn step_back() {
     .await;
 }
 
-fn is_unknown(error: &ServerError) -> bool {
-    error.code() == "ERR"
-        && error
-            .details()
-            .is_some_and(|text| text.contains("nknown command"))
-}
-
-/// Closes an outbox when nobody empties it any more.
-struct Closes<'a>(&'a Outbox);
+/// Closes a batcher when nobody sends what is in it any more.
+struct Closes<'a>(&'a Batcher);
 
 impl Drop for Closes<'_> {
     fn drop(&mut self) {
@@ -386,7 +356,7 @@ impl Drop for Closes<'_> {
     }
 }
 
-/// The right to send past the outbox.
+/// The right to send past the batcher.
 struct Alone<'a> {
     connection: &'a Connection,
     timer: Option<Timer>,
@@ -431,11 +401,6 @@ fn heard<A>(
     }
 }
 
-/// What a connection says that is not there any more.
-pub(super) fn closed() -> RedisError {
-    io::Error::from(io::ErrorKind::UnexpectedEof).into()
-}
-
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
@@ -444,6 +409,8 @@ mod tests {
     use redis::{AsyncConnectionConfig, RedisConnectionInfo};
     use tokio::io::{AsyncReadExt, DuplexStream};
 
+    use super::super::config::Config;
+    use super::super::errors::Role;
     use super::*;
 
     const SOON: Duration = Duration::from_millis(20);
@@ -462,16 +429,22 @@ mod tests {
             host: "nowhere".to_owned(),
             port: 0,
         };
+        let Config { mut settings, .. } = Config::read("redis://nowhere").expect("a valid URL");
+        settings.request_timeout = patience.mul_f64(2.5);
+        let place = Place::new(Role::Server, "redis", Keyspace::Server, None);
         (
-            Connection::new(multiplexed, address, 0, patience, clock, None),
+            Connection::new(multiplexed, address, place, 0, &settings, clock, None),
             Box::pin(driver),
             there,
         )
     }
 
-    /// One goes straight to the client and the others by way of the outbox.
-    async fn ask_thrice(connection: &Connection, wait: Duration) -> [Result<Value, Lost>; 3] {
-        let ask = || connection.run(redis::cmd("PING"), Sending::now(Deadline::after(wait)));
+    /// One goes straight to the client and the others by way of the batcher.
+    async fn ask_thrice(connection: &Connection, wait: Duration) -> [Result<[Value; 2], Lost>; 3] {
+        let ask = || {
+            let sending = Sending::now(Deadline::after(wait));
+            connection.run(redis::cmd("PING"), How::Plain, sending)
+        };
         tokio::join!(ask(), ask(), ask()).into()
     }
 
@@ -500,7 +473,7 @@ mod tests {
         assert!(!connection.is_silent(), "it may be slow");
         tokio::time::sleep(2 * SOON).await;
         assert!(connection.is_silent());
-        connection.speaks();
+        connection.mark_alive();
         assert!(!connection.is_silent(), "it was heard meanwhile");
     }
 
@@ -511,7 +484,7 @@ mod tests {
         let command = redis::cmd("PING");
         let (packed, mut heard) = (command.get_packed_command(), Vec::new());
         // The caller is not polled again.
-        let mut asked = pin!(connection.run_with_the_next(command, sending));
+        let mut asked = pin!(connection.run(command, How::WithTheNext, sending));
         let context = &mut Context::from_waker(Waker::noop());
         assert!(asked.as_mut().poll(context).is_pending());
         tokio::select! {

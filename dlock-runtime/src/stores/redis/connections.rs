@@ -1,4 +1,4 @@
-//! One connection for each runtime that calls.
+//! The connections to one server: one for each runtime that calls.
 //!
 //! The client's own `ConnectionManager` is no help: it reconnects on whichever
 //! runtime has seen the connection break, and knows nothing of runtimes that end.
@@ -9,18 +9,26 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-use super::connection::{Connection, Opened};
-use super::connector::{Connector, Listener};
-use super::errors::{self, Place};
+use super::connection::Connection;
+use super::connector::Connector;
+use super::errors;
+use super::listener::Listener;
+use super::names::Keyspace;
+use super::socket::Driver;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::{Backoff, Deadline};
+use crate::store::Failure;
 use crate::stores::address::Address;
 use crate::stores::per_runtime::PerRuntime;
 
-/// The lanes of a backend. Dropping them closes every connection.
+/// The connections to one server. Dropping this closes them all.
 pub(super) struct Connections {
-    connector: Arc<Connector>,
-    lanes: Arc<PerRuntime<Lane>>,
+    pub(super) connector: Arc<Connector>,
+    by_runtime: Arc<PerRuntime<RuntimeConnection>>,
+    /// Messages come over that of the manager's runtime. In a cluster they have one of
+    /// their own, see [`Shards`](super::connection::Shards).
+    listening: Arc<PerRuntime<RuntimeConnection>>,
+    of_manager: Arc<RuntimeConnection>,
 }
 
 /// The connection of one runtime, made anew whenever it is needed and there is
@@ -29,7 +37,7 @@ pub(super) struct Connections {
 /// A task of that runtime keeps it. It, not a caller, makes the connection:
 /// a caller's future may be dropped or left unpolled at any await, and the
 /// others would wait for it.
-pub(super) struct Lane {
+pub(super) struct RuntimeConnection {
     connector: Arc<Connector>,
     state: watch::Sender<State>,
     demand: Notify,
@@ -39,6 +47,7 @@ pub(super) struct Lane {
 enum State {
     /// There is no connection, or not yet.
     Idle,
+    /// Until it was discarded.
     Ready(Connection),
     /// The last attempt failed.
     Failed(BackendError),
@@ -46,76 +55,49 @@ enum State {
     Gone,
 }
 
-/// The connection of an attempt, and where it is replaced.
-pub(crate) struct Link {
-    pub(super) lane: Arc<Lane>,
-    pub(super) connection: Connection,
-}
-
-/// Why there is no connection.
-pub(super) enum NoConnection {
-    Failed(BackendError),
-    /// The deadline has passed while one was being made.
-    TooLate,
-}
-
 impl Connections {
-    pub(super) fn new(connector: Arc<Connector>) -> Arc<Self> {
-        Arc::new(Self {
-            connector,
-            lanes: PerRuntime::new(),
-        })
-    }
-
-    /// The lane of the runtime that this is called on.
-    pub(super) fn here(&self) -> Result<Arc<Lane>, BackendError> {
-        self.lanes.here(|_| self.open(None))
-    }
-
-    /// The lane of the manager's own runtime. Messages come over it too, if
-    /// somebody listens.
-    pub(super) fn of_manager(&self, listener: Option<Arc<dyn Listener>>) -> Arc<Lane> {
-        let manager = self.connector.clock.manager();
-        self.lanes.of(manager, |_| self.open(listener))
-    }
-
-    fn open(
-        &self,
-        listener: Option<Arc<dyn Listener>>,
-    ) -> (Arc<Lane>, impl Future<Output = ()> + use<>) {
-        let lane = Arc::new(Lane {
-            connector: Arc::clone(&self.connector),
-            state: watch::Sender::new(State::Idle),
-            demand: Notify::new(),
-        });
-        let keeper = Keeper {
-            lane: Arc::clone(&lane),
-            listener,
+    pub(super) fn new(connector: Arc<Connector>, listener: Option<Listener>) -> Self {
+        let by_runtime = PerRuntime::new();
+        let listening = match connector.space {
+            Keyspace::Server => Arc::clone(&by_runtime),
+            Keyspace::Slots | Keyspace::Vote(_) => PerRuntime::new(),
         };
-        (lane, keeper.keep())
-    }
-
-    /// Whether a connection leads to another server.
-    pub(super) fn any_not_to(&self, address: &Address) -> bool {
-        self.lanes
-            .all()
-            .iter()
-            .any(|lane| lane.leads_elsewhere(address).is_some())
-    }
-
-    /// Closes every connection that leads to another server: those who use it
-    /// get another.
-    pub(super) fn keep_only(&self, address: &Address) {
-        for lane in self.lanes.all() {
-            if let Some(connection) = lane.leads_elsewhere(address) {
-                lane.discard(&connection);
-            }
+        let of_manager = listening.of(connector.clock.manager(), |_| kept(&connector, listener));
+        Self {
+            connector,
+            by_runtime,
+            listening,
+            of_manager,
         }
+    }
+
+    /// The connection over which messages come.
+    pub(super) fn of_manager(&self) -> &RuntimeConnection {
+        &self.of_manager
+    }
+
+    /// That of the runtime that this is called on.
+    pub(super) fn here(&self) -> Result<Arc<RuntimeConnection>, Failure> {
+        let here = self.by_runtime.here(|_| kept(&self.connector, None));
+        here.map_err(Failure::refused)
+    }
+
+    /// The same, made if there is none.
+    pub(super) async fn connection(&self, deadline: Deadline) -> Result<Connection, Failure> {
+        self.here()?.connection(deadline).await
+    }
+
+    /// The connections that lead to another server.
+    pub(super) fn leads_elsewhere(&self, address: &Address) -> Vec<Connection> {
+        let all = self.by_runtime.all();
+        let ready = all.iter().filter_map(|there| there.ready());
+        ready.filter(|ready| ready.address() != address).collect()
     }
 
     /// Closes every connection. What is asked of them from now on fails.
     pub(super) fn close(&self) {
-        self.lanes.close();
+        self.by_runtime.close();
+        self.listening.close();
     }
 }
 
@@ -125,15 +107,11 @@ impl Drop for Connections {
     }
 }
 
-impl Lane {
-    pub(super) fn connector(&self) -> &Arc<Connector> {
-        &self.connector
-    }
-
+impl RuntimeConnection {
     /// The connection, if there is one.
     pub(super) fn ready(&self) -> Option<Connection> {
         match &*self.state.borrow() {
-            State::Ready(connection) => Some(connection.clone()),
+            State::Ready(connection) if connection.is_open() => Some(connection.clone()),
             _ => None,
         }
     }
@@ -146,7 +124,7 @@ impl Lane {
     }
 
     /// The connection, made if there is none.
-    pub(super) async fn connection(&self, deadline: Deadline) -> Result<Connection, NoConnection> {
+    pub(super) async fn connection(&self, deadline: Deadline) -> Result<Connection, Failure> {
         if let Some(connection) = self.ready() {
             return Ok(connection);
         }
@@ -154,100 +132,78 @@ impl Lane {
         Box::pin(self.next_connection(deadline)).await
     }
 
-    async fn next_connection(&self, deadline: Deadline) -> Result<Connection, NoConnection> {
+    async fn next_connection(&self, deadline: Deadline) -> Result<Connection, Failure> {
         let mut state = self.state.subscribe();
-        let mut last = match &*state.borrow_and_update() {
-            State::Ready(connection) => return Ok(connection.clone()),
-            State::Gone => return Err(NoConnection::Failed(errors::runtime_gone())),
-            // A failure from before says nothing of now.
-            State::Failed(_) | State::Idle => None,
-        };
+        let (mut asked, mut last) = (false, None);
         // By the manager's timers: until there is a connection it is not known
         // whether this runtime has any.
         let timeout = self.connector.clock.sleep(deadline);
         tokio::pin!(timeout);
         loop {
+            match &*state.borrow_and_update() {
+                State::Ready(connection) if connection.is_open() => return Ok(connection.clone()),
+                State::Gone => return Err(Failure::refused(errors::runtime_gone())),
+                // A failure from before says nothing of now.
+                State::Failed(error) if asked => {
+                    if error.kind() != BackendErrorKind::Unavailable {
+                        return Err(Failure::refused(error.clone()));
+                    }
+                    last = Some(error.clone());
+                }
+                State::Failed(_) | State::Ready(_) | State::Idle => {}
+            }
+            asked = true;
             self.demand.notify_one();
             tokio::select! {
                 biased;
-                changed = state.changed() => {
-                    if changed.is_err() {
-                        return Err(NoConnection::Failed(errors::runtime_gone()));
-                    }
-                }
+                // The sender is in here.
+                _ = state.changed() => {}
                 () = &mut timeout => {
-                    return Err(last.map_or(NoConnection::TooLate, NoConnection::Failed));
+                    return Err(last.map_or_else(Failure::not_sent, Failure::refused));
                 }
-            }
-            match &*state.borrow_and_update() {
-                State::Ready(connection) => return Ok(connection.clone()),
-                State::Gone => return Err(NoConnection::Failed(errors::runtime_gone())),
-                State::Failed(error) if error.kind() != BackendErrorKind::Unavailable => {
-                    return Err(NoConnection::Failed(error.clone()));
-                }
-                State::Failed(error) => last = Some(error.clone()),
-                State::Idle => {}
             }
         }
     }
-
-    fn leads_elsewhere(&self, address: &Address) -> Option<Connection> {
-        match &*self.state.borrow() {
-            State::Ready(connection) if connection.address() != address => Some(connection.clone()),
-            _ => None,
-        }
-    }
-
-    /// Replaces a connection that does not answer or leads to the wrong server.
-    pub(super) fn discard(&self, connection: &Connection) {
-        self.state.send_if_modified(|state| {
-            let current = matches!(state, State::Ready(ready) if ready.id() == connection.id());
-            if current {
-                *state = State::Idle;
-            }
-            current
-        });
-        connection.discard();
-    }
 }
 
-impl Link {
-    pub(super) fn new(lane: Arc<Lane>, connection: Connection) -> Self {
-        Self { lane, connection }
-    }
-
-    pub(super) fn place(&self) -> &Place {
-        &self.lane.connector().place
-    }
-
-    /// The connection is of no use any more.
-    pub(super) fn discard(&self) {
-        self.lane.discard(&self.connection);
-    }
+/// A connection, and the task that keeps it.
+fn kept(
+    connector: &Arc<Connector>,
+    listener: Option<Listener>,
+) -> (Arc<RuntimeConnection>, impl Future<Output = ()> + use<>) {
+    let kept = Arc::new(RuntimeConnection {
+        connector: Arc::clone(connector),
+        state: watch::Sender::new(State::Idle),
+        demand: Notify::new(),
+    });
+    let keeper = Keeper {
+        kept: Arc::clone(&kept),
+        listener: listener.map(Arc::new),
+    };
+    (kept, keeper.keep())
 }
 
-/// The task of a lane.
 struct Keeper {
-    lane: Arc<Lane>,
-    listener: Option<Arc<dyn Listener>>,
+    kept: Arc<RuntimeConnection>,
+    listener: Option<Arc<Listener>>,
 }
 
 impl Keeper {
     async fn keep(self) {
-        let connector = &self.lane.connector;
+        let connector = &self.kept.connector;
         let mut backoff = new_backoff(connector.settings.patience());
         loop {
-            self.lane.demand.notified().await;
+            self.kept.demand.notified().await;
             let deadline = Deadline::after(connector.settings.patience());
             match connector.open(self.listener.as_ref(), deadline).await {
-                Ok(opened) => {
+                Ok((connection, driver)) => {
                     backoff = new_backoff(connector.settings.patience());
-                    self.drive(opened).await;
+                    self.drive(&connection, driver).await;
                     connector.is_in_doubt();
                 }
                 Err(error) => {
                     connector.is_in_doubt();
-                    self.lane.state.send_replace(State::Failed(error));
+                    self.kept.state.send_replace(State::Failed(error));
                     tokio::time::sleep(backoff.pause()).await;
                 }
             }
@@ -255,30 +211,30 @@ impl Keeper {
     }
 
     /// Serves a connection until it breaks, is discarded, or leads nowhere.
-    async fn drive(&self, opened: Opened) {
-        let Opened { connection, driver } = opened;
-        self.lane
-            .state
-            .send_replace(State::Ready(connection.clone()));
-        if let Some(listener) = &self.listener {
-            listener.missed();
-        }
+    async fn drive(&self, connection: &Connection, driver: Driver) {
+        let state = &self.kept.state;
+        state.send_replace(State::Ready(connection.clone()));
+        self.missed();
         tokio::select! {
             biased;
             () = connection.drive(driver) => {}
-            () = self.lane.connector.moves_from(connection.address()) => {}
+            () = self.kept.connector.moves_from(connection.address()) => {}
         }
-        self.lane.discard(&connection);
+        state.send_replace(State::Idle);
+        self.missed();
+    }
+
+    fn missed(&self) {
         if let Some(listener) = &self.listener {
             listener.missed();
         }
     }
 }
 
+/// A runtime that ends drops its tasks, and this with them.
 impl Drop for Keeper {
-    /// A runtime that ends drops its tasks, and this with them.
     fn drop(&mut self) {
-        self.lane.state.send_replace(State::Gone);
+        self.kept.state.send_replace(State::Gone);
     }
 }
 
@@ -289,53 +245,4 @@ fn new_backoff(patience: Duration) -> Backoff {
         Duration::from_millis(20),
         Duration::from_millis(500).min(patience),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicU64;
-
-    use super::super::locate::Locator;
-    use super::super::settings::Settings;
-    use super::*;
-    use crate::deadline::ManagerClock;
-    use crate::stores::tier::FoundTier;
-
-    fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime")
-    }
-
-    #[test]
-    fn a_runtime_that_ends_takes_its_lane_with_it() {
-        let manager = runtime();
-        let settings = Settings::of_server("redis://127.0.0.1:1").expect("a valid URL");
-        let address = settings.address().cloned().expect("an address");
-        let connections = {
-            let _entered = manager.enter();
-            Connections::new(Arc::new(Connector {
-                locator: Locator::At(address),
-                place: settings.place(),
-                settings,
-                clock: ManagerClock::of_this_runtime().expect("a runtime"),
-                highest_token: AtomicU64::new(0),
-                tokens: FoundTier::unknown(),
-            }))
-        };
-        let lanes = || connections.lanes.all().len();
-        let kept = runtime();
-        let lane = kept.block_on(async { connections.here() });
-        for _ in 0..3 {
-            let ends = runtime();
-            let lane = ends.block_on(async { connections.here() }).expect("a lane");
-            assert_eq!(lanes(), 2);
-            drop(ends);
-            assert!(matches!(&*lane.state.borrow(), State::Gone));
-        }
-        assert_eq!(lanes(), 1);
-        let again = kept.block_on(async { connections.here() });
-        assert!(Arc::ptr_eq(&lane.expect("a lane"), &again.expect("a lane")));
-    }
 }

@@ -13,20 +13,12 @@ use std::collections::HashMap;
 use redis::{Cmd, Value};
 
 use super::commands;
-use super::names::Keyspace;
-use super::settings::Settings;
 use crate::backend::TokenTier;
 
 /// What makes the tokens of a single server strict, for messages.
 pub(super) const STRICT_WITH: &str = "`appendonly yes`, `appendfsync always` and \
     `no-appendfsync-on-rewrite no` (and let dlock's user read them, with `CONFIG GET` and \
     `ROLE`), have no replica, and let no `maxmemory-policy` evict keys without a ttl";
-
-/// Whether the server's own settings decide on it. Behind sentinels and in a
-/// cluster, a replica is meant to take over.
-pub(super) fn is_asked(settings: &Settings) -> bool {
-    settings.space == Keyspace::Server && !settings.has_sentinels()
-}
 
 /// Patterns, as several names in one question are for Redis 7 only.
 pub(super) fn questions() -> [Cmd; 3] {
@@ -60,7 +52,8 @@ pub(super) fn tier(answers: Vec<Value>) -> TokenTier {
     }
 }
 
-fn settings(answer: Value) -> Option<HashMap<String, String>> {
+/// What a server has set.
+pub(super) fn settings(answer: Value) -> Option<HashMap<String, String>> {
     redis::from_redis_value(answer).ok()
 }
 

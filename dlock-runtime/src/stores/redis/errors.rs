@@ -3,7 +3,6 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerError};
@@ -32,35 +31,28 @@ const SENTINEL_PERMISSIONS: &str = "let this user do what dlock does: the channe
 /// contain.
 #[derive(Clone)]
 pub(super) struct Place {
-    server: Server,
+    role: Role,
+    name: String,
+    /// Where it is, once that is known.
+    at: Option<Address>,
     space: Keyspace,
     secret: Option<String>,
 }
 
 /// What a server is to dlock, as its advice depends on it.
-#[derive(Clone)]
-pub(super) enum Server {
-    At(Address),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Server,
     /// Sentinels say where it is.
-    Master {
-        name: Arc<str>,
-        at: Option<Address>,
-    },
-    Sentinel(Address),
-    /// A cluster as a whole, by the nodes that the URL names.
-    Cluster(Arc<str>),
-    /// One of its nodes.
-    Node(Address),
-    /// The node that has a slot.
-    Vote {
-        slot: u16,
-        at: Option<Address>,
-    },
+    Master,
+    Sentinel,
+    /// A cluster as a whole, or one of its nodes.
+    Cluster,
 }
 
 /// What can be done about an error that the server answered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Remedy {
+pub(super) enum RetryPolicy {
     /// Run the script in full.
     SendScript,
     /// The server cannot now but may be able to in a moment.
@@ -83,77 +75,78 @@ pub(super) enum Remedy {
 }
 
 /// What to do when the server answers with this error.
-pub(super) fn remedy(error: &ServerError) -> Remedy {
-    match error.code() {
-        "NOSCRIPT" => Remedy::SendScript,
-        "LOADING" | "BUSY" | "TRYAGAIN" | "NOREPLICAS" => Remedy::Retry,
-        "READONLY" | "MASTERDOWN" | "NOAUTH" => Remedy::Reconnect,
-        "DLOCKFOREIGN" | "WRONGTYPE" => Remedy::Foreign,
-        "DLOCKCOUNTER" => Remedy::ForeignCounter,
-        "MOVED" => Remedy::Moved,
-        "ASK" => Remedy::Ask,
-        "CLUSTERDOWN" => Remedy::Cluster,
+pub(super) fn classify(error: &ServerError) -> RetryPolicy {
+    match code_of(error) {
+        "NOSCRIPT" => RetryPolicy::SendScript,
+        "LOADING" | "BUSY" | "TRYAGAIN" | "NOREPLICAS" => RetryPolicy::Retry,
+        "READONLY" | "MASTERDOWN" | "NOAUTH" => RetryPolicy::Reconnect,
+        "DLOCKFOREIGN" | "WRONGTYPE" => RetryPolicy::Foreign,
+        "DLOCKCOUNTER" => RetryPolicy::ForeignCounter,
+        "MOVED" => RetryPolicy::Moved,
+        "ASK" => RetryPolicy::Ask,
+        "CLUSTERDOWN" | NOT_HERE => RetryPolicy::Cluster,
+        _ => RetryPolicy::GiveUp,
+    }
+}
+
+const NOT_HERE: &str = "not here";
+const NO_DATABASE: &str = "no such database";
+const UNKNOWN: &str = "unknown command";
+const NO_CLUSTER: &str = "no cluster";
+const TOO_MANY: &str = "too many clients";
+
+/// The code of an error. Some have none of their own, and are known by their text.
+fn code_of(error: &ServerError) -> &str {
+    const TEXTS: [(&str, &str); 10] = [
+        // What a script is not allowed, in the words of Redis 7.0.
+        ("user executing the script", "NOPERM"),
         // `INCRBY` of something that is not a number.
-        "ERR"
-            if error
-                .details()
-                .is_some_and(|text| text.contains("not an integer")) =>
-        {
-            Remedy::ForeignCounter
-        }
+        ("not an integer", "DLOCKCOUNTER"),
         // Of a script, up to Redis 6.2: what its command was answered is told
         // within "Error running script".
-        "ERR"
-            if error
-                .details()
-                .is_some_and(|text| text.contains("-READONLY")) =>
-        {
-            Remedy::Reconnect
-        }
-        "ERR"
-            if error
-                .details()
-                .is_some_and(|text| text.contains("-WRONGTYPE")) =>
-        {
-            Remedy::Foreign
-        }
+        ("-READONLY", "READONLY"),
+        ("-WRONGTYPE", "WRONGTYPE"),
         // A slot that is on its way, in the middle of a script.
-        "ERR"
-            if error
-                .details()
-                .is_some_and(|text| text.contains("non local key")) =>
-        {
-            Remedy::Cluster
-        }
-        _ => Remedy::GiveUp,
+        ("non local key", NOT_HERE),
+        ("DB index", NO_DATABASE),
+        ("nknown command", UNKNOWN),
+        ("nknown Redis command", UNKNOWN),
+        ("cluster support disabled", NO_CLUSTER),
+        ("max number of clients", TOO_MANY),
+    ];
+    let (code, text) = (error.code(), error.details().unwrap_or_default());
+    let mut known = TEXTS.iter().filter(|(said, _)| text.contains(said));
+    match known.next() {
+        Some((_, known)) if code == "ERR" => known,
+        _ => code,
     }
+}
+
+/// Whether the server does not know a command.
+pub(super) fn is_unknown(error: &ServerError) -> bool {
+    code_of(error) == UNKNOWN
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.server {
-            Server::At(address) => write!(f, "redis at {address}"),
-            Server::Master { name, at: None } => write!(f, "redis master `{name}`"),
-            Server::Master {
-                name,
-                at: Some(address),
-            } => write!(f, "redis master `{name}` at {address}"),
-            Server::Sentinel(address) => write!(f, "sentinel at {address}"),
-            Server::Cluster(nodes) => write!(f, "redis cluster at {nodes}"),
-            Server::Node(address) => write!(f, "redis cluster node {address}"),
-            Server::Vote { slot, at: None } => write!(f, "redis cluster node of slot {slot}"),
-            Server::Vote {
-                slot,
-                at: Some(address),
-            } => write!(f, "redis cluster node {address} of slot {slot}"),
+        match &self.at {
+            Some(address) => write!(f, "{} at {address}", self.name),
+            None => f.write_str(&self.name),
         }
     }
 }
 
 impl Place {
-    pub(super) fn new(server: Server, space: Keyspace, secret: Option<&str>) -> Self {
+    pub(super) fn new(
+        role: Role,
+        name: impl Into<String>,
+        space: Keyspace,
+        secret: Option<&str>,
+    ) -> Self {
         Self {
-            server,
+            role,
+            name: name.into(),
+            at: None,
             space,
             secret: secret.map(str::to_owned),
         }
@@ -161,150 +154,123 @@ impl Place {
 
     /// The same, now that it is known where it is.
     pub(super) fn found_at(&self, address: &Address) -> Self {
-        let mut place = self.clone();
-        if let Server::Master { at, .. } | Server::Vote { at, .. } = &mut place.server {
-            *at = Some(address.clone());
-        }
-        place
-    }
-
-    /// What to write into the URL for a server that wants a password.
-    fn login_advice(&self) -> &'static str {
-        match self.server {
-            Server::At(_) => {
-                "it wants a password; write redis://:password@host or redis://user:password@host"
-            }
-            Server::Cluster(_) | Server::Node(_) | Server::Vote { .. } => {
-                "it wants a password, which must be the same on all nodes; write \
-                 redis+cluster://:password@… or redis+cluster://user:password@…"
-            }
-            Server::Master { .. } => {
-                "it wants a password; write redis+sentinel://:password@… or \
-                 redis+sentinel://user:password@… (that of the sentinels is another, \
-                 `sentinel_password`)"
-            }
-            Server::Sentinel(_) => {
-                "it wants a password; add ?sentinel_password=… and if it has users, \
-                 sentinel_username=… (what stands before the `@` is for the master only)"
-            }
+        Self {
+            at: Some(address.clone()),
+            ..self.clone()
         }
     }
 
     fn wrong_login_advice(&self) -> &'static str {
-        match self.server {
-            Server::Sentinel(_) => "check `sentinel_username` and `sentinel_password` in the URL",
+        match self.role {
+            Role::Sentinel => "check `sentinel_username` and `sentinel_password` in the URL",
             _ => "check the user and password in the URL",
         }
     }
 
     fn reach_advice(&self) -> &'static str {
-        match self.server {
-            Server::At(_) => "check that the server runs and that the URL names its host and port",
-            Server::Master { .. } => {
+        match (self.role, &self.at) {
+            (Role::Server | Role::Sentinel, _) => {
+                "check that the server runs and that the URL names its host and port"
+            }
+            (Role::Cluster, None) => {
+                "check that its nodes run and that the URL names their hosts and ports"
+            }
+            (Role::Master, _) => {
                 "check that it runs and can be reached from here at this address, which the \
                  sentinels give out; a failover may be under way"
             }
-            Server::Sentinel(_) => "check that it runs and that the URL names its host and port",
-            Server::Cluster(_) => {
-                "check that its nodes run and that the URL names their hosts and ports"
-            }
-            Server::Node(_) | Server::Vote { .. } => {
+            (Role::Cluster, Some(_)) => {
                 "check that it runs and can be reached from here at this address, which the cluster \
                  gives out; a failover may be under way"
             }
         }
     }
+
     /// The server answered a command with an error.
     pub(super) fn refused(&self, error: &ServerError) -> BackendError {
         use BackendErrorKind::{Config, Unavailable};
-        let (kind, advice) = match error.code() {
-            "WRONGPASS" => (Config, self.wrong_login_advice()),
-            "NOAUTH" => (Config, self.login_advice()),
-            "NOPERM" => match self.server {
-                Server::Sentinel(_) => (Config, SENTINEL_PERMISSIONS),
-                _ => (Config, PERMISSIONS),
-            },
-            "READONLY" | "MASTERDOWN" => match self.server {
-                Server::Master { .. } => (
-                    Unavailable,
-                    "it is a replica; a failover seems to be under way",
-                ),
-                Server::Cluster(_) | Server::Node(_) | Server::Vote { .. } => (
-                    Unavailable,
-                    "it is a replica; a failover seems to be under way",
-                ),
-                _ => (Unavailable, "it is a replica; name the master in the URL"),
-            },
-            "LOADING" => (Unavailable, "it is still loading its data; try again"),
-            "BUSY" => (
+        let (kind, advice) = match (code_of(error), self.role) {
+            ("WRONGPASS", _) => (Config, self.wrong_login_advice()),
+            // What to write into the URL.
+            ("NOAUTH", Role::Server) => (
+                Config,
+                "it wants a password; write redis://:password@host or redis://user:password@host",
+            ),
+            ("NOAUTH", Role::Cluster) => (
+                Config,
+                "it wants a password, which must be the same on all nodes; write \
+                 redis+cluster://:password@… or redis+cluster://user:password@…",
+            ),
+            ("NOAUTH", Role::Master) => (
+                Config,
+                "it wants a password; write redis+sentinel://:password@… or \
+                 redis+sentinel://user:password@… (that of the sentinels is another, \
+                 `sentinel_password`)",
+            ),
+            ("NOAUTH", Role::Sentinel) => (
+                Config,
+                "it wants a password; add ?sentinel_password=… and if it has users, \
+                 sentinel_username=… (what stands before the `@` is for the master only)",
+            ),
+            ("NOPERM", Role::Sentinel) => (Config, SENTINEL_PERMISSIONS),
+            ("NOPERM", _) => (Config, PERMISSIONS),
+            ("READONLY" | "MASTERDOWN", Role::Master | Role::Cluster) => (
+                Unavailable,
+                "it is a replica; a failover seems to be under way",
+            ),
+            ("READONLY" | "MASTERDOWN", _) => {
+                (Unavailable, "it is a replica; name the master in the URL")
+            }
+            ("LOADING", _) => (Unavailable, "it is still loading its data; try again"),
+            ("BUSY", _) => (
                 Unavailable,
                 "somebody's script blocks it; end that with SCRIPT KILL",
             ),
-            "OOM" => (Unavailable, "raise its maxmemory, or remove other data"),
-            "MISCONF" => (
+            ("OOM", _) => (Unavailable, "raise its maxmemory, or remove other data"),
+            ("MISCONF", _) => (
                 Unavailable,
                 "it cannot save to disk; make room or see its log",
             ),
-            "NOREPLICAS" => (Unavailable, "its min-replicas-to-write is not met"),
-            "DENIED" => (
+            ("NOREPLICAS", _) => (Unavailable, "its min-replicas-to-write is not met"),
+            ("DENIED", _) => (
                 Config,
                 "it is in protected mode; set a password, or bind an address",
             ),
-            "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN" => match self.server {
-                Server::Cluster(_) | Server::Node(_) | Server::Vote { .. } => (
-                    Unavailable,
-                    match error.code() {
-                        "CLUSTERDOWN" => {
-                            "slots of it have no master; see CLUSTER INFO and CLUSTER NODES there"
-                        }
-                        "TRYAGAIN" => {
-                            "the slot is on its way to another node; if it stays so, see \
-                             redis-cli --cluster check"
-                        }
-                        _ => "its nodes do not agree on where the slot is; see CLUSTER NODES there",
-                    },
-                ),
-                _ => (
-                    Config,
-                    "it is a node of a cluster; write redis+cluster:// in front of its hosts",
-                ),
-            },
-            "ERR" => match error.details().unwrap_or_default() {
-                // What a script is not allowed, in the words of Redis 7.0.
-                text if text.contains("user executing the script") => (Config, PERMISSIONS),
-                text if text.contains("DB index") => {
-                    (Config, "the URL names a database that it does not have")
-                }
-                text if text.contains("nknown command")
-                    || text.contains("nknown Redis command") =>
-                {
-                    match self.server {
-                        Server::Sentinel(_) => {
-                            (Config, "it is no sentinel, whose port is 26379 as a rule")
-                        }
-                        _ => (
-                            Config,
-                            "dlock needs Redis 6.2 or later, with no command renamed",
-                        ),
-                    }
-                }
-                text if text.contains("cluster support disabled") => (
-                    Config,
-                    "it is no node of a cluster; write redis:// for a single server, or \
-                     redis+redlock:// for several",
-                ),
-                text if text.contains("max number of clients") => {
-                    (Unavailable, "raise its maxclients")
-                }
-                _ => (Unavailable, "see its log"),
-            },
+            ("CLUSTERDOWN", Role::Cluster) => (
+                Unavailable,
+                "slots of it have no master; see CLUSTER INFO and CLUSTER NODES there",
+            ),
+            ("TRYAGAIN", Role::Cluster) => (
+                Unavailable,
+                "the slot is on its way to another node; if it stays so, see redis-cli --cluster \
+                 check",
+            ),
+            ("MOVED" | "ASK" | "CROSSSLOT", Role::Cluster) => (
+                Unavailable,
+                "its nodes do not agree on where the slot is; see CLUSTER NODES there",
+            ),
+            ("MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN", _) => (
+                Config,
+                "it is a node of a cluster; write redis+cluster:// in front of its hosts",
+            ),
+            (NO_DATABASE, _) => (Config, "the URL names a database that it does not have"),
+            (UNKNOWN, Role::Sentinel) => {
+                (Config, "it is no sentinel, whose port is 26379 as a rule")
+            }
+            (UNKNOWN, _) => (
+                Config,
+                "dlock needs Redis 6.2 or later, with no command renamed",
+            ),
+            (NO_CLUSTER, _) => (
+                Config,
+                "it is no node of a cluster; write redis:// for a single server, or \
+                 redis+redlock:// for several",
+            ),
+            (TOO_MANY, _) => (Unavailable, "raise its maxclients"),
             _ => (Unavailable, "see its log"),
         };
-        let said = self.without_secret(&format!(
-            "{} {}",
-            error.code(),
-            error.details().unwrap_or_default()
-        ));
+        let (code, details) = (error.code(), error.details().unwrap_or_default());
+        let said = self.without_secret(&format!("{code} {details}"));
         let message = format!("{self} answered: {}; {advice}", said.trim_end());
         self.with_source(BackendError::new(kind, message), error.clone().into())
     }
@@ -418,22 +384,20 @@ impl Place {
     /// `types` are the answers to [`types`](super::commands::types).
     pub(super) fn one_is_foreign(&self, key: &str, types: &[String]) -> BackendError {
         let Self { space, .. } = self;
-        let [lock, queue, readers] = [space.lock(key), space.queue(key), space.readers(key)];
-        let counter = space.counter(key);
-        let expected: [(&dyn fmt::Display, &str); 4] = [
-            (&lock, "string"),
-            (&queue, "list"),
-            (&readers, "zset"),
-            (&counter, "string"),
+        let expected = [
+            (space.lock(key), "string"),
+            (space.queue(key), "list"),
+            (space.readers(key), "zset"),
+            (space.counter(key), "string"),
         ];
         let wrong = expected
             .into_iter()
             .zip(types)
             .find(|((_, wanted), found)| found != wanted && *found != "none");
         match wrong {
-            Some(((name, _), found)) => self.foreign(name, found),
+            Some(((name, _), found)) => self.foreign(&name, found),
             // The types are as they should be, so it is the value.
-            None => self.foreign(&lock, "string"),
+            None => self.foreign(&space.lock(key), "string"),
         }
     }
 
@@ -469,11 +433,7 @@ mod tests {
     use super::*;
 
     fn place() -> Place {
-        let address = Address {
-            host: "db".to_owned(),
-            port: 6379,
-        };
-        Place::new(Server::At(address), Keyspace::Server, Some("hunter2"))
+        Place::new(Role::Server, "redis", Keyspace::Server, Some("hunter2"))
     }
 
     fn answer(code: &str, detail: &str) -> ServerError {
@@ -489,13 +449,13 @@ mod tests {
             let detail = format!(
                 "Error running script (call to f_9e1): @user_script:1: @user_script: 1: {text}"
             );
-            remedy(&answer("ERR", &detail))
+            classify(&answer("ERR", &detail))
         };
         let readonly = "-READONLY You can't write against a read only replica.";
-        assert_eq!(within(readonly), Remedy::Reconnect);
+        assert_eq!(within(readonly), RetryPolicy::Reconnect);
         let wrong_type = "-WRONGTYPE Operation against a key holding the wrong kind of value";
-        assert_eq!(within(wrong_type), Remedy::Foreign);
-        assert_eq!(within("-ERR no such thing"), Remedy::GiveUp);
+        assert_eq!(within(wrong_type), RetryPolicy::Foreign);
+        assert_eq!(within("-ERR no such thing"), RetryPolicy::GiveUp);
     }
 
     #[test]

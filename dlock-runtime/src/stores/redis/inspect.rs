@@ -1,18 +1,16 @@
 //! Looking at locks.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 use redis::Value;
 
-use super::attempt::{Attempt, Listing};
 use super::commands;
-use super::connections::Link;
-use super::servers::{Route, Servers};
+use super::servers::{Attempt, Listing, Route, Servers};
 use super::values::LockValue;
 use crate::backend::{HolderInfo, LockInfo, Mode};
-use crate::deadline::{Deadline, Sending};
+use crate::deadline::Deadline;
 use crate::store::{Failure, Next};
 
 impl Servers {
@@ -22,28 +20,18 @@ impl Servers {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
-        match self.look_at(key, deadline, attempt).await? {
-            (Seen::Lock(lock), _) => Ok(Some(lock)),
-            (Seen::Free, _) => Ok(None),
-            (Seen::Foreign, link) => {
-                let foreign = self.foreign(&link, key, deadline).await;
+        let build = || commands::inspect(self.space(), key);
+        let answer = self.ask(key, deadline, attempt, build).await?;
+        match read(key, answer.value) {
+            Some(lock) => Ok(lock),
+            None => {
+                let foreign = self.foreign(&answer.from, key, deadline).await;
                 Err(Failure {
                     next: Next::Stop,
                     ..Failure::refused(foreign)
                 })
             }
         }
-    }
-
-    async fn look_at(
-        &self,
-        key: &str,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<(Seen, Link), Failure> {
-        let build = |form| commands::inspect(self.space(), form, key);
-        let answer = self.ask(key, deadline, attempt, build).await?;
-        Ok((read(key, answer.value), answer.link))
     }
 
     /// One more step of a list; `None` if it was not the last.
@@ -59,100 +47,84 @@ impl Servers {
         };
         // If the step fails, it is made again.
         let listing = attempt.listing.insert(listing);
-        let Some(lane) = listing.lanes.front().cloned() else {
-            return Ok(Some(std::mem::take(&mut listing.locks)));
+        let Some(server) = listing.servers.front().cloned() else {
+            return Ok(Some(listing.taken()));
         };
-        let connection = lane.connection(deadline).await?;
-        let link = Link::new(lane, connection);
+        let server = server.connection(deadline).await?;
         let pattern = self.space().locks_with(prefix);
-        let scan = commands::scan(listing.cursor, &pattern);
-        let at = Sending::now(deadline);
-        let answer = link.connection.run(scan, at).await;
-        let answer = match self.hear(&link, &mut Attempt::default(), at.at, answer)? {
+        let scan = commands::pipeline([commands::scan(listing.cursor, &pattern)]);
+        let unused = &mut Attempt::default();
+        let (mut answers, _) = self.ask_all(&server, &scan, deadline, unused).await?;
+        let answer = match answers.pop().unwrap_or_default() {
             Value::ServerError(error) => {
-                return Err(self
-                    .refused(&link, prefix, error, deadline, &mut Attempt::default())
-                    .await);
+                return Err(self.refused(&server, prefix, error, deadline, unused).await);
             }
             answer => answer,
         };
         let Ok((next, names)) = redis::from_redis_value::<(u64, Vec<String>)>(answer) else {
-            return Err(self.nonsense(&link));
+            return Err(self.nonsense(&server));
         };
-        let keys: Vec<_> = names
-            .iter()
-            .filter_map(|name| self.space().key_of(name))
-            .filter(|key| key.starts_with(prefix) && !listing.seen.contains(*key))
-            .collect();
+        let keys = names.iter().filter_map(|name| self.space().key_of(name));
+        let keys = keys.filter(|key| key.starts_with(prefix) && !listing.locks.contains_key(*key));
         // Together, as the connection is busy with the first of them.
-        let looks = keys.iter().map(|key| async move {
-            let attempt = &mut Attempt::default();
-            let looked = self.look_at(key, deadline, attempt).await;
-            looked.map(|(seen, _)| seen)
-        });
-        let mut found = Vec::new();
-        for look in join_all(looks).await {
+        let looks = keys.map(|key| async move {
+            let (attempt, build) = (&mut Attempt::default(), || {
+                commands::inspect(self.space(), key)
+            });
+            let answer = self.ask(key, deadline, attempt, build).await?;
             // What is not a lock is not listed.
-            if let Seen::Lock(lock) = look? {
-                found.push(lock);
-            }
-        }
-        for lock in found {
-            if listing.seen.insert(lock.key.clone()) {
-                listing.locks.push(lock);
-            }
+            Ok::<_, Failure>(read(key, answer.value).flatten())
+        });
+        for lock in try_join_all(looks).await?.into_iter().flatten() {
+            listing.locks.insert(lock.key.clone(), lock);
         }
         listing.cursor = next;
         if next == 0 {
-            listing.lanes.pop_front();
+            listing.servers.pop_front();
         }
-        if listing.lanes.is_empty() {
-            return Ok(Some(std::mem::take(&mut listing.locks)));
+        if listing.servers.is_empty() {
+            return Ok(Some(listing.taken()));
         }
         Ok(None)
     }
 
     /// Of every server that has locks.
     fn listing(&self) -> Result<Listing, Failure> {
-        let lanes = match &self.route {
-            Route::One(one)
-            | Route::Voter {
-                connections: one, ..
-            } => [one.connections.here()].into_iter().collect(),
-            Route::Cluster { topology, .. } => {
-                let masters = topology.masters().into_iter();
-                masters.map(|node| node.one.connections.here()).collect()
+        let servers = match &self.route {
+            Route::One(one, _) => VecDeque::from([one.here()?]),
+            Route::BySlot(topology) => {
+                let masters = topology.map.masters().into_iter();
+                let here = masters.map(|node| topology.node(&node).here());
+                here.collect::<Result<_, _>>()?
             }
         };
-        let lanes: Result<VecDeque<_>, _> = lanes;
         Ok(Listing {
-            lanes: lanes.map_err(Failure::refused)?,
+            servers,
             cursor: 0,
-            seen: HashSet::new(),
-            locks: Vec::new(),
+            locks: BTreeMap::new(),
         })
     }
 }
-enum Seen {
-    Lock(LockInfo),
-    Free,
-    Foreign,
+
+impl Listing {
+    fn taken(&mut self) -> Vec<LockInfo> {
+        std::mem::take(&mut self.locks).into_values().collect()
+    }
 }
 
-/// Reads the answer of `inspect.lua`.
-fn read(key: &str, answer: Value) -> Seen {
+/// Reads the answer of `inspect.lua`: a lock, or that there is none. `None`: dlock did
+/// not write it.
+fn read(key: &str, answer: Value) -> Option<Option<LockInfo>> {
     let Value::Array(answer) = answer else {
-        return Seen::Free;
+        return Some(None);
     };
     let mut parts = answer.into_iter();
     let (Some(Value::BulkString(value)), Some(Value::Int(expires)), Some(Value::Int(waiters))) =
         (parts.next(), parts.next(), parts.next())
     else {
-        return Seen::Foreign;
+        return None;
     };
-    let Some(LockValue { mode, owner, .. }) = LockValue::parse(&value) else {
-        return Seen::Foreign;
-    };
+    let LockValue { mode, owner, .. } = LockValue::parse(&value)?;
     let holders = match mode {
         Mode::Write => vec![HolderInfo::new(owner.to_string(), whole(expires))],
         Mode::Read => {
@@ -164,13 +136,13 @@ fn read(key: &str, answer: Value) -> Seen {
                 readers.push(HolderInfo::new(reader, whole(expires)));
             }
             if readers.is_empty() {
-                return Seen::Free;
+                return Some(None);
             }
             readers
         }
     };
     let waiters = usize::try_from(waiters).unwrap_or(0);
-    Seen::Lock(LockInfo::new(key.to_owned(), mode, holders, waiters))
+    Some(Some(LockInfo::new(key.to_owned(), mode, holders, waiters)))
 }
 
 fn whole(ms: i64) -> Option<Duration> {

@@ -1,38 +1,70 @@
-//! How a connection finds its server.
+//! How servers are found, and what they are called.
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use redis::ServerError;
-
+use super::errors::{Place, Role};
+use super::names::Keyspace;
 use super::sentinel::Sentinels;
-use crate::backend::BackendError;
-use crate::deadline::Deadline;
+use super::settings::Settings;
+use super::topology::SlotMap;
 use crate::stores::address::Address;
 
-/// Who knows where a server is.
+/// Where the servers are, or who knows.
 #[derive(Clone)]
 pub(super) enum Locator {
-    /// It is always there.
+    /// One server, which is always there.
     At(Address),
-    /// These sentinels, who are asked for each connection.
+    /// The master that these sentinels name; they are asked for each connection.
     Sentinels(Arc<Sentinels>),
-    /// The map of a cluster: it is the node that has this slot.
-    OfSlot(Arc<dyn SlotMap>, u16),
+    /// Those of a cluster. These are nodes of it, who know the others.
+    Cluster(Vec<Address>),
+    /// A node of a cluster.
+    Node(Address),
+    /// The node of a cluster that has this slot, and in it all keys under a tag.
+    Slot(Arc<SlotMap>, u16, Arc<str>),
 }
 
-/// Which node of a cluster has which slot, as far as connections ask for it.
-#[async_trait]
-pub(super) trait SlotMap: Send + Sync {
-    /// The node that has a slot, as soon as it is known.
-    async fn locate(&self, slot: u16, deadline: Deadline) -> Result<Address, BackendError>;
+impl Locator {
+    /// Where the names of their keys differ.
+    pub(super) fn space(&self) -> Keyspace {
+        match self {
+            Self::At(_) | Self::Sentinels(_) => Keyspace::Server,
+            Self::Cluster(_) | Self::Node(_) => Keyspace::Slots,
+            Self::Slot(_, _, tag) => Keyspace::Vote(Arc::clone(tag)),
+        }
+    }
 
-    /// Resolves when another node is known to have the slot.
-    async fn moves_from(&self, slot: u16, address: &Address);
+    /// What it is called in messages.
+    pub(super) fn place(&self, settings: &Settings) -> Place {
+        let place = |role, name: &str| {
+            let secret = settings.login.password();
+            Place::new(role, name, self.space(), secret)
+        };
+        match self {
+            Self::At(address) => place(Role::Server, "redis").found_at(address),
+            Self::Sentinels(sentinels) => {
+                let name = format!("redis master `{}`", sentinels.master());
+                place(Role::Master, &name)
+            }
+            Self::Cluster(_) => {
+                let name = format!("redis cluster at {}", self.hosts().join(","));
+                place(Role::Cluster, &name)
+            }
+            Self::Node(address) => place(Role::Cluster, "redis cluster node").found_at(address),
+            Self::Slot(_, slot, _) => {
+                let name = format!("redis cluster node of slot {slot}");
+                place(Role::Cluster, &name)
+            }
+        }
+    }
 
-    /// A node has said that another one has a slot.
-    fn moved(&self, slot: u16, error: &ServerError, from: &Address);
-
-    /// There is cause to doubt the map.
-    fn refresh_soon(&self);
+    pub(super) fn hosts(&self) -> Vec<String> {
+        match self {
+            Self::At(address) | Self::Node(address) => vec![address.to_string()],
+            Self::Sentinels(sentinels) => sentinels.hosts(),
+            Self::Cluster(nodes) => nodes.iter().map(Address::to_string).collect(),
+            // Others say where it is, and are connected to first.
+            Self::Slot(..) => Vec::new(),
+        }
+    }
 }

@@ -13,19 +13,12 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use redis::Value;
 
-use super::attempt::Attempt;
 use super::commands;
-use super::errors::{Remedy, remedy};
-use super::process::Process;
-use super::servers::Servers;
-use super::values::LockValue;
+use super::servers::{Attempt, Servers};
+use super::values::{LockValue, Process};
 use crate::backend::Mode;
 use crate::deadline::Deadline;
-use crate::store::{Cause, Failure, Next, Store, Waited};
-
-/// So many keys are asked for in one command: the server does nothing else
-/// meanwhile.
-const KEYS_AT_ONCE: usize = 1000;
+use crate::store::{Applied, Cause, Failure, Store, Waited};
 
 /// A waiter of a busy key makes sure of its place in the queue this often.
 const VERIFY: Duration = Duration::from_secs(10);
@@ -44,33 +37,14 @@ pub(super) async fn at_server<S: Store<Seen = Seen>>(
     beat: bool,
     deadline: Deadline,
 ) -> Result<(), Failure> {
-    let link = servers.link("", deadline).await?;
-    let asked = Instant::now();
-    let heartbeat = beat.then(|| commands::heartbeat(&process.alive_key()));
-    let looks = waited
-        .chunks(KEYS_AT_ONCE)
-        .map(|some| commands::values(servers.space(), some.iter().map(|key| &*key.key)));
-    let commands = commands::pipeline(heartbeat.into_iter().chain(looks));
-    let answers = link.connection.run_all(&commands, deadline).await;
-    let answers = servers.hear(&link, &mut Attempt::default(), asked, answers)?;
-    let mut values = Vec::with_capacity(waited.len());
-    for answer in answers {
-        match answer {
-            Value::Array(some) => values.extend(some),
-            Value::ServerError(error) => {
-                if remedy(&error) == Remedy::Reconnect {
-                    link.discard();
-                }
-                let error = link.place().refused(&error);
-                tracing::warn!(target: "dlock::store", "dlock cannot look after its waiters: {error}");
-                return Err(Failure {
-                    next: Next::Stop,
-                    ..Failure::refused(error)
-                });
-            }
-            _ => {}
+    let heartbeat = || commands::heartbeat(&servers.space().alive_key(process, ""));
+    let keys: Vec<_> = waited.iter().map(|key| Arc::clone(&key.key)).collect();
+    let values = servers.values(&keys, beat.then(heartbeat), deadline).await;
+    let values = values.inspect_err(|failure| {
+        if let (Cause::Error(error), Applied::Answered) = (&failure.cause, failure.applied) {
+            tracing::warn!(target: "dlock::store", "dlock cannot look after its waiters: {error}");
         }
-    }
+    })?;
     for (key, value) in waited.iter_mut().zip(values) {
         wake(key, value);
     }
@@ -92,12 +66,12 @@ pub(super) async fn at_slots<S: Store<Seen = Seen>>(
             if beat {
                 let alive = space.alive_key(process, &name);
                 let attempt = &mut Attempt::default();
-                let beats = servers.ask(&name, deadline, attempt, |_| commands::heartbeat(&alive));
+                let beats = servers.ask(&name, deadline, attempt, || commands::heartbeat(&alive));
                 let _ = beats.await;
             }
         };
         let attempt = &mut Attempt::default();
-        let look = servers.ask(&name, deadline, attempt, |_| commands::value(space, &name));
+        let look = servers.ask(&name, deadline, attempt, || commands::value(space, &name));
         let (looked, ()) = tokio::join!(look, alive);
         match looked {
             Ok(answer) => {
@@ -126,29 +100,11 @@ pub(super) async fn at_slots<S: Store<Seen = Seen>>(
     Ok(())
 }
 
-/// Nobody in this process waits any more.
-pub(super) async fn farewell(servers: &Servers, process: Process, deadline: Deadline) {
-    let farewell = commands::farewell(&process.alive_key());
-    let attempt = &mut Attempt::default();
-    let _ = servers
-        .ask("", deadline, attempt, |_| farewell.clone())
-        .await;
-}
-
-/// Nobody in this process waits for these locks of a cluster any more.
-pub(super) async fn forget(
-    servers: &Servers,
-    process: Process,
-    keys: &[Arc<str>],
-    deadline: Deadline,
-) {
-    let farewells = keys.iter().map(|key| async move {
-        let alive = servers.space().alive_key(process, key);
-        let attempt = &mut Attempt::default();
-        let farewell = |_| commands::farewell(&alive);
-        let _ = servers.ask(key, deadline, attempt, farewell).await;
-    });
-    join_all(farewells).await;
+/// Nobody in this process waits any more: in a cluster, for this lock.
+pub(super) async fn farewell(servers: &Servers, process: Process, key: &str, deadline: Deadline) {
+    let alive = servers.space().alive_key(process, key);
+    let (attempt, farewell) = (&mut Attempt::default(), || commands::farewell(&alive));
+    let _ = servers.ask(key, deadline, attempt, farewell).await;
 }
 
 /// Says who should ask again, by what the lock holds now.

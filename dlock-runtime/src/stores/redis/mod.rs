@@ -18,8 +18,8 @@
 //! What each part does is said at the top of its file; `names.rs` lists the keys, and
 //! `values.rs` what they hold.
 
-mod acquire;
-mod attempt;
+mod batcher;
+mod channels;
 mod check;
 mod cluster;
 mod commands;
@@ -31,18 +31,13 @@ mod connector;
 mod durability;
 mod errors;
 mod inspect;
-mod line;
+mod listener;
 mod locate;
 mod look;
-mod lost;
 mod names;
-mod outbox;
-mod process;
 mod redlock;
-mod renewal;
 mod scripts;
 mod sentinel;
-mod server_connections;
 mod servers;
 mod settings;
 mod socket;
@@ -52,7 +47,6 @@ mod tls;
 mod topology;
 mod values;
 mod voter;
-mod wake_ups;
 
 pub use self::cluster::Cluster;
 use self::config::Config;
@@ -97,12 +91,8 @@ impl Redis {
     ///
     /// The URL is not understood. The message never holds a password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
-        let config = match url.split_once(':') {
-            Some(("redis+sentinel" | "rediss+sentinel", _)) => Config::of_master(url)?,
-            _ => Config::of_server(url)?,
-        };
         Ok(Self {
-            engine: Engine::new(config),
+            engine: Engine::new(Config::read(url)?),
         })
     }
 }

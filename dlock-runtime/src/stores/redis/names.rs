@@ -24,8 +24,7 @@ use std::sync::{Arc, LazyLock};
 use crc16::{State, XMODEM};
 use redis::{RedisWrite, ToRedisArgs};
 
-use super::process::Process;
-use super::values::owner_of;
+use super::values::{Process, owner_of};
 use crate::backend::Owner;
 
 // The scripts need these as literals.
@@ -55,6 +54,7 @@ const LOCK_START: &str = "dlock:{";
 const VOTE_START: &str = "dlock:vote:{";
 const VOTE_MIDDLE: &str = "}:{";
 const LOCK_END: &str = "}";
+const COUNTER: &str = "dlock:token";
 
 /// The tags of the slots that vote, in a cluster with `quorum=masters`.
 pub(super) const VOTERS: &str = "dlock:voters";
@@ -94,19 +94,52 @@ impl Keyspace {
     }
 
     fn name<'a>(&'a self, key: &'a str, part: &'static str) -> Name<'a> {
-        let (start, tag, middle) = match self {
-            Self::Server => (LOCK_START, "", ""),
-            Self::Slots if would_end_its_tag(key) => (LOCK_START, "", "{"),
-            Self::Slots => (LOCK_START, "", ""),
-            Self::Vote(tag) => (VOTE_START, &**tag, VOTE_MIDDLE),
-        };
-        Name {
-            start,
-            tag,
-            middle,
-            key,
-            part,
+        match self {
+            Self::Slots if would_end_its_tag(key) => {
+                Name([LOCK_START, "{", "", key, LOCK_END, part])
+            }
+            Self::Server | Self::Slots => Name([LOCK_START, "", "", key, LOCK_END, part]),
+            Self::Vote(tag) => Name([VOTE_START, tag, VOTE_MIDDLE, key, LOCK_END, part]),
         }
+    }
+
+    /// The keys of a lock that a script is told of, the lock first. A cluster is told of
+    /// every key: only so does it refuse the script before it has begun while some of
+    /// them are on their way to another node. By which keys the waiters' processes
+    /// are alive is known to the queue alone; so there is one more that is missing
+    /// for certain.
+    pub(super) fn told<'a>(&'a self, key: &'a str) -> impl ExactSizeIterator<Item = Name<'a>> {
+        let all = [
+            self.lock(key),
+            self.queue(key),
+            self.readers(key),
+            self.never(key),
+        ];
+        all.into_iter().take(match self {
+            Self::Server => 1,
+            Self::Vote(_) => 3,
+            Self::Slots => 4,
+        })
+    }
+
+    /// The same for a script that draws a token: the counter is the second.
+    pub(super) fn told_to_draw<'a>(
+        &'a self,
+        key: &'a str,
+    ) -> impl ExactSizeIterator<Item = Name<'a>> {
+        let (lock, counter) = (self.lock(key), self.counter(key));
+        let all = [
+            lock,
+            counter,
+            self.queue(key),
+            self.readers(key),
+            self.never(key),
+        ];
+        all.into_iter().take(match self {
+            Self::Server => 2,
+            Self::Vote(_) => 4,
+            Self::Slots => 5,
+        })
     }
 
     /// The key whose lock has this name.
@@ -128,9 +161,7 @@ impl Keyspace {
     /// A glob pattern for the locks whose key begins with `prefix`, and perhaps
     /// some others.
     pub(super) fn locks_with(&self, prefix: &str) -> String {
-        let Name {
-            start, tag, middle, ..
-        } = self.lock(prefix);
+        let Name([start, tag, middle, ..]) = self.lock(prefix);
         let mut pattern = format!("{start}{tag}{middle}");
         for character in prefix.chars() {
             if matches!(character, '*' | '?' | '[' | ']' | '^' | '-' | '\\') {
@@ -146,11 +177,11 @@ impl Keyspace {
     /// The counter that the tokens of a lock are drawn from. A counter for each
     /// lock would have to be kept for ever, or its tokens would start again when
     /// it is dropped; so there is one for all locks, or one for all of a slot.
-    pub(super) fn counter(&self, key: &str) -> Counter<'_> {
+    pub(super) fn counter(&self, key: &str) -> Name<'_> {
         match self {
-            Self::Server => Counter(None),
-            Self::Slots => Counter(Some(tag_of(self.slot(key)))),
-            Self::Vote(tag) => Counter(Some(tag)),
+            Self::Server => Name([COUNTER, "", "", "", "", ""]),
+            Self::Slots => Name([COUNTER, ":{", tag_of(self.slot(key)), "}", "", ""]),
+            Self::Vote(tag) => Name([COUNTER, ":{", tag, "}", "", ""]),
         }
     }
 
@@ -169,18 +200,25 @@ impl Keyspace {
         }
     }
 
-    /// The channel on which a process is told of grants of this lock.
+    /// The channel on which a process is told of grants: of this lock, where each has
+    /// its slot.
     pub(super) fn wake_channel(&self, process: Process, key: &str) -> String {
-        let lock = self.lock(key).to_string();
-        let braces = lock.strip_prefix("dlock:").unwrap_or_default();
-        format!(concat!(wake_prefix!(), "{}:{}"), braces, process)
+        self.of_process(wake_prefix!(), process, key)
     }
 
-    /// The key that says that the waiters of a process for this lock are alive.
+    /// The key that says that the waiters of a process are alive: those for this lock,
+    /// where each has its slot.
     pub(super) fn alive_key(&self, process: Process, key: &str) -> String {
+        self.of_process(alive_prefix!(), process, key)
+    }
+
+    fn of_process(&self, prefix: &str, process: Process, key: &str) -> String {
+        if *self == Self::Server {
+            return format!("{prefix}{process}");
+        }
         let lock = self.lock(key).to_string();
         let braces = lock.strip_prefix("dlock:").unwrap_or_default();
-        format!(concat!(alive_prefix!(), "{}:{}"), braces, process)
+        format!("{prefix}{braces}:{process}")
     }
 
     /// Where a node of several says that it has been given its vote for a lock
@@ -235,76 +273,23 @@ pub(super) fn tag_of(slot: u16) -> &'static str {
     TAGS.get(usize::from(slot)).map_or("", String::as_str)
 }
 
-/// One of the keys of a lock.
+/// The name of a key, in its parts.
 #[derive(Clone, Copy)]
-pub(super) struct Name<'a> {
-    start: &'static str,
-    tag: &'a str,
-    middle: &'static str,
-    key: &'a str,
-    part: &'static str,
-}
-
-impl Name<'_> {
-    fn parts(&self) -> [&str; 6] {
-        let Self {
-            start,
-            tag,
-            middle,
-            key,
-            part,
-        } = self;
-        [start, tag, middle, key, LOCK_END, part]
-    }
-}
+pub(super) struct Name<'a>([&'a str; 6]);
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.parts().iter().try_for_each(|part| f.write_str(part))
+        self.0.iter().try_for_each(|part| f.write_str(part))
     }
 }
 
 impl ToRedisArgs for Name<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         let mut name = out.writer_for_next_arg();
-        for part in self.parts() {
+        for part in self.0 {
             // It writes to memory.
             let _ = name.write_all(part.as_bytes());
         }
-    }
-}
-
-/// A token counter, of all locks or of a slot.
-#[derive(Clone, Copy)]
-pub(super) struct Counter<'a>(Option<&'a str>);
-
-impl fmt::Display for Counter<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            None => f.write_str("dlock:token"),
-            Some(tag) => write!(f, "dlock:token:{{{tag}}}"),
-        }
-    }
-}
-
-impl ToRedisArgs for Counter<'_> {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        match self.0 {
-            None => out.write_arg(b"dlock:token"),
-            Some(_) => out.write_arg_fmt(self),
-        }
-    }
-}
-
-impl Process {
-    /// Where one server has all keys.
-    pub(super) fn alive_key(self) -> String {
-        format!(concat!(alive_prefix!(), "{}"), self)
-    }
-
-    /// Where one server has all channels.
-    pub(super) fn wake_channel(self) -> String {
-        format!(concat!(wake_prefix!(), "{}"), self)
     }
 }
 

@@ -2,6 +2,7 @@
 //! must agree. It is a [quorum](crate::quorum) whose voters are single servers.
 
 use super::config::Config;
+use super::locate::Locator;
 use super::settings::{DEFAULT_PORT, FILES, Settings};
 use super::store::RedisStore;
 use crate::backend::BackendError;
@@ -52,26 +53,24 @@ impl Redlock {
     /// them twice. The message never holds a password.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
         let url = FORM.read(url)?;
-        let nodes = Settings::of_servers(&url, url.path)?;
-        if nodes.len() < FEWEST_VOTERS {
+        let nodes = url.hosts.len();
+        if nodes < FEWEST_VOTERS {
             return Err(url.invalid(format!(
-                "it names {} nodes, and a majority of fewer than {FEWEST_VOTERS} is lost with one; \
-                 name three or five, as in {}, or use redis:// for a single server",
-                nodes.len(),
+                "it names {nodes} nodes, and a majority of fewer than {FEWEST_VOTERS} is lost with \
+                 one; name three or five, as in {}, or use redis:// for a single server",
                 FORM.example
             )));
         }
-        if nodes.len() > MOST_VOTERS {
+        if nodes > MOST_VOTERS {
             return Err(url.invalid(format!("it names more than {MOST_VOTERS} nodes")));
         }
-        let voters = nodes.into_iter().map(|settings| {
-            Config::at(settings).map(|config| Config {
-                votes: true,
-                ..config
-            })
+        let settings = Settings::read(&url, url.path)?;
+        let voters = url.hosts.iter().map(|host| Config {
+            votes: true,
+            ..Config::new(settings.clone(), Locator::At(host.clone()))
         });
         let voters = Voters {
-            voters: voters.collect::<Result<_, _>>()?,
+            voters: voters.collect(),
             name: "redlock",
             strict_with: STRICT_WITH,
         };

@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Arg, Cmd};
 
-use super::names::{Keyspace, alive_prefix, queue_suffix, readers_suffix, wake_prefix};
+use super::names::{Keyspace, Name, alive_prefix, queue_suffix, readers_suffix, wake_prefix};
 use super::values::unclaimed;
 
 // Literals, because the scripts are put together when dlock is compiled.
@@ -32,27 +32,48 @@ pub(super) struct Script {
     sha: LazyLock<String>,
 }
 
-/// How a script is named in a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// By its digest: the server has it from an earlier call.
-    Digest,
-    /// In full: the server has just said `NOSCRIPT`, because it was restarted
-    /// or its scripts were flushed. Running it this way loads it too.
-    Source,
-}
-
 impl Script {
-    /// A command that runs the script; the keys and arguments are added to it.
-    pub(super) fn command(&self, form: Form, keys: usize, args: usize) -> Cmd {
-        let mut command = Cmd::with_capacity(3 + keys + args, 64 + 48 * (keys + args));
-        match form {
-            Form::Digest => command.arg("EVALSHA").arg(self.sha.as_str()),
-            Form::Source => command.arg("EVAL").arg(self.source),
-        };
-        command.arg(keys);
+    /// A command that runs the script by its digest, as the server has it from an
+    /// earlier call; the other arguments are added to it.
+    pub(super) fn on<'a>(&self, keys: impl ExactSizeIterator<Item = Name<'a>>, args: usize) -> Cmd {
+        let arguments = keys.len() + args;
+        let mut command = Cmd::with_capacity(3 + arguments, 64 + 48 * arguments);
+        command
+            .arg("EVALSHA")
+            .arg(self.sha.as_str())
+            .arg(keys.len());
+        for key in keys {
+            command.arg(key);
+        }
         command
     }
+}
+
+/// A command that runs a script, [in full](in_full) or not.
+pub(super) fn in_form(command: Cmd, full: bool) -> Cmd {
+    match full {
+        true => in_full(&command),
+        false => command,
+    }
+}
+
+/// The same command with the whole script in it, for a server that has just said
+/// `NOSCRIPT`, because it was restarted or its scripts were flushed. Running it this
+/// way loads it too.
+pub(super) fn in_full(command: &Cmd) -> Cmd {
+    let mut arguments = command.args_iter().filter_map(|argument| match argument {
+        Arg::Simple(argument) => Some(argument),
+        _ => None,
+    });
+    let digest = arguments.nth(1).unwrap_or_default();
+    let mut all = Scripts::all().chain([&RENEW, &FLOOR, &RAISE, &PLACES, &INSPECT, &TEST_MESSAGE]);
+    let source = all.find(|script| script.sha.as_bytes() == digest);
+    let mut full = redis::cmd("EVAL");
+    full.arg(source.map_or("", |script| script.source));
+    for argument in arguments {
+        full.arg(argument);
+    }
+    full
 }
 
 macro_rules! script {
@@ -100,16 +121,31 @@ macro_rules! scripts {
     };
 }
 
+static ON_SERVER: Scripts = scripts!("on_server", "draw");
+static IN_SLOT: Scripts = scripts!("in_slot", "draw_by_clock");
+static OF_VOTE: Scripts = scripts!("in_slot", "draw");
+
 impl Scripts {
     pub(super) fn of(space: &Keyspace) -> &'static Self {
-        static ON_SERVER: Scripts = scripts!("on_server", "draw");
-        static IN_SLOT: Scripts = scripts!("in_slot", "draw_by_clock");
-        static OF_VOTE: Scripts = scripts!("in_slot", "draw");
         match space {
             Keyspace::Server => &ON_SERVER,
             Keyspace::Slots => &IN_SLOT,
             Keyspace::Vote(_) => &OF_VOTE,
         }
+    }
+
+    fn all() -> impl Iterator<Item = &'static Script> {
+        let all = [&ON_SERVER, &IN_SLOT, &OF_VOTE].into_iter();
+        all.flat_map(|scripts| {
+            [
+                &scripts.acquire,
+                &scripts.renew_read,
+                &scripts.release,
+                &scripts.release_read,
+                &scripts.disown,
+                &scripts.release_vote,
+            ]
+        })
     }
 }
 

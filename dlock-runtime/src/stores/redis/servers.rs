@@ -1,24 +1,34 @@
 //! One command and its answer: over which connection it goes, and what it means
 //! that there is none, or an error.
 
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
-use redis::{Cmd, ServerError, Value};
+use futures_util::future::join_all;
+use redis::{Cmd, Pipeline, ServerError, Value};
 
-use super::attempt::Attempt;
+use super::batcher::{How, Lost};
 use super::commands;
-use super::connections::{Link, NoConnection};
+use super::connection::Connection;
+use super::connections::{Connections, RuntimeConnection};
 use super::connector::Connector;
-use super::errors::{Remedy, remedy};
-use super::lost::Lost;
+use super::errors::{RetryPolicy, classify};
 use super::names::Keyspace;
-use super::scripts::Form;
-use super::server_connections::One;
-use super::topology::{Subscriptions, Topology};
-use crate::backend::BackendError;
+use super::scripts;
+use super::topology::{Subscription, Topology};
+use crate::backend::{BackendError, LockInfo, Renewed, Request};
 use crate::deadline::{Deadline, Sending};
 use crate::store::{Applied, Cause, Failure, Next};
+
+/// So many keys are asked for in one command: the server does nothing else
+/// meanwhile.
+const KEYS_AT_ONCE: usize = 1000;
+
+/// So many leases are extended in one go. More would keep the server from
+/// answering others, and their answers from being read.
+const RENEWED_AT_ONCE: usize = 256;
 
 /// The servers of a store, as they are reached from any runtime.
 pub(super) struct Servers {
@@ -29,118 +39,112 @@ pub(super) struct Servers {
 
 /// Which of them has a lock.
 pub(super) enum Route {
-    One(One),
-    /// The node of a cluster that has one slot, and votes with others.
-    Voter {
-        connections: One,
-        topology: Arc<Topology>,
-    },
+    /// There is one. It may be the node of a cluster that has the slot which votes.
+    One(Arc<Connections>, Option<Arc<Topology>>),
     /// Each slot has a node.
-    Cluster {
-        topology: Arc<Topology>,
-        subscriptions: Arc<Subscriptions>,
-    },
+    BySlot(Arc<Topology>),
+}
+
+/// What an operation remembers from attempt to attempt.
+#[derive(Default)]
+pub(crate) struct Attempt {
+    /// Commands are on their way over this connection.
+    pub(super) in_flight: Option<Connection>,
+    /// The channel of its lock is listened to for as long as this is here, and a
+    /// little longer.
+    pub(super) subscription: Option<Box<Subscription>>,
+    pub(super) listing: Option<Box<Listing>>,
+}
+
+/// How far a list has come.
+pub(super) struct Listing {
+    /// To the servers that are still to be asked.
+    pub(super) servers: VecDeque<Arc<RuntimeConnection>>,
+    pub(super) cursor: u64,
+    /// By key: a scan may show one twice, and so may two nodes when its slot moves.
+    pub(super) locks: BTreeMap<String, LockInfo>,
 }
 
 /// What a server has said.
 pub(super) struct Answer {
     pub(super) value: Value,
     /// Where it came from.
-    pub(super) link: Link,
+    pub(super) from: Connection,
     /// When the command was sent.
     pub(super) sent_at: Instant,
 }
 
-impl Route {
-    fn topology(&self) -> Option<&Arc<Topology>> {
-        match self {
-            Self::One(_) => None,
-            Self::Voter { topology, .. } | Self::Cluster { topology, .. } => Some(topology),
-        }
-    }
-}
-
-impl From<NoConnection> for Failure {
-    fn from(none: NoConnection) -> Self {
-        match none {
-            NoConnection::Failed(error) => Self::refused(error),
-            NoConnection::TooLate => Self::not_sent(),
-        }
-    }
-}
-
 impl Servers {
     pub(super) fn space(&self) -> &Keyspace {
-        &self.connector.settings.space
+        &self.connector.space
     }
 
     /// The connections, if one server has all locks.
-    pub(super) fn of_one(&self) -> Option<&One> {
+    pub(super) fn one(&self) -> Option<&Arc<Connections>> {
         match &self.route {
-            Route::One(one)
-            | Route::Voter {
-                connections: one, ..
-            } => Some(one),
-            Route::Cluster { .. } => None,
+            Route::One(one, _) => Some(one),
+            Route::BySlot(_) => None,
+        }
+    }
+
+    /// The cluster, if it is one, or a slot of one.
+    pub(super) fn topology(&self) -> Option<&Arc<Topology>> {
+        match &self.route {
+            Route::One(_, topology) => topology.as_ref(),
+            Route::BySlot(topology) => Some(topology),
         }
     }
 
     /// The connection of the runtime that this is called on, to where a lock is.
-    pub(super) async fn link(&self, key: &str, deadline: Deadline) -> Result<Link, Failure> {
-        let lane = match &self.route {
-            Route::One(one)
-            | Route::Voter {
-                connections: one, ..
-            } => one.connections.here().map_err(Failure::refused)?,
-            Route::Cluster { topology, .. } => {
-                return topology.link(self.space().slot(key), deadline).await;
+    pub(super) async fn connection(
+        &self,
+        key: &str,
+        deadline: Deadline,
+    ) -> Result<Connection, Failure> {
+        match &self.route {
+            Route::One(one, _) => one.connection(deadline).await,
+            Route::BySlot(topology) => {
+                let slot = self.space().slot(key);
+                topology.connection(slot, deadline).await
             }
-        };
-        let connection = lane.connection(deadline).await?;
-        Ok(Link::new(lane, connection))
+        }
     }
 
-    /// Sends one command to where a lock is. `build` makes it in the form that the
-    /// server can run.
+    /// Sends one command to where a lock is.
     pub(super) async fn ask(
         &self,
         key: &str,
         deadline: Deadline,
         attempt: &mut Attempt,
-        build: impl Fn(Form) -> Cmd + Sync,
+        build: impl Fn() -> Cmd + Sync,
     ) -> Result<Answer, Failure> {
-        self.exchange(key, false, deadline, attempt, build).await
+        self.exchange(key, How::Plain, deadline, attempt, build)
+            .await
     }
 
-    /// The same; `followed`: another task of this runtime is about to ask the same
-    /// server.
+    /// The same, alone or with others.
     pub(super) async fn exchange(
         &self,
         key: &str,
-        followed: bool,
+        how: How,
         deadline: Deadline,
         attempt: &mut Attempt,
-        build: impl Fn(Form) -> Cmd + Sync,
+        build: impl Fn() -> Cmd + Sync,
     ) -> Result<Answer, Failure> {
-        let link = self.link(key, deadline).await?;
+        let from = self.connection(key, deadline).await?;
         let at = Sending::now(deadline);
-        attempt.in_flight = Some(link.connection.clone());
-        let command = build(Form::Digest);
-        let answer = if followed {
-            link.connection.run_with_the_next(command, at).await
-        } else {
-            link.connection.run(command, at).await
+        attempt.in_flight = Some(from.clone());
+        let answer = from.run(build(), how, at).await;
+        let [value, _] = self.hear(&from, attempt, at.at, answer)?;
+        let answer = Answer {
+            value,
+            from,
+            sent_at: at.at,
         };
-        match self.hear(&link, attempt, at.at, answer)? {
-            Value::ServerError(error) => {
-                Box::pin(self.follow(key, deadline, link, attempt, error, &build)).await
-            }
-            value => Ok(Answer {
-                value,
-                link,
-                sent_at: at.at,
-            }),
+        if let Value::ServerError(_) = answer.value {
+            return Box::pin(self.follow(key, deadline, answer, attempt, &build)).await;
         }
+        Ok(answer)
     }
 
     /// A script that the server does not know is sent in full, and what is ahead at
@@ -150,92 +154,152 @@ impl Servers {
         &self,
         key: &str,
         deadline: Deadline,
-        mut link: Link,
+        mut answer: Answer,
         attempt: &mut Attempt,
-        mut error: ServerError,
-        build: &(impl Fn(Form) -> Cmd + Sync),
+        build: &(impl Fn() -> Cmd + Sync),
     ) -> Result<Answer, Failure> {
-        let (mut form, mut ahead) = (Form::Digest, false);
-        loop {
-            match remedy(&error) {
-                Remedy::SendScript if form == Form::Digest => form = Form::Source,
-                Remedy::Ask if !ahead => {
-                    let Some(node) = self.named_in(&error, &link) else {
-                        return Err(self.refused(&link, key, error, deadline, attempt).await);
-                    };
-                    let lane = node.connections.here().map_err(Failure::refused)?;
-                    let connection = lane.connection(deadline).await?;
-                    (link, ahead) = (Link::new(lane, connection), true);
+        let (mut in_full, mut ahead) = (false, false);
+        while let Value::ServerError(error) = answer.value {
+            let mut from = answer.from;
+            let policy = classify(&error);
+            let next = match self.topology() {
+                Some(topology) if policy == RetryPolicy::Ask && !ahead => {
+                    topology.named(&error, from.address())
                 }
-                _ => return Err(self.refused(&link, key, error, deadline, attempt).await),
-            }
-            let at = Sending::now(deadline);
-            attempt.in_flight = Some(link.connection.clone());
-            let answer = if ahead {
-                // The one right behind the other.
-                let commands = commands::pipeline([commands::asking(), build(form)]);
-                let answers = link.connection.run_all(&commands, deadline).await;
-                answers.map(|answers| answers.into_iter().next_back().unwrap_or_default())
-            } else {
-                link.connection.run(build(form), at).await
+                _ => None,
             };
-            match self.hear(&link, attempt, at.at, answer)? {
-                Value::ServerError(again) => error = again,
-                value => {
-                    return Ok(Answer {
-                        value,
-                        link,
-                        sent_at: at.at,
-                    });
+            match next {
+                Some(next) => {
+                    from = next.connection(deadline).await?;
+                    ahead = true;
                 }
+                None if policy == RetryPolicy::SendScript && !in_full => in_full = true,
+                None => return Err(self.refused(&from, key, error, deadline, attempt).await),
             }
+            let command = scripts::in_form(build(), in_full);
+            // The one right behind the other.
+            let asking = ahead.then(commands::asking);
+            let commands = commands::pipeline(asking.into_iter().chain([command]));
+            let (answers, sent_at) = self.ask_all(&from, &commands, deadline, attempt).await?;
+            answer = Answer {
+                value: answers.into_iter().next_back().unwrap_or_default(),
+                from,
+                sent_at,
+            };
         }
+        Ok(answer)
     }
 
-    /// The connections to the node that is about to get the slot.
-    fn named_in(&self, error: &ServerError, link: &Link) -> Option<One> {
-        match &self.route {
-            Route::One(_) => None,
-            Route::Voter { topology, .. } | Route::Cluster { topology, .. } => {
-                let node = topology.named(error, link.connection.address())?;
-                Some(node.one.clone())
+    /// Sends commands together over a connection: as many answers as there were
+    /// commands, and when they were sent.
+    pub(super) async fn ask_all(
+        &self,
+        to: &Connection,
+        commands: &Pipeline,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<(Vec<Value>, Instant), Failure> {
+        let sent_at = Instant::now();
+        attempt.in_flight = Some(to.clone());
+        let answers = to.run_all(commands, deadline).await;
+        Ok((self.hear(to, attempt, sent_at, answers)?, sent_at))
+    }
+
+    /// What these locks hold, behind another command if there is one.
+    pub(super) async fn values(
+        &self,
+        keys: &[Arc<str>],
+        first: Option<Cmd>,
+        deadline: Deadline,
+    ) -> Result<Vec<Value>, Failure> {
+        let from = self.connection("", deadline).await?;
+        let looks = keys.chunks(KEYS_AT_ONCE);
+        let looks = looks.map(|keys| commands::values(self.space(), keys.iter().map(|key| &**key)));
+        let commands = commands::pipeline(first.into_iter().chain(looks));
+        let attempt = &mut Attempt::default();
+        let (answers, _) = self.ask_all(&from, &commands, deadline, attempt).await?;
+        let mut values = Vec::with_capacity(keys.len());
+        for answer in answers {
+            match answer {
+                Value::Array(some) => values.extend(some),
+                Value::ServerError(error) => {
+                    return Err(self.refused(&from, "", error, deadline, attempt).await);
+                }
+                _ => {}
             }
         }
+        Ok(values)
+    }
+
+    async fn renew_one(&self, request: &Request, deadline: Deadline) -> Result<Renewed, Failure> {
+        let build = || commands::renew(self.space(), request);
+        let attempt = &mut Attempt::default();
+        let answer = self.ask(&request.key, deadline, attempt, build).await?;
+        read_renewal(&answer.value, answer.sent_at).ok_or_else(|| self.nonsense(&answer.from))
+    }
+
+    pub(super) async fn renew_together(
+        &self,
+        requests: &[&Request],
+        deadline: Deadline,
+    ) -> Vec<Result<Renewed, Failure>> {
+        in_parts(requests, |request| self.renew_one(request, deadline)).await
+    }
+
+    /// The nodes side by side: one that is silent must not cost the leases on the
+    /// others. What is asked of one node goes out together.
+    pub(super) async fn renew_by_node(
+        &self,
+        topology: &Topology,
+        requests: &[&Request],
+        deadline: Deadline,
+    ) -> Vec<Result<Renewed, Failure>> {
+        let mut of_nodes: HashMap<_, Vec<usize>> = HashMap::new();
+        for (index, request) in requests.iter().enumerate() {
+            let node = topology.map.owner(self.space().slot(&request.key));
+            of_nodes.entry(node).or_default().push(index);
+        }
+        let of_nodes = of_nodes.into_values().map(|indices| async {
+            let of_node: Vec<_> = indices.iter().map(|&index| requests[index]).collect();
+            let renewed = self.renew_together(&of_node, deadline).await;
+            indices.into_iter().zip(renewed).collect::<Vec<_>>()
+        });
+        let mut renewed: Vec<_> = join_all(of_nodes).await.into_iter().flatten().collect();
+        renewed.sort_unstable_by_key(|(index, _)| *index);
+        renewed.into_iter().map(|(_, renewed)| renewed).collect()
     }
 
     /// With an answer, nothing is on its way any more. A connection that is broken,
     /// or on which nothing is heard, is replaced.
     pub(super) fn hear<T>(
         &self,
-        link: &Link,
+        from: &Connection,
         attempt: &mut Attempt,
         sent_at: Instant,
         answer: Result<T, Lost>,
     ) -> Result<T, Failure> {
+        let topology = self.topology();
         let lost = match answer {
             Ok(answer) => {
                 attempt.in_flight = None;
-                if self.route.topology().is_some() {
-                    link.connection.speaks();
+                if topology.is_some() {
+                    from.mark_alive();
                 }
                 return Ok(answer);
             }
             Err(lost) => lost,
         };
-        let is_dead = match (&lost, &self.route) {
-            (Lost::Broken(_) | Lost::Silent, _) => true,
-            (Lost::TooLate, Route::One(_)) => false,
-            // A renewal has less time than an answer may take, so that a dead node
-            // would never be found silent by renewals alone.
-            (Lost::TooLate, Route::Voter { .. } | Route::Cluster { .. }) => {
-                link.connection.is_silent()
-            }
+        let is_dead = match &lost {
+            Lost::Broken(_) | Lost::Silent => true,
+            // A renewal in a cluster has less time than an answer may take, so that a
+            // dead node would never be found silent by renewals alone.
+            Lost::TooLate => topology.is_some() && from.is_silent(),
         };
         if is_dead {
-            link.discard();
+            from.discard();
         }
-        if let Some(topology) = self.route.topology() {
-            topology.refresh_soon();
+        if let Some(topology) = topology {
+            topology.map.refresh_soon();
         }
         let applied = match &lost {
             Lost::TooLate => Applied::OnItsWay,
@@ -245,7 +309,7 @@ impl Servers {
             }
         };
         let cause = match lost {
-            Lost::Broken(error) => Cause::Error(link.place().unreachable(error)),
+            Lost::Broken(error) => Cause::Error(from.place().unreachable(error)),
             Lost::Silent | Lost::TooLate => Cause::Silence,
         };
         Err(Failure {
@@ -258,36 +322,39 @@ impl Servers {
     /// What an error answer means. A script that fails is not undone.
     pub(super) async fn refused(
         &self,
-        link: &Link,
+        from: &Connection,
         key: &str,
         error: ServerError,
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Failure {
-        let place = link.place();
-        let (cause, next) = match remedy(&error) {
-            Remedy::Foreign => {
+        let (place, policy) = (from.place(), classify(&error));
+        let cause = match policy {
+            RetryPolicy::Foreign => {
                 // Who leaves meanwhile may have left something.
-                attempt.in_flight = Some(link.connection.clone());
-                let foreign = self.foreign(link, key, deadline).await;
+                attempt.in_flight = Some(from.clone());
+                let foreign = self.foreign(from, key, deadline).await;
                 attempt.in_flight = None;
-                (foreign, Next::Stop)
+                foreign
             }
-            Remedy::ForeignCounter => (place.foreign_counter(key), Next::Stop),
-            Remedy::GiveUp | Remedy::SendScript => (place.refused(&error), Next::Stop),
-            Remedy::Retry => (place.refused(&error), Next::Pause),
-            Remedy::Reconnect => {
-                link.discard();
-                if let Some(topology) = self.route.topology() {
-                    topology.refresh_soon();
-                }
-                (place.refused(&error), Next::Pause)
-            }
-            Remedy::Moved | Remedy::Ask | Remedy::Cluster => {
-                (place.refused(&error), self.redirected(link, key, &error))
-            }
+            RetryPolicy::ForeignCounter => place.foreign_counter(key),
+            _ => place.refused(&error),
         };
-        let was_sent_on = matches!(remedy(&error), Remedy::Moved | Remedy::Ask);
+        let next = match policy {
+            RetryPolicy::Retry => Next::Pause,
+            RetryPolicy::Reconnect => {
+                from.discard();
+                if let Some(topology) = self.topology() {
+                    topology.map.refresh_soon();
+                }
+                Next::Pause
+            }
+            RetryPolicy::Moved | RetryPolicy::Ask | RetryPolicy::Cluster => {
+                self.redirected(from, &error)
+            }
+            _ => Next::Stop,
+        };
+        let was_sent_on = matches!(policy, RetryPolicy::Moved | RetryPolicy::Ask);
         Failure {
             cause: Cause::Error(cause),
             next,
@@ -300,52 +367,76 @@ impl Servers {
     }
 
     /// Another node has the slot of a lock, or none has.
-    fn redirected(&self, link: &Link, key: &str, error: &ServerError) -> Next {
+    fn redirected(&self, from: &Connection, error: &ServerError) -> Next {
         match &self.route {
             // Nobody can follow.
-            Route::One(_) => Next::Stop,
+            Route::One(_, None) => Next::Stop,
             // The next connection goes to where the slot is.
-            Route::Voter { .. } => {
-                let connector = link.lane.connector();
-                if connector.redirected(error, link.connection.address()) {
-                    link.discard();
+            Route::One(_, Some(_)) => {
+                if self.connector.redirected(error, from.address()) {
+                    from.discard();
                 }
                 Next::Pause
             }
-            Route::Cluster { topology, .. } if remedy(error) == Remedy::Moved => {
-                let slot = self.space().slot(key);
-                topology.moved(slot, error, link.connection.address());
-                Next::Now
-            }
-            Route::Cluster { topology, .. } => {
-                topology.refresh_soon();
-                Next::Pause
+            Route::BySlot(topology) => {
+                topology.map.redirected(error, from.address());
+                match classify(error) {
+                    RetryPolicy::Moved => Next::Now,
+                    _ => Next::Pause,
+                }
             }
         }
     }
 
     /// Says which of the keys is not dlock's.
-    pub(super) async fn foreign(&self, link: &Link, key: &str, deadline: Deadline) -> BackendError {
+    pub(super) async fn foreign(
+        &self,
+        from: &Connection,
+        key: &str,
+        deadline: Deadline,
+    ) -> BackendError {
         let types = commands::types(self.space(), key);
-        let Ok(types) = link.connection.run_all(&types, deadline).await else {
-            return link.place().foreign_lock(key);
+        let Ok(types) = from.run_all(&types, deadline).await else {
+            return from.place().foreign_lock(key);
         };
-        let types: Vec<_> = types
-            .into_iter()
-            .map(|name| match name {
-                Value::SimpleString(name) => name,
-                _ => "value".to_owned(),
-            })
-            .collect();
-        link.place().one_is_foreign(key, &types)
+        let types = types.into_iter().map(|name| match name {
+            Value::SimpleString(name) => name,
+            _ => "value".to_owned(),
+        });
+        let types: Vec<_> = types.collect();
+        from.place().one_is_foreign(key, &types)
     }
 
     /// It was answered with what Redis does not give.
-    pub(super) fn nonsense(&self, link: &Link) -> Failure {
+    pub(super) fn nonsense(&self, from: &Connection) -> Failure {
         Failure {
-            cause: Cause::Error(link.place().nonsense()),
+            cause: Cause::Error(from.place().nonsense()),
             next: Next::Stop,
             applied: Applied::Answered,
         }
+    }
+}
+
+/// Does it for many of them together, but not for all.
+pub(super) async fn in_parts<'r, F: Future>(
+    requests: &[&'r Request],
+    renew: impl Fn(&'r Request) -> F,
+) -> Vec<F::Output> {
+    let mut renewed = Vec::with_capacity(requests.len());
+    for some in requests.chunks(RENEWED_AT_ONCE) {
+        let some = some.iter().map(|&request| renew(request));
+        renewed.extend(join_all(some).await);
+    }
+    renewed
+}
+
+/// The answer to a renewal that was sent then.
+pub(super) fn read_renewal(answer: &Value, sent_at: Instant) -> Option<Renewed> {
+    match answer {
+        Value::Int(0) => Some(Renewed::Gone),
+        Value::Int(_) => Some(Renewed::Extended {
+            sent_at: sent_at.into(),
+        }),
+        _ => None,
     }
 }

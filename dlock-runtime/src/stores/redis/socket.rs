@@ -1,15 +1,23 @@
-//! The way to a server.
+//! The way to a server: connecting and logging in.
 
+use std::convert::Infallible;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
 
+use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use redis::{AsyncConnectionConfig, Pipeline, PushInfo, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 
+use super::errors::Place;
 use super::settings::Settings;
+use crate::backend::BackendError;
+use crate::deadline::{Deadline, ManagerClock};
 use crate::stores::address::Address;
 
 /// Firewalls and load balancers forget a connection that is idle for minutes,
@@ -20,13 +28,77 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// swallows what is sent to it must not keep the others from being tried.
 const HEAD_START: Duration = Duration::from_millis(250);
 
+/// So many commands of other tasks may wait for the connection to take them.
+/// The client's 50 are fewer than a busy service has tasks, each of which would
+/// be put to sleep and woken once more.
+const PIPELINE_BUFFER: usize = 1024;
+
 /// What bytes go over, encrypted or not.
-pub(super) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
+trait Socket: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Socket for S {}
 
+/// Does the reading and writing of a connection: when it ends, so has the connection,
+/// and dropping it closes the socket.
+pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Connects and logs in. What is published goes to `hear`.
+pub(super) async fn open(
+    address: &Address,
+    settings: &Settings,
+    place: &Place,
+    hear: impl Fn(&PushInfo) + Send + Sync + 'static,
+) -> Result<(MultiplexedConnection, Driver), BackendError> {
+    let socket = dial(address, settings)
+        .await
+        .map_err(|error| place.no_connection(error))?;
+    let config = AsyncConnectionConfig::new()
+        .set_pipeline_buffer_size(PIPELINE_BUFFER)
+        // Each call has a deadline of its own.
+        .set_response_timeout(None)
+        .set_push_sender(move |push: PushInfo| {
+            hear(&push);
+            Ok::<_, Infallible>(())
+        });
+    let (connection, driver) =
+        MultiplexedConnection::new_with_config(&settings.login, socket, config)
+            .await
+            .map_err(|error| place.unreachable(error))?;
+    Ok((connection, Box::pin(driver)))
+}
+
+/// Asks over a connection for these questions only.
+pub(super) async fn ask_once(
+    questions: &Pipeline,
+    address: &Address,
+    settings: &Settings,
+    place: &Place,
+    clock: &ManagerClock,
+    deadline: Deadline,
+) -> Result<Vec<Value>, BackendError> {
+    let started = Instant::now();
+    let conversation = async {
+        let (mut connection, mut driver) = open(address, settings, place, |_| {}).await?;
+        let answers = tokio::select! {
+            biased;
+            answers = connection.send_packed_commands(questions, 0, questions.len()) => answers,
+            () = &mut driver => Err(closed()),
+        };
+        answers.map_err(|error| place.unreachable(error))
+    };
+    match clock.bound(deadline, conversation).await {
+        Ok(answers) => answers,
+        Err(_) => Err(place.silent(started.elapsed())),
+    }
+}
+
+/// What a connection says that is not there any more.
+pub(super) fn closed() -> RedisError {
+    io::Error::from(io::ErrorKind::UnexpectedEof).into()
+}
+
 /// Connects, encrypted if the settings say so.
-pub(super) async fn dial(address: &Address, settings: &Settings) -> io::Result<Box<dyn Socket>> {
+async fn dial(address: &Address, settings: &Settings) -> io::Result<Box<dyn Socket>> {
     let found = lookup_host((address.host.as_str(), address.port)).await?;
     let stream = connect_to_one(found).await?;
     stream.set_nodelay(true)?;
@@ -55,7 +127,7 @@ async fn connect_to_one(addresses: impl Iterator<Item = SocketAddr>) -> io::Resu
                 Some(Ok(Ok(stream))) => return Ok(stream),
                 Some(Ok(Err(error))) => failure = error,
                 Some(Err(error)) => match error.try_into_panic() {
-                    // This runtime has no I/O, and its lane ends with it.
+                    // This runtime has no I/O, and its connection ends with it.
                     Ok(panic) => std::panic::resume_unwind(panic),
                     Err(error) => failure = error.into(),
                 },

@@ -2,40 +2,41 @@
 //! the master that sentinels name, or a cluster.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use redis::{Cmd, Value};
-use tokio_util::sync::CancellationToken;
 
-use super::attempt::Attempt;
+use super::batcher::How;
 use super::commands;
-use super::config::{Config, Found};
+use super::config::{Config, Electorate};
 use super::confirm::Confirmer;
 use super::connection::Connection;
-use super::connector::Listener;
+use super::connections::Connections;
+use super::connector::Connector;
 use super::durability;
-use super::errors::{Remedy, remedy};
+use super::errors::{RetryPolicy, classify};
+use super::listener::Listener;
+use super::locate::Locator;
 use super::look::{self, Seen};
 use super::names::Keyspace;
-use super::process::Process;
-use super::scripts::{ALIVE, CLAIM, Form};
+use super::scripts::{self, ALIVE, CLAIM};
 use super::sentinel;
-use super::server_connections::One;
-use super::servers::{Answer, Route, Servers};
-use super::settings;
+use super::servers::{Attempt, Route, Servers};
 use super::topology::{self, Subscriptions, Topology};
-use super::values::owner_of;
-use super::wake_ups::{VotesGivenBack, WakeUps};
+use super::values::{Process, owner_of};
 use crate::backend::{
     self, BackendError, Capabilities, LockInfo, Mode, Owner, Renewed, Request, TokenTier,
 };
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, Sending};
 use crate::engine::events::Events;
 use crate::key::Shown;
 use crate::store::{
-    Abandoned, Context, Due, Ending, Failure, Followed, Freed, Late, LeftBehind, Looks, Opening,
-    Store, Take, Waited, Want,
+    Abandoned, Applied, Context, Due, Ending, Failure, Followed, Freed, Granted, Late, LeftBehind,
+    Looks, Opening, Store, Take, Waited, Want,
 };
+use crate::token::TOKENS_PER_GRANT;
 
 /// Within the time for which a process counts as alive, twice.
 const HEARTBEAT: Duration = Duration::from_secs(3);
@@ -52,23 +53,16 @@ pub(crate) struct RedisStore {
     pub(super) servers: Servers,
     pub(super) process: Process,
     pub(super) events: Events,
-    pub(super) confirmer: Option<Confirmer>,
-    found: Found,
+    confirmer: Option<Confirmer>,
     votes: bool,
-    release: Release,
-    /// Its tasks are to end.
-    stopping: CancellationToken,
+    electorate: Option<Arc<dyn Electorate>>,
 }
-
-/// The command that gives a lease back. With a process, the owner may be in the
-/// queue of that instead, or as well.
-type Release = fn(&Keyspace, Form, &Request, Option<Process>) -> Cmd;
 
 /// Commands on their way: a release behind them, over their connection, is run after
 /// them.
 pub(crate) struct Flight {
     connection: Connection,
-    release: Release,
+    ending: Ending,
 }
 
 impl Drop for RedisStore {
@@ -90,83 +84,64 @@ impl Store for RedisStore {
     const DEAD_AFTER: Duration = ALIVE;
     const CLAIM: Option<Duration> = Some(CLAIM);
 
-    fn open(mut config: Config, context: Context) -> Self {
-        config.settings.request_timeout = context.request_timeout;
-        let Context { time, events, .. } = context;
-        let (process, stopping) = (Process::unique(), CancellationToken::new());
-        let release = match config.votes {
-            false => commands::release,
-            true => commands::release_vote,
+    fn open(config: Config, context: Context) -> Self {
+        let Config {
+            mut settings,
+            locator,
+            votes,
+            electorate,
+        } = config;
+        settings.request_timeout = context.request_timeout;
+        let (process, events) = (Process::unique(), context.events.clone());
+        let connector = Connector::new(settings.clone(), locator, context.time.clock());
+        let route = if let Locator::Cluster(nodes) = &connector.locator {
+            let subscriptions = Subscriptions::new(process, events.clone());
+            let (nodes, clock) = (nodes.clone(), context.time.clock());
+            let topology = Topology::new(settings, nodes, clock, subscriptions);
+            topology::start(&topology, &context);
+            Route::BySlot(topology)
+        } else {
+            let listener = Listener {
+                space: connector.space.clone(),
+                events: events.clone(),
+                // Who waits for votes listens to the locks.
+                channel: (!votes).then(|| connector.space.wake_channel(process, "")),
+                replaced: None,
+            };
+            let connections = Arc::new(Connections::new(Arc::clone(&connector), Some(listener)));
+            let topology = electorate.as_ref().map(|all| Arc::clone(all.topology()));
+            Route::One(connections, topology)
         };
-        let (connector, route) = match &config.found {
-            Found::ByNodes(..) => {
-                let subscriptions = Subscriptions::new(process, events.clone());
-                let listeners = subscriptions.listeners();
-                let topology = Topology::new(config.nodes(), time.clock(), listeners);
-                topology::start(&topology, &subscriptions, &time, &stopping);
-                let connector = config.connector(topology.place.clone(), time.clock());
-                let route = Route::Cluster {
-                    topology,
-                    subscriptions,
-                };
-                (connector, route)
-            }
-            found => {
-                let connector = config.connector(config.settings.place(), time.clock());
-                let (space, events) = (config.settings.space.clone(), events.clone());
-                let listener: Arc<dyn Listener> = match config.votes {
-                    false => Arc::new(WakeUps { process, events }),
-                    true => Arc::new(VotesGivenBack { space, events }),
-                };
-                let connections = One::new(&connector, listener);
-                let route = match found {
-                    Found::OfSlot(topology, _) => Route::Voter {
-                        connections,
-                        topology: Arc::clone(topology),
-                    },
-                    _ => Route::One(connections),
-                };
-                (connector, route)
-            }
-        };
-        let replicas = connector.settings.replicas;
-        let confirmer = (replicas > 0).then(|| Confirmer::start(&connector, &time));
-        if let (Found::BySentinels(sentinels), Route::One(one)) = (&config.found, &route) {
-            let confirming = confirmer.iter().map(Confirmer::connections);
-            let all = std::iter::once(&one.connections).chain(confirming);
-            let follow = sentinel::follow(
-                Arc::clone(sentinels),
-                Arc::clone(&connector),
-                all.cloned().collect(),
-                stopping.clone(),
-            );
-            time.spawn(follow);
+        let confirms = connector.settings.replicas > 0;
+        let confirmer = confirms.then(|| Confirmer::new(&connector));
+        if let (Locator::Sentinels(_), Route::One(one, _)) = (&connector.locator, &route) {
+            let confirming = confirmer.as_ref().map(Confirmer::connections);
+            let all = [one].into_iter().chain(confirming).cloned().collect();
+            context.spawn(sentinel::follow(Arc::clone(&connector), all));
         }
         Self {
             servers: Servers { connector, route },
             process,
             events,
             confirmer,
-            votes: config.votes,
-            found: config.found,
-            release,
-            stopping,
+            votes,
+            electorate,
         }
     }
 
     async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
         let (servers, process) = (&self.servers, self.process);
-        if let Route::Cluster { topology, .. } = &servers.route {
+        if let Route::BySlot(topology) = &servers.route {
             return servers.check_cluster(topology, process, deadline).await;
         }
-        let link = servers.link("", deadline).await?;
-        servers.check_server(&link, process, "", deadline).await?;
-        if let Found::BySentinels(sentinels) = &self.found {
+        let server = servers.connection("", deadline).await?;
+        servers.check_server(&server, process, "", deadline).await?;
+        if let Locator::Sentinels(sentinels) = &servers.connector.locator {
             sentinels.warn_of_their_number();
             let needed = servers.connector.settings.replicas;
             if needed > 0 {
-                let (attempt, role) = (&mut Attempt::default(), |_| commands::role());
-                let role = servers.ask("", deadline, attempt, role).await?;
+                let attempt = &mut Attempt::default();
+                let role = servers.ask("", deadline, attempt, commands::role).await?;
                 sentinels.warn_of_replicas(&role.value, needed);
             }
         }
@@ -174,25 +149,24 @@ impl Store for RedisStore {
     }
 
     fn close(&self) {
-        self.stopping.cancel();
         match &self.servers.route {
-            Route::One(one)
-            | Route::Voter {
-                connections: one, ..
-            } => one.close(),
-            Route::Cluster { topology, .. } => topology.close(),
+            Route::One(one, _) => one.close(),
+            Route::BySlot(topology) => topology.close(),
         }
         if let Some(confirmer) = &self.confirmer {
             confirmer.connections().close();
         }
+        if let Some(electorate) = &self.electorate {
+            electorate.close();
+        }
     }
 
     fn capabilities(config: &Config) -> Capabilities {
-        let (name, strict_with, in_order) = match config.found {
-            Found::At(_) => ("redis", durability::STRICT_WITH, true),
+        let (name, strict_with, in_order) = match config.locator {
+            Locator::At(_) => ("redis", durability::STRICT_WITH, true),
             // A failover may take a replica that lacks the last of them.
-            Found::BySentinels(_) => ("redis", "", true),
-            Found::ByNodes(..) | Found::OfSlot(..) => ("cluster", "", false),
+            Locator::Sentinels(_) => ("redis", "", true),
+            Locator::Cluster(_) | Locator::Node(_) | Locator::Slot(..) => ("cluster", "", false),
         };
         Capabilities {
             fair: true,
@@ -205,16 +179,7 @@ impl Store for RedisStore {
     }
 
     fn servers(config: &Config) -> Option<backend::Servers> {
-        Some(match &config.found {
-            Found::At(_) | Found::OfSlot(..) => settings::servers([&config.settings]),
-            Found::ByNodes(_, nodes) => settings::servers(nodes),
-            Found::BySentinels(sentinels) => {
-                let mut servers = settings::servers([&config.settings]);
-                let (name, hosts) = sentinels.servers();
-                (servers.name, servers.hosts) = (Some(name), hosts);
-                servers
-            }
-        })
+        Some(config.servers())
     }
 
     fn tokens(&self) -> Option<TokenTier> {
@@ -222,27 +187,21 @@ impl Store for RedisStore {
     }
 
     fn located(&self) -> Option<backend::Servers> {
-        let Route::Cluster { topology, .. } = &self.servers.route else {
-            return None;
-        };
         // Each master has locks of its own.
-        let masters = topology.masters().into_iter();
-        let masters: Vec<_> = masters.map(|node| node.address.to_string()).collect();
-        let mut servers = settings::servers(&topology.seeds);
-        if !masters.is_empty() {
-            servers.hosts = masters;
-        }
-        Some(servers)
+        let masters = self.servers.topology()?.map.masters();
+        (!masters.is_empty()).then(|| {
+            let masters = masters.iter().map(|node| (**node).clone());
+            let Connector { settings, .. } = &*self.servers.connector;
+            Config::new(settings.clone(), Locator::Cluster(masters.collect())).servers()
+        })
     }
 
     fn opening(&self, request: &Request) -> Opening {
         match &self.servers.route {
             // Each slot has a counter of its own: the script is the cheapest way. A
             // place in the queue needs a subscription, and the lock may be free.
-            Route::Cluster { subscriptions, .. } if !subscriptions.hears(&request.key) => {
-                Opening::Try
-            }
-            Route::One(_) | Route::Voter { .. } if request.mode == Mode::Write => Opening::First,
+            Route::BySlot(topology) if !topology.subscriptions.hears(&request.key) => Opening::Try,
+            Route::One(..) if request.mode == Mode::Write => Opening::First,
             _ => Opening::Place,
         }
     }
@@ -257,14 +216,34 @@ impl Store for RedisStore {
         if want != Want::First {
             return Box::pin(self.acquire(request, want, deadline, attempt)).await;
         }
-        self.first(request, deadline, attempt).await
+        let servers = &self.servers;
+        let server = servers.connection(&request.key, deadline).await?;
+        let at = Sending::now(deadline);
+        attempt.in_flight = Some(server.clone());
+        let set = commands::take(servers.space(), request);
+        let answers = server.run(set, How::Take, at).await;
+        let (error, applied) = match servers.hear(&server, attempt, at.at, answers)? {
+            [Value::Okay, Value::Int(last)] => {
+                return self.granted(request, &server, last, at, attempt).await;
+            }
+            [Value::Nil, _] => return Ok(Take::Busy),
+            // Taken, but without a token. The script asks for one again.
+            [Value::Okay, Value::ServerError(error)] => (error, Applied::Answered),
+            [Value::ServerError(error), _] => (error, Applied::No),
+            _ => return Err(servers.nonsense(&server)),
+        };
+        let refused = servers.refused(&server, &request.key, error, deadline, attempt);
+        Err(Failure {
+            applied,
+            ..Box::pin(refused).await
+        })
     }
 
     /// Those of one node must not wait for long for those of another.
     fn renews_within(&self, request_timeout: Duration, shortest: Duration) -> Duration {
         match self.servers.route {
-            Route::One(_) | Route::Voter { .. } => request_timeout,
-            Route::Cluster { .. } => {
+            Route::One(..) => request_timeout,
+            Route::BySlot(_) => {
                 let patience = self.servers.connector.settings.patience();
                 patience.min(shortest / 4)
             }
@@ -278,12 +257,15 @@ impl Store for RedisStore {
         _: &mut Attempt,
     ) -> Vec<Result<Renewed, Failure>> {
         let requests: Vec<_> = due.iter().map(|due| &due.request).collect();
+        if self.is_replaced().is_err() {
+            // The others may have granted them to somebody else.
+            return requests.iter().map(|_| Ok(Renewed::Gone)).collect();
+        }
         match (&self.confirmer, &self.servers.route) {
-            (Some(confirmer), _) => confirmer.renew(&requests, deadline).await,
-            (None, Route::Cluster { topology, .. }) => {
-                self.servers
-                    .renew_by_node(topology, &requests, deadline)
-                    .await
+            (Some(confirmer), _) => confirmer.renew_all(&requests, deadline).await,
+            (None, Route::BySlot(topology)) => {
+                let servers = &self.servers;
+                servers.renew_by_node(topology, &requests, deadline).await
             }
             (None, _) => self.servers.renew_together(&requests, deadline).await,
         }
@@ -298,22 +280,17 @@ impl Store for RedisStore {
         attempt: &mut Attempt,
     ) -> Result<Freed, Failure> {
         let (key, servers) = (&request.key, &self.servers);
-        // Who has left may be in the queue instead, or as well.
-        let queued_by = (ending == Ending::Left).then_some(self.process);
-        let release = self.release_of(ending);
-        let build = |form| release(servers.space(), form, request, queued_by);
-        let followed = request.is_followed();
-        let answer = servers.exchange(key, followed, deadline, attempt, build);
-        match answer.await? {
-            Answer {
-                value: Value::Int(1),
-                ..
-            } => Ok(Freed::Released),
-            Answer {
-                value: Value::Int(_),
-                ..
-            } => Ok(Freed::NotHeld),
-            Answer { link, .. } => Err(servers.nonsense(&link)),
+        let build = || self.release_of(ending, request);
+        let how = match request.is_followed() {
+            true => How::WithTheNext,
+            false => How::Plain,
+        };
+        let answer = servers.exchange(key, how, deadline, attempt, build);
+        let answer = answer.await?;
+        match answer.value {
+            Value::Int(1) => Ok(Freed::Released),
+            Value::Int(_) => Ok(Freed::NotHeld),
+            _ => Err(servers.nonsense(&answer.from)),
         }
     }
 
@@ -322,31 +299,36 @@ impl Store for RedisStore {
     }
 
     fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Abandoned<Self> {
-        let release = self.release_of(left.ending);
         Abandoned::in_flight(attempt.in_flight.map(|connection| Flight {
             connection,
-            release,
+            ending: left.ending,
         }))
     }
 
     async fn follow(&self, flight: Flight, request: &Request) -> Followed {
-        for form in [Form::Digest, Form::Source] {
-            let (space, process) = (self.servers.space(), self.process);
-            let release = (flight.release)(space, form, request, Some(process));
-            match flight.connection.run_behind(release).await {
-                Ok(Value::ServerError(error)) => match remedy(&error) {
-                    Remedy::SendScript => {}
+        let Flight { connection, ending } = flight;
+        // Whatever was on its way, it may have left a place.
+        let ending = match ending {
+            Ending::Released => Ending::Left,
+            ending => ending,
+        };
+        for in_full in [false, true] {
+            let release = scripts::in_form(self.release_of(ending, request), in_full);
+            match connection.run_behind(release).await {
+                Ok(Value::ServerError(error)) => match classify(&error) {
+                    RetryPolicy::SendScript => {}
                     // Nothing of it was run before the slot moved, or all of it.
-                    Remedy::Moved | Remedy::Ask | Remedy::Cluster | Remedy::Retry => {
-                        return Followed::Run;
-                    }
+                    RetryPolicy::Moved
+                    | RetryPolicy::Ask
+                    | RetryPolicy::Cluster
+                    | RetryPolicy::Retry => return Followed::Run,
                     _ => break,
                 },
                 Ok(_) => return Followed::Settled,
                 Err(_) => break,
             }
         }
-        flight.connection.discard();
+        connection.discard();
         Followed::Unknown
     }
 
@@ -361,15 +343,13 @@ impl Store for RedisStore {
         deadline: Deadline,
     ) -> Result<(), Failure> {
         let servers = &self.servers;
-        match &servers.route {
-            Route::Cluster { subscriptions, .. } => {
-                let limit = deadline.within(PERIOD);
-                let looked = look::at_slots(servers, self.process, waited, beat, limit).await;
-                self.forget(subscriptions.sweep(), limit).await;
-                looked
-            }
-            _ => look::at_server(servers, self.process, waited, beat, deadline).await,
-        }
+        let Route::BySlot(topology) = &servers.route else {
+            return look::at_server(servers, self.process, waited, beat, deadline).await;
+        };
+        let limit = deadline.within(PERIOD);
+        let looked = look::at_slots(servers, self.process, waited, beat, limit).await;
+        self.forget(topology.subscriptions.sweep(), limit).await;
+        looked
     }
 
     async fn disown(
@@ -381,14 +361,14 @@ impl Store for RedisStore {
         attempt: &mut Attempt,
     ) -> Result<(), Failure> {
         let space = self.servers.space();
-        let places = |form| commands::places(space, form, key, self.process, DISOWNED_AT_ONCE);
+        let places = || commands::places(space, key, self.process, DISOWNED_AT_ONCE);
         let answer = self.servers.ask(key, deadline, attempt, places).await?;
         let Ok(mut entries) = redis::from_redis_value::<Vec<String>>(answer.value) else {
-            return Err(self.servers.nonsense(&answer.link));
+            return Err(self.servers.nonsense(&answer.from));
         };
         entries.retain(|entry| owner_of(entry).is_some_and(|owner| !knows(owner)));
         entries.push(granted.to_owned());
-        let disown = |form| commands::disown(space, form, key, &entries);
+        let disown = || commands::disown(space, key, &entries);
         let answer = self.servers.ask(key, deadline, attempt, disown).await?;
         tracing::debug!(
             target: "dlock::store",
@@ -403,10 +383,11 @@ impl Store for RedisStore {
 
     async fn farewell(&self, deadline: Deadline) {
         match &self.servers.route {
-            Route::Cluster { subscriptions, .. } => {
-                self.forget(subscriptions.sweep_all(), deadline).await;
+            Route::BySlot(topology) => {
+                self.forget(topology.subscriptions.sweep_all(), deadline)
+                    .await;
             }
-            _ => look::farewell(&self.servers, self.process, deadline).await,
+            Route::One(..) => look::farewell(&self.servers, self.process, "", deadline).await,
         }
     }
 
@@ -438,40 +419,171 @@ impl Store for RedisStore {
 }
 
 impl RedisStore {
-    /// Who cannot be told of its turn would be passed over. But whether it can must not
-    /// decide on whether it may wait.
-    pub(super) async fn listen(&self, key: &Arc<str>, deadline: Deadline, attempt: &mut Attempt) {
-        match &self.servers.route {
-            // A message comes over the manager's connection.
-            Route::One(one)
-            | Route::Voter {
-                connections: one, ..
-            } => one.lane.prepare(),
-            Route::Cluster { subscriptions, .. } if attempt.subscription.is_none() => {
-                let subscription = Box::new(subscriptions.subscribe(key));
-                let subscription = attempt.subscription.insert(subscription);
-                let connector = &self.servers.connector;
-                let limit = deadline.within(connector.settings.patience() / 2);
-                let _ = connector.clock.bound(limit, subscription.is_heard()).await;
-            }
-            Route::Cluster { .. } => {}
-        }
+    /// Whether others vote in this one's place.
+    pub(super) fn is_replaced(&self) -> Result<(), BackendError> {
+        self.electorate.as_ref().map_or(Ok(()), |all| all.check())
     }
 
-    fn release_of(&self, ending: Ending) -> Release {
+    /// The command that gives back what a request has.
+    fn release_of(&self, ending: Ending, request: &Request) -> Cmd {
+        let space = self.servers.space();
         match ending {
-            Ending::Released | Ending::Left => self.release,
+            Ending::Released | Ending::Left if self.votes => commands::release_vote(space, request),
+            // Who has left may be in the queue instead, or as well.
+            Ending::Left => commands::release(space, request, Some(self.process)),
             // That tells nobody, where there is no queue.
-            Ending::Outvoted => commands::release,
+            Ending::Released | Ending::Outvoted => commands::release(space, request, None),
         }
     }
 
     /// Nobody in this process waits for these locks of a cluster any more.
     async fn forget(&self, keys: Vec<Arc<str>>, deadline: Deadline) {
-        look::forget(&self.servers, self.process, &keys, deadline).await;
+        let farewells = keys
+            .iter()
+            .map(|key| look::farewell(&self.servers, self.process, key, deadline));
+        join_all(farewells).await;
         for key in &keys {
             // Who came in the meantime may have been passed over as dead.
             self.events.freed(key);
         }
     }
+
+    /// The one question of a waiter, asked as often as it likes.
+    pub(super) async fn acquire(
+        &self,
+        request: &Request,
+        want: Want,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Take<Self>, Failure> {
+        let queues = matches!(want, Want::Queue { .. });
+        if queues {
+            self.listen(&request.key, deadline, attempt).await;
+        }
+        let (servers, process) = (&self.servers, self.process);
+        let highest = servers.connector.highest_token.load(Ordering::Relaxed);
+        let build = || commands::acquire(servers.space(), request, process, queues, highest);
+        let answer = servers.ask(&request.key, deadline, attempt, build).await?;
+        match answer.value {
+            Value::Int(0) => {
+                self.events.heard(answer.sent_at);
+                if queues {
+                    self.events.beats(answer.sent_at);
+                    return Ok(Take::Queued);
+                }
+                Ok(Take::Busy)
+            }
+            Value::Int(last) => {
+                let at = Sending {
+                    at: answer.sent_at,
+                    deadline,
+                };
+                self.granted(request, &answer.from, last, at, attempt).await
+            }
+            _ => Err(servers.nonsense(&answer.from)),
+        }
+    }
+
+    /// Who cannot be told of its turn would be passed over. But whether it can must not
+    /// decide on whether it may wait.
+    async fn listen(&self, key: &Arc<str>, deadline: Deadline, attempt: &mut Attempt) {
+        match &self.servers.route {
+            // A message comes over the manager's connection.
+            Route::One(one, _) => one.of_manager().prepare(),
+            Route::BySlot(topology) if attempt.subscription.is_none() => {
+                let subscription = Box::new(topology.subscriptions.subscribe(key));
+                let subscription = attempt.subscription.insert(subscription);
+                let connector = &self.servers.connector;
+                let limit = deadline.within(connector.settings.patience() / 2);
+                let _ = connector.clock.bound(limit, subscription.is_heard()).await;
+            }
+            Route::BySlot(_) => {}
+        }
+    }
+
+    /// The lock is held. `last` is the last of the numbers that were drawn.
+    async fn granted(
+        &self,
+        request: &Request,
+        server: &Connection,
+        last: i64,
+        at: Sending,
+        attempt: &mut Attempt,
+    ) -> Result<Take<Self>, Failure> {
+        let (mut token, mut sent_at) = (first_of(last), at.at);
+        if token <= server.token_floor() {
+            // The counter has lost what it was when this connection was made.
+            token = Box::pin(self.draw_again(server, at.deadline, attempt)).await?;
+        }
+        let highest = &self.servers.connector.highest_token;
+        highest.fetch_max(token + (TOKENS_PER_GRANT - 1), Ordering::Relaxed);
+        if let Some(confirmer) = &self.confirmer {
+            // Who leaves meanwhile leaves the lock.
+            attempt.in_flight = Some(server.clone());
+            let confirmed = Box::pin(self.confirmed(confirmer, request, at.deadline)).await;
+            attempt.in_flight = None;
+            sent_at = confirmed?;
+        }
+        Ok(Take::Granted(Granted {
+            token,
+            sent_at,
+            record: (),
+        }))
+    }
+
+    /// The lock counts when so many replicas have it, and from then on. Until that is
+    /// so it is asked for again, as it is this owner's.
+    async fn confirmed(
+        &self,
+        confirmer: &Confirmer,
+        request: &Request,
+        deadline: Deadline,
+    ) -> Result<Instant, Failure> {
+        // However late the answer was seen.
+        let settings = &self.servers.connector.settings;
+        let deadline = deadline.max(Deadline::after(settings.patience()));
+        let failure = match confirmer.renew(request, deadline).await {
+            Ok(Renewed::Extended { sent_at }) => return Ok(sent_at.into_std()),
+            // It is elsewhere, or free: to ask at once might find the same.
+            Ok(Renewed::Gone) => Failure::not_sent(),
+            Err(failure) => failure,
+        };
+        Err(Failure {
+            applied: Applied::Answered,
+            ..failure
+        })
+    }
+
+    /// Lifts the counter above what it was, and draws from it. Still before any later
+    /// grant, as the lock is held.
+    async fn draw_again(
+        &self,
+        server: &Connection,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<u64, Failure> {
+        let commands = commands::pipeline([
+            commands::lift_tokens(&Keyspace::Server, server.token_floor()),
+            commands::draw_tokens(&Keyspace::Server, 1),
+        ]);
+        // Who leaves meanwhile leaves the lock.
+        let answers = self.servers.ask_all(server, &commands, deadline, attempt);
+        let (answers, _) = answers.await.map_err(|failure| Failure {
+            applied: Applied::Answered,
+            ..failure
+        })?;
+        match <[Value; 2]>::try_from(answers) {
+            Ok([Value::Int(_), Value::Int(last)]) => Ok(first_of(last)),
+            Ok([Value::ServerError(error), _] | [_, Value::ServerError(error)]) => {
+                let refused = self.servers.refused(server, "", error, deadline, attempt);
+                Err(refused.await)
+            }
+            _ => Err(self.servers.nonsense(server)),
+        }
+    }
+}
+
+/// `INCRBY` answers with the last of the numbers that it reserves.
+fn first_of(last: i64) -> u64 {
+    last.unsigned_abs().saturating_sub(TOKENS_PER_GRANT - 1)
 }

@@ -5,7 +5,6 @@ use std::io::Write as _;
 
 use redis::{RedisWrite, ToRedisArgs};
 
-use super::process::Process;
 use crate::backend::{Mode, Owner};
 
 // What stands behind the owner of a grant that its waiter has not answered yet; the
@@ -17,7 +16,25 @@ macro_rules! unclaimed {
 }
 pub(super) use unclaimed;
 
-fn letter(mode: Mode) -> &'static str {
+/// This backend among all the others that share the server: names the channel
+/// on which its waiters are told, and the key that says they are alive. Two
+/// managers of one process have one each.
+#[derive(Clone, Copy)]
+pub(super) struct Process(Owner);
+
+impl Process {
+    pub(super) fn unique() -> Self {
+        Self(Owner::unique())
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+pub(super) fn letter(mode: Mode) -> &'static str {
     match mode {
         Mode::Read => "r",
         Mode::Write => "w",
@@ -133,10 +150,6 @@ impl<T: fmt::Display> ToRedisArgs for Shown<T> {
 /// Whose place an entry is.
 pub(super) fn owner_of(entry: &str) -> Option<Owner> {
     Owner::read(entry.split(':').nth(1)?)
-}
-
-pub(super) fn mode_arg(mode: Mode) -> &'static str {
-    letter(mode)
 }
 
 fn parse_mode(mode: &str) -> Option<Mode> {

@@ -6,42 +6,43 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::Duration;
 
-use redis::{ServerError, Value};
+use redis::Value;
 
-use super::attempt::Attempt;
-use super::commands::{self, Patience};
+use super::channels::Channels;
+use super::cluster::masters;
+use super::commands;
+use super::config::Config;
 use super::connection::Connection;
-use super::connections::{Lane, Link};
-use super::errors::{Remedy, remedy};
-use super::lost::Lost;
+use super::errors::{RetryPolicy, classify};
+use super::locate::Locator;
 use super::names::Keyspace;
-use super::scripts::Form;
-use super::server_connections::One;
-
+use super::scripts;
+use super::servers::Attempt;
 use super::store::RedisStore;
 use super::values::LockValue;
 use crate::backend::{BackendError, LockInfo, Mode, Request};
-use crate::deadline::{Deadline, Sending};
+use crate::deadline::Deadline;
 use crate::quorum::first_token;
 use crate::quorum::voter::{Holder, Vote, Voter};
 use crate::store::{Applied, Cause, Failure, Next};
 
-/// So many keys are asked for in one command: the server does nothing else
-/// meanwhile.
-const KEYS_AT_ONCE: usize = 1000;
-
-/// The keys whose channels a connection is subscribed to.
-#[derive(Default)]
-pub(crate) struct Channels {
-    connection: Option<u64>,
-    keys: HashSet<Arc<str>>,
-}
-
 impl Voter for RedisStore {
     type Lane = Connection;
     type Listening = Channels;
+
+    async fn electorate(
+        voters: Vec<Config>,
+        request_timeout: Duration,
+    ) -> Result<Vec<Config>, BackendError> {
+        match &voters[..] {
+            [cluster] if matches!(cluster.locator, Locator::Cluster(_)) => {
+                masters::elect(cluster, request_timeout).await
+            }
+            _ => Ok(voters),
+        }
+    }
 
     fn place(&self) -> String {
         self.servers.connector.place.to_string()
@@ -52,12 +53,9 @@ impl Voter for RedisStore {
         if *self.servers.space() != Keyspace::Server {
             return None;
         }
-        let (attempt, identity) = (&mut Attempt::default(), |_| commands::identity());
-        let answer = self
-            .servers
-            .ask("", deadline, attempt, identity)
-            .await
-            .ok()?;
+        let (servers, attempt) = (&self.servers, &mut Attempt::default());
+        let asked = servers.ask("", deadline, attempt, commands::identity);
+        let answer = asked.await.ok()?;
         match answer.value {
             Value::BulkString(text) => run_id_in(&String::from_utf8_lossy(&text)),
             Value::VerbatimString { text, .. } => run_id_in(&text),
@@ -66,8 +64,8 @@ impl Voter for RedisStore {
     }
 
     fn is_connected(&self) -> bool {
-        let here = self.servers.of_one().map(|one| one.connections.here());
-        matches!(here, Some(Ok(lane)) if lane.ready().is_some())
+        let here = self.servers.one().map(|one| one.here());
+        matches!(here, Some(Ok(here)) if here.ready().is_some())
     }
 
     async fn vote(
@@ -76,10 +74,11 @@ impl Voter for RedisStore {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Vote, Failure> {
-        let mut form = Form::Digest;
+        self.is_replaced().map_err(Failure::refused)?;
+        let (servers, space) = (&self.servers, self.servers.space());
+        let from = servers.connection(&request.key, deadline).await?;
+        let mut in_full = false;
         loop {
-            let link = self.servers.link(&request.key, deadline).await?;
-            let space = self.servers.space();
             let value = commands::value(space, &request.key);
             let commands = match request.mode {
                 Mode::Write => {
@@ -87,48 +86,53 @@ impl Voter for RedisStore {
                     commands::pipeline([commands::take(space, request), draw, value])
                 }
                 Mode::Read => {
-                    let try_once = Patience::Try;
-                    let read = commands::acquire(space, form, request, self.process, try_once, 0);
-                    commands::pipeline([read, value])
+                    let read = commands::acquire(space, request, self.process, false, 0);
+                    commands::pipeline([scripts::in_form(read, in_full), value])
                 }
             };
-            let sent_at = Instant::now();
-            attempt.in_flight = Some(link.connection.clone());
-            let answers = link.connection.run_all(&commands, deadline).await;
-            let answers = self.servers.hear(&link, attempt, sent_at, answers)?;
+            let (answers, _) = servers.ask_all(&from, &commands, deadline, attempt).await?;
             let mut answers = answers.into_iter();
             let first = answers.next().unwrap_or_default();
             let last = match (request.mode, first) {
                 (Mode::Write, Value::Okay) => answers.next().unwrap_or_default(),
                 (Mode::Write, Value::Nil) | (Mode::Read, Value::Int(0)) => {
                     let holder = answers.next_back().unwrap_or_default();
-                    return self.holder(&link, request, holder);
+                    return self.holder(&from, request, holder);
                 }
                 (Mode::Read, first) => first,
                 (Mode::Write, Value::ServerError(error)) => Value::ServerError(error),
-                (Mode::Write, _) => return Err(self.servers.nonsense(&link)),
+                (Mode::Write, _) => return Err(servers.nonsense(&from)),
             };
             return match last {
-                Value::Int(last) => self.drawn(&link, last),
+                Value::Int(last) => self.drawn(&from, last),
                 Value::ServerError(error)
-                    if remedy(&error) == Remedy::SendScript && form == Form::Digest =>
+                    if classify(&error) == RetryPolicy::SendScript && !in_full =>
                 {
-                    form = Form::Source;
+                    in_full = true;
                     continue;
                 }
-                Value::ServerError(error) => Err(self.no_vote(&link, request, &error)),
-                _ => Err(self.servers.nonsense(&link)),
+                Value::ServerError(error) => {
+                    let key = &request.key;
+                    let refused = servers.refused(&from, key, error, deadline, attempt);
+                    // A vote that was given without a number is given back like any other.
+                    Err(Failure {
+                        applied: Applied::Answered,
+                        ..refused.await
+                    })
+                }
+                _ => Err(servers.nonsense(&from)),
             };
         }
     }
 
     async fn raise(&self, last: u64, deadline: Deadline) -> Result<(), Failure> {
-        let raise = |form| commands::raise_tokens(self.servers.space(), form, last);
+        let servers = &self.servers;
+        let raise = || commands::raise_tokens(servers.space(), last);
         let attempt = &mut Attempt::default();
-        let answer = self.servers.ask("", deadline, attempt, raise).await?;
+        let answer = servers.ask("", deadline, attempt, raise).await?;
         match answer.value {
             Value::Int(counter) if counter.unsigned_abs() >= last => Ok(()),
-            _ => Err(self.servers.nonsense(&answer.link)),
+            _ => Err(servers.nonsense(&answer.from)),
         }
     }
 
@@ -142,32 +146,13 @@ impl Voter for RedisStore {
         keys: &[Arc<str>],
         deadline: Deadline,
     ) -> Result<Vec<Option<Holder>>, Failure> {
-        let link = self.servers.link("", deadline).await?;
-        let looks = keys
-            .chunks(KEYS_AT_ONCE)
-            .map(|keys| commands::values(self.servers.space(), keys.iter().map(|key| &**key)));
-        let (commands, asked) = (commands::pipeline(looks), Instant::now());
-        let answers = link.connection.run_all(&commands, deadline).await;
-        let attempt = &mut Attempt::default();
-        let answers = self.servers.hear(&link, attempt, asked, answers)?;
-        let mut holders = Vec::with_capacity(keys.len());
-        for answer in answers {
-            match answer {
-                Value::Array(some) => holders.extend(some.iter().map(|value| match value {
-                    Value::BulkString(value) => LockValue::parse(value).map(holder_of),
-                    // It is free, or of another type, which asking shows.
-                    _ => None,
-                })),
-                Value::ServerError(error) => {
-                    return Err(self
-                        .servers
-                        .refused(&link, "", error, deadline, attempt)
-                        .await);
-                }
-                _ => return Err(self.servers.nonsense(&link)),
-            }
-        }
-        Ok(holders)
+        let values = self.servers.values(keys, None, deadline).await?;
+        let holders = values.iter().map(|value| match value {
+            Value::BulkString(value) => LockValue::parse(value).map(holder_of),
+            // It is free, or of another type, which asking shows.
+            _ => None,
+        });
+        Ok(holders.collect())
     }
 
     async fn listen(
@@ -176,27 +161,18 @@ impl Voter for RedisStore {
         channels: &mut Channels,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        let Some(One { ear, .. }) = self.servers.of_one() else {
+        let Some(one) = self.servers.one() else {
             return Ok(());
         };
-        if keys.is_empty() && channels.keys.is_empty() {
-            return Ok(());
-        }
-        let connection = ear.connection(deadline).await?;
-        if channels.connection != Some(connection.id()) {
-            channels.connection = Some(connection.id());
-            channels.keys.clear();
-        }
-        let new: Vec<_> = keys.difference(&channels.keys).cloned().collect();
-        let old: Vec<_> = channels.keys.difference(keys).cloned().collect();
-        for (keys, listens) in [(&new, true), (&old, false)] {
-            for keys in keys.chunks(KEYS_AT_ONCE) {
-                self.subscribe(ear, &connection, keys, listens, deadline)
-                    .await?;
+        let space = self.servers.space();
+        let channel_of = |key: &str| space.freed_channel(key);
+        let followed = channels.follow(one.of_manager(), keys, channel_of, |_| {}, deadline);
+        followed.await.map_err(|unheard| {
+            if let Some((error, from)) = unheard {
+                self.servers.connector.redirected(&error, &from);
             }
-        }
-        channels.keys.clone_from(keys);
-        Ok(())
+            Failure::not_sent()
+        })
     }
 
     fn lane(attempt: &Attempt) -> Option<Connection> {
@@ -205,29 +181,21 @@ impl Voter for RedisStore {
 
     async fn ping(&self, lane: Option<&Connection>, deadline: Deadline) -> Result<(), Failure> {
         let connector = &self.servers.connector;
-        if let Some(connection) = lane {
+        let pinged = async {
+            let connection = match lane {
+                Some(lane) => lane.clone(),
+                None => self.servers.connection("", deadline).await?,
+            };
             let answer = connection.run_behind(commands::ping());
-            if let Ok(Ok(_)) = connector.clock.bound(deadline, answer).await {
+            let answer = connector.clock.bound(deadline, answer).await;
+            if let Ok(Ok(_)) = answer {
                 return Ok(());
             }
-            connection.discard();
-            return Err(Failure::not_sent());
-        }
-        let Some(One { lane, .. }) = self.servers.of_one() else {
-            return Ok(());
-        };
-        let pinged = async {
-            let connection = lane.connection(deadline).await?;
-            let sending = Sending::now(deadline);
-            match connection.run(commands::ping(), sending).await {
-                Ok(_) => Ok(()),
-                Err(lost) => {
-                    if !matches!(lost, Lost::TooLate) {
-                        lane.discard(&connection);
-                    }
-                    Err(Failure::not_sent())
-                }
+            // Its own connection may be slow.
+            if lane.is_some() || answer.is_ok() {
+                connection.discard();
             }
+            Err(Failure::not_sent())
         };
         // It may be elsewhere by now.
         pinged.await.inspect_err(|_| connector.is_in_doubt())
@@ -237,69 +205,29 @@ impl Voter for RedisStore {
 impl RedisStore {
     /// A counter that has lost what it was when the connection was made would
     /// give old numbers again. A new connection lifts it.
-    fn drawn(&self, link: &Link, last: i64) -> Result<Vote, Failure> {
+    fn drawn(&self, from: &Connection, last: i64) -> Result<Vote, Failure> {
         let last = last.unsigned_abs();
-        if first_token(last) > link.connection.token_floor() {
+        if first_token(last) > from.token_floor() {
             return Ok(Vote::Yes { last });
         }
-        link.connection.discard();
+        from.discard();
         Err(answered(BackendError::unavailable(format!(
             "{} has lost its data; the next attempt begins above its old tokens",
-            link.place()
+            from.place()
         ))))
     }
 
     /// What stands where the lock is.
-    fn holder(&self, link: &Link, request: &Request, value: Value) -> Result<Vote, Failure> {
+    fn holder(&self, from: &Connection, request: &Request, value: Value) -> Result<Vote, Failure> {
         match value {
             Value::BulkString(value) => match LockValue::parse(&value) {
                 Some(value) => Ok(Vote::No(Some(holder_of(value)))),
-                None => Err(answered(link.place().foreign_lock(&request.key))),
+                None => Err(answered(from.place().foreign_lock(&request.key))),
             },
             Value::Nil => Ok(Vote::No(None)),
-            Value::ServerError(error) => Err(self.no_vote(link, request, &error)),
-            _ => Err(self.servers.nonsense(link)),
+            Value::ServerError(error) => Err(answered(from.place().refused(&error))),
+            _ => Err(self.servers.nonsense(from)),
         }
-    }
-
-    /// A vote that was given without a number is given back like any other.
-    fn no_vote(&self, link: &Link, request: &Request, error: &ServerError) -> Failure {
-        let (place, remedy) = (link.place(), remedy(error));
-        let connector = link.lane.connector();
-        let elsewhere = connector.redirected(error, link.connection.address());
-        if elsewhere || remedy == Remedy::Reconnect {
-            link.discard();
-        }
-        answered(match remedy {
-            Remedy::Foreign => place.foreign_lock(&request.key),
-            Remedy::ForeignCounter => place.foreign_counter(""),
-            _ => place.refused(error),
-        })
-    }
-
-    async fn subscribe(
-        &self,
-        ear: &Lane,
-        connection: &Connection,
-        keys: &[Arc<str>],
-        listens: bool,
-        deadline: Deadline,
-    ) -> Result<(), Failure> {
-        let (space, connector) = (self.servers.space(), ear.connector());
-        let channels: Vec<_> = keys.iter().map(|key| space.freed_channel(key)).collect();
-        let subscribing = connection.subscribe(&channels, listens, deadline);
-        let Err(lost) = subscribing.await else {
-            return Ok(());
-        };
-        tracing::debug!(target: "dlock::store", "{}: {lost:?}", connector.place);
-        if let Lost::Broken(error) = lost
-            && let Ok(error) = ServerError::try_from(error)
-        {
-            connector.redirected(&error, connection.address());
-        }
-        // What it is subscribed to is not known any more.
-        ear.discard(connection);
-        Err(Failure::not_sent())
     }
 
     /// Counts the processes that listen for the release of each of these locks, as
@@ -311,7 +239,7 @@ impl RedisStore {
         let (space, attempt) = (self.servers.space(), &mut Attempt::default());
         let counted = {
             let keys = || locks.iter().map(|lock| &*lock.key);
-            let listeners = |_| commands::listeners(space, keys());
+            let listeners = || commands::listeners(space, keys());
             self.servers.ask("", deadline, attempt, listeners).await
         };
         let Ok(Value::Array(counts)) = counted.map(|answer| answer.value) else {

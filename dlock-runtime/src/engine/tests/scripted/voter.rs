@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{Answer, Attempt, Command, Fate, Link, ONE_WAY, Scripted, Sim, failed, nothing};
-use crate::backend::{Mode, Request};
+use crate::backend::{BackendError, Mode, Request};
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::quorum::voter::{Holder, Vote, Voter};
@@ -20,6 +20,8 @@ pub(super) struct State {
     ears: Vec<Ear>,
     deaf: bool,
     identity: Option<String>,
+    /// Those who vote, if it knows.
+    electorate: Vec<Arc<Sim>>,
     /// The highest number that was said to have been given.
     given: u64,
     /// So long it takes to connect.
@@ -60,6 +62,10 @@ impl Sim {
         self.state().voter.identity = Some(as_what.to_owned());
     }
 
+    pub(in crate::engine::tests) fn knows_who_votes(&self, voters: &[Arc<Sim>]) {
+        self.state().voter.electorate = voters.to_vec();
+    }
+
     pub(in crate::engine::tests) fn given(&self) -> u64 {
         self.state().voter.given
     }
@@ -94,6 +100,11 @@ impl Sim {
 impl Voter for Scripted<()> {
     type Lane = Link;
     type Listening = ();
+
+    async fn electorate(voters: Vec<Arc<Sim>>, _: Duration) -> Result<Vec<Arc<Sim>>, BackendError> {
+        let known = voters[0].state().voter.electorate.clone();
+        Ok(if known.is_empty() { voters } else { known })
+    }
 
     fn place(&self) -> String {
         String::from("a scripted voter")

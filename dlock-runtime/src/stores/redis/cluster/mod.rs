@@ -11,22 +11,22 @@
 //!   it: an election as among independent servers, in which each voter is a slot
 //!   ([`masters`]).
 
-mod masters;
+pub(super) mod masters;
 
 use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use self::masters::Masters;
 use super::config::Config;
-use super::names::Keyspace;
+use super::locate::Locator;
 use super::settings::{DEFAULT_PORT, FILES, Settings};
 use super::store::RedisStore;
 use crate::backend::{
     self, Backend, BackendError, Capabilities, Grant, LockInfo, Released, Renewed, Request,
 };
 use crate::engine::Engine;
+use crate::quorum::{Quorum, Voters};
 use crate::stores::url::Form;
 
 static FORM: Form = Form {
@@ -59,7 +59,7 @@ enum Decides {
     /// The node that has its slot.
     Owner(Engine<RedisStore>),
     /// More than half of the masters.
-    Masters(Masters),
+    Masters(Engine<Quorum<RedisStore>>),
 }
 
 impl Cluster {
@@ -92,15 +92,14 @@ impl Cluster {
                 "a cluster has one database only, number 0; leave out what stands behind the hosts",
             ));
         }
-        let seeds = Settings::of_servers(&url, "")?;
-        let seeds = seeds.into_iter().map(|seed| Settings {
-            space: Keyspace::Slots,
-            ..seed
-        });
-        let config = Config::of_cluster(seeds.collect());
-        let config = config.ok_or_else(|| url.invalid("it names no host"))?;
+        let locator = Locator::Cluster(url.hosts.clone());
+        let config = Config::new(Settings::read(&url, "")?, locator);
         Ok(Self(if quorum {
-            Decides::Masters(Masters::new(config))
+            Decides::Masters(Engine::new(Voters {
+                voters: vec![config],
+                name: "cluster",
+                strict_with: "",
+            }))
         } else {
             Decides::Owner(Engine::new(config))
         }))
@@ -114,113 +113,87 @@ impl Cluster {
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.0 = match self.0 {
             Decides::Owner(engine) => Decides::Owner(engine.request_timeout(timeout)),
-            Decides::Masters(masters) => Decides::Masters(masters.request_timeout(timeout)),
+            Decides::Masters(engine) => Decides::Masters(engine.request_timeout(timeout)),
         };
         self
     }
 
-    fn config(&self) -> &Config {
+    fn backend(&self) -> &dyn Backend {
         match &self.0 {
-            Decides::Owner(engine) => &engine.config,
-            Decides::Masters(masters) => &masters.config,
+            Decides::Owner(engine) => engine,
+            Decides::Masters(engine) => engine,
         }
     }
 }
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisCluster")
-            .field("nodes", &self.config().nodes())
-            .field("quorum", &matches!(self.0, Decides::Masters(_)))
-            .field("request_timeout", &Backend::request_timeout(self))
-            .finish_non_exhaustive()
+        match &self.0 {
+            Decides::Owner(engine) => engine.describe("Cluster", f),
+            Decides::Masters(engine) => engine.describe("Cluster", f),
+        }
     }
 }
 
 #[async_trait]
 impl Backend for Cluster {
     fn capabilities(&self) -> Capabilities {
-        match &self.0 {
-            Decides::Owner(engine) => engine.capabilities(),
-            Decides::Masters(_) => Masters::capabilities(),
-        }
+        self.backend().capabilities()
     }
 
     fn request_timeout(&self) -> Option<Duration> {
-        match &self.0 {
-            Decides::Owner(engine) => Backend::request_timeout(engine),
-            Decides::Masters(masters) => Some(masters.request_timeout),
-        }
+        self.backend().request_timeout()
     }
 
     fn servers(&self) -> Option<backend::Servers> {
-        match &self.0 {
-            Decides::Owner(engine) => engine.servers(),
-            Decides::Masters(masters) => masters.servers(),
-        }
+        self.backend().servers()
     }
 
     async fn start(&self) -> Result<(), BackendError> {
-        match &self.0 {
-            Decides::Owner(engine) => engine.start().await,
-            Decides::Masters(masters) => masters.start().await,
-        }
+        self.backend().start().await
     }
 
     async fn stop(&self) {
-        match &self.0 {
-            Decides::Owner(engine) => engine.stop().await,
-            Decides::Masters(masters) => masters.stop().await,
-        }
+        self.backend().stop().await;
     }
 
     async fn settle(&self) {
-        match &self.0 {
-            Decides::Owner(engine) => engine.settle().await,
-            Decides::Masters(masters) => masters.settle().await,
-        }
+        self.backend().settle().await;
     }
+
+    // Without a second box around the future of each.
 
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
         match &self.0 {
             Decides::Owner(engine) => engine.running()?.try_acquire(request).await,
-            Decides::Masters(masters) => masters.voters()?.try_acquire(request).await,
+            Decides::Masters(engine) => engine.running()?.try_acquire(request).await,
         }
     }
 
     async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
         match &self.0 {
             Decides::Owner(engine) => engine.running()?.acquire(request).await,
-            Decides::Masters(masters) => masters.voters()?.acquire(request).await,
-        }
-    }
-
-    async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        match &self.0 {
-            Decides::Owner(engine) => engine.renew(requests).await,
-            Decides::Masters(masters) => masters.renew(requests).await,
+            Decides::Masters(engine) => engine.running()?.acquire(request).await,
         }
     }
 
     async fn release(&self, request: &Request) -> Result<Released, BackendError> {
         match &self.0 {
             Decides::Owner(engine) => engine.running()?.release(request).await,
-            Decides::Masters(masters) => masters.quorum()?.release(request).await,
+            Decides::Masters(engine) => engine.running()?.release(request).await,
         }
+    }
+
+    async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.backend().renew(requests).await
     }
 
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
-        match &self.0 {
-            Decides::Owner(engine) => engine.inspect(key).await,
-            Decides::Masters(masters) => masters.quorum()?.inspect(key).await,
-        }
+        self.backend().inspect(key).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
-        match &self.0 {
-            Decides::Owner(engine) => engine.list(prefix).await,
-            Decides::Masters(masters) => masters.quorum()?.list(prefix).await,
-        }
+        self.backend().list(prefix).await
     }
 }
 
@@ -232,11 +205,11 @@ mod tests {
     fn the_url_is_read() {
         let url = "redis+cluster://:hunter2@a,b:7000,[::1]/0?quorum=masters";
         let store = Cluster::from_url(url).expect("a URL");
-        let addresses: Vec<_> = store.config().nodes();
-        let addresses: Vec<_> = addresses.iter().filter_map(Settings::address).collect();
-        let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-        assert_eq!(addresses, ["a:6379", "b:7000", "[::1]:6379"]);
-        assert!(matches!(store.0, Decides::Masters(_)));
+        let Decides::Masters(engine) = &store.0 else {
+            panic!("{store:?}");
+        };
+        let hosts = engine.config.voters[0].locator.hosts();
+        assert_eq!(hosts, ["a:6379", "b:7000", "[::1]:6379"]);
         assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");
         let store = Cluster::from_url("redis+cluster://a/").expect("a URL");
         assert!(matches!(store.0, Decides::Owner(_)));

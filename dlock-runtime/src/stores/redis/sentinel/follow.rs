@@ -5,158 +5,147 @@
 //! us, goes on as if nothing had happened, next to the one that has replaced
 //! it. So the sentinels are listened to: each tells at once that it takes
 //! another server for the master, and is asked now and then in case that was
-//! missed.
+//! missed. What one of them says is cause to ask them all.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use redis::{PushInfo, PushKind};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use super::super::connections::Connections;
 use super::super::connector::Connector;
-use super::super::line::Line;
+use super::super::locate::Locator;
+use super::super::socket;
 use super::Sentinels;
-use super::ask::{SWITCHES, is_switch};
-use super::votes::Votes;
 use crate::deadline::{Backoff, Deadline};
+use crate::stores::address::Address;
 
 /// How often a sentinel is asked that says nothing by itself.
 const PERIOD: Duration = Duration::from_secs(5);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the sentinels have said last.
-struct News {
-    votes: Mutex<Votes>,
-    changed: Notify,
+/// Where a sentinel says that it now takes another server for a master.
+const SWITCHES: &str = "+switch-master";
+
+/// Gives up the connections to what is not the master any more.
+pub(crate) async fn follow(connector: Arc<Connector>, connections: Vec<Arc<Connections>>) {
+    let Locator::Sentinels(sentinels) = &connector.locator else {
+        return;
+    };
+    let follower = Follower {
+        sentinels: Arc::clone(sentinels),
+        connector: Arc::clone(&connector),
+        connections,
+    };
+    join_all((0..sentinels.nodes.len()).map(|index| follower.listen(index))).await;
 }
 
-impl News {
-    fn change(&self, change: impl FnOnce(&mut Votes)) {
-        change(&mut self.votes.lock().unwrap_or_else(PoisonError::into_inner));
-        self.changed.notify_one();
-    }
-}
-
-/// Gives up the connections to what is not the master any more, until the
-/// backend stops.
-pub(crate) async fn follow(
+struct Follower {
     sentinels: Arc<Sentinels>,
     connector: Arc<Connector>,
     connections: Vec<Arc<Connections>>,
-    stopping: CancellationToken,
-) {
-    let news = Arc::new(News {
-        votes: Mutex::new(Votes::new(sentinels.nodes.len())),
-        changed: Notify::new(),
-    });
-    let mut listening = JoinSet::new();
-    for index in 0..sentinels.nodes.len() {
-        listening.spawn(listen(
-            Arc::clone(&sentinels),
-            index,
-            Arc::clone(&connector),
-            Arc::clone(&news),
-        ));
-    }
-    loop {
-        tokio::select! {
-            biased;
-            () = stopping.cancelled() => return,
-            () = news.changed.notified() => {}
-        }
-        let master = {
-            let votes = news.votes.lock().unwrap_or_else(PoisonError::into_inner);
-            votes.winner().cloned()
-        };
-        let elsewhere = |master: &_| connections.iter().any(|all| all.any_not_to(master));
-        let Some(master) = master.filter(elsewhere) else {
-            continue;
-        };
-        // The connection may be newer than what was said.
-        let Connector { place, clock, .. } = &*connector;
-        let deadline = Deadline::after(connector.settings.patience());
-        let located = sentinels.locate(place, clock, deadline).await;
-        if located.is_ok_and(|located| located == master) {
-            for connections in &connections {
-                connections.keep_only(&master);
+}
+
+impl Follower {
+    /// Listens to one sentinel for ever.
+    async fn listen(&self, index: usize) {
+        let new_backoff = || Backoff::new(FIRST_PAUSE, PERIOD);
+        let mut backoff = new_backoff();
+        loop {
+            if self.listen_once(index).await {
+                backoff = new_backoff();
             }
+            tokio::time::sleep(backoff.pause()).await;
+        }
+    }
+
+    /// Listens over one connection until it breaks or falls silent. Whether
+    /// anything was heard.
+    async fn listen_once(&self, index: usize) -> bool {
+        let Connector {
+            clock, settings, ..
+        } = &*self.connector;
+        let soon = || Deadline::after(settings.patience());
+        let switched = Arc::new(Notify::new());
+        let hear = {
+            let switched = Arc::clone(&switched);
+            move |push: &PushInfo| {
+                // If it is of another master, it is asked in vain.
+                if push.kind == PushKind::Message {
+                    switched.notify_one();
+                }
+            }
+        };
+        let (sentinel, place) = (&self.sentinels.nodes[index], self.sentinels.place(index));
+        let opening = socket::open(sentinel, &self.sentinels.settings, &place, hear);
+        let Ok(Ok((mut connection, driver))) = clock.bound(soon(), opening).await else {
+            return false;
+        };
+        let mut heard = false;
+        let question = self.sentinels.question();
+        let ask = async {
+            // Without the right to subscribe, what it is asked must do.
+            let _ = clock.bound(soon(), connection.subscribe(SWITCHES)).await;
+            loop {
+                let answers = connection.send_packed_commands(&question, 0, question.len());
+                let Ok(Ok(answers)) = clock.bound(soon(), answers).await else {
+                    return;
+                };
+                let Ok(vote) = self.sentinels.read(index, answers) else {
+                    return;
+                };
+                heard = true;
+                if let Some(master) = vote.master {
+                    self.may_be_at(&master).await;
+                }
+                tokio::select! {
+                    () = switched.notified() => {}
+                    () = tokio::time::sleep(PERIOD) => {}
+                }
+            }
+        };
+        tokio::select! {
+            () = driver => {}
+            () = ask => {}
+        }
+        heard
+    }
+
+    /// One of the sentinels says that the master is there.
+    async fn may_be_at(&self, master: &Address) {
+        let leads_elsewhere = |all: &Arc<Connections>| !all.leads_elsewhere(master).is_empty();
+        if !self.connections.iter().any(leads_elsewhere) {
+            return;
+        }
+        // The connection may be newer than what was said.
+        let Connector {
+            place,
+            clock,
+            settings,
+            ..
+        } = &*self.connector;
+        let deadline = Deadline::after(settings.patience());
+        let Ok(master) = self.sentinels.locate(place, clock, deadline).await else {
+            return;
+        };
+        let mut given_up = 0;
+        for connection in self
+            .connections
+            .iter()
+            .flat_map(|all| all.leads_elsewhere(&master))
+        {
+            connection.discard();
+            given_up += 1;
+        }
+        if given_up > 0 {
             tracing::info!(
                 target: "dlock::store",
                 "redis master `{}` is at {master} now, say its sentinels",
-                sentinels.master()
+                self.sentinels.master()
             );
         }
     }
-}
-
-/// Listens to one sentinel for ever.
-async fn listen(
-    sentinels: Arc<Sentinels>,
-    index: usize,
-    connector: Arc<Connector>,
-    news: Arc<News>,
-) {
-    let new_backoff = || Backoff::new(FIRST_PAUSE, PERIOD);
-    let mut backoff = new_backoff();
-    loop {
-        if listen_once(&sentinels, index, &connector, &news).await {
-            backoff = new_backoff();
-        }
-        // What it said before does not count for ever.
-        news.change(|votes| votes.clear(index));
-        tokio::time::sleep(backoff.pause()).await;
-    }
-}
-
-/// Listens over one connection until it breaks or falls silent. Whether
-/// anything was heard.
-async fn listen_once(
-    sentinels: &Sentinels,
-    index: usize,
-    connector: &Connector,
-    news: &News,
-) -> bool {
-    let clock = &connector.clock;
-    let soon = || Deadline::after(connector.settings.patience());
-    let switched = Arc::new(Notify::new());
-    let hear = {
-        let (switched, master) = (Arc::clone(&switched), sentinels.master().to_owned());
-        move |push: &_| {
-            if is_switch(push, &master) {
-                switched.notify_one();
-            }
-        }
-    };
-    let Ok(Ok(line)) = clock.bound(soon(), sentinels.call(index, hear)).await else {
-        return false;
-    };
-    let Line {
-        mut connection,
-        driver,
-    } = line;
-    let mut heard = false;
-    let ask = async {
-        // Without the right to subscribe, what it is asked must do.
-        let _ = clock.bound(soon(), connection.subscribe(SWITCHES)).await;
-        loop {
-            let vote = clock.bound(soon(), sentinels.question(index, &mut connection));
-            let Ok(Ok(vote)) = vote.await else {
-                return;
-            };
-            heard = true;
-            news.change(|votes| votes.set(index, Ok(vote)));
-            tokio::select! {
-                () = switched.notified() => {}
-                () = tokio::time::sleep(PERIOD) => {}
-            }
-        }
-    };
-    tokio::select! {
-        () = driver => {}
-        () = ask => {}
-    }
-    heard
 }

@@ -7,22 +7,22 @@
 //! and in the background, as a master that was replaced need not know
 //! ([`follow`]).
 
-mod ask;
 mod follow;
-mod node;
 mod votes;
 
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use redis::Value;
-use tokio::task::JoinSet;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use redis::{Pipeline, Value};
 
 pub(super) use self::follow::follow;
-use self::node::Sentinel;
-use self::votes::Votes;
-use super::errors::Place;
-use super::settings::{self, FILES, Server, Settings};
+use self::votes::{Vote, Votes};
+use super::commands;
+use super::errors::{Place, Role};
+use super::names::Keyspace;
+use super::settings::{self, FILES, Settings};
+use super::socket::ask_once;
 use crate::backend::BackendError;
 use crate::deadline::{Deadline, ManagerClock};
 use crate::limits;
@@ -42,13 +42,15 @@ static FORM: Form = Form {
 /// Who says which server is the master.
 pub(super) struct Sentinels {
     master: String,
-    nodes: Vec<Sentinel>,
+    nodes: Vec<Address>,
+    /// How to connect to them, and log in.
+    settings: Settings,
     /// Where the master was when they were last asked, if they agreed.
     located: Mutex<Option<Address>>,
 }
 
 /// The user and password are those of the master.
-pub(super) fn read(url: &str) -> Result<(Settings, Arc<Sentinels>), BackendError> {
+pub(super) fn read(url: &str) -> Result<(Settings, Sentinels), BackendError> {
     let url = FORM.read(url)?;
     let (master, database) = url.path.split_once('/').unwrap_or((url.path, ""));
     let master = url.decoded(master)?;
@@ -72,30 +74,21 @@ pub(super) fn read(url: &str) -> Result<(Settings, Arc<Sentinels>), BackendError
     if user.is_some() && password.is_none() {
         return Err(url.invalid("`sentinel_username` needs a `sentinel_password`"));
     }
-    let nodes = Settings::of_servers(&url, database)?;
-    let of_master = nodes.first().cloned();
-    let of_master = of_master.ok_or_else(|| url.invalid("it names no sentinel"))?;
-    let nodes = nodes
-        .into_iter()
-        .zip(&url.hosts)
-        .map(|(node, address)| Sentinel {
-            address: address.clone(),
-            settings: Settings {
-                login: settings::login(user, password),
-                ..node
-            },
-        });
+    let settings = Settings::read(&url, database)?;
     let sentinels = Sentinels {
         master,
-        nodes: nodes.collect(),
+        settings: Settings {
+            login: settings::login(user, password),
+            ..settings.clone()
+        },
         located: Mutex::default(),
+        nodes: url.hosts.clone(),
     };
     let settings = Settings {
-        server: Server::Master(sentinels.master.as_str().into()),
         replicas: replicas(&url)?,
-        ..of_master
+        ..settings
     };
-    Ok((settings, Arc::new(sentinels)))
+    Ok((settings, sentinels))
 }
 
 fn replicas(url: &StoreUrl<'_>) -> Result<usize, BackendError> {
@@ -115,21 +108,20 @@ impl Sentinels {
         &self.master
     }
 
+    /// What [`hosts`](Self::hosts) is called in messages.
+    pub(super) fn name(&self) -> String {
+        let whose = match *self.located() {
+            Some(_) => "",
+            None => "the sentinels of ",
+        };
+        format!("{whose}redis master `{}`", self.master)
+    }
+
     /// The master if it is known where that is, or else the sentinels.
-    pub(super) fn servers(&self) -> (String, Vec<String>) {
-        let master = &self.master;
+    pub(super) fn hosts(&self) -> Vec<String> {
         match &*self.located() {
-            Some(address) => (
-                format!("redis master `{master}`"),
-                vec![address.to_string()],
-            ),
-            None => {
-                let addresses = self.nodes.iter().map(|node| node.address.to_string());
-                (
-                    format!("the sentinels of redis master `{master}`"),
-                    addresses.collect(),
-                )
-            }
+            Some(address) => vec![address.to_string()],
+            None => self.nodes.iter().map(Address::to_string).collect(),
         }
     }
 
@@ -140,38 +132,67 @@ impl Sentinels {
     /// Asks all sentinels where the master is, and is done as soon as enough of
     /// them agree.
     pub(super) async fn locate(
-        self: &Arc<Self>,
+        &self,
         place: &Place,
         clock: &ManagerClock,
         deadline: Deadline,
     ) -> Result<Address, BackendError> {
-        let located = self.elect(place, clock, deadline).await;
-        *self.located() = located.as_ref().ok().cloned();
-        located
+        let question = &self.question();
+        let asking = self
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(index, node)| async move {
+                let place = self.place(index);
+                let asked = ask_once(question, node, &self.settings, &place, clock, deadline);
+                let answers = asked.await;
+                (index, answers.and_then(|answers| self.read(index, answers)))
+            });
+        let mut asking: FuturesUnordered<_> = asking.collect();
+        let places = (0..self.nodes.len()).map(|index| self.place(index).to_string());
+        let mut votes = Votes::new(places.collect());
+        let mut winner = None;
+        while winner.is_none()
+            && let Some((index, vote)) = asking.next().await
+        {
+            votes.set(index, vote);
+            winner = votes.winner().cloned();
+        }
+        self.located().clone_from(&winner);
+        winner.ok_or_else(|| votes.no_winner(place))
     }
 
-    async fn elect(
-        self: &Arc<Self>,
-        place: &Place,
-        clock: &ManagerClock,
-        deadline: Deadline,
-    ) -> Result<Address, BackendError> {
-        let mut asking = JoinSet::new();
-        for index in 0..self.nodes.len() {
-            let (sentinels, clock) = (Arc::clone(self), clock.clone());
-            asking.spawn(async move { (index, sentinels.ask(index, &clock, deadline).await) });
-        }
-        let mut votes = Votes::new(self.nodes.len());
-        while let Some(heard) = asking.join_next().await {
-            // An error means that this runtime is shutting down.
-            if let Ok((index, vote)) = heard {
-                votes.set(index, vote);
-                if let Some(address) = votes.winner() {
-                    return Ok(address.clone());
-                }
+    /// A sentinel as messages name it.
+    fn place(&self, index: usize) -> Place {
+        let secret = self.settings.login.password();
+        let place = Place::new(Role::Sentinel, "sentinel", Keyspace::Server, secret);
+        place.found_at(&self.nodes[index])
+    }
+
+    /// Who a sentinel is, and which server it takes for the master.
+    fn question(&self) -> Pipeline {
+        commands::whereabouts(&self.master)
+    }
+
+    /// What a sentinel has answered.
+    fn read(&self, index: usize, answers: Vec<Value>) -> Result<Vote, BackendError> {
+        let place = self.place(index);
+        let Ok([id, master]) = <[Value; 2]>::try_from(answers) else {
+            return Err(place.nonsense());
+        };
+        let master = match master {
+            Value::Nil => None,
+            Value::ServerError(error) => return Err(place.refused(&error)),
+            master => {
+                let (host, port) = redis::from_redis_value(master).map_err(|_| place.nonsense())?;
+                Some(Address { host, port })
             }
-        }
-        Err(votes.no_winner(place, &self.nodes))
+        };
+        Ok(Vote {
+            // Without the right to ask, or an old sentinel.
+            sentinel: redis::from_redis_value(id).ok(),
+            master,
+        })
     }
 
     /// Says so if the master has fewer replicas than a lock needs. `role` is
@@ -207,15 +228,5 @@ impl Sentinels {
                 count - 1
             );
         }
-    }
-}
-
-impl fmt::Debug for Sentinels {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addresses = self.nodes.iter().map(|node| node.address.to_string());
-        f.debug_struct("Sentinels")
-            .field("master", &self.master)
-            .field("addresses", &addresses.collect::<Vec<_>>())
-            .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,6 @@
 //! What the sentinels say, and whether it is enough.
 
 use super::super::errors::Place;
-use super::node::Sentinel;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::stores::address::Address;
 
@@ -16,31 +15,30 @@ pub(super) struct Vote {
 }
 
 /// The answers of the sentinels in a URL, in their order there.
-pub(super) struct Votes(Vec<Option<Result<Vote, BackendError>>>);
+pub(super) struct Votes {
+    /// What messages call the sentinels.
+    places: Vec<String>,
+    votes: Vec<Option<Result<Vote, BackendError>>>,
+}
 
 impl Votes {
-    pub(super) fn new(sentinels: usize) -> Self {
-        let mut votes = Vec::new();
-        votes.resize_with(sentinels, || None);
-        Self(votes)
+    pub(super) fn new(places: Vec<String>) -> Self {
+        let votes = places.iter().map(|_| None).collect();
+        Self { places, votes }
     }
 
     pub(super) fn set(&mut self, index: usize, vote: Result<Vote, BackendError>) {
-        self.0[index] = Some(vote);
-    }
-
-    pub(super) fn clear(&mut self, index: usize) {
-        self.0[index] = None;
+        self.votes[index] = Some(vote);
     }
 
     /// More than half of all, not only of those who answered.
     fn majority(&self) -> usize {
-        self.0.len() / 2 + 1
+        self.votes.len() / 2 + 1
     }
 
     /// The votes, one for each sentinel.
     fn counted(&self) -> impl Iterator<Item = (usize, &Vote)> {
-        let votes = self.0.iter().enumerate();
+        let votes = self.votes.iter().enumerate();
         votes.filter_map(|(index, vote)| {
             let vote = vote.as_ref()?.as_ref().ok()?;
             self.twin(index, vote).is_none().then_some((index, vote))
@@ -53,7 +51,7 @@ impl Votes {
         let id = vote.sentinel.as_ref()?;
         let same =
             |other: &Vote| other.sentinel.as_ref() == Some(id) && other.master == vote.master;
-        let before = self.0[..index].iter();
+        let before = self.votes[..index].iter();
         before
             .map(|other| matches!(other, Some(Ok(other)) if same(other)))
             .position(|same| same)
@@ -69,8 +67,8 @@ impl Votes {
     }
 
     /// Why there is no winner, with what each has said.
-    pub(super) fn no_winner(&self, place: &Place, nodes: &[Sentinel]) -> BackendError {
-        let (all, majority) = (self.0.len(), self.majority());
+    pub(super) fn no_winner(&self, place: &Place) -> BackendError {
+        let (all, majority) = (self.votes.len(), self.majority());
         let unknown = self
             .counted()
             .filter(|(_, vote)| vote.master.is_none())
@@ -86,7 +84,7 @@ impl Votes {
         }
         // If a majority cannot be had before somebody has changed a setting.
         let wrong = self
-            .0
+            .votes
             .iter()
             .enumerate()
             .filter(|(index, vote)| match vote {
@@ -99,22 +97,17 @@ impl Votes {
         } else {
             BackendErrorKind::Unavailable
         };
-        let said: Vec<_> = (self.0.iter().zip(nodes).enumerate())
-            .map(|(index, (vote, node))| {
-                let sentinel = node.place();
-                match vote {
-                    None => format!("{sentinel} did not answer"),
-                    Some(Err(error)) => error.to_string(),
-                    Some(Ok(vote)) => match (self.twin(index, vote), &vote.master) {
-                        (Some(twin), _) => {
-                            format!("{sentinel} is the same as {}", nodes[twin].place())
-                        }
-                        (None, Some(address)) => format!("{sentinel} says {address}"),
-                        (None, None) => format!("{sentinel} knows no such master"),
-                    },
-                }
-            })
-            .collect();
+        let voters = self.places.iter().zip(&self.votes).enumerate();
+        let said = voters.map(|(index, (sentinel, vote))| match vote {
+            None => format!("{sentinel} did not answer"),
+            Some(Err(error)) => error.to_string(),
+            Some(Ok(vote)) => match (self.twin(index, vote), &vote.master) {
+                (Some(twin), _) => format!("{sentinel} is the same as {}", self.places[twin]),
+                (None, Some(address)) => format!("{sentinel} says {address}"),
+                (None, None) => format!("{sentinel} knows no such master"),
+            },
+        });
+        let said: Vec<_> = said.collect();
         BackendError::new(
             kind,
             format!(
@@ -128,7 +121,8 @@ impl Votes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::read;
+    use super::super::super::errors::Role;
+    use super::super::super::names::Keyspace;
     use super::*;
 
     fn address(port: u16) -> Address {
@@ -151,7 +145,16 @@ mod tests {
     }
 
     fn votes<const N: usize>(all: [Result<Vote, BackendError>; N]) -> Votes {
-        Votes(all.map(Some).into())
+        let mut votes = Votes::new(
+            ["a", "b", "c", "d", "e"][..N]
+                .iter()
+                .map(|name| format!("sentinel at {name}:26379"))
+                .collect(),
+        );
+        for (index, vote) in all.into_iter().enumerate() {
+            votes.set(index, vote);
+        }
+        votes
     }
 
     #[test]
@@ -182,9 +185,10 @@ mod tests {
 
     #[test]
     fn who_said_what_is_told() {
-        let (settings, sentinels) = read("redis+sentinel://a,b,c/mymaster").expect("a valid URL");
+        let name = "redis master `mymaster`";
+        let place = Place::new(Role::Master, name, Keyspace::Server, None);
         let told = |votes: Votes| {
-            let error = votes.no_winner(&settings.place(), &sentinels.nodes);
+            let error = votes.no_winner(&place);
             (error.kind(), error.to_string())
         };
         let (kind, text) = told(votes([vote(1, 7), vote(2, 8), silence()]));

@@ -1,33 +1,21 @@
-//! Which node of a cluster has which slot ([`map`], [`refresh`]), the connection to it
-//! ([`link`]), and what is listened to there ([`subscriptions`]).
+//! Which node of a cluster has which slot ([`map`], [`refresh`]), the connections to the
+//! nodes ([`nodes`]), and what is listened to there ([`subscriptions`], [`listen`]).
 
-mod link;
+mod listen;
 mod map;
+mod nodes;
 mod refresh;
 mod subscriptions;
 
 use std::sync::Arc;
 
-use tokio_util::sync::CancellationToken;
-
-pub(crate) use self::map::Topology;
+pub(crate) use self::map::SlotMap;
+pub(crate) use self::nodes::Topology;
 pub(crate) use self::subscriptions::{Subscription, Subscriptions};
-use crate::engine::time::Time;
+use crate::store::Context;
 
-/// Starts what keeps the map and the subscriptions up to date, until `stopping`.
-pub(super) fn start(
-    topology: &Arc<Topology>,
-    subscriptions: &Arc<Subscriptions>,
-    time: &Time,
-    stopping: &CancellationToken,
-) {
-    time.spawn(refresh::keep_up_to_date(
-        Arc::clone(topology),
-        stopping.clone(),
-    ));
-    time.spawn(subscriptions::listen(
-        Arc::clone(topology),
-        Arc::clone(subscriptions),
-        stopping.clone(),
-    ));
+/// Starts what keeps the map and the subscriptions up to date.
+pub(super) fn start(topology: &Arc<Topology>, context: &Context) {
+    context.spawn(refresh::keep_up_to_date(Arc::clone(topology)));
+    context.spawn(listen::listen(Arc::clone(topology)));
 }

@@ -5,23 +5,24 @@
 //! slot the most frequent answer counts. Should it be wrong, then the node that
 //! it leads to says so, or does not answer, and that is cause to ask again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use redis::Value;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use super::super::commands;
-use super::super::connection::closed;
-use super::super::errors::Place;
-use super::super::line::Line;
+use super::super::locate::Locator;
 use super::super::names::SLOTS;
-use super::super::settings::{Settings, invalid};
-use super::map::{Topology, View};
+use super::super::settings::FORM;
+use super::super::socket::ask_once;
+use super::map::View;
+use super::nodes::Topology;
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::deadline::{Backoff, Deadline, ManagerClock};
+use crate::deadline::{Backoff, Deadline};
 use crate::stores::address::Address;
 
 /// How often the nodes are asked without cause.
@@ -42,180 +43,141 @@ const SOON: Duration = Duration::from_secs(1);
 /// How long the slowest is waited for once most of them have answered.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 
-/// Keeps the map up to date until the backend stops.
-pub(crate) async fn keep_up_to_date(topology: Arc<Topology>, stopping: CancellationToken) {
+/// Keeps the map up to date.
+pub(super) async fn keep_up_to_date(topology: Arc<Topology>) {
+    let map = &topology.map;
     let new_backoff = || Backoff::new(BETWEEN, LONGEST_BETWEEN);
-    let mut changes = topology.changes();
-    let work = async {
-        let mut backoff = new_backoff();
-        loop {
-            let calm_since = Instant::now();
-            let _ = tokio::time::timeout(PERIOD, topology.demand.notified()).await;
-            if calm_since.elapsed() > LONGEST_BETWEEN {
-                backoff = new_backoff();
-            }
-            if let Err(error) = topology.refresh().await {
-                tracing::debug!(target: "dlock::store", "{error}");
-            }
-            let news = async {
-                let _ = changes.changed().await;
-                tokio::time::sleep(BETWEEN).await;
-            };
-            tokio::select! {
-                biased;
-                () = news => backoff = new_backoff(),
-                () = tokio::time::sleep(backoff.pause()) => {}
-            }
+    let mut changes = map.changes();
+    let mut backoff = new_backoff();
+    loop {
+        let calm_since = Instant::now();
+        let _ = tokio::time::timeout(PERIOD, map.demand.notified()).await;
+        if calm_since.elapsed() > LONGEST_BETWEEN {
+            backoff = new_backoff();
         }
-    };
-    tokio::select! {
-        () = work => {}
-        () = stopping.cancelled() => {}
+        if let Err(error) = topology.refresh().await {
+            tracing::debug!(target: "dlock::store", "{error}");
+        }
+        let news = async {
+            let _ = changes.changed().await;
+            tokio::time::sleep(BETWEEN).await;
+        };
+        tokio::select! {
+            biased;
+            () = news => backoff = new_backoff(),
+            () = tokio::time::sleep(backoff.pause()) => {}
+        }
     }
 }
 
 impl Topology {
     /// Asks some of the nodes, and others if they do not answer. An error if
     /// nobody does.
-    pub(super) async fn refresh(&self) -> Result<(), BackendError> {
-        let mut addresses = self.addresses();
-        fastrand::shuffle(&mut addresses);
-        let mut groups = addresses.chunks(ASKED);
-        let mut asking = JoinSet::new();
+    async fn refresh(&self) -> Result<(), BackendError> {
+        let mut nodes = self.map.nodes();
+        for seed in &self.seeds {
+            if !nodes.iter().any(|node| **node == *seed) {
+                nodes.push(Arc::new(seed.clone()));
+            }
+        }
+        fastrand::shuffle(&mut nodes);
+        let mut groups = nodes.chunks(ASKED);
+        let mut asking = FuturesUnordered::new();
         let (mut views, mut failed) = (Vec::new(), Vec::new());
-        self.is_asked_for();
+        self.map.is_asked_for();
         while views.is_empty() {
             let deadline = match groups.next() {
                 Some(group) => {
-                    for settings in group.iter().filter_map(|address| self.settings(address)) {
-                        asking.spawn(ask(settings, self.clock.clone()));
-                    }
+                    asking.extend(group.iter().map(|node| self.ask(node)));
                     Deadline::after(SOON)
                 }
-                None if asking.is_empty() => return Err(nobody_answers(&self.place, &failed)),
+                None if asking.is_empty() => return Err(self.nobody_answers(&failed)),
                 // Slow ones, if there are no others.
                 None => Deadline::never(),
             };
-            views = self.answers(&mut asking, deadline, &mut failed).await;
+            // What they say until then, but without waiting for the slowest.
+            let mut limit = deadline;
+            while let Ok(Some(answer)) = self.clock.bound(limit, asking.next()).await {
+                match answer {
+                    Ok(view) => views.push(view),
+                    Err(error) => failed.push(error),
+                }
+                if views.len() > ASKED / 2 {
+                    limit = limit.within(FOR_THE_OTHERS);
+                }
+            }
         }
-        self.update(most_frequent(views));
+        self.map.update(most_frequent(views));
+        self.forget_idle();
         Ok(())
-    }
-
-    /// What the nodes say until then, but without waiting for the slowest.
-    async fn answers(
-        &self,
-        asking: &mut JoinSet<Result<View, BackendError>>,
-        mut deadline: Deadline,
-        failed: &mut Vec<BackendError>,
-    ) -> Vec<View> {
-        let mut views = Vec::new();
-        while let Ok(Some(answer)) = self.clock.bound(deadline, asking.join_next()).await {
-            // An error means that this runtime is shutting down.
-            match answer {
-                Ok(Ok(view)) => views.push(view),
-                Ok(Err(error)) => failed.push(error),
-                Err(_) => {}
-            }
-            if views.len() > ASKED / 2 {
-                deadline = deadline.within(FOR_THE_OTHERS);
-            }
-        }
-        views
     }
 
     /// The first time, every node that the URL names is asked: one that is no
     /// node of this cluster is a mistake that would show in an outage only.
     pub(crate) async fn discover(&self) -> Result<(), BackendError> {
-        let mut asking = JoinSet::<Result<(Place, View), BackendError>>::new();
-        for seed in &self.seeds {
-            let (seed, clock) = (seed.clone(), self.clock.clone());
-            asking.spawn(async move {
-                let place = seed.place();
-                Ok((place, ask(seed, clock).await?))
-            });
-        }
-        let (mut views, mut failed) = (Vec::<(Place, View)>::new(), Vec::new());
-        while let Some(answer) = asking.join_next().await {
+        let answers = join_all(self.seeds.iter().map(|seed| self.ask(seed))).await;
+        let (mut views, mut failed) = (Vec::<(&Address, View)>::new(), Vec::new());
+        for (seed, answer) in self.seeds.iter().zip(answers) {
             match answer {
-                Ok(Ok((place, view))) => {
+                Ok(view) => {
                     let stranger = views.iter().find(|(_, other)| view.is_apart_from(other));
                     if let Some((other, _)) = stranger {
-                        return Err(invalid(format!(
-                            "{place} and {other} know none of each other's nodes; name nodes of \
+                        return Err(FORM.invalid(format!(
+                            "{seed} and {other} know none of each other's nodes; name nodes of \
                              one cluster only"
                         )));
                     }
-                    views.push((place, view));
+                    views.push((seed, view));
                 }
-                Ok(Err(error)) if error.kind() != BackendErrorKind::Unavailable => {
-                    return Err(error);
-                }
-                Ok(Err(error)) => failed.push(error),
-                Err(_) => {}
+                Err(error) if error.kind() != BackendErrorKind::Unavailable => return Err(error),
+                Err(error) => failed.push(error),
             }
         }
         if views.is_empty() {
-            return Err(nobody_answers(&self.place, &failed));
+            return Err(self.nobody_answers(&failed));
         }
         for error in &failed {
             tracing::warn!(target: "dlock::store", "{error}; the other nodes in the URL answer");
         }
-        self.update(most_frequent(
-            views.into_iter().map(|(_, view)| view).collect(),
-        ));
-        if self.masters().is_empty() {
+        let views = views.into_iter().map(|(_, view)| view);
+        self.map.update(most_frequent(views.collect()));
+        if self.map.masters().is_empty() {
             return Err(BackendError::unavailable(format!(
                 "{}: no node has a slot; make a cluster of them with redis-cli --cluster create",
-                self.place
+                self.map.place
             )));
         }
         Ok(())
     }
-}
 
-fn nobody_answers(place: &Place, failed: &[BackendError]) -> BackendError {
-    let said: Vec<_> = failed.iter().map(BackendError::to_string).collect();
-    let config = |error: &&BackendError| error.kind() == BackendErrorKind::Config;
-    let cause = failed.iter().find(config).or(failed.first());
-    let kind = cause.map_or(BackendErrorKind::Unavailable, BackendError::kind);
-    let error = BackendError::new(
-        kind,
-        format!("{place}: none of its nodes answers: {}", said.join("; ")),
-    );
-    match cause {
-        Some(cause) => error.with_source(cause.clone()),
-        None => error,
-    }
-}
-
-/// Asks one node, over a connection for this question only.
-async fn ask(settings: Settings, clock: ManagerClock) -> Result<View, BackendError> {
-    let place = settings.place();
-    let Some(address) = settings.address().cloned() else {
-        return Err(place.nonsense());
-    };
-    let start = Instant::now();
-    let conversation = async {
-        let Line {
-            mut connection,
-            mut driver,
-        } = Line::open(&address, &settings, &place, |_| {}).await?;
-        let command = commands::slots();
-        let answer = tokio::select! {
-            biased;
-            answer = connection.send_packed_command(&command) => answer,
-            () = &mut driver => Err(closed()),
-        };
-        match answer.map_err(|error| place.unreachable(error))? {
-            Value::ServerError(error) => Err(place.refused(&error)),
-            answer => View::read(answer, &address).ok_or_else(|| place.nonsense()),
+    fn nobody_answers(&self, failed: &[BackendError]) -> BackendError {
+        let said: Vec<_> = failed.iter().map(BackendError::to_string).collect();
+        let config = |error: &&BackendError| error.kind() == BackendErrorKind::Config;
+        let cause = failed.iter().find(config).or(failed.first());
+        let kind = cause.map_or(BackendErrorKind::Unavailable, BackendError::kind);
+        let (place, said) = (&self.map.place, said.join("; "));
+        let error = BackendError::new(kind, format!("{place}: none of its nodes answers: {said}"));
+        match cause {
+            Some(cause) => error.with_source(cause.clone()),
+            None => error,
         }
-    };
-    let deadline = Deadline::after(settings.patience());
-    match clock.bound(deadline, conversation).await {
-        Ok(view) => view,
-        Err(_) => Err(place.silent(start.elapsed())),
+    }
+
+    /// Asks one node.
+    async fn ask(&self, node: &Address) -> Result<View, BackendError> {
+        let Self {
+            settings, clock, ..
+        } = self;
+        let place = Locator::Node(node.clone()).place(settings);
+        let deadline = Deadline::after(settings.patience());
+        let asked = ask_once(&commands::slots(), node, settings, &place, clock, deadline).await;
+        match asked?.pop() {
+            Some(Value::ServerError(error)) => Err(place.refused(&error)),
+            answer => {
+                let view = View::read(&answer.unwrap_or_default(), node);
+                view.ok_or_else(|| place.nonsense())
+            }
+        }
     }
 }
 
@@ -228,28 +190,25 @@ impl View {
         nodes.peek().is_some() && !known.is_empty() && !nodes.any(|node| known.contains(node))
     }
 
-    fn nodes(&self) -> impl Iterator<Item = &Address> {
+    fn nodes(&self) -> impl Iterator<Item = &Arc<Address>> {
         let masters = self.ranges.iter().map(|(_, _, master)| master);
         masters.chain(&self.replicas)
     }
 
+    fn owner(&self, slot: u16) -> Option<&Arc<Address>> {
+        let mut ranges = self.ranges.iter();
+        let range = ranges.find(|(first, last, _)| (*first..=*last).contains(&slot));
+        range.map(|(_, _, owner)| owner)
+    }
+
     /// Reads the answer to `CLUSTER SLOTS`, which this node has given.
-    fn read(answer: Value, from: &Address) -> Option<Self> {
-        let Value::Array(ranges) = answer else {
-            return None;
-        };
+    fn read(answer: &Value, from: &Address) -> Option<Self> {
         let mut view = Self::default();
-        for range in ranges {
-            let Value::Array(range) = range else {
+        for range in items(answer)? {
+            let [Value::Int(first), Value::Int(last), master, replicas @ ..] = items(range)? else {
                 return None;
             };
-            let mut parts = range.into_iter();
-            let (Some(Value::Int(first)), Some(Value::Int(last)), Some(master)) =
-                (parts.next(), parts.next(), parts.next())
-            else {
-                return None;
-            };
-            let (first, last) = (u16::try_from(first).ok()?, u16::try_from(last).ok()?);
+            let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
             if first > last || last >= SLOTS {
                 return None;
             }
@@ -257,7 +216,7 @@ impl View {
             if let Some(master) = node(master, from)? {
                 view.ranges.push((first, last, master));
             }
-            for replica in parts {
+            for replica in replicas {
                 if let Some(replica) = node(replica, from)?
                     && !view.replicas.contains(&replica)
                 {
@@ -269,30 +228,31 @@ impl View {
     }
 }
 
+fn items(value: &Value) -> Option<&[Value]> {
+    match value {
+        Value::Array(items) => Some(items),
+        _ => None,
+    }
+}
+
 /// A node's address; `Some(None)` if it is not known.
-fn node(value: Value, from: &Address) -> Option<Option<Address>> {
-    let Value::Array(parts) = value else {
-        return None;
-    };
-    let mut parts = parts.into_iter();
-    let (Some(host), Some(Value::Int(port))) = (parts.next(), parts.next()) else {
+fn node(value: &Value, from: &Address) -> Option<Option<Arc<Address>>> {
+    let [host, Value::Int(port), ..] = items(value)? else {
         return None;
     };
     let host = match host {
-        // The same host that this was asked of.
-        Value::Nil => String::new(),
-        Value::BulkString(host) => String::from_utf8(host).ok()?,
+        Value::Nil => "",
+        Value::BulkString(host) => str::from_utf8(host).ok()?,
         _ => return None,
     };
-    let host = match &*host {
+    let host = match host {
         "?" => return Some(None),
+        // The same host that this was asked of.
         "" => from.host.clone(),
-        _ => host,
+        _ => host.to_owned(),
     };
-    Some(Some(Address {
-        host,
-        port: u16::try_from(port).ok()?,
-    }))
+    let port = u16::try_from(*port).ok()?;
+    Some(Some(Arc::new(Address { host, port })))
 }
 
 /// For each slot, what most of the nodes say.
@@ -302,28 +262,20 @@ fn most_frequent(mut views: Vec<View>) -> View {
         return first;
     }
     views.push(first);
-    let mut votes: Vec<HashMap<&Address, usize>> = vec![HashMap::new(); SLOTS.into()];
-    for view in &views {
-        for (first, last, address) in &view.ranges {
-            for votes in &mut votes[usize::from(*first)..=usize::from(*last)] {
-                *votes.entry(address).or_default() += 1;
-            }
-        }
-    }
-    let mut ranges: Vec<(u16, u16, Address)> = Vec::new();
-    for (slot, votes) in (0..SLOTS).zip(votes) {
-        let winner = votes.into_iter().max_by_key(|(_, votes)| *votes);
-        let Some((address, _)) = winner else {
+    let mut ranges: Vec<(u16, u16, Arc<Address>)> = Vec::new();
+    for slot in 0..SLOTS {
+        let said: Vec<_> = views.iter().filter_map(|view| view.owner(slot)).collect();
+        let votes = |node: &&Arc<Address>| said.iter().filter(|other| *other == node).count();
+        let Some(owner) = said.iter().copied().max_by_key(votes) else {
             continue;
         };
         match ranges.last_mut() {
-            Some((_, last, same)) if same == address && *last + 1 == slot => *last = slot,
-            _ => ranges.push((slot, slot, address.clone())),
+            Some((_, last, same)) if same == owner && *last + 1 == slot => *last = slot,
+            _ => ranges.push((slot, slot, Arc::clone(owner))),
         }
     }
-    let mut replicas: Vec<_> = views.into_iter().flat_map(|view| view.replicas).collect();
-    replicas.sort_unstable_by_key(Address::to_string);
-    replicas.dedup();
+    let replicas: HashSet<_> = views.into_iter().flat_map(|view| view.replicas).collect();
+    let replicas = replicas.into_iter().collect();
     View { ranges, replicas }
 }
 
@@ -331,11 +283,11 @@ fn most_frequent(mut views: Vec<View>) -> View {
 mod tests {
     use super::*;
 
-    fn address(port: u16) -> Address {
-        Address {
+    fn address(port: u16) -> Arc<Address> {
+        Arc::new(Address {
             host: "h".to_owned(),
             port,
-        }
+        })
     }
 
     fn text(text: &str) -> Value {
@@ -357,14 +309,14 @@ mod tests {
             range(100, 200, vec![(text(""), 3), (Value::Nil, 4)]),
             range(300, 400, vec![(text("?"), 5)]),
         ]);
-        let view = View::read(answer, &address(9)).expect("a map");
+        let view = View::read(&answer, &address(9)).expect("a map");
         let shown: Vec<_> = view
             .ranges
             .iter()
             .map(|(first, last, node)| format!("{first}-{last} {node}"))
             .collect();
         assert_eq!(shown, ["0-99 a:1", "100-200 h:3"]);
-        let replicas: Vec<_> = view.replicas.iter().map(Address::to_string).collect();
+        let replicas: Vec<_> = view.replicas.iter().map(ToString::to_string).collect();
         assert_eq!(replicas, ["b:2", "h:4"]);
         for nonsense in [
             Value::Okay,
@@ -374,7 +326,7 @@ mod tests {
             Value::Array(vec![range(0, 1, vec![(text("a"), 70_000)])]),
             Value::Array(vec![range(0, 1, vec![])]),
         ] {
-            assert_eq!(View::read(nonsense, &address(9)), None);
+            assert_eq!(View::read(&nonsense, &address(9)), None);
         }
     }
 

@@ -1,0 +1,507 @@
+//! Commands of many tasks, sent as one.
+//!
+//! What the tasks of a runtime ask for while its connection is busy goes out
+//! together: one message to the client's connection, one timer, and one
+//! `INCRBY` for all the locks that are taken. With many tasks that costs half
+//! of what each of them would cost alone, and a lone one does not notice. No
+//! command waits for another's answer.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::vec;
+
+use redis::{Cmd, Pipeline, RedisError, Value};
+use tokio::sync::oneshot;
+
+use super::commands;
+use super::names::Keyspace;
+use crate::token::TOKENS_PER_GRANT;
+
+/// Why a command has no answer. Whether the server has run it, or is yet to run it,
+/// nobody knows.
+#[derive(Clone, Debug)]
+pub(super) enum Lost {
+    /// The connection broke.
+    Broken(RedisError),
+    /// Nothing came for longer than an answer may take: it seems to be dead.
+    Silent,
+    /// The caller's time has passed. The connection may be as good as any.
+    TooLate,
+}
+
+/// Where the tasks put their commands.
+pub(super) struct Batcher {
+    state: Mutex<State>,
+    /// What is sent behind each batch of commands that are [confirmed](How::Confirmed).
+    wait: Option<Cmd>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The commands that nobody has sent yet.
+    waiting: Waiting,
+    /// Wakes the task that sends them, if that has nothing to do.
+    idle: Option<Waker>,
+    /// What is waiting may go out together with what is about to come.
+    awaits_next: bool,
+    /// What is put in is [confirmed](How::Confirmed).
+    confirms: bool,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Waiting {
+    takes: Vec<PendingCommand>,
+    others: Vec<PendingCommand>,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.takes.is_empty() && self.others.is_empty()
+    }
+}
+
+struct PendingCommand {
+    command: Cmd,
+    answer: Answer,
+}
+
+/// The answer to a command. If it takes a free lock, with that of the `INCRBY` behind
+/// it, as if that were for it alone; if it is confirmed, with that of the `WAIT`.
+type Answer = oneshot::Sender<Result<[Value; 2], Lost>>;
+
+/// The answer to a command, or that there will be none.
+pub(super) type Pending = oneshot::Receiver<Result<[Value; 2], Lost>>;
+
+/// How a command is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// It takes a free lock: a token is drawn behind it.
+    Take,
+    Plain,
+    /// It waits for the next one, but no longer than until the task that sends them
+    /// has let the others run once.
+    WithTheNext,
+    /// With a `WAIT` behind it, which keeps all that is sent later waiting. So that
+    /// goes out together when this was answered. All commands of a connection are sent
+    /// in this way, or none.
+    Confirmed,
+}
+
+/// What is sent together, and those who wait for the answers.
+pub(super) struct Batch {
+    commands: Pipeline,
+    answers: Vec<Answer>,
+    /// So many of them, the last, get a part of what the last command was answered.
+    share: usize,
+    is_confirmed: bool,
+}
+
+enum Collected {
+    Batch(Batch),
+    Nothing,
+    Closed,
+}
+
+/// Sends what is in a batcher.
+pub(super) struct Dispatcher<B> {
+    /// In the order in which they were sent, which is that of their answers.
+    in_flight: VecDeque<Pin<Box<B>>>,
+    /// What comes now goes out behind what is in flight.
+    holds: bool,
+}
+
+impl Batcher {
+    pub(super) fn new(wait: Option<Cmd>) -> Self {
+        Self {
+            state: Mutex::default(),
+            wait,
+        }
+    }
+
+    pub(super) fn put(&self, command: Cmd, how: How) -> Pending {
+        let (answer, pending) = oneshot::channel();
+        let mut state = self.state();
+        state.awaits_next = how == How::WithTheNext && state.waiting.is_empty();
+        state.confirms = how == How::Confirmed;
+        // Once closed, the sender is dropped here, and that is the answer.
+        if !state.closed {
+            let waiting = match how {
+                How::Take => &mut state.waiting.takes,
+                How::Plain | How::WithTheNext | How::Confirmed => &mut state.waiting.others,
+            };
+            waiting.push(PendingCommand { command, answer });
+        }
+        let idle = state.idle.take();
+        drop(state);
+        if let Some(idle) = idle {
+            idle.wake();
+        }
+        pending
+    }
+
+    /// Whether everything in it has been sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.state().waiting.is_empty()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+
+    /// Takes no more commands, drops those that were not sent, and tells the
+    /// task that sends them.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        let unsent = std::mem::take(&mut state.waiting);
+        let idle = state.idle.take();
+        drop(state);
+        drop(unsent);
+        if let Some(idle) = idle {
+            idle.wake();
+        }
+    }
+
+    fn collect(&self, context: &Context<'_>, holds: bool) -> Collected {
+        let mut state = self.state();
+        if state.closed {
+            return Collected::Closed;
+        }
+        if holds || state.waiting.is_empty() {
+            match &mut state.idle {
+                Some(idle) => idle.clone_from(context.waker()),
+                idle => *idle = Some(context.waker().clone()),
+            }
+            return Collected::Nothing;
+        }
+        if std::mem::take(&mut state.awaits_next) {
+            context.waker().wake_by_ref();
+            return Collected::Nothing;
+        }
+        let waiting = std::mem::take(&mut state.waiting);
+        let wait = self.wait.as_ref().filter(|_| state.confirms);
+        drop(state);
+        Collected::Batch(Batch::new(waiting, wait))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Batch {
+    /// What nobody waits for any more is not sent at all. Locks are taken behind what
+    /// may be the releases of the same.
+    fn new(waiting: Waiting, wait: Option<&Cmd>) -> Self {
+        let count = waiting.others.len() + waiting.takes.len();
+        let mut batch = Self {
+            commands: Pipeline::with_capacity(count + 1),
+            answers: Vec::with_capacity(count),
+            share: 0,
+            is_confirmed: wait.is_some(),
+        };
+        batch.add(waiting.others);
+        let others = batch.answers.len();
+        batch.add(waiting.takes);
+        let takes = batch.answers.len() - others;
+        batch.share = takes;
+        if takes > 0 {
+            let draw = commands::draw_tokens(&Keyspace::Server, takes);
+            batch.commands.add_command(draw);
+        } else if let Some(wait) = wait {
+            batch.share = others;
+            batch.commands.add_command(wait.clone());
+        }
+        batch
+    }
+
+    fn add(&mut self, pending: Vec<PendingCommand>) {
+        for PendingCommand { command, answer } in pending {
+            if !answer.is_closed() {
+                self.commands.add_command(command);
+                self.answers.push(answer);
+            }
+        }
+    }
+
+    pub(super) fn commands(&self) -> &Pipeline {
+        &self.commands
+    }
+
+    /// Tells everybody that there is no answer.
+    pub(super) fn fail(self, lost: &Lost) {
+        for answer in self.answers {
+            let _ = answer.send(Err(lost.clone()));
+        }
+    }
+
+    /// The answers, on their way to those who wait for them.
+    pub(super) fn answered(self, values: Vec<Value>) -> Deliveries {
+        Deliveries {
+            answers: self.answers.into_iter(),
+            share: self.share,
+            tokens: match self.is_confirmed {
+                true => 0,
+                false => TOKENS_PER_GRANT,
+            },
+            shared: values.last().cloned().unwrap_or_default(),
+            values: values.into_iter(),
+        }
+    }
+}
+
+/// Delivers one answer each time that it is asked for the next; dropped, all that
+/// are left.
+pub(super) struct Deliveries {
+    answers: vec::IntoIter<Answer>,
+    values: vec::IntoIter<Value>,
+    /// What the last command was answered: the number of replicas, or the last of
+    /// the numbers that were drawn, so many for each.
+    shared: Value,
+    tokens: u64,
+    share: usize,
+}
+
+impl Iterator for Deliveries {
+    type Item = ();
+
+    fn next(&mut self) -> Option<()> {
+        let answer = self.answers.next()?;
+        let value = self.values.next()?;
+        let behind = self.answers.len();
+        let shared = match &self.shared {
+            _ if behind >= self.share => Value::Nil,
+            Value::Int(last) => {
+                Value::Int(last.saturating_sub_unsigned(behind as u64 * self.tokens))
+            }
+            error => error.clone(),
+        };
+        let _ = answer.send(Ok([value, shared]));
+        Some(())
+    }
+}
+
+impl Drop for Deliveries {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}
+
+impl<B: Future<Output = ()>> Dispatcher<B> {
+    pub(super) fn new() -> Self {
+        Self {
+            in_flight: VecDeque::new(),
+            holds: false,
+        }
+    }
+
+    /// Sends what has been put into the batcher; is done when that was closed.
+    /// To be polled before that which does the writing.
+    pub(super) fn send(
+        &mut self,
+        batcher: &Batcher,
+        send: impl Fn(Batch) -> B,
+        context: &mut Context<'_>,
+    ) -> Poll<()> {
+        loop {
+            match batcher.collect(context, self.holds) {
+                Collected::Batch(batch) => {
+                    self.holds = batch.is_confirmed;
+                    let mut batch = Box::pin(send(batch));
+                    if batch.as_mut().poll(context).is_pending() {
+                        self.in_flight.push_back(batch);
+                    }
+                }
+                Collected::Nothing => return Poll::Pending,
+                Collected::Closed => return Poll::Ready(()),
+            }
+        }
+    }
+
+    /// Delivers the answers that have come, and says whether there is something to send
+    /// now that had to wait for them. To be polled behind that which does the reading.
+    pub(super) fn deliver(&mut self, context: &mut Context<'_>) -> bool {
+        while let Some(first) = self.in_flight.front_mut()
+            && first.as_mut().poll(context).is_ready()
+        {
+            self.in_flight.pop_front();
+        }
+        self.in_flight.is_empty() && std::mem::take(&mut self.holds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    fn values(count: usize) -> Vec<Value> {
+        (0..count)
+            .map(|number| Value::SimpleString(number.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn each_gets_its_own_answer_and_its_own_numbers() {
+        let batcher = Batcher::new(None);
+        let context = &mut Context::from_waker(Waker::noop());
+        let mut other = batcher.put(redis::cmd("OTHER"), How::Plain);
+        let mut takes = [(); 3].map(|()| batcher.put(redis::cmd("SET"), How::Take));
+        let dropped = batcher.put(redis::cmd("DROPPED"), How::Take);
+        drop(dropped);
+
+        let Collected::Batch(batch) = batcher.collect(context, false) else {
+            panic!("something was put in");
+        };
+        let sent: Vec<_> = batch
+            .commands()
+            .cmd_iter()
+            .map(|command| String::from_utf8(command.get_packed_command()).expect("text"))
+            .collect();
+        assert_eq!(sent.len(), 5, "{sent:?}");
+        assert!(
+            sent[4].contains("INCRBY") && sent[4].contains("192"),
+            "{sent:?}"
+        );
+        assert!(matches!(
+            batcher.collect(context, false),
+            Collected::Nothing
+        ));
+
+        let mut answers = values(5);
+        answers[4] = Value::Int(1192);
+        let mut deliveries = batch.answered(answers);
+        deliveries.next();
+        drop(deliveries);
+        for (index, take) in takes.iter_mut().enumerate() {
+            let [set, last] = take.try_recv().expect("delivered").expect("an answer");
+            assert_eq!(set, Value::SimpleString((1 + index).to_string()));
+            assert_eq!(last, Value::Int(1064 + 64 * index as i64));
+        }
+        let [other, _] = other.try_recv().expect("delivered").expect("an answer");
+        assert_eq!(other, Value::SimpleString("0".to_owned()));
+    }
+
+    #[test]
+    fn what_waits_for_the_next_goes_out_with_it() {
+        let (batcher, woken) = (Batcher::new(None), Arc::new(Woken::default()));
+        let waker = Waker::from(Arc::clone(&woken));
+        let context = &Context::from_waker(&waker);
+        let sent = |count: usize| match batcher.collect(context, false) {
+            Collected::Batch(batch) => assert_eq!(batch.commands().len(), count),
+            _ => panic!("nothing was sent"),
+        };
+        let nothing_sent = || {
+            assert!(matches!(
+                batcher.collect(context, false),
+                Collected::Nothing
+            ))
+        };
+
+        nothing_sent();
+        let _release = batcher.put(redis::cmd("DEL"), How::WithTheNext);
+        assert_eq!(woken.times(), 1);
+        nothing_sent();
+        assert_eq!(woken.times(), 2, "it comes back by itself");
+        let _take = batcher.put(redis::cmd("SET"), How::Take);
+        sent(3);
+
+        // What came is sent at once, and what nobody follows the next time.
+        nothing_sent();
+        let _release = batcher.put(redis::cmd("DEL"), How::WithTheNext);
+        let _take = batcher.put(redis::cmd("SET"), How::Take);
+        sent(3);
+        let _alone = batcher.put(redis::cmd("DEL"), How::WithTheNext);
+        nothing_sent();
+        sent(1);
+        // Those who came before wait for nobody.
+        let _before = batcher.put(redis::cmd("GET"), How::Plain);
+        let _release = batcher.put(redis::cmd("DEL"), How::WithTheNext);
+        sent(2);
+    }
+
+    /// Each `WAIT` is for all that came while the one before was in flight.
+    #[test]
+    fn what_is_confirmed_goes_out_behind_the_last_that_was() {
+        let batcher = Batcher::new(Some(redis::cmd("WAIT")));
+        let context = &mut Context::from_waker(Waker::noop());
+        let put = || batcher.put(redis::cmd("RENEW"), How::Confirmed);
+        let sent = std::cell::RefCell::new(Vec::new());
+        let send = |batch: Batch| {
+            let (answered, answer) = oneshot::channel::<i64>();
+            sent.borrow_mut().push((batch.commands().len(), answered));
+            async move {
+                let replicas = answer.await.expect("an answer");
+                let mut answers = values(batch.commands().len());
+                answers.pop();
+                answers.push(Value::Int(replicas));
+                drop(batch.answered(answers));
+            }
+        };
+        let mut dispatcher = Dispatcher::new();
+        let mut first = put();
+        assert!(dispatcher.send(&batcher, send, context).is_pending());
+        let mut later = [put(), put()];
+        assert!(dispatcher.send(&batcher, send, context).is_pending());
+        assert!(!dispatcher.deliver(context), "nothing was answered");
+        let count = |sent: &Vec<(usize, _)>| sent.iter().map(|(count, _)| *count).collect();
+        let counts: Vec<usize> = count(&sent.borrow());
+        assert_eq!(counts, [2], "one WAIT at a time");
+
+        let (_, answered) = sent.borrow_mut().remove(0);
+        answered.send(1).expect("it is waited for");
+        assert!(dispatcher.deliver(context), "more is to be sent");
+        let [_, replicas] = first.try_recv().expect("delivered").expect("an answer");
+        assert_eq!(replicas, Value::Int(1));
+        assert!(dispatcher.send(&batcher, send, context).is_pending());
+        let (count, answered) = sent.borrow_mut().remove(0);
+        assert_eq!(count, 3, "together");
+        answered.send(2).expect("it is waited for");
+        assert!(dispatcher.deliver(context));
+        for later in &mut later {
+            let [_, replicas] = later.try_recv().expect("delivered").expect("an answer");
+            assert_eq!(replicas, Value::Int(2));
+        }
+        // And while it waits, it may be closed.
+        let _pending = put();
+        assert!(dispatcher.send(&batcher, send, context).is_pending());
+        batcher.close();
+        assert!(dispatcher.send(&batcher, send, context).is_ready());
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Woken {
+        fn times(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_closed_batcher_answers_at_once() {
+        let batcher = Batcher::new(None);
+        let mut before = batcher.put(redis::cmd("GET"), How::Plain);
+        batcher.close();
+        let mut after = batcher.put(redis::cmd("GET"), How::Plain);
+        for pending in [&mut before, &mut after] {
+            let closed = pending.try_recv().expect_err("no answer");
+            assert_eq!(closed, oneshot::error::TryRecvError::Closed);
+        }
+        let context = &Context::from_waker(Waker::noop());
+        assert!(matches!(batcher.collect(context, false), Collected::Closed));
+    }
+}

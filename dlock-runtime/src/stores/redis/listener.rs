@@ -1,0 +1,50 @@
+//! Hearing of grants, and of votes that are given back.
+
+use redis::{PushInfo, PushKind, Value};
+
+use super::names::Keyspace;
+use crate::engine::events::Events;
+
+/// Whom the messages that come over a connection are for.
+pub(super) struct Listener {
+    pub(super) space: Keyspace,
+    pub(super) events: Events,
+    /// What each new connection subscribes to. Other channels come and go with the
+    /// waiters.
+    pub(super) channel: Option<String>,
+    /// Called when a connection was made or has broken.
+    pub(super) replaced: Option<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Listener {
+    pub(super) fn hear(&self, push: &PushInfo) {
+        let (PushKind::Message | PushKind::SMessage, [channel, message]) =
+            (&push.kind, &push.data[..])
+        else {
+            return;
+        };
+        let (Some(channel), Some(message)) = (text(channel), text(message)) else {
+            return;
+        };
+        if let Some((entry, owner, key)) = self.space.parse_wake(message) {
+            self.events.granted(owner, key, entry);
+        } else if let Some(key) = self.space.freed_key(channel) {
+            self.events.freed(key);
+        }
+    }
+
+    /// A connection was made or has broken: messages may have been missed.
+    pub(super) fn missed(&self) {
+        if let Some(replaced) = &self.replaced {
+            replaced();
+        }
+        self.events.missed();
+    }
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(text) => std::str::from_utf8(text).ok(),
+        _ => None,
+    }
+}

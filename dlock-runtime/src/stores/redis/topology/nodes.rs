@@ -1,0 +1,210 @@
+//! The connections to the nodes of a cluster.
+
+use std::collections::{HashMap, HashSet};
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use redis::ServerError;
+
+use super::super::connection::Connection;
+use super::super::connections::Connections;
+use super::super::connector::Connector;
+use super::super::locate::Locator;
+use super::super::settings::Settings;
+use super::map::{SlotMap, named_in};
+use super::subscriptions::Subscriptions;
+use crate::deadline::{Deadline, ManagerClock};
+use crate::store::Failure;
+use crate::stores::address::Address;
+
+/// A node that has had no slot for so long is forgotten. One that is about to
+/// get its first has none yet.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+/// After such a time without a connection, the node may have been replaced.
+const DOUBT: Duration = Duration::from_millis(200);
+
+/// A cluster, as far as it is known.
+pub(crate) struct Topology {
+    pub(crate) map: Arc<SlotMap>,
+    pub(crate) subscriptions: Arc<Subscriptions>,
+    /// The nodes that the URL names.
+    pub(super) seeds: Vec<Address>,
+    pub(super) settings: Settings,
+    pub(super) clock: ManagerClock,
+    nodes: Mutex<HashMap<Arc<Address>, Node>>,
+}
+
+struct Node {
+    connections: Arc<Connections>,
+    /// Since when it has had no slot.
+    idle_since: Option<Instant>,
+}
+
+impl Topology {
+    pub(crate) fn new(
+        settings: Settings,
+        seeds: Vec<Address>,
+        clock: ManagerClock,
+        subscriptions: Arc<Subscriptions>,
+    ) -> Arc<Self> {
+        let place = Locator::Cluster(seeds.clone()).place(&settings);
+        Arc::new(Self {
+            map: Arc::new(SlotMap::new(place)),
+            subscriptions,
+            seeds,
+            settings,
+            clock,
+            nodes: Mutex::default(),
+        })
+    }
+
+    /// The connections to the node at this address, which may be new.
+    pub(crate) fn node(&self, address: &Arc<Address>) -> Arc<Connections> {
+        let mut nodes = self.nodes();
+        if let Some(node) = nodes.get(address) {
+            return Arc::clone(&node.connections);
+        }
+        let locator = Locator::Node((**address).clone());
+        let connector = Connector::new(self.settings.clone(), locator, self.clock.clone());
+        let listener = self.subscriptions.listener(Arc::clone(address));
+        let connections = Arc::new(Connections::new(connector, Some(listener)));
+        let node = Node {
+            connections: Arc::clone(&connections),
+            idle_since: None,
+        };
+        nodes.insert(Arc::clone(address), node);
+        connections
+    }
+
+    /// Another node is about to get the slot. As long as it is asked it is not
+    /// idle, however long its first slot is on its way.
+    pub(crate) fn named(&self, error: &ServerError, from: &Address) -> Option<Arc<Connections>> {
+        let (_, address) = named_in(error, from)?;
+        let address = Arc::new(address);
+        let connections = self.node(&address);
+        if let Some(node) = self.nodes().get_mut(&address) {
+            node.idle_since = None;
+        }
+        Some(connections)
+    }
+
+    /// Closes the connections to nodes that have had no slot for long.
+    pub(super) fn forget_idle(&self) {
+        let busy: HashSet<_> = self.map.masters().into_iter().collect();
+        self.nodes().retain(|address, node| {
+            if busy.contains(address) {
+                node.idle_since = None;
+                return true;
+            }
+            let idle_since = node.idle_since.get_or_insert_with(Instant::now);
+            let is_kept = idle_since.elapsed() < FORGOTTEN_AFTER;
+            if !is_kept {
+                node.connections.close();
+            }
+            is_kept
+        });
+    }
+
+    /// The connection of the runtime that this is called on. While there is none,
+    /// another node may get the slot.
+    pub(crate) async fn connection(
+        &self,
+        slot: u16,
+        deadline: Deadline,
+    ) -> Result<Connection, Failure> {
+        if let Some(owner) = self.map.owner(slot)
+            && let Some(connection) = self.node(&owner).here()?.ready()
+        {
+            return Ok(connection);
+        }
+        Box::pin(self.next_connection(slot, deadline)).await
+    }
+
+    async fn next_connection(&self, slot: u16, deadline: Deadline) -> Result<Connection, Failure> {
+        let mut changes = self.map.changes();
+        loop {
+            changes.borrow_and_update();
+            let owner = self.map.owner(slot);
+            let connected = async {
+                match &owner {
+                    Some(owner) => self.node(owner).connection(deadline).await,
+                    None => pending().await,
+                }
+            };
+            tokio::pin!(connected);
+            loop {
+                tokio::select! {
+                    biased;
+                    connected = &mut connected => return connected,
+                    Ok(()) = changes.changed() => break,
+                    () = self.clock.sleep(deadline.within(DOUBT)) => {
+                        self.map.refresh_soon();
+                        if deadline.has_passed() {
+                            return match owner {
+                                // What it has to say of that, it says now.
+                                Some(_) => connected.await,
+                                None => Err(Failure::refused(self.map.nobody_has(slot))),
+                            };
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Closes every connection.
+    pub(crate) fn close(&self) {
+        for (_, node) in std::mem::take(&mut *self.nodes()) {
+            node.connections.close();
+        }
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, HashMap<Arc<Address>, Node>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::config::Config;
+    use super::super::super::values::Process;
+    use super::super::map::tests::{address, redirection, view};
+    use super::*;
+    use crate::engine::events::Events;
+    use crate::engine::time::Time;
+
+    #[tokio::test]
+    async fn a_node_that_is_about_to_get_its_first_slot_is_kept() {
+        let clock = ManagerClock::of_this_runtime().expect("a runtime");
+        let events = Events::new(Time::of_the_machine(clock.clone()), FORGOTTEN_AFTER);
+        let subscriptions = Subscriptions::new(Process::unique(), events);
+        let config = Config::read("redis://127.0.0.1:1").expect("a valid URL");
+        let topology = Topology::new(config.settings, Vec::new(), clock, subscriptions);
+        let update = || {
+            topology.map.update(view(1));
+            topology.forget_idle();
+        };
+        update();
+        let ask = || {
+            let asked = topology.named(&redirection("ASK", "7 h:2"), &address(1));
+            assert!(asked.is_some(), "a node");
+        };
+        ask();
+        let is_kept = || topology.nodes().contains_key(&address(2));
+        let grows_old = || {
+            let long_ago = Instant::now().checked_sub(FORGOTTEN_AFTER);
+            let long_ago = long_ago.expect("a machine that has run for a minute");
+            let mut nodes = topology.nodes();
+            nodes.get_mut(&address(2)).expect("kept").idle_since = Some(long_ago);
+        };
+        grows_old();
+        ask();
+        update();
+        assert!(is_kept(), "it was asked just now");
+        grows_old();
+        update();
+        assert!(!is_kept());
+    }
+}
