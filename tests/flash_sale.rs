@@ -130,6 +130,13 @@ fn what_it_is_told_wrong_it_explains() {
 }
 
 /// Four processes sell over the store at this URL.
+#[cfg(any(
+    feature = "etcd",
+    feature = "memcached",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 async fn sells(url: String, orders: &'static str) {
     let sale = tokio::task::spawn_blocking(move || {
         Sale::run(&["--orders", orders, "--processes", "4", "--store", &url])

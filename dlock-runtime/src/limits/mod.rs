@@ -80,7 +80,7 @@ pub(crate) const SESSION_TIMEOUT: Setting<Duration> = Setting {
 };
 
 /// More than one server has.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "sqlx")]
 pub(crate) const MAX_CONNECTIONS: Setting<u32> = Setting {
     name: "max_connections",
     range: 1..=1_000,

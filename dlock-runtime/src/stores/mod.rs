@@ -36,7 +36,7 @@ macro_rules! driven {
     };
 }
 
-#[cfg(feature = "servers")]
+#[cfg(any(feature = "servers", feature = "sqlx"))]
 mod address;
 #[cfg(feature = "etcd")]
 pub mod etcd;

@@ -47,6 +47,10 @@ pub struct Tables<D: Database> {
     pub(super) scripts: Scripts,
     pub(super) durability: Durability,
     /// This backend among all that share the database.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(dead_code, reason = "the others have no channel to name after it")
+    )]
     pub(super) process: Owner,
     /// Messages tell the waiters when it is their turn.
     notified: AtomicBool,
