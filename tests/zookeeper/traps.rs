@@ -1,5 +1,6 @@
 //! What goes wrong with sessions, ephemeral nodes and watches.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use dlock::LockManager;
@@ -7,9 +8,10 @@ use dlock::backend::zookeeper_client::Error;
 use tokio::time::sleep;
 
 use crate::harness::{Scene, config, connect};
-use crate::support::locks::{had, healed, held, is_busy, is_lost, queued, served};
+use crate::support::locks::{self, had, healed, held, is_busy, is_lost, queued, served};
 use crate::support::polls::{Polled, drop_at_poll};
 use crate::support::wait::{HANG, eventually, until, within};
+use crate::support::zookeeper::Setup;
 
 /// A session that outlives what the test does to its connection.
 const LONG: &str = "30s";
@@ -217,4 +219,42 @@ async fn a_waiter_outlives_its_session() {
     guard.release().await.expect("the release");
     let guard = served(waiting).await;
     guard.release().await.expect("the release");
+}
+
+/// Who waits makes its node, lists the folder behind it, watches the one before, lists
+/// once more, and deletes its node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_section_behind_another_is_five_requests() {
+    const SECTIONS: u64 = 30;
+    /// Signs of life, and looks at what is waited for.
+    const BESIDES: u64 = 20;
+    // Nobody else asks it anything.
+    let server = Setup::default().start().await;
+    let url = format!(
+        "zookeeper://127.0.0.1:{}/?session_timeout=40s",
+        server.port()
+    );
+    let patient = async || locks::connect(config(&url).request_timeout(HANG)).await;
+    let (manager, other) = (patient().await, patient().await);
+    // From here on there is a folder.
+    had(&manager, "key").await;
+    let asked = Cell::new(0);
+    let number = |name| {
+        asked.set(asked.get() + 1);
+        server.number(name).expect("a number")
+    };
+    let requests = || number("zk_packets_received") - asked.get();
+    let (transactions, before) = (server.transactions(), requests());
+    for _ in 0..SECTIONS {
+        let guard = held(manager.lock("key")).await;
+        let next = tokio::spawn(other.lock("key").run(async {}));
+        let watches = async || number("zk_watch_count");
+        until("it waits", watches, |&count| count == 1).await;
+        guard.release().await.expect("the release");
+        served(next).await;
+    }
+    let cost = requests() - before;
+    assert!(cost <= (3 + 5) * SECTIONS + BESIDES, "{cost} requests");
+    let writes = server.transactions() - transactions;
+    assert_eq!(writes, 2 * 2 * SECTIONS, "one to take and one to give");
 }

@@ -19,7 +19,9 @@ use self::scripted::{
     Tried, foreign,
 };
 use super::{Engine, Time};
-use crate::backend::{Backend, Grant, Mode, Owner, Released, Renewed, Request, TokenTier};
+use crate::backend::{
+    Backend, BackendErrorKind, Grant, Mode, Owner, Released, Renewed, Request, TokenTier,
+};
 use crate::store::{Looks, Opening};
 
 const TTL: Duration = Duration::from_secs(60);
@@ -693,6 +695,25 @@ for_each_store! {
             let error = answer.expect_err("no lock");
             assert_eq!(error.to_string(), foreign().to_string());
         }
+    }
+
+    /// Each use before and after says so, and is no outage.
+    async fn it_is_used_between_its_start_and_its_stop<P: Proof>() {
+        let sim = Sim::new();
+        let manager = Executor::new();
+        let time = || Time::of_tokio(Arc::clone(&manager) as _);
+        let engine = Engine::<Scripted<P>>::new(Arc::clone(&sim));
+        let unused = async |engine: &Engine<Scripted<P>>| {
+            let error = engine.try_acquire(&request()).await.expect_err("no use");
+            assert_eq!(error.kind(), BackendErrorKind::Unsupported, "{error}");
+        };
+        unused(&engine).await;
+        engine.open(time()).await.expect("it opens");
+        let twice = engine.open(time()).await.expect_err("it is open");
+        assert_eq!(twice.kind(), BackendErrorKind::Unsupported, "{twice}");
+        granted(&engine, &request()).await;
+        engine.stop().await;
+        unused(&engine).await;
     }
 
     /// Who waits when the engine stops, or would, is told, and leaves nothing.

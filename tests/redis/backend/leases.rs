@@ -4,8 +4,20 @@ use std::time::Duration;
 
 use dlock::backend::{Backend, Released, Renewed};
 
-use super::{read, started, take, write};
+use super::{read, started, take, until, write};
 use crate::support::redis::RedisServer;
+
+#[tokio::test]
+async fn a_stop_closes_all_connections() {
+    let server = RedisServer::start().await;
+    let redis = started(&server.url()).await;
+    take(&redis, &write("a")).await;
+    redis.stop().await;
+    until("only that of the question is left", || async {
+        server.run::<String>(&["CLIENT", "LIST"]).lines().count() == 1
+    })
+    .await;
+}
 
 #[tokio::test]
 async fn only_the_owner_renews_or_releases() {
