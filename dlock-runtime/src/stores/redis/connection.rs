@@ -305,18 +305,22 @@ impl Connection {
         }
     }
 
-    /// No answer came in time for a caller. Whether none has come to anybody for
-    /// as long as one may take: callers in a hurry find a dead connection out
-    /// together, if none of them waits for so long.
-    pub(super) fn is_silent(&self) -> bool {
-        let now = u64::try_from(self.0.opened.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let now = now.max(1);
+    /// No answer came in time for a caller, who has asked at this moment. Whether none
+    /// has come to anybody for as long as one may take: callers in a hurry find a dead
+    /// connection out together, if none of them waits for so long.
+    pub(super) fn is_silent(&self, asked: Instant) -> bool {
+        let since_opened = |at: Instant| {
+            let passed = at.saturating_duration_since(self.0.opened);
+            u64::try_from(passed.as_millis()).unwrap_or(u64::MAX).max(1)
+        };
+        let asked = since_opened(asked);
         let first =
             self.0
                 .silent_since
-                .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-        first
-            .is_err_and(|since| Duration::from_millis(now.saturating_sub(since)) >= self.0.patience)
+                .compare_exchange(0, asked, Ordering::Relaxed, Ordering::Relaxed);
+        let since = first.err().unwrap_or(asked);
+        let for_long = since_opened(Instant::now()).saturating_sub(since);
+        Duration::from_millis(for_long) >= self.0.patience
     }
 
     /// Closes the connection: it does not answer, or leads to the wrong server.
@@ -470,11 +474,15 @@ mod tests {
     #[tokio::test]
     async fn callers_in_a_hurry_find_out_together() {
         let (connection, _driver, _server) = silent(SOON).await;
-        assert!(!connection.is_silent(), "it may be slow");
-        tokio::time::sleep(2 * SOON).await;
-        assert!(connection.is_silent());
+        // Of two callers. The second has no time behind it, however slow this machine.
+        let (asked, later) = (Instant::now(), Instant::now() + LATE);
+        assert!(!connection.is_silent(later), "it may be slow");
         connection.mark_alive();
-        assert!(!connection.is_silent(), "it was heard meanwhile");
+        tokio::time::sleep(2 * SOON).await;
+        assert!(connection.is_silent(asked), "since the first has asked");
+        assert!(connection.is_silent(later));
+        connection.mark_alive();
+        assert!(!connection.is_silent(later), "it was heard meanwhile");
     }
 
     #[tokio::test]

@@ -293,7 +293,7 @@ impl Servers {
             Lost::Broken(_) | Lost::Silent => true,
             // A renewal in a cluster has less time than an answer may take, so that a
             // dead node would never be found silent by renewals alone.
-            Lost::TooLate => topology.is_some() && from.is_silent(),
+            Lost::TooLate => topology.is_some() && from.is_silent(sent_at),
         };
         if is_dead {
             from.discard();
