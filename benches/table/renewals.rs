@@ -1,5 +1,7 @@
 //! Many locks that one process holds and renews.
 
+use std::collections::HashSet;
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use dlock::{Config, LockGuard, LockManager};
@@ -19,10 +21,11 @@ const TAKEN_AT_ONCE: usize = 100;
 pub(crate) fn held(bench: &Bench) -> Vec<Row> {
     bench.block_on(async {
         let held = bench.effort.held;
+        // Those of the managers of the row before may still be ending.
+        let others = threads_of_dlock();
         let config = Config::from_url(&bench.url()).expect("a valid URL");
         let manager = LockManager::connect(config.ttl(TTL)).await;
         let manager = manager.expect("a connection");
-        let threads = threads_of_dlock();
         let guards = take(&manager, held).await;
 
         let (start, before) = (Instant::now(), Counters::of(&bench.server).await);
@@ -33,7 +36,7 @@ pub(crate) fn held(bench: &Bench) -> Vec<Row> {
         let seconds = start.elapsed().as_secs_f64();
 
         let lost = guards.iter().filter(|guard| !guard.is_held()).count();
-        let keepers = threads_of_dlock() - threads + 1;
+        let keepers = threads_of_dlock().difference(&others).count();
         for guard in guards {
             drop(guard);
         }
@@ -87,11 +90,13 @@ fn processor_time() -> f64 {
     seconds(usage.user_time()) + seconds(usage.system_time())
 }
 
-fn threads_of_dlock() -> usize {
+/// The numbers of the threads that dlock has started and that still run.
+fn threads_of_dlock() -> HashSet<OsString> {
     let threads = std::fs::read_dir("/proc/self/task").expect("the threads of this process");
-    let names = threads.filter_map(|thread| {
-        let name = thread.ok()?.path().join("comm");
-        std::fs::read_to_string(name).ok()
+    let threads = threads.filter_map(Result::ok);
+    let of_dlock = threads.filter(|thread| {
+        let name = std::fs::read_to_string(thread.path().join("comm"));
+        name.is_ok_and(|name| name.starts_with("dlock-"))
     });
-    names.filter(|name| name.starts_with("dlock-")).count()
+    of_dlock.map(|thread| thread.file_name()).collect()
 }
