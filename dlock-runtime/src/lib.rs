@@ -11,10 +11,6 @@ mod api;
 pub mod backend;
 mod clock;
 mod core;
-#[cfg_attr(
-    not(feature = "redis"),
-    allow(dead_code, reason = "each store uses its own part of it")
-)]
 mod deadline;
 mod duration;
 mod engine;

@@ -20,7 +20,9 @@ use crate::backend::{
 };
 pub use crate::deadline::{Deadline, Elapsed};
 pub use crate::engine::events::{Events, Scope};
-pub use crate::engine::time::Time;
+#[doc(hidden)]
+pub use crate::engine::time::Simulated;
+pub use crate::engine::time::{Backoff, Time};
 pub use crate::engine::waiters::Waiter;
 
 /// A store that keeps locks.

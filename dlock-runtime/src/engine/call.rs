@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use super::Running;
+use super::time::Backoff;
 use crate::backend::BackendError;
-use crate::deadline::{Backoff, Deadline};
+use crate::deadline::Deadline;
 use crate::store::{Cause, Failure, Next, Store};
 
 /// What seldom happens, boxed: a call need not make room for it.
@@ -147,7 +148,7 @@ impl<'a, S: Store> Call<'a, S> {
     /// first; and then there is as much time again.
     pub(super) async fn wait_for_others(&mut self) {
         let window = FIRST_WINDOW.saturating_mul(1 << self.ties.min(16));
-        let pause = window.min(LAST_WINDOW).mul_f64(fastrand::f64());
+        let pause = window.min(LAST_WINDOW).mul_f64(self.running.time.draw());
         self.ties += 1;
         let time = &self.running.time;
         time.sleep(time.after(pause)).await;
@@ -159,7 +160,7 @@ impl<'a, S: Store> Call<'a, S> {
     async fn pause(&mut self) -> Result<(), BackendError> {
         self.at_once = 0;
         let time = &self.running.time;
-        let pause = self.backoff.pause();
+        let pause = self.backoff.pause(time);
         if time.remaining(self.deadline) <= pause {
             return Err(self.give_up());
         }

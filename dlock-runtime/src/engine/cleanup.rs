@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use super::Running;
 use super::call::{Call, attempts};
+use super::time::Backoff;
 use super::waiters::Leaving;
 use crate::backend::{BackendError, BackendErrorKind, Request};
-use crate::deadline::{Backoff, Deadline};
+use crate::deadline::Deadline;
 use crate::in_flight::Counted;
 use crate::store::{Abandoned, Ending, Followed, Late, LeftBehind, Store};
 
@@ -200,7 +201,7 @@ impl<S: Store> Cleanup<S> {
             if told || has_passed {
                 drop(unsettled.take());
             }
-            let pause = running.time.after(backoff.pause());
+            let pause = running.time.after(backoff.pause(&running.time));
             let until = if has_passed { pause } else { pause.min(limit) };
             tokio::select! {
                 () = running.time.sleep(until) => {}

@@ -23,6 +23,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +36,6 @@ use crate::backend::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, HolderInfo, LockInfo, Owner,
     Released, Renewed, Request, Servers,
 };
-use crate::deadline::ManagerClock;
 use crate::in_flight::InFlight;
 use crate::limits;
 use crate::store::{Context, LeftBehind, Scope, Store};
@@ -124,9 +124,9 @@ impl<S: Store> Engine<S> {
 
     /// That of the runtime that this is called on.
     fn time_here(&self) -> Result<Time, BackendError> {
-        let clock = ManagerClock::of_this_runtime();
-        let outside = || self.misused("was started outside a tokio runtime");
-        Ok(Time::of_the_machine(clock.ok_or_else(outside)?))
+        let manager = Handle::try_current();
+        let outside = |_| self.misused("was started outside a tokio runtime");
+        Ok(Time::of_the_machine(manager.map_err(outside)?))
     }
 
     async fn open(&self, time: Time) -> Result<(), BackendError> {
@@ -431,8 +431,7 @@ impl<D: Driven> Backend for D {
 /// What a store is given, for a test of one of its parts.
 #[cfg(all(test, feature = "etcd"))]
 pub(crate) fn context() -> Context {
-    let clock = ManagerClock::of_this_runtime().expect("a runtime");
-    let time = Time::of_the_machine(clock);
+    let time = Time::of_the_machine(Handle::current());
     let events = Events::new(time.clone(), Duration::from_secs(8));
     Context {
         time,

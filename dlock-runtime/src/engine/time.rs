@@ -1,4 +1,9 @@
-//! The one source of time, and of tasks on the manager's runtime.
+//! The one source of time and of chance, and of tasks on the manager's runtime.
+//!
+//! A store elsewhere knows nothing of a runtime whose time a test has paused:
+//! there, tokio's timers go off as soon as the runtime has nothing to do but
+//! wait for the network. So in such a runtime a deadline is kept by the timers
+//! of the manager's own.
 
 use std::fmt;
 use std::future::Future;
@@ -6,48 +11,54 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::deadline::{Deadline, Elapsed, ManagerClock};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
-/// The clock and the tasks of an engine. Cheap to clone.
+use crate::clock::time_is_real;
+use crate::deadline::{Deadline, Elapsed};
+
+/// The clock, the chance and the tasks of an engine. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Time(Source);
 
 #[derive(Clone, Debug)]
 enum Source {
-    /// The machine's, whatever a test does to the caller's runtime.
-    Machine(ManagerClock),
+    /// The machine's, with the manager's runtime, whose time nobody pauses.
+    Machine(Handle),
     /// Tokio's, which a test may pause.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "what the engine's tests run on")
-    )]
-    Tokio(Arc<dyn Spawn>),
+    Simulated(Arc<dyn Simulated>),
 }
 
-/// Who runs the manager's own work.
-pub(crate) trait Spawn: fmt::Debug + Send + Sync {
-    /// That of the machine.
-    #[cfg(feature = "redis")]
-    fn clock(&self) -> ManagerClock;
+/// What a test has in the place of the manager's thread, and of chance.
+#[doc(hidden)]
+pub trait Simulated: fmt::Debug + Send + Sync {
+    /// Where connections are kept.
+    fn runtime(&self) -> &Handle;
 
+    /// Runs a task of the manager's.
     fn spawn(&self, work: Pin<Box<dyn Future<Output = ()> + Send>>);
+
+    /// See [`Time::draw`].
+    fn draw(&self) -> f64;
 }
 
 impl Time {
-    pub(crate) fn of_the_machine(clock: ManagerClock) -> Self {
-        Self(Source::Machine(clock))
+    /// That of the machine, with this runtime as the manager's.
+    pub(crate) fn of_the_machine(manager: Handle) -> Self {
+        Self(Source::Machine(manager))
     }
 
-    #[cfg(test)]
-    pub(super) fn of_tokio(manager: Arc<dyn Spawn>) -> Self {
-        Self(Source::Tokio(manager))
+    /// Tokio's clock, and what else there is by this.
+    #[doc(hidden)]
+    pub fn simulated(by: Arc<dyn Simulated>) -> Self {
+        Self(Source::Simulated(by))
     }
 
     /// The time that leases count by.
     pub fn now(&self) -> Instant {
         match &self.0 {
             Source::Machine(_) => Instant::now(),
-            Source::Tokio(_) => tokio::time::Instant::now().into_std(),
+            Source::Simulated(_) => tokio::time::Instant::now().into_std(),
         }
     }
 
@@ -66,28 +77,47 @@ impl Time {
         deadline.at().saturating_duration_since(self.now())
     }
 
-    /// The machine's clock: a store that is elsewhere knows of no other.
-    #[cfg(feature = "redis")]
-    pub(crate) fn clock(&self) -> ManagerClock {
+    /// A number from 0 up to 1, by chance.
+    pub fn draw(&self) -> f64 {
         match &self.0 {
-            Source::Machine(clock) => clock.clone(),
-            Source::Tokio(manager) => manager.clock(),
+            Source::Machine(_) => fastrand::f64(),
+            Source::Simulated(by) => by.draw(),
+        }
+    }
+
+    /// The manager's runtime.
+    #[cfg(feature = "redis")]
+    pub(crate) fn manager(&self) -> &Handle {
+        match &self.0 {
+            Source::Machine(manager) => manager,
+            Source::Simulated(by) => by.runtime(),
         }
     }
 
     /// A task of the manager's. Works from a `Drop`, and outside a runtime.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         match &self.0 {
-            Source::Machine(clock) => drop(clock.manager().spawn(work)),
-            Source::Tokio(manager) => manager.spawn(Box::pin(work)),
+            Source::Machine(manager) => drop(manager.spawn(work)),
+            Source::Simulated(by) => by.spawn(Box::pin(work)),
         }
     }
 
     /// By the manager's timers, so that the caller's runtime needs none.
     pub async fn sleep(&self, until: Deadline) {
+        struct AbortOnDrop(JoinHandle<()>);
+        impl Drop for AbortOnDrop {
+            fn drop(&mut self) {
+                self.0.abort();
+            }
+        }
+        let timer = move || tokio::time::sleep_until(until.at().into());
         match &self.0 {
-            Source::Machine(clock) => clock.sleep(until).await,
-            Source::Tokio(_) => tokio::time::sleep_until(until.at().into()).await,
+            Source::Machine(manager) => {
+                let mut sleep = AbortOnDrop(manager.spawn(async move { timer().await }));
+                // An error means that the manager has ended, and with it all waiting.
+                let _ = (&mut sleep.0).await;
+            }
+            Source::Simulated(_) => timer().await,
         }
     }
 
@@ -101,11 +131,79 @@ impl Time {
         deadline: Deadline,
         future: F,
     ) -> Result<F::Output, Elapsed> {
-        match &self.0 {
-            Source::Machine(clock) => clock.bound(deadline, future).await,
-            Source::Tokio(_) => tokio::time::timeout_at(deadline.at().into(), future)
+        if self.is_of_this_runtime() {
+            return tokio::time::timeout_at(deadline.at().into(), future)
                 .await
-                .map_err(|_| Elapsed),
+                .map_err(|_| Elapsed);
         }
+        tokio::select! {
+            biased;
+            output = future => Ok(output),
+            () = Box::pin(self.sleep(deadline)) => Err(Elapsed),
+        }
+    }
+
+    /// Whether the timers of the runtime that this is called on go by it.
+    fn is_of_this_runtime(&self) -> bool {
+        match &self.0 {
+            Source::Machine(_) => time_is_real(Instant::now()),
+            Source::Simulated(_) => true,
+        }
+    }
+}
+
+/// The pauses between attempts: doubled each time, up to a bound, and never the
+/// same for two callers, so that those who failed together do not return
+/// together.
+#[derive(Clone, Debug)]
+pub struct Backoff {
+    first: Duration,
+    next: Duration,
+    longest: Duration,
+}
+
+impl Backoff {
+    /// These are the first pause and the longest, but for what chance adds.
+    pub fn new(first: Duration, longest: Duration) -> Self {
+        Self {
+            first,
+            next: first,
+            longest,
+        }
+    }
+
+    /// Begins with the first pause again.
+    pub fn reset(&mut self) {
+        self.next = self.first;
+    }
+
+    /// The next pause.
+    pub fn pause(&mut self, time: &Time) -> Duration {
+        let pause = self.next.min(self.longest);
+        self.next = pause.saturating_mul(2);
+        pause.mul_f64(0.75 + time.draw() / 2.0)
+    }
+
+    /// Waits for it.
+    pub async fn wait(&mut self, time: &Time) {
+        let pause = self.pause(time);
+        time.sleep(time.after(pause)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_deadline_ends_a_future() {
+        let time = Time::of_the_machine(Handle::current());
+        let soon = time.after(Duration::from_millis(5));
+        assert!(time.bound(soon, pending::<()>()).await.is_err());
+        assert!(time.has_passed(soon));
+        let answered = time.bound(soon, async {}).await;
+        assert!(answered.is_ok(), "an answer that is there counts");
     }
 }

@@ -14,8 +14,9 @@ use super::subscriptions::{Ears, Subscriptions};
 use super::voter::{Vote, Voter};
 use super::votes::Part;
 use crate::backend::{BackendError, BackendErrorKind, Request};
-use crate::deadline::{Backoff, Deadline};
+use crate::deadline::Deadline;
 use crate::engine::Running;
+use crate::engine::time::Backoff;
 use crate::store::{Cause, Context, Failure};
 
 /// How soon a voter that works answers, on a busy machine too.
@@ -165,7 +166,7 @@ impl<V: Voter> Member<V> {
             let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
             // Long enough for a connection to be found dead, and replaced.
             while !self.answers_within(timeout).await {
-                time.sleep(time.after(backoff.pause())).await;
+                backoff.wait(time).await;
             }
             self.answers.send_replace(true);
             tracing::info!(target: "dlock::store", "{place} answers again");
@@ -187,8 +188,7 @@ impl<V: Voter> Member<V> {
         let time = &self.engine.time;
         let mut changes = subscriptions.changes();
         let mut listening = V::Listening::default();
-        let new_backoff = || Backoff::new(Duration::from_millis(20), LAST_PAUSE);
-        let mut backoff = new_backoff();
+        let mut backoff = Backoff::new(Duration::from_millis(20), LAST_PAUSE);
         while changes.changed().await.is_ok() {
             loop {
                 changes.borrow_and_update();
@@ -198,10 +198,10 @@ impl<V: Voter> Member<V> {
                     .listen(&keys, &mut listening, time.after(self.patience));
                 if listens.await.is_ok() {
                     subscriptions.listens(self.number, &keys);
-                    backoff = new_backoff();
+                    backoff.reset();
                     break;
                 }
-                time.sleep(time.after(backoff.pause())).await;
+                backoff.wait(time).await;
             }
         }
     }

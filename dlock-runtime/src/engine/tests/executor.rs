@@ -6,9 +6,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
+use fastrand::Rng;
 use tokio::runtime::Handle;
 
-use crate::engine::time::Spawn;
+use crate::engine::time::Simulated;
+
+/// So each run of a test draws the same.
+const SEED: u64 = 1;
 
 /// Stands for the manager's thread, or for a caller's runtime: it polls what it
 /// runs, but not while it is stalled.
@@ -17,9 +21,9 @@ pub(super) struct Executor {
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Default)]
 struct State {
     stalled: bool,
+    chance: Rng,
     woken: Vec<Waker>,
 }
 
@@ -28,7 +32,11 @@ impl Executor {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             runtime: Handle::current(),
-            state: Arc::default(),
+            state: Arc::new(Mutex::new(State {
+                stalled: false,
+                chance: Rng::with_seed(SEED),
+                woken: Vec::new(),
+            })),
         })
     }
 
@@ -57,15 +65,17 @@ impl Executor {
     }
 }
 
-impl Spawn for Executor {
-    #[cfg(feature = "redis")]
-    fn clock(&self) -> crate::deadline::ManagerClock {
-        let _entered = self.runtime.enter();
-        crate::deadline::ManagerClock::of_this_runtime().expect("a runtime")
+impl Simulated for Executor {
+    fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     fn spawn(&self, work: Pin<Box<dyn Future<Output = ()> + Send>>) {
         self.runtime.spawn(self.run(work));
+    }
+
+    fn draw(&self) -> f64 {
+        lock(&self.state).chance.f64()
     }
 }
 

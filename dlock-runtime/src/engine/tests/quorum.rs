@@ -22,7 +22,7 @@ async fn opened(sims: &[Arc<Sim>]) -> Result<Several, BackendError> {
         name: "several",
         strict_with: "",
     });
-    engine.open(Time::of_tokio(Executor::new() as _)).await?;
+    engine.open(Time::simulated(Executor::new() as _)).await?;
     Ok(engine)
 }
 

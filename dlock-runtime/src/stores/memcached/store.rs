@@ -222,7 +222,7 @@ impl Store for MemcachedStore {
     }
 
     fn pace(&self, seen: &mut Seen) -> Duration {
-        seen.next_pause()
+        seen.next_pause(self.time())
     }
 
     async fn recheck(

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::server::Server;
 use super::{errors, names};
-use crate::deadline::{Backoff, Deadline};
+use crate::deadline::Deadline;
+use crate::engine::time::{Backoff, Time};
 use crate::store::{Failure, Store, Waited};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -42,8 +43,8 @@ impl Default for Seen {
 }
 
 impl Seen {
-    pub(super) fn next_pause(&mut self) -> Duration {
-        self.backoff.pause()
+    pub(super) fn next_pause(&mut self, time: &Time) -> Duration {
+        self.backoff.pause(time)
     }
 
     fn held_by(&mut self, holder: Vec<u8>, now: Instant) {
@@ -132,13 +133,14 @@ mod tests {
         assert_eq!(woken(&key), [true, true]);
     }
 
-    #[test]
-    fn a_lock_that_changes_hands_is_looked_at_sooner() {
+    #[tokio::test]
+    async fn a_lock_that_changes_hands_is_looked_at_sooner() {
+        let time = Time::of_the_machine(tokio::runtime::Handle::current());
         let now = Instant::now();
         let mut seen = Seen::default();
         let pause_after = |seen: &mut Seen, looks| {
             (0..looks)
-                .map(|_| seen.next_pause())
+                .map(|_| seen.next_pause(&time))
                 .last()
                 .expect("a look")
         };

@@ -23,8 +23,9 @@ use super::errors::{RetryPolicy, classify};
 use super::names::Keyspace;
 use super::scripts;
 use super::servers::{Attempt, Route, Servers, in_parts, read_renewal};
+use super::timer::Sending;
 use crate::backend::{Renewed, Request};
-use crate::deadline::{Deadline, Sending};
+use crate::deadline::Deadline;
 use crate::store::Failure;
 
 /// Renews leases on the master and its replicas.

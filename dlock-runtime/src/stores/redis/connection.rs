@@ -16,7 +16,9 @@ use super::errors::{Place, is_unknown};
 use super::names::Keyspace;
 use super::settings::Settings;
 use super::socket::{Driver, closed};
-use crate::deadline::{Deadline, Elapsed, ManagerClock, Sending, Timer};
+use super::timer::{Sending, Timer};
+use crate::deadline::{Deadline, Elapsed};
+use crate::engine::time::Time;
 use crate::stores::address::Address;
 
 /// A connection that many tasks use at a time. Cheap to clone.
@@ -34,7 +36,7 @@ struct Inner {
     token_floor: u64,
     /// How long an answer may take.
     patience: Duration,
-    clock: ManagerClock,
+    clock: Time,
     opened: Instant,
     /// Since when nobody has had an answer in time: the milliseconds from
     /// `opened`, or 0.
@@ -84,7 +86,7 @@ impl Connection {
         place: Place,
         token_floor: u64,
         settings: &Settings,
-        clock: ManagerClock,
+        clock: Time,
         shards: Option<Arc<Shards>>,
     ) -> Self {
         let Settings { replicas, .. } = *settings;
@@ -428,7 +430,7 @@ mod tests {
         let (multiplexed, driver) = MultiplexedConnection::new_with_config(&login, here, config)
             .await
             .expect("nothing to log in to");
-        let clock = ManagerClock::of_this_runtime().expect("a runtime");
+        let clock = Time::of_the_machine(tokio::runtime::Handle::current());
         let address = Address {
             host: "nowhere".to_owned(),
             port: 0,

@@ -16,7 +16,8 @@ use super::listener::Listener;
 use super::names::Keyspace;
 use super::socket::Driver;
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::deadline::{Backoff, Deadline};
+use crate::deadline::Deadline;
+use crate::engine::time::Backoff;
 use crate::store::Failure;
 use crate::stores::address::Address;
 use crate::stores::per_runtime::PerRuntime;
@@ -191,20 +192,23 @@ struct Keeper {
 impl Keeper {
     async fn keep(self) {
         let connector = &self.kept.connector;
-        let mut backoff = new_backoff(connector.settings.patience());
+        // The longest is shorter than any call waits: each sees an attempt of its own
+        // time, and can say why there is no connection.
+        let longest = Duration::from_millis(500).min(connector.settings.patience());
+        let mut backoff = Backoff::new(Duration::from_millis(20), longest);
         loop {
             self.kept.demand.notified().await;
             let deadline = Deadline::after(connector.settings.patience());
             match connector.open(self.listener.as_ref(), deadline).await {
                 Ok((connection, driver)) => {
-                    backoff = new_backoff(connector.settings.patience());
+                    backoff.reset();
                     self.drive(&connection, driver).await;
                     connector.is_in_doubt();
                 }
                 Err(error) => {
                     connector.is_in_doubt();
                     self.kept.state.send_replace(State::Failed(error));
-                    tokio::time::sleep(backoff.pause()).await;
+                    backoff.wait(&connector.clock).await;
                 }
             }
         }
@@ -236,13 +240,4 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.kept.state.send_replace(State::Gone);
     }
-}
-
-/// The longest pause is shorter than any call waits: each sees an attempt of its own
-/// time, and can say why there is no connection.
-fn new_backoff(patience: Duration) -> Backoff {
-    Backoff::new(
-        Duration::from_millis(20),
-        Duration::from_millis(500).min(patience),
-    )
 }

@@ -17,7 +17,8 @@ use super::names::Keyspace;
 use super::settings::Settings;
 use super::socket::{self, Driver, closed};
 use crate::backend::BackendError;
-use crate::deadline::{Deadline, ManagerClock};
+use crate::deadline::Deadline;
+use crate::engine::time::Time;
 use crate::stores::address::Address;
 use crate::stores::tier::FoundTier;
 
@@ -27,7 +28,7 @@ pub(super) struct Connector {
     pub(super) locator: Locator,
     pub(super) space: Keyspace,
     pub(super) place: Place,
-    pub(super) clock: ManagerClock,
+    pub(super) clock: Time,
     /// The highest token that was had. A server that has lost its last writes,
     /// or has replaced one that did not pass them on, is told of it.
     pub(super) highest_token: AtomicU64,
@@ -36,7 +37,7 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    pub(super) fn new(settings: Settings, locator: Locator, clock: ManagerClock) -> Arc<Self> {
+    pub(super) fn new(settings: Settings, locator: Locator, clock: Time) -> Arc<Self> {
         Arc::new(Self {
             space: locator.space(),
             place: locator.place(&settings),

@@ -42,6 +42,7 @@ mod servers;
 mod settings;
 mod socket;
 mod store;
+mod timer;
 #[cfg(feature = "tls")]
 mod tls;
 mod topology;

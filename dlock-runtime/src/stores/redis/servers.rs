@@ -17,9 +17,10 @@ use super::connector::Connector;
 use super::errors::{RetryPolicy, classify};
 use super::names::Keyspace;
 use super::scripts;
+use super::timer::Sending;
 use super::topology::{Subscription, Topology};
 use crate::backend::{BackendError, LockInfo, Renewed, Request};
-use crate::deadline::{Deadline, Sending};
+use crate::deadline::Deadline;
 use crate::store::{Applied, Cause, Failure, Next};
 
 /// So many keys are asked for in one command: the server does nothing else

@@ -17,7 +17,8 @@ use tokio::task::JoinSet;
 use super::errors::Place;
 use super::settings::Settings;
 use crate::backend::BackendError;
-use crate::deadline::{Deadline, ManagerClock};
+use crate::deadline::Deadline;
+use crate::engine::time::Time;
 use crate::stores::address::Address;
 
 /// Firewalls and load balancers forget a connection that is idle for minutes,
@@ -73,7 +74,7 @@ pub(super) async fn ask_once(
     address: &Address,
     settings: &Settings,
     place: &Place,
-    clock: &ManagerClock,
+    clock: &Time,
     deadline: Deadline,
 ) -> Result<Vec<Value>, BackendError> {
     let started = Instant::now();

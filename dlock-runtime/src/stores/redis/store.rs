@@ -24,12 +24,13 @@ use super::names::Keyspace;
 use super::scripts::{self, ALIVE, CLAIM};
 use super::sentinel;
 use super::servers::{Attempt, Route, Servers};
+use super::timer::Sending;
 use super::topology::{self, Subscriptions, Topology};
 use super::values::{Process, owner_of};
 use crate::backend::{
     self, BackendError, Capabilities, LockInfo, Mode, Owner, Renewed, Request, TokenTier,
 };
-use crate::deadline::{Deadline, Sending};
+use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::key::Shown;
 use crate::store::{
@@ -93,10 +94,10 @@ impl Store for RedisStore {
         } = config;
         settings.request_timeout = context.request_timeout;
         let (process, events) = (Process::unique(), context.events.clone());
-        let connector = Connector::new(settings.clone(), locator, context.time.clock());
+        let connector = Connector::new(settings.clone(), locator, context.time.clone());
         let route = if let Locator::Cluster(nodes) = &connector.locator {
             let subscriptions = Subscriptions::new(process, events.clone());
-            let (nodes, clock) = (nodes.clone(), context.time.clock());
+            let (nodes, clock) = (nodes.clone(), context.time.clone());
             let topology = Topology::new(settings, nodes, clock, subscriptions);
             topology::start(&topology, &context);
             Route::BySlot(topology)

@@ -12,7 +12,8 @@ use super::session::Session;
 use super::settings::Settings;
 use super::used_up::UsedUp;
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::deadline::{Backoff, Deadline};
+use crate::deadline::Deadline;
+use crate::engine::time::Backoff;
 use crate::store::{Applied, Cause, Context, Failure, Next, Scope};
 
 /// Between attempts to open a session.
@@ -95,7 +96,7 @@ impl Ensemble {
                     Ok(session) => break session,
                     Err(error) => *self.trouble() = Some(error),
                 }
-                time.sleep(time.after(backoff.pause())).await;
+                backoff.wait(time).await;
             };
             *self.trouble() = None;
             tracing::info!(target: "dlock::store", "a new session with {place}");

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use etcd_client::Client;
 
 use super::{Lease, Leases};
-use crate::deadline::{Backoff, Deadline};
+use crate::deadline::Deadline;
+use crate::engine::time::Backoff;
 use crate::in_flight::Counted;
 use crate::stores::etcd::errors::Verdict;
 
@@ -47,7 +48,7 @@ impl Leases {
 
     async fn beat_while_used(&self, lease: &Lease) -> End {
         let time = &self.members.time;
-        let mut backoff = new_backoff();
+        let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         let Some(mut confirmed) = lease.confirmed() else {
             return End::Left;
         };
@@ -76,11 +77,11 @@ impl Leases {
                 Ok(sent_at) => {
                     confirmed = sent_at;
                     lease.confirm(sent_at);
-                    backoff = new_backoff();
+                    backoff.reset();
                     next = Deadline::from(sent_at, lease.ttl / BEATS);
                 }
                 Err(Verdict::LeaseNotFound) => return End::Left,
-                Err(_) => next = time.after(backoff.pause().min(lease.ttl / 10)),
+                Err(_) => next = time.after(backoff.pause(time).min(lease.ttl / 10)),
             }
         }
     }
@@ -102,7 +103,7 @@ impl Leases {
     /// may do by itself.
     async fn revoke(&self, lease: &Lease, deadline: Deadline) -> bool {
         let (id, time) = (lease.id(), &self.members.time);
-        let mut backoff = new_backoff();
+        let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         loop {
             let revoke = |mut client: Client| async move { client.lease_revoke(id).await };
             match self.members.ask(deadline, revoke).await {
@@ -113,7 +114,7 @@ impl Leases {
                     Verdict::AskElsewhere | Verdict::LogIn => {}
                 },
             }
-            let again = time.after(backoff.pause());
+            let again = time.after(backoff.pause(time));
             if again >= deadline {
                 return false;
             }
@@ -131,8 +132,4 @@ enum End {
     GivenUp,
     /// It is to be revoked.
     Unused { lasts_until: Deadline },
-}
-
-fn new_backoff() -> Backoff {
-    Backoff::new(FIRST_PAUSE, LAST_PAUSE)
 }

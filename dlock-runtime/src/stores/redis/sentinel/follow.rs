@@ -19,7 +19,8 @@ use super::super::connector::Connector;
 use super::super::locate::Locator;
 use super::super::socket;
 use super::Sentinels;
-use crate::deadline::{Backoff, Deadline};
+use crate::deadline::Deadline;
+use crate::engine::time::Backoff;
 use crate::stores::address::Address;
 
 /// How often a sentinel is asked that says nothing by itself.
@@ -52,13 +53,12 @@ struct Follower {
 impl Follower {
     /// Listens to one sentinel for ever.
     async fn listen(&self, index: usize) {
-        let new_backoff = || Backoff::new(FIRST_PAUSE, PERIOD);
-        let mut backoff = new_backoff();
+        let mut backoff = Backoff::new(FIRST_PAUSE, PERIOD);
         loop {
             if self.listen_once(index).await {
-                backoff = new_backoff();
+                backoff.reset();
             }
-            tokio::time::sleep(backoff.pause()).await;
+            backoff.wait(&self.connector.clock).await;
         }
     }
 

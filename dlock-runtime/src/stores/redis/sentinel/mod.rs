@@ -24,7 +24,8 @@ use super::names::Keyspace;
 use super::settings::{self, FILES, Settings};
 use super::socket::ask_once;
 use crate::backend::BackendError;
-use crate::deadline::{Deadline, ManagerClock};
+use crate::deadline::Deadline;
+use crate::engine::time::Time;
 use crate::limits;
 use crate::stores::address::Address;
 use crate::stores::url::{Form, StoreUrl};
@@ -134,7 +135,7 @@ impl Sentinels {
     pub(super) async fn locate(
         &self,
         place: &Place,
-        clock: &ManagerClock,
+        clock: &Time,
         deadline: Deadline,
     ) -> Result<Address, BackendError> {
         let question = &self.question();

@@ -9,7 +9,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::super::channels::Channels;
 use super::nodes::Topology;
 use super::subscriptions::SPACE;
-use crate::deadline::{Backoff, Deadline};
+use crate::deadline::Deadline;
+use crate::engine::time::Backoff;
 use crate::stores::address::Address;
 
 /// Listens at every node that has slots.
@@ -39,23 +40,22 @@ pub(super) async fn listen(topology: Arc<Topology>) {
 }
 
 async fn listen_at(node: Arc<Address>, topology: Arc<Topology>) {
-    let new_backoff = || Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
     let mut keys = topology.subscriptions.changes();
     let mut slots = topology.map.changes();
     let mut channels = Channels::default();
-    let mut backoff = new_backoff();
+    let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
     loop {
         keys.borrow_and_update();
         slots.borrow_and_update();
         if follow(&mut channels, &node, &topology).await {
-            backoff = new_backoff();
+            backoff.reset();
             tokio::select! {
                 Ok(()) = keys.changed() => {}
                 Ok(()) = slots.changed() => {}
                 else => return,
             }
         } else {
-            tokio::time::sleep(backoff.pause()).await;
+            backoff.wait(&topology.clock).await;
         }
     }
 }

@@ -14,7 +14,8 @@ use tokio::sync::{Notify, watch};
 use super::super::errors::{Place, RetryPolicy, classify};
 use super::super::names::SLOTS;
 use crate::backend::BackendError;
-use crate::deadline::{Deadline, ManagerClock};
+use crate::deadline::Deadline;
+use crate::engine::time::Time;
 use crate::stores::address::Address;
 
 /// Which node has which slot, as far as it is known.
@@ -104,7 +105,7 @@ impl SlotMap {
     pub(crate) async fn locate(
         &self,
         slot: u16,
-        clock: &ManagerClock,
+        clock: &Time,
         deadline: Deadline,
     ) -> Result<Address, BackendError> {
         let known = self.when(|| {

@@ -14,7 +14,8 @@ use super::super::locate::Locator;
 use super::super::settings::Settings;
 use super::map::{SlotMap, named_in};
 use super::subscriptions::Subscriptions;
-use crate::deadline::{Deadline, ManagerClock};
+use crate::deadline::Deadline;
+use crate::engine::time::Time;
 use crate::store::Failure;
 use crate::stores::address::Address;
 
@@ -32,7 +33,7 @@ pub(crate) struct Topology {
     /// The nodes that the URL names.
     pub(super) seeds: Vec<Address>,
     pub(super) settings: Settings,
-    pub(super) clock: ManagerClock,
+    pub(super) clock: Time,
     nodes: Mutex<HashMap<Arc<Address>, Node>>,
 }
 
@@ -46,7 +47,7 @@ impl Topology {
     pub(crate) fn new(
         settings: Settings,
         seeds: Vec<Address>,
-        clock: ManagerClock,
+        clock: Time,
         subscriptions: Arc<Subscriptions>,
     ) -> Arc<Self> {
         let place = Locator::Cluster(seeds.clone()).place(&settings);
@@ -173,12 +174,11 @@ mod tests {
     use super::super::map::tests::{address, redirection, view};
     use super::*;
     use crate::engine::events::Events;
-    use crate::engine::time::Time;
 
     #[tokio::test]
     async fn a_node_that_is_about_to_get_its_first_slot_is_kept() {
-        let clock = ManagerClock::of_this_runtime().expect("a runtime");
-        let events = Events::new(Time::of_the_machine(clock.clone()), FORGOTTEN_AFTER);
+        let clock = Time::of_the_machine(tokio::runtime::Handle::current());
+        let events = Events::new(clock.clone(), FORGOTTEN_AFTER);
         let subscriptions = Subscriptions::new(Process::unique(), events);
         let config = Config::read("redis://127.0.0.1:1").expect("a valid URL");
         let topology = Topology::new(config.settings, Vec::new(), clock, subscriptions);

@@ -22,7 +22,8 @@ use super::super::socket::ask_once;
 use super::map::View;
 use super::nodes::Topology;
 use crate::backend::{BackendError, BackendErrorKind};
-use crate::deadline::{Backoff, Deadline};
+use crate::deadline::Deadline;
+use crate::engine::time::Backoff;
 use crate::stores::address::Address;
 
 /// How often the nodes are asked without cause.
@@ -46,14 +47,13 @@ const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 /// Keeps the map up to date.
 pub(super) async fn keep_up_to_date(topology: Arc<Topology>) {
     let map = &topology.map;
-    let new_backoff = || Backoff::new(BETWEEN, LONGEST_BETWEEN);
     let mut changes = map.changes();
-    let mut backoff = new_backoff();
+    let mut backoff = Backoff::new(BETWEEN, LONGEST_BETWEEN);
     loop {
         let calm_since = Instant::now();
         let _ = tokio::time::timeout(PERIOD, map.demand.notified()).await;
         if calm_since.elapsed() > LONGEST_BETWEEN {
-            backoff = new_backoff();
+            backoff.reset();
         }
         if let Err(error) = topology.refresh().await {
             tracing::debug!(target: "dlock::store", "{error}");
@@ -62,10 +62,11 @@ pub(super) async fn keep_up_to_date(topology: Arc<Topology>) {
             let _ = changes.changed().await;
             tokio::time::sleep(BETWEEN).await;
         };
+        let pause = backoff.pause(&topology.clock);
         tokio::select! {
             biased;
-            () = news => backoff = new_backoff(),
-            () = tokio::time::sleep(backoff.pause()) => {}
+            () = news => backoff.reset(),
+            () = topology.clock.sleep(topology.clock.after(pause)) => {}
         }
     }
 }

@@ -205,12 +205,11 @@ impl Drop for Subscription {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::deadline::ManagerClock;
     use crate::engine::time::Time;
 
     #[tokio::test]
     async fn a_key_that_is_waited_for_again_is_heard() {
-        let time = Time::of_the_machine(ManagerClock::of_this_runtime().expect("a runtime"));
+        let time = Time::of_the_machine(tokio::runtime::Handle::current());
         let subscriptions =
             Subscriptions::new(Process::unique(), Events::new(time, Duration::from_secs(8)));
         let node = Arc::new(Address {
