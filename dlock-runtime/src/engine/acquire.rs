@@ -13,7 +13,6 @@ use super::Running;
 use super::call::{Call, Rare};
 use super::lease_table::LeaseTable;
 use crate::backend::{BackendError, Grant, Request};
-use crate::deadline::Deadline;
 use crate::in_flight::Counted;
 use crate::store::{Abandoned, Behind, Granted, LeftBehind, Looks, Opening, Store, Take, Want};
 use crate::token::FencingToken;
@@ -24,13 +23,8 @@ impl<S: Store> Running<S> {
         request: &Request,
     ) -> Result<Option<Grant>, BackendError> {
         let mut acquisition = Acquisition::new(self, request);
-        let had = match self.store.opening(request) {
-            Opening::First => acquisition.first().await?,
-            Opening::Cheap => acquisition.cheapest().await?,
-            Opening::Try | Opening::Place => None,
-        };
-        if had.is_some() {
-            return Ok(had);
+        if let Some(grant) = acquisition.open(self.store.opening(request)).await? {
+            return Ok(Some(grant));
         }
         match acquisition.ask(Want::Try).await? {
             Asked::Granted(grant) => Ok(Some(grant)),
@@ -47,15 +41,11 @@ impl<S: Store> Running<S> {
         if let Some(pause) = self.store.hold_back(request) {
             acquisition.hold_back(pause).await;
         }
-        let answer = match self.store.opening(request) {
-            Opening::First => match acquisition.first().await? {
-                Some(grant) => return Ok(grant),
-                None => None,
-            },
-            Opening::Cheap => match acquisition.cheapest().await? {
-                Some(grant) => return Ok(grant),
-                None => None,
-            },
+        let opening = self.store.opening(request);
+        if let Some(grant) = acquisition.open(opening).await? {
+            return Ok(grant);
+        }
+        let answer = match opening {
             Opening::Try => match acquisition.ask(Want::Try).await? {
                 Asked::Granted(grant) => return Ok(grant),
                 // After a tie it is not asked again at once. And where nobody has a
@@ -67,7 +57,7 @@ impl<S: Store> Running<S> {
                     None
                 }
             },
-            Opening::Place => None,
+            Opening::First | Opening::Cheap | Opening::Place => None,
         };
         acquisition.wait(answer).await
     }
@@ -78,14 +68,16 @@ impl<S: Store> Running<S> {
         if !LeaseTable::<S::Record>::KEEPS {
             return true;
         }
-        let scope = S::scope(&granted.record);
+        let Granted {
+            sent_at, record, ..
+        } = granted;
         if S::EXPIRES {
-            self.table.insert(request, granted.record, granted.sent_at);
-        } else {
-            let lasts = S::longest_lease(&granted.record).unwrap_or(request.ttl);
-            let end = Deadline::from(granted.sent_at, lasts.min(request.ttl));
-            self.table.insert_until(end.at(), request, granted.record);
+            self.table.forget_due(sent_at);
         }
+        let scope = S::scope(&record);
+        let longest = S::longest_lease(&record).unwrap_or(request.ttl);
+        let due = Self::due(sent_at, longest.min(request.ttl));
+        self.table.insert(request, record, due);
         let has_ended = scope.is_some_and(|scope| self.store.has_ended(scope));
         !(has_ended && self.table.remove(request.owner))
     }
@@ -122,7 +114,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         Self {
             running,
             request,
-            call: Call::new(running),
+            call: running.call(),
             left: LeftBehind::default(),
             counted: None,
         }
@@ -139,28 +131,23 @@ impl<'a, S: Store> Acquisition<'a, S> {
         })
     }
 
-    /// `None` says nothing: what can be asked twice must be asked.
-    async fn first(&mut self) -> Result<Option<Grant>, BackendError> {
-        match self.attempt(Want::First).await? {
-            Some(Take::Granted(granted)) => Ok(self.granted(granted)),
-            Some(_) => {
-                self.request.is_held_by_somebody();
-                self.call.was_answered();
-                Ok(None)
-            }
-            None => Ok(None),
+    /// The cheapest question. `None` says nothing: what asks for more must be asked.
+    async fn open(&mut self, opening: Opening) -> Result<Option<Grant>, BackendError> {
+        let asked = match opening {
+            Opening::First => match self.attempt(Want::First).await? {
+                Some(take) => self.answered(take),
+                None => None,
+            },
+            // What knows its owner, until it is answered.
+            Opening::Cheap => Some(self.ask(Want::First).await?),
+            Opening::Try | Opening::Place => None,
+        };
+        match asked {
+            Some(Asked::Granted(grant)) => return Ok(Some(grant)),
+            Some(_) => self.call.was_answered(),
+            None => {}
         }
-    }
-
-    /// What knows its owner, until it is answered.
-    async fn cheapest(&mut self) -> Result<Option<Grant>, BackendError> {
-        match self.ask(Want::First).await? {
-            Asked::Granted(grant) => Ok(Some(grant)),
-            _ => {
-                self.call.was_answered();
-                Ok(None)
-            }
-        }
+        Ok(None)
     }
 
     /// After a tie.
@@ -179,86 +166,95 @@ impl<'a, S: Store> Acquisition<'a, S> {
     }
 
     /// `answer`: the store was asked already.
-    fn wait(&mut self, mut answer: Option<Asked<S>>) -> Rare<'_, Result<Grant, BackendError>> {
+    fn wait(&mut self, answer: Option<Asked<S>>) -> Rare<'_, Result<Grant, BackendError>> {
         Box::pin(async move {
             let running = self.running;
             self.counted = Some(running.tasks.count());
-            // Before it asks: a grant may be told before the answer has come.
-            let mut waiting = running.events.waiters().enter(self.request);
-            loop {
-                let asked = match answer.take() {
-                    Some(asked) => asked,
-                    None => {
-                        let beat = S::BEAT.is_some() && !running.events.is_known();
-                        self.ask(Want::Queue { beat }).await?
+            let waits = running.stopping.run_until_cancelled(self.go_on(answer));
+            waits.await.unwrap_or_else(|| Err(running.has_stopped()))
+        })
+    }
+
+    /// Asks whenever there is cause to.
+    async fn go_on(&mut self, mut answer: Option<Asked<S>>) -> Result<Grant, BackendError> {
+        let running = self.running;
+        // Before it asks: a grant may be told before the answer has come.
+        let mut waiting = running.events.waiters().enter(self.request);
+        loop {
+            let asked = match answer.take() {
+                Some(asked) => asked,
+                None => {
+                    let beat = S::BEAT.is_some() && !running.events.is_known();
+                    self.ask(Want::Queue { beat }).await?
+                }
+            };
+            match asked {
+                Asked::Granted(grant) => {
+                    if S::CLAIM.is_some() {
+                        let holders = running.events.holders();
+                        holders.insert(self.request.owner, self.request.clone());
                     }
-                };
-                match asked {
-                    Asked::Granted(grant) => {
-                        if S::CLAIM.is_some() {
-                            let holders = running.events.holders();
-                            holders.insert(self.request.owner, self.request.clone());
-                        }
-                        return Ok(grant);
-                    }
-                    Asked::Contended => {
-                        self.call.wait_for_others().await;
-                        waiting.goes_on()?;
-                    }
-                    Asked::Held => {
-                        waiting.woken(running.time.now()).await?;
+                    return Ok(grant);
+                }
+                Asked::Contended => self.call.wait_for_others().await,
+                Asked::Held => {
+                    waiting.woken(running.time.now()).await?;
+                    self.call.give_more_time();
+                }
+                Asked::Behind(behind) => {
+                    waiting.watches(behind.name);
+                    let began = running.time.now();
+                    let (store, attempt) = (&running.store, &mut self.call.attempt);
+                    let failed = tokio::select! {
+                        biased;
+                        woken = waiting.woken(began) => { woken?; None }
+                        ended = store.wait(self.request, behind.watch, attempt) => ended.err(),
+                    };
+                    let waited = running.time.now().saturating_duration_since(began);
+                    if failed.is_none() || waited >= AT_ONCE {
                         self.call.give_more_time();
                     }
-                    Asked::Behind(behind) => {
-                        waiting.watches(behind.name);
-                        let began = running.time.now();
-                        let (store, attempt) = (&running.store, &mut self.call.attempt);
-                        let failed = tokio::select! {
-                            biased;
-                            woken = waiting.woken(running.time.now()) => { woken?; None }
-                            ended = store.wait(self.request, behind.watch, attempt) => ended.err(),
-                        };
-                        let waited = running.time.now().saturating_duration_since(began);
-                        if failed.is_none() || waited >= AT_ONCE {
-                            self.call.give_more_time();
-                        }
-                        if let Some(failure) = failed {
-                            self.call.failed(failure).await?;
-                        }
+                    if let Some(failure) = failed {
+                        self.call.failed(failure).await?;
                     }
                 }
             }
-        })
+        }
     }
 
     /// Asks until the store has answered, by what knows its owner.
     async fn ask(&mut self, want: Want) -> Result<Asked<S>, BackendError> {
         loop {
-            let Some(take) = self.attempt(want).await? else {
-                continue;
-            };
-            match take {
-                Take::Granted(granted) => {
-                    if let Some(grant) = self.granted(granted) {
-                        return Ok(Asked::Granted(grant));
-                    }
-                    self.call.was_answered();
-                    continue;
-                }
-                Take::PlaceLost(record) => {
-                    self.place_lost(record);
-                    continue;
-                }
-                Take::Contended => return Ok(Asked::Contended),
-                Take::Busy | Take::Queued | Take::Behind(_) => {}
+            if let Some(take) = self.attempt(want).await?
+                && let Some(asked) = self.answered(take)
+            {
+                return Ok(asked);
             }
-            self.request.is_held_by_somebody();
-            self.left.there = !matches!(take, Take::Busy);
-            return Ok(match take {
-                Take::Behind(behind) => Asked::Behind(behind),
-                _ => Asked::Held,
-            });
         }
+    }
+
+    /// What that means. `None`: the store is to be asked again.
+    fn answered(&mut self, take: Take<S>) -> Option<Asked<S>> {
+        let (there, asked) = match take {
+            Take::Granted(granted) => {
+                let grant = self.granted(granted);
+                if grant.is_none() {
+                    self.call.was_answered();
+                }
+                return grant.map(Asked::Granted);
+            }
+            Take::PlaceLost(record) => {
+                self.place_lost(record);
+                return None;
+            }
+            Take::Contended => return Some(Asked::Contended),
+            Take::Busy => (false, Asked::Held),
+            Take::Queued => (true, Asked::Held),
+            Take::Behind(behind) => (true, Asked::Behind(behind)),
+        };
+        self.request.is_held_by_somebody();
+        self.left.there = there;
+        Some(asked)
     }
 
     /// One attempt: `None` if it failed and another may be made.
@@ -301,8 +297,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         // From here on it is the caller's; or it has ended, and all with it.
         self.left = LeftBehind::default();
         if !running.enter(self.request, granted) {
-            let now = || running.time.now();
-            let _ = running.unknown.take(self.request.owner, now);
+            running.unknown.remove(self.request.owner);
             return None;
         }
         let sent_at = tokio::time::Instant::from_std(sent_at);

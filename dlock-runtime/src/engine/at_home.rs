@@ -10,10 +10,9 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::oneshot;
 
 use super::Running;
-use super::lease_table::LeaseTable;
 use crate::backend::{BackendError, Request};
 use crate::in_flight::{Counted, InFlight};
-use crate::store::{Abandoned, LeftBehind, Store};
+use crate::store::Store;
 
 impl<S: Store> Running<S> {
     /// To its end, also when the caller leaves.
@@ -42,7 +41,7 @@ impl<S: Store> Running<S> {
             unsettled: self.unsettled.clone(),
         };
         let (mut done, answer) = oneshot::channel();
-        let (running, request) = (Arc::clone(self), request.clone());
+        let unclaimed = (Arc::clone(self), request.clone());
         self.spawn(async move {
             let _left = left;
             let answer = tokio::select! {
@@ -50,16 +49,11 @@ impl<S: Store> Running<S> {
                 answer = work => answer,
                 () = done.closed() => return,
             };
-            let _ = done.send(answer.map(|had| Unclaimed {
-                had: Some(had),
-                running,
-                request,
-            }));
+            let _ = done.send(answer.map(|had| (had, Unclaimed(Some(unclaimed)))));
         });
-        answer
-            .await
-            .map_err(|_| self.has_stopped())?
-            .map(Unclaimed::claim)
+        let (had, mut unclaimed) = answer.await.map_err(|_| self.has_stopped())??;
+        unclaimed.0 = None;
+        Ok(had)
     }
 }
 
@@ -78,32 +72,13 @@ impl Drop for Leaving {
     }
 }
 
-/// What was had, if anything was, and is given back unless somebody hears of it.
-struct Unclaimed<S: Store, T> {
-    had: Option<T>,
-    running: Arc<Running<S>>,
-    request: Request,
-}
+/// What was had, if anything was, is given back unless somebody hears of it.
+struct Unclaimed<S: Store>(Option<(Arc<Running<S>>, Request)>);
 
-impl<S: Store, T> Unclaimed<S, T> {
-    fn claim(mut self) -> T {
-        let had = self.had.take();
-        had.unwrap_or_else(|| unreachable!("it is taken once"))
-    }
-}
-
-impl<S: Store, T> Drop for Unclaimed<S, T> {
+impl<S: Store> Drop for Unclaimed<S> {
     fn drop(&mut self) {
-        if self.had.is_none() {
-            return;
+        if let Some((running, request)) = &self.0 {
+            running.give_back(request);
         }
-        let (running, owner) = (&self.running, self.request.owner);
-        let record = running.table.record(owner);
-        if LeaseTable::<S::Record>::KEEPS && !running.table.remove(owner) {
-            return;
-        }
-        let unknown = running.unknown.take(owner, || running.time.now());
-        let left = LeftBehind::unknown(unknown);
-        running.clean_up(self.request.clone(), Abandoned::at_rest(record), &left);
     }
 }

@@ -54,38 +54,34 @@ pub(crate) struct Call<'a, S: Store> {
 }
 
 impl<S: Store> Running<S> {
-    /// An operation that is not the engine's own.
-    #[cfg(feature = "redis")]
+    /// An operation, for as long as the store may be silent.
     pub(crate) fn call(&self) -> Call<'_, S> {
-        Call::new(self)
+        self.call_within(self.request_timeout)
     }
 
-    /// The first operation.
-    pub(crate) async fn check(&self, limit: Duration) -> Result<(), BackendError> {
-        let mut call = Call::of_at_most(self, limit);
-        attempts!(call, |deadline, _attempt| self.store.check(deadline))
-    }
-}
-
-impl<'a, S: Store> Call<'a, S> {
-    pub(super) fn new(running: &'a Running<S>) -> Self {
-        Self::of_at_most(running, running.request_timeout)
-    }
-
-    pub(super) fn of_at_most(running: &'a Running<S>, limit: Duration) -> Self {
-        let started = running.time.now();
-        Self {
-            running,
+    pub(super) fn call_within(&self, limit: Duration) -> Call<'_, S> {
+        let started = self.time.now();
+        let (first, longest) = S::PAUSES;
+        Call {
+            running: self,
             attempt: S::Attempt::default(),
             deadline: Deadline::from(started, limit),
             started,
-            backoff: new_backoff::<S>(),
+            backoff: Backoff::new(first, longest),
             at_once: 0,
             ties: 0,
             cause: None,
         }
     }
 
+    /// The first operation.
+    pub(crate) async fn check(&self, limit: Duration) -> Result<(), BackendError> {
+        let mut call = self.call_within(limit);
+        attempts!(call, |deadline, _attempt| self.store.check(deadline))
+    }
+}
+
+impl<S: Store> Call<'_, S> {
     /// The operation begins only now.
     pub(super) fn start_again(&mut self) {
         self.count_from(self.running.time.now());
@@ -109,7 +105,7 @@ impl<'a, S: Store> Call<'a, S> {
     fn count_from(&mut self, start: Instant) {
         self.deadline = Deadline::from(start, self.running.request_timeout);
         self.started = start;
-        self.backoff = new_backoff::<S>();
+        self.backoff.reset();
         self.ties = 0;
         self.cause = None;
     }
@@ -149,12 +145,11 @@ impl<'a, S: Store> Call<'a, S> {
     pub(super) async fn wait_for_others(&mut self) {
         let window = FIRST_WINDOW.saturating_mul(1 << self.ties.min(16));
         let pause = window.min(LAST_WINDOW).mul_f64(self.running.time.draw());
-        self.ties += 1;
+        let ties = self.ties + 1;
         let time = &self.running.time;
         time.sleep(time.after(pause)).await;
-        self.started = time.now();
-        self.deadline = Deadline::from(self.started, self.running.request_timeout);
-        self.cause = None;
+        self.start_again();
+        self.ties = ties;
     }
 
     async fn pause(&mut self) -> Result<(), BackendError> {
@@ -183,8 +178,3 @@ impl<'a, S: Store> Call<'a, S> {
 /// The window from which the pause after a tie is drawn.
 const FIRST_WINDOW: Duration = Duration::from_millis(3);
 const LAST_WINDOW: Duration = Duration::from_millis(250);
-
-fn new_backoff<S: Store>() -> Backoff {
-    let (first, longest) = S::PAUSES;
-    Backoff::new(first, longest)
-}

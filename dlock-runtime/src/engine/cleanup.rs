@@ -8,15 +8,21 @@
 //! repeated for as long as the store says that it may ([`Late`]), and from then
 //! on until the store has answered: what it had received when it answered the
 //! first time, it has run before the second.
+//!
+//! That is counted from when the command was sent. Of one that nobody could follow
+//! it is not known when that was: a caller may have left it in the queue of a
+//! connection whose runtime stands still, to be sent when that goes on. It was sent
+//! before its flight ended, and until then it is given back again and again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Running;
-use super::call::{Call, attempts};
+use super::call::attempts;
+use super::lease_table::LeaseTable;
 use super::time::Backoff;
 use super::waiters::Leaving;
-use crate::backend::{BackendError, BackendErrorKind, Request};
+use crate::backend::{BackendError, BackendErrorKind, Owner, Request};
 use crate::deadline::Deadline;
 use crate::in_flight::Counted;
 use crate::store::{Abandoned, Ending, Followed, Late, LeftBehind, Store};
@@ -30,11 +36,31 @@ struct Cleanup<S: Store> {
     request: Request,
     record: Option<S::Record>,
     ending: Ending,
+    /// When a command was sent at the latest of which nobody knows what became.
+    unknown: Option<Instant>,
+    left_at: Instant,
+    /// A shutdown waits until the store was told, or the ttl has passed.
+    unsettled: Option<Counted>,
+}
+
+/// A command that was not answered, of an owner who holds the lock by another.
+pub(super) struct Unanswered {
+    sent_at: Instant,
+    /// What was sent then locks nothing any more; never, if that is not in any
+    /// program's life.
+    until: Option<Instant>,
+}
+
+impl Unanswered {
+    fn may_come(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
 }
 
 impl<S: Store> Running<S> {
-    /// A command of this request, sent then, was never answered. The release of its
-    /// lease will see to that.
+    /// A command of this request, sent then, was never answered. It holds its lock
+    /// like any other; but the command may be run yet, and would lock the key again
+    /// behind the release, for nobody. So that release will begin a cleanup.
     pub(crate) fn note_unknown(
         &self,
         request: &Request,
@@ -47,7 +73,17 @@ impl<S: Store> Running<S> {
             Late::In(_) => None,
         };
         let now = self.time.now();
-        self.unknown.add(request.owner, sent_at, until, now);
+        // Those whose lease was lost are never taken out.
+        self.unknown.retain(|command| command.may_come(now));
+        let command = Unanswered { sent_at, until };
+        self.unknown.insert(request.owner, command);
+    }
+
+    /// When the command of this owner was sent that may come yet, if there is one.
+    pub(super) fn take_unknown(&self, owner: Owner) -> Option<Instant> {
+        let command = self.unknown.remove(owner)?;
+        let may_come = command.may_come(self.time.now());
+        may_come.then_some(command.sent_at)
     }
 
     /// Works from a `Drop`, and outside a runtime. If the backend has stopped,
@@ -58,138 +94,128 @@ impl<S: Store> Running<S> {
         abandoned: Abandoned<S>,
         left: &LeftBehind,
     ) {
-        let counted = self.unsettled.count();
-        let dropped_at = self.time.now();
-        let cleanup = Cleanup {
-            running: Arc::clone(self),
-            request,
-            record: abandoned.record,
-            ending: left.ending,
-        };
-        let work = cleanup.run(abandoned.flight, left.unknown, dropped_at, counted);
-        self.spawn(work);
+        let unsettled = Some(self.unsettled.count());
+        let cleanup = self.cleanup(request, abandoned.record, left, unsettled);
+        self.spawn(cleanup.run(abandoned.flight));
+    }
+
+    /// What is held by this request goes back, and nobody waits for that.
+    pub(crate) fn give_back(self: &Arc<Self>, request: &Request) {
+        let record = self.table.record(request.owner);
+        if LeaseTable::<S::Record>::KEEPS && !self.table.remove(request.owner) {
+            return;
+        }
+        let left = LeftBehind::unknown(self.take_unknown(request.owner));
+        self.clean_up(request.clone(), Abandoned::at_rest(record), &left);
     }
 
     /// Ends a lease that the store does not. Nobody has to wait for it: its holder
     /// has been told, or has given it back.
     pub(super) fn end(self: &Arc<Self>, request: Request, record: S::Record) {
         let (running, owner) = (Arc::clone(self), request.owner);
-        let cleanup = Cleanup {
-            running: Arc::clone(self),
-            request,
-            record: Some(record),
-            ending: Ending::Left,
-        };
+        let left = LeftBehind::unknown(self.take_unknown(owner));
+        let cleanup = self.cleanup(request, Some(record), &left, None);
         self.spawn(async move {
-            let leaving = running.events.waiters().leaves(owner);
-            let now = running.time.now();
-            let unknown = running.unknown.take(owner, || now);
-            cleanup.repeat(unknown, now, &leaving, &mut None).await;
+            cleanup.run(None).await;
             running.table.remove(owner);
         });
+    }
+
+    fn cleanup(
+        self: &Arc<Self>,
+        request: Request,
+        record: Option<S::Record>,
+        left: &LeftBehind,
+        unsettled: Option<Counted>,
+    ) -> Cleanup<S> {
+        Cleanup {
+            running: Arc::clone(self),
+            request,
+            record,
+            ending: left.ending,
+            unknown: left.unknown,
+            left_at: self.time.now(),
+            unsettled,
+        }
     }
 }
 
 impl<S: Store> Cleanup<S> {
-    async fn run(
-        self,
-        flight: Option<S::Flight>,
-        unknown: Option<Instant>,
-        dropped_at: Instant,
-        unsettled: Counted,
-    ) {
-        let mut unsettled = Some(unsettled);
+    async fn run(mut self, flight: Option<S::Flight>) {
         let running = Arc::clone(&self.running);
+        let (store, time) = (&running.store, &running.time);
         let leaving = running.events.waiters().leaves(self.request.owner);
-        let Some(flight) = flight else {
-            return self
-                .repeat(unknown, dropped_at, &leaving, &mut unsettled)
-                .await;
-        };
-        let followed = running.store.follow(flight, &self.request);
-        tokio::pin!(followed);
-        let limit = Deadline::from(dropped_at, S::FLIES_FOR);
-        let (doubt, flies) = match running.time.bound(limit, &mut followed).await {
-            Ok(Followed::Settled) if unknown.is_none() => return,
-            Ok(Followed::Settled | Followed::Run) => (unknown, false),
-            Ok(Followed::Unknown) => (Some(dropped_at), false),
-            Err(_) => (Some(dropped_at), true),
-        };
-        let lands = async {
-            match followed.await {
-                Followed::Settled if unknown.is_none() => return,
-                // Just now: it is given back at once.
-                Followed::Run => running.events.wake(self.request.owner, &self.request.key),
-                Followed::Settled | Followed::Unknown => {}
+        if let Some(flight) = flight {
+            let request = self.request.clone();
+            let flies = store.follow(flight, &request);
+            tokio::pin!(flies);
+            let limit = Deadline::from(self.left_at, S::FLIES_FOR);
+            let followed = match time.bound(limit, flies.as_mut()).await {
+                Ok(followed) => followed,
+                Err(_) => tokio::select! {
+                    biased;
+                    followed = flies => followed,
+                    () = self.repeat(&leaving, None) => return,
+                },
+            };
+            match followed {
+                Followed::Settled if self.unknown.is_none() => return,
+                Followed::Settled | Followed::Run => {}
+                Followed::Unknown => self.unknown = Some(time.now()),
             }
-            std::future::pending().await
-        };
-        tokio::select! {
-            () = self.repeat(doubt, dropped_at, &leaving, &mut unsettled) => {}
-            () = lands, if flies => {}
         }
+        let late = self.unknown.map_or(Late::Never, |sent_at| {
+            store.late(&self.request, self.record.as_ref(), sent_at)
+        });
+        self.repeat(&leaving, Some(late)).await;
     }
 
     /// Releases over the manager's connection: one, or as many as it takes until
-    /// nothing can come any more. However long an outage lasts, that is for those
-    /// only that were under way when it began.
-    ///
-    /// A shutdown waits until the store was told, or the ttl has passed.
-    async fn repeat(
-        &self,
-        doubt: Option<Instant>,
-        dropped_at: Instant,
-        leaving: &Leaving<'_>,
-        unsettled: &mut Option<Counted>,
-    ) {
-        let running = &self.running;
-        let late = doubt.map(|sent_at| {
-            let store = &running.store;
-            store.late(&self.request, self.record.as_ref(), sent_at)
-        });
+    /// nothing can come any more; without an end if `late` is not known yet. However
+    /// long an outage lasts, that is for those only that were under way when it began.
+    async fn repeat(&mut self, leaving: &Leaving<'_>, late: Option<Late>) {
+        let running = Arc::clone(&self.running);
+        let time = &running.time;
         let limit = match late {
             Some(Late::Until(end)) => end,
-            None | Some(Late::Never | Late::In(_)) => Deadline::from(dropped_at, self.request.ttl),
+            _ => Deadline::from(self.left_at, self.request.ttl),
         };
-        let mut answered_before = false;
         let last_pause = match late {
             // It may take as long as others hold locks by the same.
             Some(Late::In(_)) => (self.request.ttl / 3).max(FIRST_PAUSE),
             _ => LAST_PAUSE,
         };
         let mut backoff = Backoff::new(FIRST_PAUSE, last_pause);
+        let mut answered = false;
         loop {
             let scope_end = running.scope_end.notified();
             tokio::pin!(scope_end);
             scope_end.as_mut().enable();
-            if self.is_over(late, answered_before) {
+            if self.has_ended(late, answered) {
                 return;
             }
-            let asked = running.time.now();
+            let asked = time.now();
             let answer = self.release().await;
-            let has_passed = running.time.has_passed(limit);
+            let may_come = match late {
+                None => true,
+                Some(Late::Never) => false,
+                Some(Late::Until(end)) => !time.has_passed(end),
+                Some(Late::In(scope)) => !running.store.has_ended(scope),
+            };
             let told = answer.is_ok();
             let enough = match answer {
                 Ok(()) => {
-                    let before = std::mem::replace(&mut answered_before, true);
-                    match late {
-                        None | Some(Late::Never) => true,
-                        Some(Late::Until(_)) => before && has_passed,
-                        // Until that has ended.
-                        Some(Late::In(_)) => false,
-                    }
+                    let once = !matches!(late, Some(Late::Until(_)));
+                    let before = std::mem::replace(&mut answered, true);
+                    !may_come && (once || before)
                 }
                 // It will not be allowed later either.
-                Err(error) if error.kind() != BackendErrorKind::Unavailable => match late {
-                    None | Some(Late::Never) => true,
-                    Some(Late::Until(_)) => has_passed,
-                    Some(Late::In(_)) => false,
-                },
+                Err(error) if error.kind() != BackendErrorKind::Unavailable => !may_come,
                 Err(_) => {
-                    let took = running.time.now().saturating_duration_since(asked);
+                    let took = time.now().saturating_duration_since(asked);
                     if took >= running.request_timeout / 2 {
                         // Waiting for an answer was pause enough.
-                        backoff = Backoff::new(FIRST_PAUSE, last_pause);
+                        backoff.reset();
                     }
                     false
                 }
@@ -198,13 +224,14 @@ impl<S: Store> Cleanup<S> {
             if enough || (told && running.stopping.is_cancelled()) {
                 return;
             }
+            let has_passed = time.has_passed(limit);
             if told || has_passed {
-                drop(unsettled.take());
+                drop(self.unsettled.take());
             }
-            let pause = running.time.after(backoff.pause(&running.time));
+            let pause = time.after(backoff.pause(time));
             let until = if has_passed { pause } else { pause.min(limit) };
             tokio::select! {
-                () = running.time.sleep(until) => {}
+                () = time.sleep(until) => {}
                 // It was granted just now.
                 () = leaving.granted() => {}
                 () = scope_end => {}
@@ -214,19 +241,19 @@ impl<S: Store> Cleanup<S> {
     }
 
     /// There is nothing to give back: a lease or session has ended.
-    fn is_over(&self, late: Option<Late>, answered: bool) -> bool {
+    fn has_ended(&self, late: Option<Late>, answered: bool) -> bool {
         let has_ended = |scope| self.running.store.has_ended(scope);
-        let comes_late = match late {
-            Some(Late::In(scope)) => !(answered && has_ended(scope)),
-            _ => true,
+        let of_late = match late {
+            Some(Late::In(scope)) => answered && has_ended(scope),
+            _ => false,
         };
         let scope = self.record.as_ref().and_then(S::scope);
-        !comes_late || scope.is_some_and(has_ended)
+        of_late || scope.is_some_and(has_ended)
     }
 
     async fn release(&self) -> Result<(), BackendError> {
         let (store, record) = (&self.running.store, self.record.as_ref());
-        let mut call = Call::new(&self.running);
+        let mut call = self.running.call();
         let released = attempts!(call, |deadline, attempt| {
             store.release(&self.request, record, self.ending, deadline, attempt)
         });

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Running;
-use super::call::{Call, attempts};
+use super::call::attempts;
 use crate::backend::Request;
 use crate::key::Shown;
 use crate::store::Store;
@@ -25,7 +25,7 @@ impl<S: Store> Running<S> {
     /// Without success, the grant ends by itself soon.
     pub(super) async fn disown(self: Arc<Self>, key: Arc<str>, place: String, claim: Duration) {
         let knows = |owner| self.events.knows(owner, &key);
-        let mut call = Call::of_at_most(&self, claim);
+        let mut call = self.call_within(claim);
         let undone = attempts!(call, |deadline, attempt| self
             .store
             .disown(&key, &place, &knows, deadline, attempt));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::seldom::Seldom;
@@ -31,26 +31,24 @@ struct Inner {
     known: AtomicU64,
     /// After so long without a beat they take it for dead.
     dead_after: Duration,
-    grants: OnceLock<Weak<dyn Grants>>,
-    listener: OnceLock<Arc<dyn Listener>>,
+    listener: OnceLock<Box<dyn Listener>>,
 }
 
-/// Hears what one store of several says.
+/// Whoever hears what the store says besides those who wait.
 pub(crate) trait Listener: Send + Sync {
-    fn freed(&self, key: &str);
+    fn freed(&self, _key: &str) {}
 
     /// Messages may have been missed.
-    fn missed(&self);
-}
+    fn missed(&self) {}
 
-/// Who has the leases of this process.
-pub(super) trait Grants: Send + Sync {
-    /// How many were held.
-    fn scope_ended(&self, scope: Scope) -> usize;
+    /// How many were held with it.
+    fn ended(&self, _scope: Scope) -> usize {
+        0
+    }
 
     /// An owner who does not wait was granted the lock by its place, one who holds it
     /// perhaps.
-    fn granted(self: Arc<Self>, key: &str, place: &str, holder: Option<Request>);
+    fn granted(&self, _key: &str, _place: &str, _holder: Option<Request>) {}
 }
 
 impl fmt::Debug for Events {
@@ -69,7 +67,6 @@ impl Events {
             heard: AtomicU64::new(0),
             known: AtomicU64::new(0),
             dead_after,
-            grants: OnceLock::new(),
             listener: OnceLock::new(),
         }))
     }
@@ -90,10 +87,10 @@ impl Events {
     /// The same, by its place in the queue. If it does not wait, that is seen to.
     pub fn granted(&self, owner: Owner, key: &str, place: &str) {
         if !self.0.waiters.wake(owner, key)
-            && let Some(grants) = self.0.grants.get().and_then(Weak::upgrade)
+            && let Some(listener) = self.0.listener.get()
         {
             // A holder is entered before it leaves the waiters: it is not missed.
-            grants.granted(key, place, self.0.holders.get(owner));
+            listener.granted(key, place, self.0.holders.get(owner));
         }
     }
 
@@ -120,20 +117,15 @@ impl Events {
         }
     }
 
-    #[cfg(any(test, feature = "redis"))]
-    pub(crate) fn are_heard_by(&self, listener: Arc<dyn Listener>) {
-        let _ = self.0.listener.set(listener);
+    pub(crate) fn are_heard_by(&self, listener: impl Listener + 'static) {
+        let _ = self.0.listener.set(Box::new(listener));
     }
 
     /// A lease or session has ended, with all that was held by it: how many locks.
     pub fn ended(&self, scope: Scope) -> usize {
         // Before there is anybody to tell, there are no leases.
-        let grants = self.0.grants.get().and_then(Weak::upgrade);
-        grants.map_or(0, |grants| grants.scope_ended(scope))
-    }
-
-    pub(super) fn are_told_to(&self, grants: Weak<dyn Grants>) {
-        let _ = self.0.grants.set(grants);
+        let listener = self.0.listener.get();
+        listener.map_or(0, |listener| listener.ended(scope))
     }
 
     /// The store has answered a question that was sent then.

@@ -1,16 +1,30 @@
 //! Keeping a lock, giving it back, and looking at it.
 
+use std::mem::take;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Running;
-use super::call::{Call, attempts};
+use super::call::attempts;
 use super::lease_table::LeaseTable;
 use crate::backend::{BackendError, LockInfo, Released, Renewed, Request};
 use crate::deadline::Deadline;
 use crate::store::{Abandoned, Applied, Cause, Due, Ending, Failure, LeftBehind, Next, Store};
 
+/// So many ttls after its last extension, a lease that nobody gives back is
+/// forgotten.
+const FORGOTTEN_AFTER: u32 = 4;
+
 impl<S: Store> Running<S> {
+    /// When the table is done with a lease that counts from then.
+    pub(super) fn due(sent_at: Instant, lasts: Duration) -> Instant {
+        let until = match S::EXPIRES {
+            true => lasts.saturating_mul(FORGOTTEN_AFTER),
+            false => lasts,
+        };
+        Deadline::from(sent_at, until).at()
+    }
+
     pub(crate) async fn release(
         self: &Arc<Self>,
         request: &Request,
@@ -21,8 +35,8 @@ impl<S: Store> Running<S> {
             self.events.holders().remove(request.owner);
         }
         let (record, mut repeated) = if LeaseTable::<S::Record>::KEEPS {
-            let by = self.time.after(self.request_timeout);
-            let entry = self.table.give_back(request.owner, by.at());
+            let by = (!S::EXPIRES).then(|| self.time.after(self.request_timeout).at());
+            let entry = self.table.give_back(request.owner, by);
             match entry.or_else(|| Some((S::forgotten()?, false))) {
                 Some((record, before)) => (Some(record), before),
                 None => return Ok(Released::NotHeld),
@@ -30,7 +44,7 @@ impl<S: Store> Running<S> {
         } else {
             (None, false)
         };
-        let mut call = Call::new(self);
+        let mut call = self.call();
         let freed = loop {
             let deadline = call.begin()?;
             let (proof, attempt) = (record.as_ref(), &mut call.attempt);
@@ -48,31 +62,23 @@ impl<S: Store> Running<S> {
         if LeaseTable::<S::Record>::KEEPS {
             self.table.remove(request.owner);
         }
-        if let Some(unknown) = self.unknown.take(request.owner, || self.time.now()) {
+        if let Some(unknown) = self.take_unknown(request.owner) {
             let left = LeftBehind::unknown(Some(unknown));
             self.clean_up(request.clone(), Abandoned::at_rest(record), &left);
         }
         Ok(freed.told(repeated))
     }
 
-    /// Ends the leases that the store does not, when their time has passed: until
-    /// the engine is told to stop.
+    /// Ends the leases that the store does not, when their time has passed.
     pub(super) async fn end_leases(self: Arc<Self>) {
-        while !self.stopping.is_cancelled() {
+        loop {
             let (over, next) = self.table.take_due(self.time.now());
             for (request, record) in over {
                 self.end(request, record);
             }
-            let due = async {
-                match next {
-                    Some(next) => self.time.sleep(Deadline::from(next, Duration::ZERO)).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                () = self.stopping.cancelled() => {}
                 () = self.table.sooner() => {}
-                () = due => {}
+                () = self.time.sleep_until(next) => {}
             }
         }
     }
@@ -91,11 +97,13 @@ impl<S: Store> Running<S> {
         requests: &[Request],
         limit: Duration,
     ) -> Vec<Result<Renewed, BackendError>> {
-        let mut answers: Vec<Option<Result<Renewed, BackendError>>> = Vec::new();
-        answers.resize_with(requests.len(), || None);
-        let mut call = Call::of_at_most(self, limit);
+        let mut answers: Vec<_> = requests.iter().map(|_| Ok(Renewed::Gone)).collect();
+        // Each with its place among `requests`.
+        let due = requests.iter().enumerate();
+        let due = due.filter_map(|(index, request)| Some((index, self.due_of(request)?)));
+        let (mut indexes, mut due): (Vec<_>, Vec<_>) = due.unzip();
+        let mut call = self.call_within(limit);
         let error = loop {
-            let (indexes, mut due) = self.unanswered(requests, &mut answers);
             if due.is_empty() {
                 break None;
             }
@@ -103,26 +111,26 @@ impl<S: Store> Running<S> {
                 Ok(deadline) => deadline,
                 Err(error) => break Some(error),
             };
-            let renewing = self.store.renew(&mut due, deadline, &mut call.attempt);
-            let renewed = renewing.await;
-            let (now, mut again) = (self.time.now(), None);
-            let mut renewed = renewed.into_iter();
-            for (index, due) in indexes.into_iter().zip(due) {
-                let answer = renewed.next().unwrap_or_else(|| Err(Failure::not_sent()));
-                if let Some(record) = due.record {
-                    self.table.update(&requests[index], record, now);
+            let renewed = self.store.renew(&mut due, deadline, &mut call.attempt);
+            let mut renewed = renewed.await.into_iter();
+            let mut again = None;
+            for (index, lease) in take(&mut indexes).into_iter().zip(take(&mut due)) {
+                if let Some(record) = &lease.record {
+                    self.table.update(lease.request.owner, record.clone());
                 }
-                match answer {
-                    Ok(renewed) => {
-                        answers[index] = Some(Ok(self.extended(&requests[index], renewed)))
-                    }
+                match renewed.next().unwrap_or_else(|| Err(Failure::not_sent())) {
+                    Ok(answer) => answers[index] = Ok(self.renewed(&lease.request, answer)),
                     // It concerns this one, and not those beside it.
                     Err(Failure {
                         cause: Cause::Error(error),
                         next: Next::Stop,
                         ..
-                    }) => answers[index] = Some(Err(error)),
-                    Err(failure) => again = Some(failure),
+                    }) => answers[index] = Err(error),
+                    Err(failure) => {
+                        again = Some(failure);
+                        indexes.push(index);
+                        due.push(lease);
+                    }
                 }
             }
             if let Some(failure) = again
@@ -131,66 +139,47 @@ impl<S: Store> Running<S> {
                 break Some(error);
             }
         };
-        let failed = |answer| match (answer, &error) {
-            (Some(answer), _) => answer,
-            (None, Some(error)) => Err(error.clone()),
-            (None, None) => unreachable!("each has an answer, or there is an error"),
+        if let Some(error) = error {
+            indexes
+                .iter()
+                .for_each(|&index| answers[index] = Err(error.clone()));
+        }
+        answers
+    }
+
+    /// `None`: there is no lease to extend.
+    fn due_of(&self, request: &Request) -> Option<Due<S>> {
+        let record = match LeaseTable::<S::Record>::KEEPS {
+            true => Some(self.table.record(request.owner).or_else(S::forgotten)?),
+            false => None,
         };
-        answers.into_iter().map(failed).collect()
+        let request = request.clone();
+        Some(Due { request, record })
     }
 
     /// A lease that this process ends may have ended meanwhile.
-    fn extended(&self, request: &Request, renewed: Renewed) -> Renewed {
-        match renewed {
-            Renewed::Extended { sent_at } if !S::EXPIRES => {
-                let due = Deadline::from(sent_at.into_std(), request.ttl);
-                if self.table.extend(request.owner, due.at()) {
-                    renewed
-                } else {
-                    Renewed::Gone
-                }
+    fn renewed(&self, request: &Request, renewed: Renewed) -> Renewed {
+        let Renewed::Extended { sent_at } = renewed else {
+            return renewed;
+        };
+        if LeaseTable::<S::Record>::KEEPS {
+            let due = Self::due(sent_at.into_std(), request.ttl);
+            if !self.table.extend(request.owner, due) && !S::EXPIRES {
+                return Renewed::Gone;
             }
-            _ => renewed,
         }
-    }
-
-    /// Those that have no answer yet, each with its place among `requests`.
-    fn unanswered(
-        &self,
-        requests: &[Request],
-        answers: &mut [Option<Result<Renewed, BackendError>>],
-    ) -> (Vec<usize>, Vec<Due<S>>) {
-        let (mut indexes, mut due) = (Vec::new(), Vec::new());
-        for (index, request) in requests.iter().enumerate() {
-            if answers[index].is_some() {
-                continue;
-            }
-            let mut record = None;
-            if LeaseTable::<S::Record>::KEEPS {
-                record = self.table.record(request.owner).or_else(S::forgotten);
-                if record.is_none() {
-                    answers[index] = Some(Ok(Renewed::Gone));
-                    continue;
-                }
-            }
-            indexes.push(index);
-            due.push(Due {
-                request: request.clone(),
-                record,
-            });
-        }
-        (indexes, due)
+        renewed
     }
 
     pub(crate) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
-        let mut call = Call::new(self);
+        let mut call = self.call();
         attempts!(call, |deadline, attempt| self
             .store
             .inspect(key, deadline, attempt))
     }
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
-        let mut call = Call::new(self);
+        let mut call = self.call();
         loop {
             let part = attempts!(call, |deadline, attempt| self
                 .store

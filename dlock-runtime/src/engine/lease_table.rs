@@ -1,9 +1,9 @@
 //! What proves the leases of this process. A store whose record is `()` has no
 //! table: nothing of this is then compiled.
 //!
-//! Where a lease does not end by itself in the store
-//! ([`EXPIRES`](crate::store::Store::EXPIRES)), it ends from here: the table has a
-//! schedule then.
+//! Each lease is in a schedule too. Where it ends by itself in the store
+//! ([`EXPIRES`](crate::store::Store::EXPIRES)), it is forgotten by that if nobody
+//! gives it back; else it is ended from here.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,8 +21,6 @@ pub(super) struct LeaseTable<R> {
 
 struct Entries<R> {
     by_owner: HashMap<Owner, Entry<R>>,
-    /// So many were left at the last look for those that are long past.
-    kept: usize,
     schedule: BTreeSet<(Instant, Owner)>,
     /// When the next look at the schedule is. What is due later need not wake
     /// anybody, so a short hold costs no more than its entry.
@@ -31,25 +29,12 @@ struct Entries<R> {
 
 struct Entry<R> {
     record: R,
+    request: Request,
     /// A release was sent, and not answered.
     released: bool,
-    /// Nobody can believe in the lease any more.
-    past: Option<Instant>,
-    /// Where this process ends it.
-    end: Option<End>,
+    /// When it is taken out of the schedule, if it is still there.
+    due: Option<Instant>,
 }
-
-struct End {
-    due: Instant,
-    request: Request,
-}
-
-/// So few need no looking through.
-const FEW: usize = 64;
-
-/// So many ttls after its last extension, a lease that nobody gives back is
-/// forgotten.
-const FORGOTTEN_AFTER: u32 = 4;
 
 impl<R: Clone> LeaseTable<R> {
     /// Whether there is anything to keep.
@@ -59,7 +44,6 @@ impl<R: Clone> LeaseTable<R> {
         Self {
             entries: Mutex::new(Entries {
                 by_owner: HashMap::new(),
-                kept: 0,
                 schedule: BTreeSet::new(),
                 armed: None,
             }),
@@ -67,33 +51,17 @@ impl<R: Clone> LeaseTable<R> {
         }
     }
 
-    /// A lease that counts from then, and ends by itself.
-    pub(super) fn insert(&self, request: &Request, record: R, now: Instant) {
-        let mut entries = self.entries();
-        entries.sweep(now);
-        let entry = Entry {
-            record,
-            released: false,
-            past: past(request, now),
-            end: None,
-        };
-        entries.by_owner.insert(request.owner, entry);
-    }
-
-    /// The same, but for one that this process ends.
-    pub(super) fn insert_until(&self, due: Instant, request: &Request, record: R) {
+    pub(super) fn insert(&self, request: &Request, record: R, due: Instant) {
         self.change(|entries| {
             let entry = Entry {
                 record,
+                request: request.clone(),
                 released: false,
-                past: None,
-                end: Some(End {
-                    due,
-                    request: request.clone(),
-                }),
+                due: None,
             };
+            entries.remove(request.owner);
             entries.by_owner.insert(request.owner, entry);
-            entries.schedule.insert((due, request.owner));
+            entries.put_off(request.owner, due);
         });
     }
 
@@ -103,37 +71,35 @@ impl<R: Clone> LeaseTable<R> {
         Some(entry.filter(|entry| !entry.released)?.record.clone())
     }
 
-    /// It was extended, or at least asked for.
-    pub(super) fn update(&self, request: &Request, record: R, now: Instant) {
-        if let Some(entry) = self.entries().by_owner.get_mut(&request.owner) {
+    pub(super) fn update(&self, owner: Owner, record: R) {
+        if let Some(entry) = self.entries().by_owner.get_mut(&owner) {
             entry.record = record;
-            if entry.end.is_none() {
-                entry.past = past(request, now);
-            }
         }
     }
 
-    /// It was extended, and this process ends it then. `false`: it has ended.
+    /// It was extended. `false`: it is not held any more.
     pub(super) fn extend(&self, owner: Owner, due: Instant) -> bool {
         self.change(|entries| {
             let entry = entries.by_owner.get(&owner);
             let held = entry.is_some_and(|entry| !entry.released);
             if held {
-                entries.reschedule(owner, due);
+                entries.put_off(owner, due);
             }
             held
         })
     }
 
     /// Its record, and whether a release was sent before. The lease is nobody's
-    /// from here on, but its entry stays until the store has answered. Where this
-    /// process ends it, it does so if that takes longer than until `by`.
-    pub(super) fn give_back(&self, owner: Owner, by: Instant) -> Option<(R, bool)> {
+    /// from here on, but its entry stays until the store has answered, or `by` if that
+    /// is given.
+    pub(super) fn give_back(&self, owner: Owner, by: Option<Instant>) -> Option<(R, bool)> {
         self.change(|entries| {
             let entry = entries.by_owner.get_mut(&owner)?;
             let before = std::mem::replace(&mut entry.released, true);
-            let record = entry.record.clone();
-            entries.reschedule(owner, by);
+            let (record, is_due) = (entry.record.clone(), entry.due.is_some());
+            if let Some(by) = by.filter(|_| is_due) {
+                entries.put_off(owner, by);
+            }
             Some((record, before))
         })
     }
@@ -143,14 +109,15 @@ impl<R: Clone> LeaseTable<R> {
         self.entries().remove(owner)
     }
 
-    /// A lease or session has ended, and all that was held by it.
-    pub(super) fn ended(&self, is_of_it: impl Fn(&R) -> bool) -> Vec<Owner> {
+    /// A lease or session has ended, and all that was held by it: whose, and whether
+    /// they held it still.
+    pub(super) fn ended(&self, is_of_it: impl Fn(&R) -> bool) -> Vec<(Owner, bool)> {
         let mut entries = self.entries();
         let of_it = entries.by_owner.iter();
         let of_it = of_it.filter(|(_, entry)| is_of_it(&entry.record));
         let gone: Vec<_> = of_it.map(|(&owner, _)| owner).collect();
-        let held = gone.into_iter().filter(|&owner| entries.remove(owner));
-        held.collect()
+        let gone = gone.into_iter();
+        gone.map(|owner| (owner, entries.remove(owner))).collect()
     }
 
     /// Forgets all. Whether a lease is held.
@@ -162,23 +129,23 @@ impl<R: Clone> LeaseTable<R> {
         forgotten.values().any(|entry| !entry.released)
     }
 
+    /// Forgets what was due by then.
+    pub(super) fn forget_due(&self, now: Instant) {
+        let mut entries = self.entries();
+        while let Some(owner) = entries.next_due(now) {
+            entries.by_owner.remove(&owner);
+        }
+    }
+
     /// The leases that this process ends now, and when there will be more. Their
     /// entries stay until the store has answered.
     pub(super) fn take_due(&self, now: Instant) -> (Vec<(Request, R)>, Option<Instant>) {
         let mut entries = self.entries();
         let mut over = Vec::new();
-        while let Some(&(due, owner)) = entries.schedule.first() {
-            if due > now {
-                break;
-            }
-            entries.schedule.pop_first();
-            let Some(entry) = entries.by_owner.get_mut(&owner) else {
-                continue;
-            };
-            entry.released = true;
-            // Whoever ends it does not give up.
-            if let Some(end) = entry.end.take() {
-                over.push((end.request, entry.record.clone()));
+        while let Some(owner) = entries.next_due(now) {
+            if let Some(entry) = entries.by_owner.get_mut(&owner) {
+                entry.released = true;
+                over.push((entry.request.clone(), entry.record.clone()));
             }
         }
         // A lease that was given back before this looked at it does not disarm it:
@@ -214,23 +181,25 @@ impl<R: Clone> LeaseTable<R> {
 }
 
 impl<R> Entries<R> {
-    /// Takes out what is long past when there is twice as much as was left the
-    /// last time.
-    fn sweep(&mut self, now: Instant) {
-        if self.by_owner.len() >= 2 * self.kept.max(FEW) {
-            self.by_owner
-                .retain(|_, entry| entry.past.is_none_or(|past| past > now));
-            self.kept = self.by_owner.len();
+    fn put_off(&mut self, owner: Owner, due: Instant) {
+        if let Some(entry) = self.by_owner.get_mut(&owner) {
+            if let Some(before) = entry.due.replace(due) {
+                self.schedule.remove(&(before, owner));
+            }
+            self.schedule.insert((due, owner));
         }
     }
 
-    fn reschedule(&mut self, owner: Owner, due: Instant) {
-        let entry = self.by_owner.get_mut(&owner);
-        if let Some(end) = entry.and_then(|entry| entry.end.as_mut()) {
-            self.schedule.remove(&(end.due, owner));
-            self.schedule.insert((due, owner));
-            end.due = due;
+    fn next_due(&mut self, now: Instant) -> Option<Owner> {
+        let &(due, owner) = self.schedule.first()?;
+        if due > now {
+            return None;
         }
+        self.schedule.pop_first();
+        if let Some(entry) = self.by_owner.get_mut(&owner) {
+            entry.due = None;
+        }
+        Some(owner)
     }
 
     /// Whether it was there, and held.
@@ -238,16 +207,11 @@ impl<R> Entries<R> {
         let Some(entry) = self.by_owner.remove(&owner) else {
             return false;
         };
-        if let Some(end) = entry.end {
-            self.schedule.remove(&(end.due, owner));
+        if let Some(due) = entry.due {
+            self.schedule.remove(&(due, owner));
         }
         !entry.released
     }
-}
-
-/// `None`: not in any program's life.
-fn past(request: &Request, now: Instant) -> Option<Instant> {
-    now.checked_add(request.ttl.checked_mul(FORGOTTEN_AFTER)?)
 }
 
 #[cfg(test)]
@@ -257,32 +221,23 @@ mod tests {
     use super::*;
     use crate::backend::Mode;
 
+    /// But not what is held, however many there are.
     #[test]
     fn what_is_never_given_back_is_forgotten() {
         let ttl = Duration::from_secs(10);
         let table = LeaseTable::new();
         let start = Instant::now();
-        for number in 0..10 * FEW as u32 {
+        let held = Request::new("held", Mode::Write, ttl);
+        table.insert(&held, 0, start + 4 * ttl);
+        for number in 1..640 {
             let now = start + number * ttl;
+            table.forget_due(now);
+            assert!(table.extend(held.owner, now + 4 * ttl));
             let request = Request::new("key", Mode::Write, ttl);
-            table.insert(&request, number, now);
+            table.insert(&request, number, now + 4 * ttl);
             assert_eq!(table.record(request.owner), Some(number));
         }
-        assert!(table.entries().by_owner.len() <= 2 * FEW + 1);
-    }
-
-    #[test]
-    fn what_is_held_stays_however_many_there_are() {
-        let ttl = Duration::from_secs(10);
-        let table = LeaseTable::new();
-        let start = Instant::now();
-        let held = Request::new("held", Mode::Write, ttl);
-        table.insert(&held, 0, start);
-        for number in 1..10 * FEW as u32 {
-            let now = start + number * ttl;
-            table.update(&held, number, now);
-            table.insert(&Request::new("key", Mode::Write, ttl), 0, now);
-        }
-        assert!(table.record(held.owner).is_some());
+        assert_eq!(table.record(held.owner), Some(0));
+        assert_eq!(table.entries().by_owner.len(), 1 + 4);
     }
 }

@@ -11,15 +11,11 @@ mod lease_table;
 mod recheck;
 mod seldom;
 pub(crate) mod time;
-mod unknown_outcomes;
-#[cfg(any(test, feature = "redis"))]
-mod voter;
 pub(crate) mod waiters;
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,10 +23,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use self::events::{Events, Grants};
+use self::cleanup::Unanswered;
+use self::events::{Events, Listener};
 use self::lease_table::LeaseTable;
+use self::seldom::Seldom;
 use self::time::Time;
-use self::unknown_outcomes::UnknownOutcomes;
 use crate::backend::losses::Losses;
 use crate::backend::{
     Backend, BackendError, BackendErrorKind, Capabilities, Grant, HolderInfo, LockInfo, Owner,
@@ -53,7 +50,6 @@ pub struct Engine<S: Store> {
     pub(crate) config: S::Config,
     request_timeout: Duration,
     running: OnceLock<Arc<Running<S>>>,
-    stopped: AtomicBool,
 }
 
 pub(crate) const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -66,7 +62,8 @@ pub(crate) struct Running<S: Store> {
     pub(crate) request_timeout: Duration,
     pub(crate) events: Events,
     table: LeaseTable<S::Record>,
-    unknown: UnknownOutcomes,
+    /// Holders of whom an earlier command may come yet.
+    unknown: Seldom<Unanswered>,
     losses: Losses,
     /// Told when a lease or session has ended.
     scope_end: Notify,
@@ -86,7 +83,6 @@ impl<S: Store> Engine<S> {
             config,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             running: OnceLock::new(),
-            stopped: AtomicBool::new(false),
         }
     }
 
@@ -110,7 +106,7 @@ impl<S: Store> Engine<S> {
     pub(crate) fn running(&self) -> Result<&Arc<Running<S>>, BackendError> {
         let running = self.running.get();
         running
-            .filter(|_| !self.stopped.load(Ordering::Acquire))
+            .filter(|running| !running.stopping.is_cancelled())
             .ok_or_else(|| self.misused("is not running; use it between its start and its stop"))
     }
 
@@ -142,10 +138,10 @@ impl<S: Store> Engine<S> {
             .check(request_timeout)
             .await
             .inspect_err(|_| running.close())?;
-        running.events.are_told_to(Arc::downgrade(&running) as _);
+        running.events.are_heard_by(Arc::downgrade(&running));
         running.spawn(Arc::clone(&running).look_after_waiters());
         if !S::EXPIRES {
-            running.spawn(Arc::clone(&running).end_leases());
+            running.spawn_until_stop(Arc::clone(&running).end_leases());
         }
         self.running
             .set(running)
@@ -194,7 +190,7 @@ impl<S: Store> Running<S> {
             request_timeout,
             events,
             table: LeaseTable::new(),
-            unknown: UnknownOutcomes::default(),
+            unknown: Seldom::default(),
             losses: Losses::default(),
             scope_end: Notify::new(),
             unsettled: InFlight::default(),
@@ -226,11 +222,16 @@ impl<S: Store> Running<S> {
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let (counted, stopped) = (self.tasks.count(), self.stopped.clone());
         self.time.spawn(async move {
-            tokio::select! {
-                () = work => {}
-                () = stopped.cancelled() => {}
-            }
-            drop(counted);
+            let _counted = counted;
+            let _ = stopped.run_until_cancelled(work).await;
+        });
+    }
+
+    /// Until it has ended, or the engine is told to stop.
+    pub(crate) fn spawn_until_stop(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let stopping = self.stopping.clone();
+        self.spawn(async move {
+            let _ = stopping.run_until_cancelled(work).await;
         });
     }
 
@@ -246,9 +247,6 @@ impl<S: Store> Running<S> {
 
     pub(crate) async fn stop(&self) {
         self.stopping.cancel();
-        let has_stopped = format!("the {} backend has stopped", self.name);
-        let waiters = &self.events.waiters();
-        waiters.close(BackendError::unavailable(has_stopped));
         let limit = self.time.after(self.request_timeout);
         let _ = self.time.bound(limit, self.tasks.wait_idle()).await;
         self.stopped.cancel();
@@ -270,29 +268,35 @@ impl<S: Store> Running<S> {
     }
 }
 
-impl<S: Store> Grants for Running<S> {
-    fn scope_ended(&self, scope: Scope) -> usize {
-        let lost = self.table.ended(|record| S::scope(record) == Some(scope));
-        let number = lost.len();
-        for &owner in &lost {
+impl<S: Store> Listener for Weak<Running<S>> {
+    fn ended(&self, scope: Scope) -> usize {
+        let Some(running) = self.upgrade() else {
+            return 0;
+        };
+        let ended = running
+            .table
+            .ended(|record| S::scope(record) == Some(scope));
+        for &(owner, _) in &ended {
             // Nothing of it can come any more.
-            let _ = self.unknown.take(owner, || self.time.now());
+            running.unknown.remove(owner);
         }
-        if number > 0 {
-            self.losses.tell(lost);
-        }
-        self.scope_end.notify_waiters();
+        let lost = ended.into_iter().filter(|&(_, held)| held);
+        let lost: Vec<_> = lost.map(|(owner, _)| owner).collect();
+        let number = lost.len();
+        running.losses.tell(lost);
+        running.scope_end.notify_waiters();
         number
     }
 
-    fn granted(self: Arc<Self>, key: &str, place: &str, holder: Option<Request>) {
-        let Some(claim) = S::CLAIM.filter(|_| !self.stopping.is_cancelled()) else {
-            return;
-        };
-        let running = Arc::clone(&self);
-        match holder {
-            Some(holder) => self.spawn(running.answer(holder, claim)),
-            None => self.spawn(running.disown(key.into(), place.to_owned(), claim)),
+    fn granted(&self, key: &str, place: &str, holder: Option<Request>) {
+        if let Some(running) = self.upgrade()
+            && let Some(claim) = S::CLAIM.filter(|_| !running.stopping.is_cancelled())
+        {
+            let this = Arc::clone(&running);
+            match holder {
+                Some(holder) => running.spawn(this.answer(holder, claim)),
+                None => running.spawn(this.disown(key.into(), place.to_owned(), claim)),
+            }
         }
     }
 }
@@ -358,7 +362,6 @@ impl<D: Driven> Backend for D {
     async fn stop(&self) {
         let engine = self.engine();
         if let Ok(running) = engine.running() {
-            engine.stopped.store(true, Ordering::Release);
             running.stop().await;
         }
     }

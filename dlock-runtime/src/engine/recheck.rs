@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Running;
-use super::call::{Call, attempts};
-use crate::deadline::Deadline;
+use super::call::attempts;
 use crate::store::{Looks, Store, Waited};
 
 /// Waits that follow each other closely keep the process alive in between.
@@ -35,11 +34,7 @@ impl<S: Store> Running<S> {
                 }
                 self.look_and_beat().await;
             };
-            tokio::select! {
-                biased;
-                () = self.stopping.cancelled() => {}
-                () = waited => {}
-            }
+            let _ = self.stopping.run_until_cancelled(waited).await;
             if self.events.forget_beat() {
                 // The queues hold nobody of this process now, or soon.
                 let limit = self.time.after(self.request_timeout);
@@ -68,15 +63,9 @@ impl<S: Store> Running<S> {
             self.update(&mut schedule);
             let next = schedule.soonest().into_iter().chain(beat).min();
             if next.is_none_or(|next| next > now) {
-                let due = async {
-                    match next {
-                        Some(next) => self.time.sleep(Deadline::from(next, Duration::ZERO)).await,
-                        None => std::future::pending().await,
-                    }
-                };
                 tokio::select! {
                     () = self.events.waiters().change() => {}
-                    () = due => {}
+                    () = self.time.sleep_until(next) => {}
                 }
                 continue;
             }
@@ -128,7 +117,7 @@ impl<S: Store> Running<S> {
             })
             .collect();
         // What is left of the request timeout is for the waiters themselves.
-        let mut call = Call::of_at_most(self, self.request_timeout / 2);
+        let mut call = self.call_within(self.request_timeout / 2);
         let mut asked = self.time.now();
         let answered = attempts!(call, |deadline, _attempt| {
             asked = self.time.now();

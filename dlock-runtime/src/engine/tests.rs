@@ -404,6 +404,42 @@ for_each_store! {
         }
     }
 
+    /// What its caller has left is sent long after, where its runtime stands still; and it
+    /// may be late from then on.
+    async fn what_is_sent_after_its_caller_left_is_undone<P: Proof>() {
+        for stuck in [100, 2_000, 70_000] {
+            let sim = Sim::new();
+            let engine = engine::<P>(&sim).await;
+            let (stuck, late) = (Duration::from_millis(stuck), TTL - Duration::from_secs(1));
+            sim.next([Fate::Stuck(stuck, late)]);
+            let (request, start) = (request(), Instant::now());
+            let left = timeout(5 * ONE_WAY, engine.acquire(&request)).await;
+            assert!(left.is_err(), "nothing was sent");
+            sleep_until(start + stuck + late + Duration::from_secs(7)).await;
+            assert!(sim.ran(request.owner, P::FIRST), "it was run");
+            assert!(sim.is_free(), "sent after {stuck:?}");
+        }
+    }
+
+    /// Who had the lock for so long that its late command can come no more, gives it
+    /// back by one.
+    async fn what_can_come_no_more_is_forgotten<P: Proof>() {
+        let sim = Sim::new();
+        let engine = engine::<P>(&sim).await;
+        sim.next([Fate::AnswerLost]);
+        let request = request();
+        granted(&engine, &request).await;
+        for _ in 0..3 {
+            sleep(TTL / 2).await;
+            let renewed = engine.renew(std::slice::from_ref(&request)).await;
+            assert!(matches!(renewed[..], [Ok(Renewed::Extended { .. })]), "{renewed:?}");
+        }
+        sim.forget_history();
+        assert_eq!(engine.release(&request).await.expect("an answer"), Released::Released);
+        sleep(2 * TTL).await;
+        assert_eq!(sim.sent(), ["release"]);
+    }
+
     /// What repeats make of the answer to a release.
     async fn a_release_is_told_what_it_did<P: Proof>() {
         let told = [
@@ -1315,6 +1351,26 @@ fn what_may_come_after_a_lease_that_ended_here_is_undone() {
         sim.forget_history();
         sleep(10 * TTL).await;
         assert!(sim.sent().is_empty(), "{:?}", sim.sent());
+    });
+}
+
+/// A command may come for as long as its session lasts. Then nothing of it is kept,
+/// also of one whose release has failed.
+#[test]
+fn what_may_come_in_a_session_is_forgotten_with_it() {
+    paused(|| async {
+        let sim = Sim::new();
+        let engine = engine::<Session>(&sim).await;
+        sim.is_late_in_a_session();
+        sim.next([Fate::AnswerLost]);
+        let request = request();
+        granted(&engine, &request).await;
+        sim.is_gone(true);
+        assert!(engine.release(&request).await.is_err(), "nobody answers");
+        assert_eq!(sim.end_the_session(), 0, "it was given back");
+        let running = engine.running().expect("it runs");
+        assert!(running.unknown.remove(request.owner).is_none());
+        assert_eq!(sim.records(), 0);
     });
 }
 

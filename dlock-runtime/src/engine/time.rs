@@ -121,6 +121,14 @@ impl Time {
         }
     }
 
+    /// The same, or for ever.
+    pub(crate) async fn sleep_until(&self, at: Option<Instant>) {
+        match at {
+            Some(at) => self.sleep(Deadline::from(at, Duration::ZERO)).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// What comes of `future`, if that is before the deadline.
     ///
     /// # Errors

@@ -26,8 +26,6 @@ struct State {
     /// Owners whose caller has gone, and whose lock or place is being given back:
     /// a grant that crosses with that is given back at once.
     leaving: HashMap<Owner, Arc<Notify>>,
-    /// Nobody is woken any more, and why.
-    closed: Option<BackendError>,
 }
 
 struct Entry {
@@ -155,12 +153,6 @@ impl Waiters {
         }
     }
 
-    /// Nobody is woken any more: those who wait, and who would, are told.
-    pub(super) fn close(&self, error: BackendError) {
-        self.state().closed = Some(error);
-        self.wake_all();
-    }
-
     /// Waits until somebody has come, or waits for what nobody waited for.
     pub(super) async fn change(&self) {
         self.change.notified().await;
@@ -241,28 +233,19 @@ impl Waiting<'_> {
             self.wake.notified().await;
         }
         let mut state = self.waiters.state();
-        let refused = state.entry(&self.key, self.owner);
-        let refused = refused.and_then(|entry| entry.refused.take());
-        refused.or_else(|| state.closed.clone()).map_or(Ok(()), Err)
-    }
-
-    /// Whether anybody is woken still.
-    pub(super) fn goes_on(&self) -> Result<(), BackendError> {
-        self.waiters.state().closed.clone().map_or(Ok(()), Err)
+        let entry = state.entry(&self.key, self.owner);
+        let refused = entry.and_then(|entry| entry.refused.take());
+        refused.map_or(Ok(()), Err)
     }
 
     fn begin(&self, now: Instant) {
         let mut state = self.waiters.state();
-        let closed = state.closed.is_some();
         let Some(waiters) = state.keys.get_mut(&self.key) else {
             return;
         };
         let first = !waiters.values().any(|entry| entry.waits.is_some());
         if let Some(entry) = waiters.get_mut(&self.owner) {
             entry.waits = Some(now);
-            if closed {
-                entry.wake.notify_one();
-            }
         }
         drop(state);
         if first {

@@ -48,10 +48,10 @@ impl<V: Voter> Member<V> {
         subscriptions: &Arc<Subscriptions>,
     ) -> Arc<Self> {
         let engine = Running::open(config, context.time.clone(), context.request_timeout);
-        engine.events.are_heard_by(Arc::new(Ears {
+        engine.events.are_heard_by(Ears {
             voter: number,
             subscriptions: Arc::clone(subscriptions),
-        }));
+        });
         // One doubt is as good as many.
         let (doubts, inbox) = mpsc::channel(1);
         let member = Arc::new(Self {

@@ -51,6 +51,9 @@ pub(super) enum Fate {
     Late(Duration),
     /// It is run after this time, and so is what comes behind it.
     Slow(Duration),
+    /// It leaves after the first time only, and then the connection breaks; it is run
+    /// after the second.
+    Stuck(Duration, Duration),
     /// It is run, and answered after this time.
     SlowAnswer(Duration),
     /// It is run twice, and the second answer is the one that comes.
@@ -714,6 +717,8 @@ pub(super) struct Link(Arc<LinkState>);
 
 struct LinkState {
     broken: AtomicBool,
+    /// What was sent over it did not leave.
+    stuck: AtomicBool,
     /// When what was sent over it last is run.
     last: Mutex<Instant>,
 }
@@ -725,6 +730,7 @@ impl Link {
     fn new() -> Self {
         Self(Arc::new(LinkState {
             broken: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
             last: Mutex::new(Instant::now()),
         }))
     }
@@ -758,11 +764,14 @@ impl Link {
         let run_at = {
             let mut last = self.0.last.lock().unwrap_or_else(PoisonError::into_inner);
             let delay = match fate {
-                Fate::Slow(delay) => delay,
+                Fate::Slow(delay) | Fate::Stuck(delay, _) => delay,
                 _ => ONE_WAY,
             };
             let run_at = (now + delay).max(*last);
-            *last = run_at;
+            *last = match fate {
+                Fate::Stuck(..) => run_at + ONE_WAY,
+                _ => run_at,
+            };
             run_at
         };
         let (link, sim) = (self.clone(), Arc::clone(sim));
@@ -777,6 +786,14 @@ impl Link {
                         sleep_until(now + late).await;
                         run(command);
                     }
+                }
+                Fate::Stuck(_, late) => {
+                    sleep_until(run_at).await;
+                    link.0.stuck.store(true, Ordering::Relaxed);
+                    link.break_up();
+                    let _ = tell.send(Err(Broken));
+                    sleep(late).await;
+                    run(command);
                 }
                 Fate::AnswerLost => {
                     sleep_until(run_at).await;
@@ -800,6 +817,10 @@ impl Link {
                 }
                 Fate::Fine | Fate::Slow(_) | Fate::SlowAnswer(_) | Fate::Twice => {
                     sleep_until(run_at).await;
+                    if link.0.stuck.load(Ordering::Relaxed) {
+                        let _ = tell.send(Err(Broken));
+                        return;
+                    }
                     let mut answer = run(command);
                     if fate == Fate::Twice {
                         answer = run(command);
