@@ -334,8 +334,8 @@
 pub use dlock_macros::distributed_lock;
 pub use dlock_runtime::{
     Config, Engine, FencingToken, Held, InLockScope, LockError, LockGuard, LockKey, LockManager,
-    LockRequest, LockScopeExt, LossReason, MAX_KEY_BYTES, ManagerScope, OnLost, Patience, Run,
-    Source, TOKENS_PER_GRANT, backend, current, init, lock, shutdown, store,
+    LockRequest, LockScopeExt, LossReason, MAX_KEY_BYTES, OnLost, Patience, Run, Source,
+    TOKENS_PER_GRANT, backend, current, init, lock, shutdown, store,
 };
 
 #[doc(hidden)]

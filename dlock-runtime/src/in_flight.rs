@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
+use crate::sync::found;
+
 /// Counts what is in flight. A clone counts into the same number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InFlight(Arc<Count>);
@@ -27,15 +29,8 @@ impl InFlight {
 
     /// Waits until nothing is in flight.
     pub(crate) async fn wait_idle(&self) {
-        loop {
-            let idle = self.0.idle.notified();
-            tokio::pin!(idle);
-            idle.as_mut().enable();
-            if self.0.number.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            idle.await;
-        }
+        let is_idle = || (self.0.number.load(Ordering::Acquire) == 0).then_some(());
+        found(&self.0.idle, is_idle).await;
     }
 }
 

@@ -31,11 +31,12 @@ mod quorum;
 mod reach;
 pub mod store;
 mod stores;
+mod sync;
 mod token;
 
 pub use api::{
-    Config, Held, InLockScope, LockGuard, LockManager, LockRequest, LockScopeExt, ManagerScope,
-    Run, current, init, lock, shutdown,
+    Config, Held, InLockScope, LockGuard, LockManager, LockRequest, LockScopeExt, Run, current,
+    init, lock, shutdown,
 };
 pub use engine::Engine;
 pub use error::{LockError, LossReason, Source};

@@ -106,17 +106,9 @@ impl Options {
 pub(crate) struct Origin {
     pub(crate) site: &'static Location<'static>,
     pub(crate) template: &'static str,
-    pub(crate) shape: Shape,
-}
-
-/// What one key has in common with others.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Shape {
-    /// Nothing: it stands for itself.
-    Key,
-    Known(&'static str),
-    /// To be read from the template.
-    OfTemplate,
+    /// A template that other keys may have too, whatever its values are called. One
+    /// without values stands for itself.
+    pub(crate) shape: &'static str,
 }
 
 impl Options {
@@ -124,19 +116,17 @@ impl Options {
     pub(crate) fn origin(&self, key: &LockKey, name: &str) -> Origin {
         let index = || key.names().position(|written| written == name);
         let (template, shape) = match self.shapes {
-            Shapes::Keys => (self.template, Shape::Key),
+            Shapes::Keys => (self.template, ""),
             Shapes::Known(parts) => match index().and_then(|index| parts.get(index)) {
-                Some(part) if part.shape.is_empty() => (part.template, Shape::Key),
-                Some(part) => (part.template, Shape::Known(part.shape)),
-                None => (self.template, Shape::Key),
+                Some(part) => (part.template, part.shape),
+                None => (self.template, ""),
             },
             Shapes::OfTemplate => {
-                let one_each = self.template.split(", ").count() == key.names().count();
-                let own = index().and_then(|index| self.template.split(", ").nth(index));
-                (
-                    own.filter(|_| one_each).unwrap_or(self.template),
-                    Shape::OfTemplate,
-                )
+                let templates = || self.template.split(", ");
+                let one_each = templates().count() == key.names().count();
+                let own = index().and_then(|index| templates().nth(index));
+                let own = own.filter(|_| one_each).unwrap_or(self.template);
+                (own, own)
             }
         };
         Origin {

@@ -393,7 +393,7 @@ macro_rules! __themes {
                 a_lease_does_not_outlive_a_long_silence
                 a_waiter_does_not_hang_in_an_outage
                 a_release_is_made_up_for_after_an_outage
-                a_try_shares_the_outage_of_the_task_that_asks
+                a_try_behind_a_task_that_asks_is_told_of_the_outage
                 calls_behind_others_tell_an_outage
                 calls_behind_a_release_tell_an_outage
                 many_releases_wait_for_one_outage

@@ -231,7 +231,7 @@ pub(crate) async fn a_release_is_made_up_for_after_an_outage(store: &mut dyn Sto
 }
 
 /// Another task of the process asks the store, which does not answer.
-pub(crate) async fn a_try_shares_the_outage_of_the_task_that_asks(store: &mut dyn Store) {
+pub(crate) async fn a_try_behind_a_task_that_asks_is_told_of_the_outage(store: &mut dyn Store) {
     let manager = impatient(store).await;
     had(&manager, "key").await;
     store.set_outage(true).await;

@@ -6,7 +6,7 @@ use tokio::sync::Mutex;
 
 use super::config::Config;
 use super::manager::LockManager;
-use super::scope::INSTALLED;
+use crate::core::scope::INSTALLED;
 use crate::error::LockError;
 
 /// One `init` at a time; the next one may try when it has failed.

@@ -18,14 +18,15 @@ use crate::token::FencingToken;
 #[derive(Debug)]
 #[must_use = "a lock is given back as soon as its guard is dropped"]
 pub struct LockGuard {
-    /// Present until it is released.
-    section: Option<SectionRef>,
+    section: SectionRef,
 }
 
 impl LockGuard {
+    /// If it is the last inside and dropped, the lock goes back in the background and is
+    /// not handed over.
     pub(crate) fn new(section: SectionRef) -> Self {
         Self {
-            section: Some(section),
+            section: section.of_guard(),
         }
     }
 
@@ -44,11 +45,7 @@ impl LockGuard {
     /// The tokens of all keys in the order written, duplicates folded.
     #[must_use]
     pub fn tokens(&self) -> Vec<FencingToken> {
-        self.section()
-            .locks()
-            .iter()
-            .map(|lock| lock.token)
-            .collect()
+        self.section().tokens()
     }
 
     /// Whether the lease is still good by the local clock.
@@ -71,12 +68,12 @@ impl LockGuard {
     /// guard's: the work may have overlapped with another holder's.
     /// [`LockError::Unavailable`] if the store did not answer: the release is
     /// tried again in the background until the lease has run out.
-    pub async fn release(mut self) -> Result<(), LockError> {
+    pub async fn release(self) -> Result<(), LockError> {
         let section = Arc::clone(self.section());
         if let Some(reason) = section.loss() {
             return Err(section.lost_error(reason));
         }
-        let Some(teardown) = self.section.take().and_then(SectionRef::leave) else {
+        let Some(teardown) = self.section.leave() else {
             return Ok(());
         };
         match teardown.finish().await {
@@ -87,19 +84,6 @@ impl LockGuard {
     }
 
     fn section(&self) -> &Arc<Section> {
-        // Only what ends `self` takes it out.
-        let section = self.section.as_ref();
-        section
-            .unwrap_or_else(|| unreachable!("a guard is released once"))
-            .get()
-    }
-}
-
-impl Drop for LockGuard {
-    fn drop(&mut self) {
-        // Whether its work ended well, nobody knows; a body that it re-entered
-        // is none the worse for it. If it was the last, the lock goes back in
-        // the background and is not handed over.
-        drop(self.section.take().and_then(SectionRef::leave));
+        self.section.get()
     }
 }

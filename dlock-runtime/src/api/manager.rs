@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::config::Config;
 use super::request::LockRequest;
-use super::scope::ManagerScope;
+use super::scope::InLockScope;
 use crate::backend::{Capabilities, LockInfo};
 use crate::core::inner::Inner;
 use crate::error::LockError;
@@ -75,8 +75,8 @@ impl LockManager {
     /// calls inside `future`, instead of the global one. A task that is
     /// spawned inside takes it along with
     /// [`in_lock_scope`](crate::LockScopeExt::in_lock_scope).
-    pub fn scope<F: Future>(&self, future: F) -> ManagerScope<F> {
-        ManagerScope::new(future, Arc::clone(&self.inner))
+    pub fn scope<F: Future>(&self, future: F) -> InLockScope<F> {
+        InLockScope::of_manager(future, Arc::clone(&self.inner))
     }
 
     /// What the store knows of a lock; `None` if nobody holds it.
@@ -97,7 +97,7 @@ impl LockManager {
             });
         };
         let full = namespaced(&settings.namespace, name);
-        match self.inner.leases.backend().inspect(&full).await {
+        match self.inner.leases.backend.inspect(&full).await {
             Ok(info) => Ok(info.map(|info| self.without_namespace(info))),
             Err(error) => {
                 let subject = format!("lock `{}`", Shown(name));
@@ -120,7 +120,7 @@ impl LockManager {
         } = &*self.inner;
         limits::check_prefix(prefix, &settings.namespace, at_start.max_key_bytes)?;
         let full = namespaced(&settings.namespace, &Arc::from(prefix));
-        match self.inner.leases.backend().list(&full).await {
+        match self.inner.leases.backend.list(&full).await {
             Ok(infos) => Ok(infos
                 .into_iter()
                 .map(|info| self.without_namespace(info))

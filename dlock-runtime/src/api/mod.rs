@@ -17,4 +17,4 @@ pub use guard::LockGuard;
 pub use manager::LockManager;
 pub use request::{LockRequest, lock};
 pub use run::Run;
-pub use scope::{Held, InLockScope, LockScopeExt, ManagerScope, current};
+pub use scope::{Held, InLockScope, LockScopeExt, current};

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::guard::LockGuard;
 use super::run::Run;
-use super::scope::Scope;
 use crate::backend::Mode;
-use crate::core::acquire::{LockSpec, acquire};
+use crate::core::acquire::{LockSpec, acquire_anew, reenter};
 use crate::core::inner::Inner;
+use crate::core::scope::Scope;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::options::{OnLost, Options, Patience, Shapes};
@@ -179,15 +179,15 @@ impl LockRequest {
 
     async fn guard(self) -> Result<LockGuard, LockError> {
         let scope = Scope::current();
-        let manager = match self.manager {
-            Some(manager) => manager,
-            None => scope.manager_for(&self.key)?,
-        };
+        let manager = scope.manager(self.manager, &self.key)?;
         let spec = Box::new(LockSpec {
             key: self.key,
             options: self.options,
         });
-        let section = Box::pin(acquire(manager, spec, scope.nesting().clone())).await?;
+        let section = match reenter(&manager, &spec, &scope)? {
+            Some(section) => section,
+            None => Box::pin(acquire_anew(manager, spec, scope)).await?,
+        };
         Ok(LockGuard::new(section))
     }
 }

@@ -9,9 +9,9 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 use tracing::Span;
 
-use super::scope::Scope;
 use crate::core::acquire::{LockSpec, acquire_anew, reenter};
 use crate::core::inner::Inner;
+use crate::core::scope::Scope;
 use crate::core::section::{Section, SectionRef, Teardown};
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -168,14 +168,11 @@ fn give_back(teardown: Teardown) -> Boxed<()> {
 fn start(manager: Option<Arc<Inner>>, spec: Box<LockSpec>) -> Result<State, LockError> {
     let on_lost = spec.options.on_lost;
     let scope = Scope::current();
-    let manager = match manager {
-        Some(manager) => manager,
-        None => scope.manager_for(&spec.key)?,
-    };
-    Ok(match reenter(&manager, &spec, scope.nesting())? {
+    let manager = scope.manager(manager, &spec.key)?;
+    Ok(match reenter(&manager, &spec, &scope)? {
         Some(section) => State::Running(Running::begin(section, scope, on_lost)),
         None => {
-            let acquiring = acquire_anew(manager, spec, scope.nesting().clone());
+            let acquiring = acquire_anew(manager, spec, scope.clone());
             State::Acquiring(Box::pin(acquiring), scope, on_lost)
         }
     })
@@ -196,7 +193,7 @@ impl Running {
     /// Polls or drops the body, inside the lock.
     fn enter<R>(&self, body: impl FnOnce() -> R) -> R {
         let _in_span = self.span.enter();
-        self.scope.enter(body)
+        self.scope.clone().enter(body)
     }
 
     fn section(&self) -> &Section {

@@ -1,78 +1,17 @@
-//! The scope: which locks, and which manager, surround the code that called us.
-//!
-//! It is a value in a task-local that is set around the body's future, so
-//! that reentrancy follows the chain of awaits and not a task or thread id: a
-//! function awaited inside the body finds the body's locks; a sibling in
-//! `join!`, polled by the same task but not inside the body, does not.
+//! What a body sees of the locks around it, and what carries them elsewhere.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use once_cell::sync::OnceCell;
 use pin_project_lite::pin_project;
 
 use crate::core::inner::Inner;
-use crate::core::nesting::Nesting;
+use crate::core::scope::Scope;
 use crate::core::section::Section;
-use crate::error::LockError;
 use crate::key::LockKey;
 use crate::token::FencingToken;
-
-tokio::task_local! {
-    static SCOPE: Scope;
-}
-
-/// The manager of the whole process: the one that calls use which name none.
-pub(super) static INSTALLED: OnceCell<Arc<Inner>> = OnceCell::new();
-
-/// What surrounds the current code.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Scope {
-    /// Used instead of the global manager.
-    manager: Option<Arc<Inner>>,
-    nesting: Nesting,
-}
-
-impl Scope {
-    /// The scope of the code that calls this.
-    pub(crate) fn current() -> Self {
-        SCOPE.try_with(Clone::clone).unwrap_or_default()
-    }
-
-    /// The scope of the code that calls this, with another manager.
-    fn of_manager(manager: &Arc<Inner>) -> Self {
-        Self {
-            manager: Some(Arc::clone(manager)),
-            ..Self::current()
-        }
-    }
-
-    /// The manager of a call inside this scope that names none.
-    pub(crate) fn manager_for(&self, key: &LockKey) -> Result<Arc<Inner>, LockError> {
-        let manager = self.manager.as_ref().or_else(|| INSTALLED.get());
-        manager
-            .cloned()
-            .ok_or_else(|| LockError::NotInitialized { key: key.clone() })
-    }
-
-    /// The locks that this scope is inside of.
-    pub(crate) fn nesting(&self) -> &Nesting {
-        &self.nesting
-    }
-
-    /// This scope with a section inside of it.
-    pub(crate) fn inside(mut self, section: Arc<Section>) -> Self {
-        self.nesting = self.nesting.inside(section);
-        self
-    }
-
-    /// Polls a future within this scope.
-    pub(crate) fn enter<R>(&self, poll: impl FnOnce() -> R) -> R {
-        SCOPE.sync_scope(self.clone(), poll)
-    }
-}
 
 /// The innermost lock that the calling code is inside of, if any.
 ///
@@ -93,10 +32,7 @@ impl Scope {
 #[must_use]
 pub fn current() -> Option<Held> {
     let scope = Scope::current();
-    let section = scope
-        .nesting
-        .sections()
-        .find(|section| !section.is_over())?;
+    let section = scope.sections().find(|section| !section.is_over())?;
     Some(Held {
         section: Arc::clone(section),
     })
@@ -124,7 +60,7 @@ impl Held {
     /// The tokens of all keys in the order written, duplicates folded.
     #[must_use]
     pub fn tokens(&self) -> Vec<FencingToken> {
-        self.section.locks().iter().map(|lock| lock.token).collect()
+        self.section.tokens()
     }
 
     /// Whether the lock is still held: false once it is lost or released.
@@ -166,7 +102,7 @@ pub trait LockScopeExt: Future + Sized {
     fn in_lock_scope(self) -> InLockScope<Self> {
         InLockScope {
             future: Some(self),
-            scope: Scope::current(),
+            around: Around::Scope(Scope::current()),
         }
     }
 }
@@ -174,20 +110,47 @@ pub trait LockScopeExt: Future + Sized {
 impl<F: Future> LockScopeExt for F {}
 
 pin_project! {
-    /// The future of [`LockScopeExt::in_lock_scope`].
+    /// The future of [`LockScopeExt::in_lock_scope`] and of
+    /// [`LockManager::scope`](crate::LockManager::scope).
     #[derive(Debug)]
     #[must_use = "futures do nothing unless polled"]
     pub struct InLockScope<F> {
         #[pin]
         future: Option<F>,
-        scope: Scope,
+        around: Around,
     }
 
     impl<F> PinnedDrop for InLockScope<F> {
         fn drop(this: Pin<&mut Self>) {
-            let this = this.project();
-            let (scope, mut future) = (this.scope, this.future);
-            scope.enter(|| future.set(None));
+            let mut this = this.project();
+            this.around.scope().enter(|| this.future.set(None));
+        }
+    }
+}
+
+/// What is put around a future.
+#[derive(Debug)]
+enum Around {
+    Scope(Scope),
+    /// Of the surrounding scope, only the manager is replaced. What it holds is that
+    /// of the code that polls: a future that is spawned leaves it behind.
+    Manager(Arc<Inner>),
+}
+
+impl Around {
+    fn scope(&self) -> Scope {
+        match self {
+            Self::Scope(scope) => scope.clone(),
+            Self::Manager(manager) => Scope::current().of_manager(manager),
+        }
+    }
+}
+
+impl<F> InLockScope<F> {
+    pub(crate) fn of_manager(future: F, manager: Arc<Inner>) -> Self {
+        Self {
+            future: Some(future),
+            around: Around::Manager(manager),
         }
     }
 }
@@ -195,66 +158,18 @@ pin_project! {
 impl<F: Future> Future for InLockScope<F> {
     type Output = F::Output;
 
+    /// The future is dropped in the scope too, when it has ended.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let (scope, future) = (this.scope, this.future);
-        poll_inside(scope, future, cx)
+        let mut this = self.project();
+        this.around.scope().enter(|| {
+            let Some(running) = this.future.as_mut().as_pin_mut() else {
+                panic!("a future was polled after it had completed")
+            };
+            let answer = running.poll(cx);
+            if answer.is_ready() {
+                this.future.set(None);
+            }
+            answer
+        })
     }
-}
-
-pin_project! {
-    /// The future of [`LockManager::scope`](crate::LockManager::scope).
-    #[derive(Debug)]
-    #[must_use = "futures do nothing unless polled"]
-    pub struct ManagerScope<F> {
-        #[pin]
-        future: Option<F>,
-        manager: Arc<Inner>,
-    }
-
-    impl<F> PinnedDrop for ManagerScope<F> {
-        fn drop(this: Pin<&mut Self>) {
-            let this = this.project();
-            let (scope, mut future) = (Scope::of_manager(this.manager), this.future);
-            scope.enter(|| future.set(None));
-        }
-    }
-}
-
-impl<F> ManagerScope<F> {
-    pub(crate) fn new(future: F, manager: Arc<Inner>) -> Self {
-        Self {
-            future: Some(future),
-            manager,
-        }
-    }
-}
-
-impl<F: Future> Future for ManagerScope<F> {
-    type Output = F::Output;
-
-    /// Of the surrounding scope, only the manager is replaced. What it holds is
-    /// that of the code that polls: a future that is spawned leaves it behind.
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        poll_inside(&Scope::of_manager(this.manager), this.future, cx)
-    }
-}
-
-/// Polls the future within the scope, and drops it there when it has ended.
-fn poll_inside<F: Future>(
-    scope: &Scope,
-    mut future: Pin<&mut Option<F>>,
-    cx: &mut Context<'_>,
-) -> Poll<F::Output> {
-    scope.enter(|| {
-        let Some(running) = future.as_mut().as_pin_mut() else {
-            panic!("a future was polled after it had completed")
-        };
-        let answer = running.poll(cx);
-        if answer.is_ready() {
-            future.set(None);
-        }
-        answer
-    })
 }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::inner::Inner;
-use super::nesting::Nesting;
 use super::requirements::{check_fenced, check_longest, check_ttl};
-use super::section::{HeldKey, HeldLock, Section, SectionRef};
+use super::scope::Scope;
+use super::section::{HeldKey, HeldLock, Section, SectionRef, Teardown};
 use crate::backend::Mode;
 use crate::error::LockError;
 use crate::executor::check_runtime;
-use crate::gate::{Entry, Refusal, Turn, WaitState};
+use crate::gate::{Entry, Turn, WaitState};
 use crate::key::{LockKey, Shown, namespaced};
-use crate::lease::{Lease, Renewals};
+use crate::lease::{Lease, NotHad, Renewals};
 use crate::limits;
 use crate::observe::{Asking, Operation, SectionSpan};
 use crate::options::{Options, Patience};
@@ -28,31 +28,18 @@ pub(crate) struct LockSpec {
     pub(crate) options: Options,
 }
 
-/// Takes every lock of the key, or none; re-enters what the caller is inside of.
-/// Dropped at any await, it leaves nothing behind.
-pub(crate) async fn acquire(
-    manager: Arc<Inner>,
-    spec: Box<LockSpec>,
-    nesting: Nesting,
-) -> Result<SectionRef, LockError> {
-    match reenter(&manager, &spec, &nesting)? {
-        Some(section) => Ok(section),
-        None => acquire_anew(manager, spec, nesting).await,
-    }
-}
-
 /// Re-enters a lock that the caller is inside of, without I/O: for a key of one
 /// name. One of several names is put together by [`acquire_anew`].
 pub(crate) fn reenter(
     manager: &Inner,
     spec: &LockSpec,
-    nesting: &Nesting,
+    scope: &Scope,
 ) -> Result<Option<SectionRef>, LockError> {
     let LockSpec { key, options } = spec;
     let Some(name) = key.single() else {
         return Ok(None);
     };
-    let found = nesting
+    let found = scope
         .reenter(manager.id, name, options.mode)
         .inspect_err(|error| manager.labels(options).refused(error))?;
     let Some((section, lock)) = found else {
@@ -63,20 +50,15 @@ pub(crate) fn reenter(
         return Ok(Some(section));
     }
     // One of several that are held: what shows inside is this one only.
-    let keys = vec![HeldKey::Reentered(section)];
-    Ok(Some(Section::begin(
-        manager.id,
-        key.clone(),
-        vec![lock],
-        keys,
-        None,
-        None,
-    )))
+    let outer = Teardown::of(vec![HeldKey::Reentered(section)], None);
+    let locks = vec![lock];
+    let inner = Section::begin(manager.id, key.clone(), locks, outer, None);
+    Ok(Some(inner))
 }
 
-/// The same as [`acquire`], for a caller who knows that there is nothing to
-/// [`reenter`]. That is asked before a shutdown is looked at: a body that still
-/// runs may go on as it was.
+/// Takes every lock of the key, or none, for a caller who knows that there is nothing
+/// to [`reenter`]. That is asked before a shutdown is looked at: a body that still
+/// runs may go on as it was. Dropped at any await, it leaves nothing behind.
 #[expect(
     clippy::manual_async_fn,
     reason = "the future of an `async fn` has room for its arguments twice: rust-lang/rust#62958"
@@ -84,7 +66,7 @@ pub(crate) fn reenter(
 pub(crate) fn acquire_anew(
     manager: Arc<Inner>,
     spec: Box<LockSpec>,
-    nesting: Nesting,
+    scope: Scope,
 ) -> impl Future<Output = Result<SectionRef, LockError>> + Send {
     async move {
         let labels = manager.labels(&spec.options);
@@ -97,7 +79,7 @@ pub(crate) fn acquire_anew(
         // Pinned where it is made, here and below: a future that is moved leaves
         // room for two in the one around it.
         let taken = {
-            let mut taken = pin!(take(&manager, &spec, &nesting, span));
+            let mut taken = pin!(take(&manager, &spec, &scope, span));
             poll_fn(|cx| span.enter(|| taken.as_mut().poll(cx))).await
         };
         match taken {
@@ -114,14 +96,14 @@ pub(crate) fn acquire_anew(
 async fn take(
     manager: &Inner,
     spec: &LockSpec,
-    nesting: &Nesting,
+    scope: &Scope,
     span: &SectionSpan,
 ) -> Result<Taken, LockError> {
     let LockSpec { key, options } = spec;
     let ttl = manager.check(key, options)?;
     let subject = || format!("lock `{key}`");
     check_runtime(subject)?;
-    let shutdown = manager.leases.shutdown_token();
+    let shutdown = &manager.leases.shut_down;
     let shut_down = || LockError::ShutDown { key: key.clone() };
     if shutdown.is_cancelled() {
         return Err(shut_down());
@@ -136,13 +118,13 @@ async fn take(
         Patience::Configured | Patience::Wait => (false, None),
     };
     if !try_only && let Some(order) = &manager.lock_order {
-        let held = nesting.held(manager.id).map(HeldLock::as_written);
+        let held = scope.held(manager.id).map(HeldLock::as_written);
         order.about_to_wait(key, options, held);
     }
     let taking = Taking {
         manager,
         spec,
-        nesting,
+        scope,
         entry: Entry {
             mode: options.mode,
             ttl,
@@ -165,7 +147,7 @@ async fn take(
     match limit {
         None => locks.await,
         Some(limit) => {
-            let (gate, reach) = (&manager.gate, manager.leases.reach());
+            let (gate, reach) = (&manager.gate, &manager.leases.reach);
             let half_way = || {
                 gate.make_sure_of_the_store(&taking.wait_state);
                 if gate.outage(&taking.wait_state, limit / 2).is_some() {
@@ -176,7 +158,7 @@ async fn take(
                 let silent = gate.outage(&taking.wait_state, limit)?;
                 Some(reach.explained_within(limit, silent))
             };
-            let executor = manager.leases.executor();
+            let executor = &manager.leases.executor;
             // Boxed, here and in the gate: not every call has room for it.
             let within = executor.timeout(limit, locks.as_mut(), half_way, outage);
             match Box::pin(within).await {
@@ -199,7 +181,7 @@ async fn take(
 struct Taking<'a> {
     manager: &'a Inner,
     spec: &'a LockSpec,
-    nesting: &'a Nesting,
+    scope: &'a Scope,
     entry: Entry<'a>,
     wait_state: WaitState,
 }
@@ -245,7 +227,7 @@ impl Taking<'_> {
         let mut locks: Vec<HeldLock> = Vec::with_capacity(sorted.len());
         let mut keys = Vec::with_capacity(sorted.len());
         for name in sorted {
-            let found = self.nesting.reenter(manager.id, &name, self.entry.mode)?;
+            let found = self.scope.reenter(manager.id, &name, self.entry.mode)?;
             if let Some((section, lock)) = found {
                 keys.push(HeldKey::Reentered(section));
                 locks.push(lock);
@@ -291,8 +273,8 @@ impl Taking<'_> {
         let entered = manager.gate.enter(full, &self.entry, &self.wait_state);
         let turn = match entered.await {
             Ok(turn) => turn,
-            Err(Refusal::Busy) => return Err(LockError::Busy { key: key.clone() }),
-            Err(Refusal::Store(error)) => {
+            Err(NotHad::Busy) => return Err(LockError::Busy { key: key.clone() }),
+            Err(NotHad::Store(error) | NotHad::TooLate(error)) => {
                 let subject = format!("lock `{}`", Shown(name));
                 return Err(manager.store_failed(subject, error).await);
             }
@@ -332,14 +314,8 @@ impl Taken {
         }
         let token = self.locks.first().map(|lock| lock.token);
         let holding = asking.granted(token.unwrap_or(FencingToken::NONE));
-        Section::begin(
-            manager.id,
-            key,
-            self.locks,
-            self.keys,
-            options.min_hold.map(from_now),
-            Some(holding),
-        )
+        let teardown = Teardown::of(self.keys, options.min_hold.map(from_now));
+        Section::begin(manager.id, key, self.locks, teardown, Some(holding))
     }
 }
 
@@ -348,15 +324,12 @@ impl Inner {
     /// says which ttl applies.
     fn check(&self, key: &LockKey, options: &Options) -> Result<Duration, LockError> {
         let capabilities = &self.at_start;
-        let store = capabilities.name;
-        let unsupported = |reason| LockError::Unsupported {
-            subject: format!("lock `{key}`"),
-            reason,
-        };
         if options.mode == Mode::Read && !capabilities.read_write {
-            return Err(unsupported(format!(
-                "the {store} store has no read locks; use mode \"write\""
-            )));
+            let store = capabilities.name;
+            return Err(LockError::Unsupported {
+                subject: format!("lock `{key}`"),
+                reason: format!("the {store} store has no read locks; use mode \"write\""),
+            });
         }
         self.check_tokens(key, options)?;
         let ttl = options.ttl.unwrap_or(self.settings.ttl);
@@ -373,12 +346,9 @@ impl Inner {
 
     /// Refuses tokens that are not strict, if they must be.
     fn check_tokens(&self, key: &LockKey, options: &Options) -> Result<(), LockError> {
-        if !(options.fenced || self.settings.fenced) {
-            return Ok(());
+        match options.fenced || self.settings.fenced {
+            true => check_fenced(&self.capabilities(), || format!("lock `{key}`")),
+            false => Ok(()),
         }
-        check_fenced(&self.capabilities()).map_err(|reason| LockError::Unsupported {
-            subject: format!("lock `{key}`"),
-            reason,
-        })
     }
 }

@@ -82,13 +82,10 @@ impl Inner {
             .map_err(connecting)?;
         let at_start = backend.capabilities();
         // From here on, dropping it stops the backend.
-        let leases = Arc::new(Leases::new(backend, executor, reach, at_start.in_order));
+        let leases = Arc::new(Leases::new(backend, executor, reach));
         check_ttl(settings.ttl, &at_start)?;
         if settings.fenced {
-            check_fenced(&at_start).map_err(|reason| LockError::Unsupported {
-                subject: "connecting".to_owned(),
-                reason,
-            })?;
+            check_fenced(&at_start, || "connecting".to_owned())?;
         }
         Ok(Self {
             id: ManagerId(IDS.fetch_add(1, Ordering::Relaxed)),
@@ -103,7 +100,7 @@ impl Inner {
     /// What the store can promise. What its tokens are worth may change while it
     /// runs, with the settings of its server.
     pub(crate) fn capabilities(&self) -> Capabilities {
-        self.leases.backend().capabilities()
+        self.leases.backend.capabilities()
     }
 
     pub(crate) fn labels(&self, options: &Options) -> Labels {
@@ -115,7 +112,7 @@ impl Inner {
     }
 
     pub(crate) fn clock(&self) -> Clock {
-        self.leases.executor().clock()
+        self.leases.executor.clock()
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -126,7 +123,7 @@ impl Inner {
     /// answer, looks first whether its servers can be reached, to say why not.
     /// Boxed: not every call has room for it.
     pub(crate) async fn store_failed(&self, subject: String, error: BackendError) -> LockError {
-        let error = Box::pin(self.leases.reach().explained(error)).await;
+        let error = Box::pin(self.leases.reach.explained(error)).await;
         self.store_error(subject, error)
     }
 

@@ -3,6 +3,6 @@
 
 pub(crate) mod acquire;
 pub(crate) mod inner;
-pub(crate) mod nesting;
 mod requirements;
+pub(crate) mod scope;
 pub(crate) mod section;

@@ -6,8 +6,11 @@ use crate::backend::{Capabilities, MIN_TTL, TokenTier};
 use crate::error::LockError;
 use crate::limits;
 
-/// Says what to do about tokens that are not strict.
-pub(crate) fn check_fenced(capabilities: &Capabilities) -> Result<(), String> {
+/// Refuses tokens that are not strict, and says what to do about it.
+pub(crate) fn check_fenced(
+    capabilities: &Capabilities,
+    subject: impl FnOnce() -> String,
+) -> Result<(), LockError> {
     let tokens = match capabilities.tokens {
         TokenTier::Strict => return Ok(()),
         TokenTier::BestEffort => "best effort",
@@ -18,10 +21,13 @@ pub(crate) fn check_fenced(capabilities: &Capabilities) -> Result<(), String> {
         settings => format!("set {settings}, or use another store"),
     };
     let store = capabilities.name;
-    Err(format!(
-        "`fenced` needs tokens that never go back, and those of this {store} store are {tokens}; \
-         {remedy}"
-    ))
+    Err(LockError::Unsupported {
+        subject: subject(),
+        reason: format!(
+            "`fenced` needs tokens that never go back, and those of this {store} store are \
+             {tokens}; {remedy}"
+        ),
+    })
 }
 
 /// Refuses a ttl that a store cannot keep.

@@ -2,7 +2,7 @@
 //! the moment the last of them has left.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use futures_util::future::{join_all, select_all};
 use tokio::time::Instant;
@@ -17,6 +17,7 @@ use crate::lease::Lease;
 use crate::lock_order::WrittenLock;
 use crate::observe::Holding;
 use crate::options::Origin;
+use crate::sync::Mutex;
 use crate::token::FencingToken;
 
 /// One critical section. Everybody inside has a [`SectionRef`] to it: the body
@@ -60,44 +61,36 @@ pub(crate) enum HeldKey {
 struct State {
     /// How many [`SectionRef`]s there are.
     entered: usize,
-    /// No body inside was cancelled, panicked or lost its lease.
-    clean: bool,
     /// A lease was lost before all bodies had ended.
     lost: bool,
-    keys: Vec<HeldKey>,
-    /// The locks go back no sooner than this.
-    not_before: Option<Instant>,
+    /// Until the last body has ended.
+    teardown: Option<Teardown>,
     /// Ends with the last body. One that re-entered is part of another's.
     holding: Option<Holding>,
 }
 
 impl Section {
-    /// A section that has these locks, and the first reference to it.
+    /// A section that has these locks, which are given back so, and the first
+    /// reference to it.
     pub(crate) fn begin(
         manager: ManagerId,
         key: LockKey,
         locks: Vec<HeldLock>,
-        keys: Vec<HeldKey>,
-        not_before: Option<Instant>,
+        teardown: Teardown,
         holding: Option<Holding>,
     ) -> SectionRef {
         let state = State {
             entered: 1,
-            clean: true,
             lost: false,
-            keys,
-            not_before,
+            teardown: Some(teardown),
             holding,
         };
-        let section = Arc::new(Self {
+        SectionRef::to(Arc::new(Self {
             manager,
             key,
             locks,
             state: Mutex::new(state),
-        });
-        SectionRef {
-            section: Some(section),
-        }
+        }))
     }
 
     /// The lock of this name, if this section is one of that manager's and has it.
@@ -114,21 +107,17 @@ impl Section {
         if !lock.lease.is_held() {
             return None;
         }
-        let mut state = self.state();
-        if state.entered == 0 {
-            return None;
-        }
+        let mut state = self.state.lock();
+        state.teardown.as_ref()?;
         state.entered += 1;
         drop(state);
-        Some(SectionRef {
-            section: Some(Arc::clone(self)),
-        })
+        Some(SectionRef::to(Arc::clone(self)))
     }
 
     /// The span of the critical section; none of a body that re-entered, which
     /// is inside of one already.
     pub(crate) fn span(&self) -> Span {
-        let state = self.state();
+        let state = self.state.lock();
         let holding = state.holding.as_ref();
         holding.map_or_else(Span::none, |holding| holding.span().clone())
     }
@@ -144,13 +133,9 @@ impl Section {
         &self.key
     }
 
-    pub(crate) fn locks(&self) -> &[HeldLock] {
-        &self.locks
-    }
-
     /// Whether the locks have gone back.
     pub(crate) fn is_over(&self) -> bool {
-        self.state().entered == 0
+        self.state.lock().teardown.is_none()
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -183,14 +168,19 @@ impl Section {
             .map_or(FencingToken::NONE, |lock| lock.token)
     }
 
+    /// The tokens of all locks.
+    pub(crate) fn tokens(&self) -> Vec<FencingToken> {
+        self.locks.iter().map(|lock| lock.token).collect()
+    }
+
     /// Resolves when a lease of this section is lost, never if the locks go back
     /// first: the lease may then be somebody else's.
     pub(crate) async fn lost(&self) {
         let losses = self.locks.iter().map(|lock| lock.lease.loss_token());
         select_all(losses.map(|token| Box::pin(token.cancelled_owned()))).await;
         let ended_unharmed = {
-            let state = self.state();
-            state.entered == 0 && !state.lost
+            let state = self.state.lock();
+            state.teardown.is_none() && !state.lost
         };
         if ended_unharmed {
             std::future::pending().await
@@ -200,59 +190,64 @@ impl Section {
     /// Takes one reference out. The last one gets the locks to give back.
     fn leave(&self, clean: bool) -> Option<Teardown> {
         let lost = self.loss().is_some();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.lost |= lost;
-        state.clean &= clean && !state.lost;
+        let clean = clean && !state.lost;
+        if let Some(teardown) = &mut state.teardown {
+            teardown.clean &= clean;
+        }
         state.entered -= 1;
         if state.entered > 0 {
             return None;
         }
-        let teardown = Teardown {
-            keys: std::mem::take(&mut state.keys),
-            clean: state.clean,
-            not_before: state.not_before,
-        };
-        let holding = state.holding.take();
+        let (teardown, holding) = (state.teardown.take(), state.holding.take());
         // Outside of the lock: a subscriber's code is not ours.
         drop(state);
         drop(holding);
-        Some(teardown)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // No code of ours panics while it holds this.
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        teardown
     }
 }
 
 /// Keeps a [`Section`] from ending. Dropped, it counts as a body that did not end
-/// normally.
+/// normally, unless it is a guard's.
 pub(crate) struct SectionRef {
-    /// Present until it is given up.
-    section: Option<Arc<Section>>,
+    section: Arc<Section>,
+    clean: bool,
+    left: bool,
 }
 
 impl SectionRef {
+    fn to(section: Arc<Section>) -> Self {
+        Self {
+            section,
+            clean: false,
+            left: false,
+        }
+    }
+
+    /// For a guard. Whether its work ends well, nobody knows; a body that it
+    /// re-entered is none the worse for it.
+    pub(crate) fn of_guard(mut self) -> Self {
+        self.clean = true;
+        self
+    }
+
     pub(crate) fn get(&self) -> &Arc<Section> {
-        // Only `leave` and `drop` take it out, and they end `self`.
-        self.section
-            .as_ref()
-            .unwrap_or_else(|| unreachable!("a reference is given up once"))
+        &self.section
     }
 
     /// Leaves after a body that ended normally. What is returned, if this was the
     /// last reference, gives the locks back.
     pub(crate) fn leave(mut self) -> Option<Teardown> {
-        self.section.take().and_then(|section| section.leave(true))
+        self.left = true;
+        self.section.leave(true)
     }
 }
 
 impl Drop for SectionRef {
     fn drop(&mut self) {
-        if let Some(teardown) = self.section.take().and_then(|section| section.leave(false)) {
-            drop(teardown);
+        if !self.left {
+            drop(self.section.leave(self.clean));
         }
     }
 }
@@ -260,7 +255,7 @@ impl Drop for SectionRef {
 impl fmt::Debug for SectionRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SectionRef")
-            .field(&self.section.as_ref().map(|section| &section.key))
+            .field(&self.section.key)
             .finish()
     }
 }
@@ -270,11 +265,21 @@ impl fmt::Debug for SectionRef {
 #[derive(Debug)]
 pub(crate) struct Teardown {
     keys: Vec<HeldKey>,
+    /// No body inside was cancelled, panicked or lost its lease.
     clean: bool,
+    /// The locks go back no sooner than this.
     not_before: Option<Instant>,
 }
 
 impl Teardown {
+    pub(crate) fn of(keys: Vec<HeldKey>, not_before: Option<Instant>) -> Self {
+        Self {
+            keys,
+            clean: true,
+            not_before,
+        }
+    }
+
     /// Hands over what can be without waiting for anything. What is left has to
     /// be [finished](Self::finish).
     pub(crate) fn hand_over(mut self) -> Option<Self> {

@@ -1,10 +1,11 @@
 //! Whether a task that was woken has come.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
 use super::sweep::{Sweep, Tick};
+use crate::sync::Mutex;
 
 /// What a task is waiting for, as the sweep sees it: a task that is woken and
 /// never polled (an arm of a `select!` whose other arm runs long) will not take
@@ -35,7 +36,7 @@ impl Attention {
     /// whatever comes after that wakes it again.
     pub(super) fn attend(&self, waker: &Waker) {
         self.state.store(ATTENDS, Ordering::SeqCst);
-        let mut task = self.task();
+        let mut task = self.task.lock();
         match &mut *task {
             Some(known) => known.clone_from(waker),
             None => *task = Some(waker.clone()),
@@ -50,7 +51,7 @@ impl Attention {
         if woken.is_ok() {
             self.sweep.arm();
         }
-        let task = self.task().clone();
+        let task = self.task.lock().clone();
         if let Some(task) = task {
             task.wake();
         }
@@ -74,12 +75,5 @@ impl Attention {
             }
             seen => Some(Tick(seen)),
         }
-    }
-
-    fn task(&self) -> MutexGuard<'_, Option<Waker>> {
-        // No code of ours panics while it holds this.
-        self.task
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -1,25 +1,23 @@
 //! Having some locks while one waits for the rest of them.
 
-use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use super::attention::Attention;
 use super::sweep::{Sweep, Tick};
 use super::turn::Turn;
 use crate::observe;
+use crate::sync::Mutex;
 
 /// The calls of several keys that have some of them.
 #[derive(Debug)]
 pub(super) struct Calls {
     sweep: Arc<Sweep>,
-    known: Mutex<Known>,
+    /// And such as had some, until the sweep looks.
+    known: Mutex<Vec<Weak<Collected>>>,
 }
-
-/// By where they lie.
-type Known = HashMap<usize, Arc<Collected>>;
 
 /// Turns that nobody has begun. They are renewed while the call waits, and so
 /// the sweep wakes it now and then to see whether it still comes.
@@ -45,22 +43,24 @@ impl Calls {
     }
 
     pub(super) fn begin(self: &Arc<Self>) -> Collecting {
-        let collected = Arc::new(Collected {
+        let collected = Collected {
             attention: Attention::new(&self.sweep),
             turns: Mutex::new(Some(Vec::new())),
-        });
-        self.known()
-            .insert(place(&collected), Arc::clone(&collected));
+        };
         Collecting {
             calls: Arc::clone(self),
-            collected,
+            collected: Arc::new(collected),
         }
     }
 
     /// Takes them from those who have not come for too long. Whether there are any
     /// calls.
     pub(super) fn look(&self, tick: Tick) -> bool {
-        let known: Vec<_> = self.known().values().cloned().collect();
+        let known: Vec<_> = {
+            let mut known = self.known.lock();
+            known.retain(|call| call.strong_count() > 0);
+            known.iter().filter_map(Weak::upgrade).collect()
+        };
         for collected in &known {
             let turns = collected.look(tick).unwrap_or_default();
             if let Some(turn) = turns.first() {
@@ -69,17 +69,6 @@ impl Calls {
         }
         !known.is_empty()
     }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        // No code of ours panics while it holds this, here and below.
-        self.known
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-fn place(collected: &Arc<Collected>) -> usize {
-    Arc::as_ptr(collected) as usize
 }
 
 impl Collected {
@@ -90,7 +79,7 @@ impl Collected {
                 None
             }
             Some(first) if tick.is_too_long_after(first) => {
-                let mut turns = self.turns();
+                let mut turns = self.turns.lock();
                 if self.attention.attends() {
                     return None;
                 }
@@ -99,25 +88,25 @@ impl Collected {
             Some(_) => None,
         }
     }
-
-    fn turns(&self) -> MutexGuard<'_, Option<Vec<Turn>>> {
-        self.turns
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
 }
 
 impl Collecting {
     /// One more. `None`, and it passes on, if the others were taken away.
     pub(crate) fn add(&self, turn: Turn) -> Option<()> {
-        let mut turns = self.collected.turns();
+        let mut turns = self.collected.turns.lock();
         let Some(turns) = &mut *turns else {
             drop(turns);
             drop(turn);
             return None;
         };
         turns.push(turn);
-        self.calls.sweep.arm();
+        if let [_] = &turns[..] {
+            self.calls
+                .known
+                .lock()
+                .push(Arc::downgrade(&self.collected));
+            self.calls.sweep.arm();
+        }
         Some(())
     }
 
@@ -126,7 +115,7 @@ impl Collecting {
         let mut more = pin!(more);
         poll_fn(|cx| {
             {
-                let turns = self.collected.turns();
+                let turns = self.collected.turns.lock();
                 self.collected.attention.attend(cx.waker());
                 if turns.is_none() {
                     return Poll::Ready(None);
@@ -139,16 +128,14 @@ impl Collecting {
 
     /// All of them, in the order in which they were added.
     pub(crate) fn finish(self) -> Option<Vec<Turn>> {
-        self.collected.turns().take()
+        self.collected.turns.lock().take()
     }
 }
 
 impl Drop for Collecting {
     fn drop(&mut self) {
-        let left = self.calls.known().remove(&place(&self.collected));
-        let turns = self.collected.turns().take();
-        // Outside of the locks: turns pass on.
-        drop(left);
+        let turns = self.collected.turns.lock().take();
+        // Outside of the lock: they pass on.
         drop(turns);
     }
 }

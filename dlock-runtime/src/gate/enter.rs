@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Gate;
-use super::entry::{Entry, Refusal};
 use super::outage::WaitState;
 use super::place::StorePlace;
 use super::queue::Queue;
 use super::shared_lease::SharedLease;
-use super::ticket::{Came, Given, Stage, Ticket};
+use super::ticket::{Came, Entry, Given, Stage, Ticket};
 use super::turn::Turn;
 use crate::backend::{BackendError, Owner, Request};
 use crate::lease::{Answer, NotHad};
+use crate::observe::Operation;
 
 impl Gate {
     /// Waits for a turn on `key`. May be dropped at any await: the place in
@@ -25,11 +25,11 @@ impl Gate {
         key: Arc<str>,
         entry: &Entry<'_>,
         wait_state: &WaitState,
-    ) -> Result<Turn, Refusal> {
+    ) -> Result<Turn, NotHad> {
         let since = wait_state.is_asked().then(|| self.leases.now());
         loop {
             let Some((queue, ticket)) = self.queues.join(&key, entry, &self.sweep) else {
-                return Err(Refusal::Busy);
+                return Err(NotHad::Busy);
             };
             if let Some(since) = since {
                 wait_state.set(&queue, since);
@@ -43,7 +43,7 @@ impl Gate {
                 let answer = match waiting.comes().await {
                     Came::Lease(lease) => return Ok(Turn::new(lease, &waiting.queue)),
                     Came::Answer(answer) => answer,
-                    Came::Failed(refusal) => return Err(refusal),
+                    Came::Failed(not_had) => return Err(not_had),
                     Came::Called => continue,
                     Came::Leads => match self.ask(&mut waiting, entry) {
                         Ok(()) => continue,
@@ -67,7 +67,7 @@ impl Gate {
         let queue = &waiting.queue;
         let request = Request::of(
             Owner::draw()?,
-            self.leases.executor().clock(),
+            self.leases.executor.clock(),
             Arc::clone(queue.key()),
             entry.mode,
             queue.ttl(),
@@ -88,24 +88,23 @@ impl Gate {
         mut waiting: Waiting,
         answer: Answer,
         entry: &Entry<'_>,
-    ) -> Result<Turn, Refusal> {
-        let lease = match self.leases.answered(answer, entry.section.clone()) {
-            Ok(Some(lease)) => lease,
-            Ok(None) => return Err(Refusal::Busy),
-            Err(NotHad::Store(error)) => {
-                let refusal = Refusal::Store(error);
-                waiting.queue.fail_all(&refusal);
-                return Err(refusal);
+    ) -> Result<Turn, NotHad> {
+        let labels = entry.section.labels();
+        let lease = answer.inspect_err(|not_had| match not_had {
+            NotHad::Busy => {}
+            NotHad::Store(error) => {
+                labels.store_error(Operation::Acquire, error.kind());
+                waiting.queue.fail_all(not_had);
             }
             // The next one asks by itself.
-            Err(too_late @ NotHad::TooLate(_)) => return Err(too_late.into()),
-        };
+            NotHad::TooLate(error) => labels.store_error(Operation::Acquire, error.kind()),
+        })?;
+        lease.lease().speak_for(entry.section.clone());
         // A fresh lease serves those who queue now, up to the limit: whoever comes
         // later queues behind the other processes that wait in the store.
         let behind = u32::try_from(waiting.queue.holds()).unwrap_or(u32::MAX);
         waiting.leads = false;
-        let queue = Arc::clone(&waiting.queue);
-        lease.lease().follow_with(queue);
+        lease.lease().follow_with(Arc::clone(&waiting.queue) as _);
         let lease = SharedLease::new(lease, behind.min(self.handoff));
         Ok(Turn::new(lease, &waiting.queue))
     }

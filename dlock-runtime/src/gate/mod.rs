@@ -15,7 +15,6 @@
 mod attention;
 mod collecting;
 mod enter;
-mod entry;
 mod outage;
 mod place;
 mod probe;
@@ -28,8 +27,8 @@ mod turn;
 
 use std::sync::{Arc, Weak};
 
-pub(crate) use self::entry::{Entry, Refusal};
 pub(crate) use self::outage::WaitState;
+pub(crate) use self::ticket::Entry;
 pub(crate) use self::turn::Turn;
 
 use self::collecting::{Calls, Collecting};

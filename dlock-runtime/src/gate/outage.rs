@@ -1,6 +1,6 @@
 //! Whether the store is there, for callers who give up.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,6 +9,7 @@ use super::Gate;
 use super::probe::Probe;
 use super::queue::{Holding, Queue};
 use crate::backend::{BackendError, Progress};
+use crate::sync::Mutex;
 
 /// Where a caller waits, and since when, for when it gives up. Who never does is not
 /// asked.
@@ -29,17 +30,13 @@ impl WaitState {
     pub(super) fn set(&self, queue: &Arc<Queue>, since: Instant) {
         if let Some(known) = &self.0 {
             let waits = Some((Arc::clone(queue), since));
-            let before = {
-                let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-                std::mem::replace(&mut *known, waits)
-            };
+            let before = std::mem::replace(&mut *known.lock(), waits);
             drop(before);
         }
     }
 
     fn get(&self) -> Option<Waits> {
-        let known = self.0.as_ref()?;
-        known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.as_ref()?.lock().clone()
     }
 }
 

@@ -26,9 +26,9 @@ impl Probe {
     /// Asks about `key`, which it inspects: the cheapest question there is.
     pub(super) fn begin(leases: &Leases, key: &Arc<str>) -> Arc<Self> {
         let (sender, answered) = watch::channel(None);
-        let (backend, clock) = (Arc::clone(leases.backend()), leases.executor().clock());
+        let (backend, clock) = (Arc::clone(&leases.backend), leases.executor.clock());
         let key = Arc::clone(key);
-        leases.executor().keeper_runtime().spawn(async move {
+        leases.executor.keeper_runtime().spawn(async move {
             let answer = backend.inspect(&key).await.map(drop);
             let at = clock.now();
             sender.send_replace(Some(Answered { at, answer }));

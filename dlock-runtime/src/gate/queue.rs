@@ -1,20 +1,20 @@
 //! The tasks that wait for one key in this process, in the order they came.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::entry::{Entry, Refusal};
 use super::place::StorePlace;
 use super::probe::Probe;
 use super::shared_lease::SharedLease;
 use super::sweep::Sweep;
-use super::ticket::{Given, Stage, Ticket};
+use super::ticket::{Entry, Given, Stage, Ticket};
 use crate::backend::{Mode, Progress, Request};
-use crate::lease::Follower;
+use crate::lease::{Follower, NotHad};
 use crate::observe;
+use crate::sync::Mutex;
 
 /// The queues of one manager, each from the task that opens it to the last.
 #[derive(Debug, Default)]
@@ -93,7 +93,7 @@ impl Queues {
     ) -> Option<(Arc<Queue>, Arc<Ticket>)> {
         // Dropped behind the locks. It is of no use to who does not wait.
         let _place;
-        let mut open = self.open();
+        let mut open = self.open.lock();
         let mut name = Name {
             key: Arc::clone(key),
             ttl: entry.ttl,
@@ -102,7 +102,7 @@ impl Queues {
         let known = open.queues.get(&name).cloned();
         let is_known = known.is_some();
         if let Some(queue) = known.filter(|_| entry.mode == Mode::Write) {
-            let mut state = queue.state();
+            let mut state = queue.state.lock();
             if let Some(mut loose) = state.loose.take() {
                 _place = loose.take_if(|_| entry.try_only);
                 let ticket = Ticket::new(sweep, entry, Stage::Has(Given::Lead(loose)));
@@ -142,14 +142,7 @@ impl Queues {
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Queue>> {
-        self.open().queues.values().cloned().collect()
-    }
-
-    fn open(&self) -> MutexGuard<'_, Open> {
-        // No code of ours panics while it holds this, here and below.
-        self.open
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.open.lock().queues.values().cloned().collect()
     }
 }
 
@@ -164,14 +157,14 @@ impl Queue {
 
     /// The task that leads asks the store.
     pub(super) fn asks(&self, ticket: &Arc<Ticket>, request: Request) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.served = Some(Arc::clone(ticket));
         state.asked = Some(request);
     }
 
     /// The lock is held from now on. Says how many wait for it.
     pub(super) fn holds(&self) -> usize {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.holding = Holding::Held;
         state.served = None;
         state.asked = None;
@@ -179,7 +172,7 @@ impl Queue {
     }
 
     pub(super) fn holding(&self) -> Holding {
-        self.state().holding
+        self.state.lock().holding
     }
 
     /// What the request of whoever leads has heard; none if nobody has asked.
@@ -188,17 +181,17 @@ impl Queue {
     }
 
     pub(super) fn asked(&self) -> Option<Request> {
-        self.state().asked.clone()
+        self.state.lock().asked.clone()
     }
 
     pub(super) fn is_waited_for(&self) -> bool {
-        self.state().len() > 0
+        self.state.lock().len() > 0
     }
 
     /// Gives the lease to the next waiter that is still there, if a used one will do
     /// for it.
     pub(super) fn hand_over(&self, lease: SharedLease) -> Result<(), SharedLease> {
-        let next = || self.state().next_holder();
+        let next = || self.state.lock().next_holder();
         let Some(mut ticket) = next() else {
             return Err(lease);
         };
@@ -228,7 +221,7 @@ impl Queue {
     }
 
     fn next_leader(&self, keeps_place: bool) -> Option<Arc<Ticket>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let _before = state.lead_passes(keeps_place);
         match state.doubtful {
             true => None,
@@ -240,7 +233,7 @@ impl Queue {
     pub(super) fn let_loose(&self, place: Option<StorePlace>) {
         let place = place.filter(StorePlace::can_be_kept);
         let (waiters, before) = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             let before = state.lead_passes(place.is_some());
             state.loose = Some(place);
             (state.waiters.iter().cloned().collect::<Vec<_>>(), before)
@@ -254,7 +247,7 @@ impl Queue {
 
     /// The lead, if it is loose, for one who waits and is polled now.
     pub(super) fn take_loose(&self, ticket: &Arc<Ticket>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(place) = state.loose.take() else {
             return;
         };
@@ -268,14 +261,14 @@ impl Queue {
 
     /// An outage is everybody's: those who wait would only wait for it again, one
     /// after the other.
-    pub(super) fn fail_all(&self, refusal: &Refusal) {
+    pub(super) fn fail_all(&self, not_had: &NotHad) {
         let waiters = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.gone = 0;
             std::mem::take(&mut state.waiters)
         };
         for waiter in waiters {
-            let _gone = waiter.give(Given::Failed(refusal.clone()));
+            let _gone = waiter.give(Given::Failed(not_had.clone()));
         }
     }
 
@@ -283,7 +276,7 @@ impl Queue {
     /// leaving costs little and nothing piles up.
     pub(super) fn left(&self) {
         let is_loose = {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.gone += 1;
             if state.gone * 2 > state.waiters.len() {
                 state.waiters.retain(|waiter| waiter.is_waiting());
@@ -298,8 +291,8 @@ impl Queue {
 
     /// Nobody leads, and if nobody waits either, nobody finds the queue any more.
     fn close(&self) {
-        let mut open = self.queues.open();
-        let mut state = self.state();
+        let mut open = self.queues.open.lock();
+        let mut state = self.state.lock();
         if state.loose.is_some() && !state.waiters.iter().any(|waiter| waiter.is_waiting()) {
             let place = state.loose.take();
             let queue = open.queues.remove(&self.name);
@@ -314,7 +307,7 @@ impl Queue {
     pub(super) fn look(&self) -> (Option<Arc<Ticket>>, bool) {
         // Dropped behind the lock.
         let _place;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         _place = state.loose.as_mut().and_then(Option::take);
         if _place.is_some() {
             state.asked = None;
@@ -324,32 +317,26 @@ impl Queue {
 
     /// It holds up nobody any more.
     pub(super) fn was_served(&self, ticket: &Arc<Ticket>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let _served = state.served.take_if(|one| Arc::ptr_eq(one, ticket));
         drop(state);
     }
 
     /// Somebody did not come for the lease: nor may those behind.
     pub(super) fn doubt(&self) {
-        self.state().doubtful = true;
+        self.state.lock().doubtful = true;
     }
 
     /// The question whether the store is there that is on its way, or another.
     pub(super) fn probe(&self, begin: impl FnOnce() -> Arc<Probe>) {
-        let probe = &mut self.state().probe;
+        let probe = &mut self.state.lock().probe;
         if probe.as_ref().is_none_or(|known| known.is_answered()) {
             *probe = Some(begin());
         }
     }
 
     pub(super) fn last_probe(&self) -> Option<Arc<Probe>> {
-        self.state().probe.clone()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock().probe.clone()
     }
 }
 
@@ -399,7 +386,7 @@ impl State {
 
 impl Follower for Queue {
     fn lease_returns(&self, now: Instant) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.holding == Holding::Held {
             state.holding = Holding::Returning(now);
         }

@@ -7,38 +7,26 @@ use crate::token::FencingToken;
 /// back to the store.
 #[derive(Debug)]
 pub(super) struct SharedLease {
-    lease: LeaseGuard,
+    pub(super) guard: LeaseGuard,
     /// Which hand-over of the lease this is, from 0.
     index: u32,
     /// How many more there may be.
-    handovers_left: u32,
+    pub(super) handovers_left: u32,
 }
 
 impl SharedLease {
-    pub(super) fn new(lease: LeaseGuard, handovers_left: u32) -> Self {
+    pub(super) fn new(guard: LeaseGuard, handovers_left: u32) -> Self {
         Self {
-            lease,
+            guard,
             index: 0,
             handovers_left,
         }
     }
 
-    pub(super) fn guard(&self) -> &LeaseGuard {
-        &self.lease
-    }
-
-    pub(super) fn into_guard(self) -> LeaseGuard {
-        self.lease
-    }
-
     /// Greater than that of every task before this one.
     pub(super) fn token(&self) -> FencingToken {
-        let grant = self.lease.lease().token();
+        let grant = self.guard.lease().token();
         grant.handed_over(u64::from(self.index))
-    }
-
-    pub(super) fn keep_to_oneself(&mut self) {
-        self.handovers_left = 0;
     }
 
     /// Whether the next task may have it: the store's queue has been kept waiting
@@ -46,7 +34,7 @@ impl SharedLease {
     /// of its ttl ahead at the least; half of that is left for the next body to
     /// start with.
     pub(super) fn may_go_on(&self) -> bool {
-        let lease = self.lease.lease();
+        let lease = self.guard.lease();
         let has_time = || lease.remaining().is_some_and(|left| left > lease.ttl() / 3);
         self.handovers_left > 0 && has_time()
     }
@@ -55,9 +43,9 @@ impl SharedLease {
     pub(super) fn next(mut self) -> Self {
         self.index += 1;
         self.handovers_left -= 1;
-        let lease = self.lease.lease();
+        let lease = self.guard.lease();
         // Renewed until the next body begins, however the last one wanted it.
-        lease.set_renewals(Renewals::Always);
+        self.guard.set_renewals(Renewals::Always);
         lease.section().handed_over(lease.key(), self.token());
         self
     }

@@ -66,7 +66,7 @@ impl Sweep {
             return;
         }
         let armed = Armed(Some(Arc::clone(self)));
-        self.leases.executor().keeper_runtime().spawn(armed.work());
+        self.leases.executor.keeper_runtime().spawn(armed.work());
     }
 
     fn look(&self) -> bool {

@@ -65,8 +65,8 @@ impl Gate {
         let Some(request) = queue.asked() else {
             return;
         };
-        let backend = Arc::clone(self.leases.backend());
-        self.leases.executor().keeper_runtime().spawn(async move {
+        let backend = Arc::clone(&self.leases.backend);
+        self.leases.executor.keeper_runtime().spawn(async move {
             if let Ok(Some(lock)) = backend.inspect(&request.key).await
                 && lock
                     .holders

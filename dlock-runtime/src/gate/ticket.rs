@@ -1,15 +1,31 @@
 //! A task's stay at the gate, and what it is given there.
 
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use super::attention::Attention;
-use super::entry::{Entry, Refusal};
 use super::place::StorePlace;
 use super::shared_lease::SharedLease;
 use super::sweep::{Sweep, Tick};
-use crate::lease::Answer;
-use crate::observe::{Counted, Labels};
+use crate::backend::Mode;
+use crate::lease::{Answer, NotHad};
+use crate::observe::{Counted, Labels, SectionSpan};
+use crate::sync::Mutex;
+
+/// How a task comes to the gate.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry<'a> {
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Duration,
+    /// Does not wait, neither here nor in the store.
+    pub(crate) try_only: bool,
+    /// Needs a lease that comes from the store, not one that was used before:
+    /// it will not be renewed.
+    pub(crate) fresh: bool,
+    /// What it is asked for.
+    pub(crate) section: &'a SectionSpan,
+}
 
 /// What a task and the gate share. Exactly one of the two takes out what was put
 /// in: the task when it is polled or dropped, or the gate because it was not. It is
@@ -48,7 +64,7 @@ pub(super) enum Given {
     Lease(SharedLease),
     /// The right to speak to the store, with the request to it once there is one.
     Lead(Option<StorePlace>),
-    Failed(Refusal),
+    Failed(NotHad),
 }
 
 /// What a task comes for.
@@ -59,7 +75,7 @@ pub(super) enum Came {
     Leads,
     /// It leads, and the store has answered.
     Answer(Answer),
-    Failed(Refusal),
+    Failed(NotHad),
     /// There is something new to be seen.
     Called,
     /// It was given something and did not come in time.
@@ -95,13 +111,13 @@ impl Ticket {
 
     /// Not to be asked of one that leads: it may be polled, for long.
     pub(super) fn is_waiting(&self) -> bool {
-        self.slot().stage.is_waiting()
+        self.slot.lock().stage.is_waiting()
     }
 
     /// Gives the task something, or back what it does not wait for any more.
     pub(super) fn give(&self, given: Given) -> Result<(), Given> {
         {
-            let mut slot = self.slot();
+            let mut slot = self.slot.lock();
             if !slot.stage.is_waiting() {
                 return Err(given);
             }
@@ -114,7 +130,7 @@ impl Ticket {
     /// Has the task look around. Whether it waits.
     pub(super) fn call(&self) -> bool {
         {
-            let mut slot = self.slot();
+            let mut slot = self.slot.lock();
             if !slot.stage.is_waiting() {
                 return false;
             }
@@ -126,13 +142,13 @@ impl Ticket {
 
     /// The task leads, and goes on by this request.
     pub(super) fn asks(&self, place: StorePlace) {
-        self.slot().stage = Stage::Has(Given::Lead(Some(place)));
+        self.slot.lock().stage = Stage::Has(Given::Lead(Some(place)));
     }
 
     /// Takes out all there is: the task leaves.
     pub(super) fn leave(&self) -> Stage {
         let (stage, _shown) = {
-            let mut slot = self.slot();
+            let mut slot = self.slot.lock();
             let stage = std::mem::replace(&mut slot.stage, Stage::Gone);
             (stage, slot.shown.take())
         };
@@ -143,7 +159,7 @@ impl Ticket {
     pub(super) fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Came> {
         // Dropped behind the lock: neither a recorder's code nor a store's is ours.
         let (_shown, _elsewhere);
-        let mut slot = self.slot();
+        let mut slot = self.slot.lock();
         // Under the lock: or the sweep, which has just seen it not come, would be
         // told that it does, and take what it has all the same.
         self.attention.attend(cx.waker());
@@ -158,7 +174,7 @@ impl Ticket {
                 Came::Called
             }
             Stage::Has(Given::Lease(lease)) => Came::Lease(lease),
-            Stage::Has(Given::Failed(refusal)) => Came::Failed(refusal),
+            Stage::Has(Given::Failed(not_had)) => Came::Failed(not_had),
             Stage::Has(Given::Lead(Some(mut place))) if place.is_here() => {
                 // Out of it while it is polled: what panics is not polled again.
                 slot.stage = Stage::Has(Given::Lead(None));
@@ -180,7 +196,7 @@ impl Ticket {
 
     /// Whether the task comes for what it has.
     pub(super) fn look(&self, tick: Tick) -> Seen {
-        let Some(slot) = self.try_slot() else {
+        let Some(slot) = self.slot.try_lock() else {
             return Seen::Waits;
         };
         let lease = match &slot.stage {
@@ -199,7 +215,7 @@ impl Ticket {
     /// Counts as held what lies here, until somebody comes for it.
     pub(super) fn show(&self) {
         let shown = Counted::holding(self.labels);
-        let Some(mut slot) = self.try_slot() else {
+        let Some(mut slot) = self.slot.try_lock() else {
             return;
         };
         let has_come = !matches!(slot.stage, Stage::Has(_)) || self.attention.attends();
@@ -214,7 +230,7 @@ impl Ticket {
     /// Takes back what the task has not come for. `None` if it has just come, or
     /// left.
     pub(super) fn take_back(&self) -> Option<Given> {
-        let mut slot = self.try_slot()?;
+        let mut slot = self.slot.try_lock()?;
         if self.attention.attends() || !matches!(slot.stage, Stage::Has(_)) {
             return None;
         }
@@ -230,21 +246,6 @@ impl Ticket {
     /// Has the task come, if it does, as if the store had woken it.
     pub(super) fn wake(&self) {
         self.attention.wake();
-    }
-
-    fn slot(&self) -> MutexGuard<'_, Slot> {
-        self.slot
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// `None` while the task is polled: then it comes.
-    fn try_slot(&self) -> Option<MutexGuard<'_, Slot>> {
-        match self.slot.try_lock() {
-            Ok(slot) => Some(slot),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
     }
 }
 

@@ -34,11 +34,11 @@ impl Turn {
     /// handed over.
     pub(crate) fn begin(&mut self, section: SectionSpan, renewals: Renewals) {
         self.begun = true;
-        self.lease().serve(section, renewals);
+        self.shared().guard.serve(section, renewals);
     }
 
     pub(crate) fn lease(&self) -> &Arc<Lease> {
-        self.shared().guard().lease()
+        self.shared().guard.lease()
     }
 
     /// The token of this turn: greater than that of every turn before it.
@@ -80,7 +80,7 @@ impl Turn {
     /// cancelled, panicked or lost it.
     pub(crate) fn keep_to_oneself(&mut self) {
         if let Some(lease) = &mut self.lease {
-            lease.keep_to_oneself();
+            lease.handovers_left = 0;
         }
     }
 
@@ -106,12 +106,12 @@ impl Turn {
     /// Until when the lock is kept after its body has ended, if that is still
     /// ahead and the lease is not lost.
     fn kept_until(&self, not_before: Option<Instant>) -> Option<Instant> {
-        let guard = self.shared().guard();
+        let guard = &self.shared().guard;
         not_before.filter(|&instant| instant > guard.now() && guard.lease().is_held())
     }
 
     fn take(&mut self) -> Option<LeaseGuard> {
-        self.lease.take().map(SharedLease::into_guard)
+        self.lease.take().map(|lease| lease.guard)
     }
 
     fn shared(&self) -> &SharedLease {

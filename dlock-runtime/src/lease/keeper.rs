@@ -2,26 +2,26 @@
 //! looked at next. A task of its own goes by it.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::plan::Step;
-use super::{Lease, Phase};
+use super::state::{Lease, Phase, State};
 use crate::backend::{BackendError, Owner};
 use crate::clock::Clock;
-use crate::error::LossReason;
 use crate::observe;
+use crate::sync::Mutex;
 
 #[derive(Debug)]
 pub(crate) struct Keeper {
     clock: Clock,
     schedule: Mutex<Schedule>,
-    /// Told when something has to be done earlier than the task is set for.
-    earlier: Notify,
+    /// Told when something has to be done earlier than the last look said.
+    pub(super) earlier: Notify,
     /// Whether the last renewals failed: an outage is one warning, not one for
     /// every attempt.
     failing: AtomicBool,
@@ -47,6 +47,20 @@ pub(super) struct Due {
     pub(super) next: Option<Instant>,
 }
 
+impl Schedule {
+    fn insert(&mut self, at: Instant, lease: &Arc<Lease>, state: &mut State) {
+        state.scheduled = Some(at);
+        let key = (at, lease.request.owner.sequence());
+        self.leases.insert(key, Arc::clone(lease));
+    }
+
+    fn remove(&mut self, lease: &Lease, state: &mut State) {
+        if let Some(at) = state.scheduled.take() {
+            self.leases.remove(&(at, lease.request.owner.sequence()));
+        }
+    }
+}
+
 impl Keeper {
     pub(super) fn new(clock: Clock) -> Self {
         Self {
@@ -57,7 +71,7 @@ impl Keeper {
         }
     }
 
-    pub(crate) fn clock(&self) -> Clock {
+    pub(super) fn clock(&self) -> Clock {
         self.clock
     }
 
@@ -68,62 +82,21 @@ impl Keeper {
         }
     }
 
-    /// A runtime that took one of the leases, other than these.
-    pub(super) fn home_other_than(&self, ended: &[runtime::Id]) -> Option<runtime::Handle> {
-        let schedule = self.schedule();
-        let mut homes = schedule
-            .leases
-            .values()
-            .filter_map(|lease| lease.home.as_ref());
-        homes.find(|home| !ended.contains(&home.id())).cloned()
-    }
-
-    /// Forgets all leases, for good: the runtime has ended, and there is no
-    /// other.
-    pub(super) fn forget_all(&self) {
-        let leases = {
-            let mut schedule = self.schedule();
-            schedule.closed = true;
-            std::mem::take(&mut schedule.leases)
-        };
-        drop(leases);
-    }
-
-    /// Ends the task once it looks.
-    pub(super) fn close(&self) {
-        self.schedule().closed = true;
-        self.earlier.notify_one();
-    }
-
     /// Puts a lease in the schedule, or moves it to where it belongs now.
-    pub(super) fn reschedule(&self, lease: &Arc<Lease>) {
-        self.reschedule_at(lease, self.clock.now());
-    }
-
-    /// The same at `now`.
-    pub(super) fn reschedule_at(&self, lease: &Arc<Lease>, now: Instant) {
-        let mut schedule = self.schedule();
-        let due = {
-            let mut state = lease.state();
-            if let Some(before) = state.scheduled.take() {
-                schedule
-                    .leases
-                    .remove(&(before, lease.request.owner.sequence()));
-            }
-            // One that nobody looks at would keep its leases for ever.
-            if state.phase != Phase::Held || schedule.closed {
-                return;
-            }
-            let due = match state.plan.step(now) {
-                Step::End | Step::Renew => now,
-                Step::LookAt(instant) => instant,
-            };
-            state.scheduled = Some(due);
-            due
+    pub(super) fn reschedule(&self, lease: &Arc<Lease>, now: Instant) {
+        let mut schedule = self.schedule.lock();
+        let mut state = lease.state.lock();
+        schedule.remove(lease, &mut state);
+        // One that nobody looks at would keep its leases for ever.
+        if state.phase != Phase::Held || schedule.closed {
+            return;
+        }
+        let due = match state.plan.step(now) {
+            Step::End | Step::Renew => now,
+            Step::LookAt(instant) => instant,
         };
-        schedule
-            .leases
-            .insert((due, lease.request.owner.sequence()), Arc::clone(lease));
+        schedule.insert(due, lease, &mut state);
+        drop(state);
         if schedule.armed.is_none_or(|armed| due < armed) {
             schedule.armed = Some(due);
             drop(schedule);
@@ -132,40 +105,18 @@ impl Keeper {
     }
 
     pub(super) fn unschedule(&self, lease: &Lease) {
-        let mut schedule = self.schedule();
-        if let Some(due) = lease.state().scheduled.take() {
-            schedule
-                .leases
-                .remove(&(due, lease.request.owner.sequence()));
-        }
-    }
-
-    /// Ends the leases that the store says are gone.
-    pub(super) fn taken_away(&self, owners: &HashSet<Owner>) {
-        let leases: Vec<_> = {
-            let schedule = self.schedule();
-            let taken = |lease: &&Arc<Lease>| owners.contains(&lease.request.owner);
-            schedule.leases.values().filter(taken).cloned().collect()
-        };
-        for lease in leases {
-            lease.lose(LossReason::Gone);
-        }
-    }
-
-    /// Takes out what is to be done now; none once the keeper is closed.
-    pub(super) fn look(&self) -> Option<Due> {
-        let mut schedule = self.schedule();
-        (!schedule.closed).then(|| self.take_due(&mut schedule))
-    }
-
-    /// Resolves when something has to be done earlier than the last look said.
-    pub(super) async fn woken(&self) {
-        self.earlier.notified().await;
+        let mut schedule = self.schedule.lock();
+        schedule.remove(lease, &mut lease.state.lock());
     }
 
     /// Takes out what is to be done now, and says when to look again: each lease
-    /// leaves the schedule, or moves behind `now`, so that there is an end.
-    fn take_due(&self, schedule: &mut Schedule) -> Due {
+    /// leaves the schedule, or moves behind `now`, so that there is an end. `None`
+    /// once it is closed.
+    pub(super) fn look(&self) -> Option<Due> {
+        let mut schedule = self.schedule.lock();
+        if schedule.closed {
+            return None;
+        }
         let now = self.clock.now();
         let mut due = Due::default();
         while let Some(entry) = schedule.leases.first_entry() {
@@ -173,45 +124,64 @@ impl Keeper {
                 break;
             }
             let lease = entry.remove();
-            let mut state = lease.state();
+            let mut state = lease.state.lock();
             state.scheduled = None;
             let step = match state.phase {
                 Phase::Held => state.plan.step(now),
-                Phase::Lost(_) | Phase::Released | Phase::TooLate => Step::End,
+                Phase::Lost(_) | Phase::Released => Step::End,
             };
-            let next = match step {
+            match step {
                 Step::End => {
                     drop(state);
                     due.ended.push(lease);
-                    continue;
                 }
                 Step::Renew => {
                     state.plan.renewal_sent();
                     due.renewals.push(Arc::clone(&lease));
                     // To see it end, if there is no answer before.
-                    state.plan.deadline()
+                    let deadline = state.plan.deadline();
+                    schedule.insert(deadline, &lease, &mut state);
                 }
-                Step::LookAt(instant) => instant,
-            };
-            state.scheduled = Some(next);
-            drop(state);
-            schedule
-                .leases
-                .insert((next, lease.request.owner.sequence()), lease);
+                Step::LookAt(instant) => schedule.insert(instant, &lease, &mut state),
+            }
         }
         // A lease that was given back before this looked at it does not disarm it:
         // the next would wake it again, and so each of many short holds.
         let next = schedule.leases.keys().next().map(|(next, _)| *next);
         schedule.armed = next.or(schedule.armed.filter(|&armed| armed > now));
         due.next = schedule.armed;
-        due
+        Some(due)
     }
 
-    fn schedule(&self) -> MutexGuard<'_, Schedule> {
-        // No code of ours panics while it holds this.
-        self.schedule
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    /// The leases of these owners.
+    pub(super) fn leases_of(&self, owners: &HashSet<Owner>) -> Vec<Arc<Lease>> {
+        let schedule = self.schedule.lock();
+        let leases = schedule.leases.values();
+        let of_them = leases.filter(|lease| owners.contains(&lease.request.owner));
+        of_them.cloned().collect()
+    }
+
+    /// A runtime has ended. Another one that took one of the leases, if there is any.
+    pub(super) fn other_home(&self, ended: runtime::Id) -> Option<runtime::Handle> {
+        let schedule = self.schedule.lock();
+        let mut other = None;
+        for lease in schedule.leases.values() {
+            let home = &mut lease.state.lock().home;
+            home.take_if(|home| home.id() == ended);
+            other = other.or_else(|| home.clone());
+        }
+        other
+    }
+
+    /// Forgets all leases, for good, and ends the task once it looks.
+    pub(super) fn close(&self) {
+        let leases = {
+            let mut schedule = self.schedule.lock();
+            schedule.closed = true;
+            std::mem::take(&mut schedule.leases)
+        };
+        drop(leases);
+        self.earlier.notify_one();
     }
 }
 
@@ -219,7 +189,7 @@ impl Keeper {
 mod tests {
     use std::time::Duration;
 
-    use super::super::Renewals;
+    use super::super::plan::Renewals;
     use super::*;
     use crate::backend::{Grant, Mode, Request};
     use crate::observe::{Labels, SectionSpan};
@@ -231,11 +201,10 @@ mod tests {
         let keeper = Keeper::new(Clock::Tokio);
         let due = Instant::now() + Duration::from_secs(10);
         // A lease woke it, and had been given back before it looked.
-        keeper.schedule().armed = Some(due);
+        keeper.schedule.lock().armed = Some(due);
         let look = || {
-            let mut schedule = keeper.schedule();
-            let next = keeper.take_due(&mut schedule).next;
-            assert_eq!(schedule.armed, next);
+            let next = keeper.look().and_then(|due| due.next);
+            assert_eq!(keeper.schedule.lock().armed, next);
             next
         };
         assert_eq!(look(), Some(due));
@@ -254,15 +223,15 @@ mod tests {
             let leases: Vec<_> = limits(start, ttl)
                 .map(|renewals| {
                     let lease = lease(&keeper, start, ttl);
-                    lease.state().plan.set_renewals(renewals);
-                    keeper.reschedule(&lease);
+                    lease.state.lock().plan.set_renewals(renewals);
+                    keeper.reschedule(&lease, start);
                     lease
                 })
                 .collect();
             tokio::time::advance(late).await;
-            let mut schedule = keeper.schedule();
             for _ in 0..2 {
-                let due = keeper.take_due(&mut schedule);
+                let due = keeper.look().expect("not closed");
+                let schedule = keeper.schedule.lock();
                 let now = Instant::now();
                 assert!(due.next.is_none_or(|next| next > now), "{late:?} late");
                 assert!(schedule.leases.keys().all(|(next, _)| *next > now));
@@ -290,6 +259,6 @@ mod tests {
             mode: Mode::Write,
         };
         let section = SectionSpan::of_nobody(labels);
-        Arc::new(Lease::new(request, grant, Arc::clone(keeper), section))
+        Arc::new(Lease::new(request, grant, keeper.clock(), section))
     }
 }

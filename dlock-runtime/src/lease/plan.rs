@@ -104,9 +104,12 @@ impl Plan {
         self.renewal = Renewal::InFlight;
     }
 
-    /// A renewal ended without a confirmation; another may be sent then.
-    pub(super) fn renewal_failed(&mut self, again_at: Instant) {
-        self.renewal = Renewal::Due(again_at);
+    /// If a renewal was in flight, it has ended without an answer; another may be
+    /// sent then.
+    pub(super) fn renewal_unanswered(&mut self, again_at: Instant) {
+        if self.is_renewal_in_flight() {
+            self.renewal = Renewal::Due(again_at);
+        }
     }
 
     /// The store confirmed a renewal that was sent then. A late answer never
@@ -247,7 +250,7 @@ mod tests {
         assert_eq!(plan.step(due), Step::Renew);
         plan.renewal_sent();
         assert_eq!(plan.step(due), Step::LookAt(plan.deadline()));
-        plan.renewal_failed(due + ttl / 20);
+        plan.renewal_unanswered(due + ttl / 20);
         assert_eq!(plan.step(due), Step::LookAt(due + ttl / 20));
         assert_eq!(plan.step(due + ttl / 20), Step::Renew);
         plan.renewal_sent();

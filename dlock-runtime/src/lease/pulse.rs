@@ -7,9 +7,8 @@
 //! How late the answer was says nothing about which it is; that a timer was late
 //! by as much does.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -48,19 +47,17 @@ impl<'a> Pulse<'a> {
     pub(super) async fn of<F: Future>(&mut self, work: F) -> F::Output {
         let clock = self.executor.clock();
         let mut work = pin!(work);
-        let mut beat = pin!(self.executor.sleep(self.beat));
-        poll_fn(|context| {
-            let now = clock.now();
-            self.polled(now);
-            if let Poll::Ready(output) = work.as_mut().poll(context) {
-                return Poll::Ready(output);
+        loop {
+            let output = tokio::select! {
+                biased;
+                output = &mut work => Some(output),
+                () = self.executor.sleep(self.beat) => None,
+            };
+            self.polled(clock.now());
+            if let Some(output) = output {
+                return output;
             }
-            while beat.as_mut().poll(context).is_ready() {
-                beat.as_mut().reset(clock.now() + self.beat);
-            }
-            Poll::Pending
-        })
-        .await
+        }
     }
 
     /// For how long nothing was polled that should have been, within the last ttl
@@ -84,6 +81,9 @@ impl<'a> Pulse<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
     use super::*;
 
     const TTL: Duration = Duration::from_millis(800);

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use super::leases::Leases;
-use super::{Lease, Phase, Renewals};
+use super::Leases;
+use super::keeper::Keeper;
+use super::plan::{Renewals, drift_margin};
+use super::state::Lease;
 use crate::backend::{BackendError, Released, Renewed};
-use crate::error::LossReason;
 use crate::in_flight::Counted;
 use crate::observe::{Operation, SectionSpan};
 
@@ -19,43 +20,79 @@ use crate::observe::{Operation, SectionSpan};
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A lease that somebody is responsible for: given back when dropped.
+/// A lease that somebody is responsible for. Dropped before the store has taken it
+/// back, it goes back in a task of the manager's own; dropped there, the lock ends
+/// with its ttl.
 #[derive(Debug)]
 pub(crate) struct LeaseGuard {
-    /// Present until it is given back.
-    lease: Option<Arc<Lease>>,
+    lease: Arc<Lease>,
+    keeper: Arc<Keeper>,
     leases: Arc<Leases>,
+    back: WayBack,
+}
+
+/// How far a lease is on its way back.
+#[derive(Debug, Default)]
+struct WayBack {
+    /// It stays until then, though nobody works under it any more.
+    kept_until: Option<Instant>,
+    /// The store has answered that it will let it expire by itself then.
+    told: bool,
+    /// A request asked for its end, and may have been done: that the lease is gone
+    /// then is no news.
+    asked: bool,
+    /// That the store did not take it has been said.
+    said: bool,
+    background: bool,
+    arrived: bool,
+    /// A shutdown waits for it.
+    counted: Option<Counted>,
 }
 
 impl LeaseGuard {
-    pub(super) fn new(lease: Arc<Lease>, leases: Arc<Leases>) -> Self {
+    pub(super) fn new(lease: Lease, leases: Arc<Leases>) -> Self {
         Self {
-            lease: Some(lease),
+            lease: Arc::new(lease),
+            keeper: leases.keeper(),
             leases,
+            back: WayBack::default(),
         }
     }
 
     pub(crate) fn lease(&self) -> &Arc<Lease> {
-        // Only what ends `self` takes it out.
-        self.lease
-            .as_ref()
-            .unwrap_or_else(|| unreachable!("a lease is given back once"))
+        &self.lease
     }
 
     pub(crate) fn now(&self) -> Instant {
         self.leases.now()
     }
 
-    /// The same, for this critical section.
-    pub(super) fn of(self, section: SectionSpan) -> Self {
-        self.lease().speak_for(section);
-        self
+    /// It came in time: from here on, it is renewed, and its end is seen.
+    pub(super) fn is_taken(&self, now: Instant) {
+        self.keeper.reschedule(&self.lease, now);
     }
 
-    /// Gives back what nobody had, here and now: what is asked next must not find
-    /// the lock held by it.
-    pub(super) async fn turn_down(self) -> Result<(), BackendError> {
-        self.release(false).await.map(drop)
+    /// Nobody has had the lease, and nobody will. The store may have begun to count
+    /// just now, so it is given back for as long as a lease lasts. It may have ended
+    /// it too, which is no news.
+    pub(super) fn is_too_late(&mut self, now: Instant) {
+        self.ends_after(self.lease.ttl(), now);
+        self.back.asked = true;
+    }
+
+    /// From now on the lease serves this critical section, and is renewed as
+    /// that says.
+    pub(crate) fn serve(&self, section: SectionSpan, renewals: Renewals) {
+        self.lease.speak_for(section);
+        self.set_renewals(renewals);
+    }
+
+    /// Sets how the lease is renewed from now on.
+    pub(crate) fn set_renewals(&self, renewals: Renewals) {
+        let changed = self.lease.state.lock().plan.set_renewals(renewals);
+        if changed {
+            self.keeper.reschedule(&self.lease, self.now());
+        }
     }
 
     /// Gives the lease back, here and now. If the store does not answer, or
@@ -64,13 +101,8 @@ impl LeaseGuard {
     /// been asked; `followed` says that there is a task that will ask it for the
     /// same key then.
     pub(crate) async fn release(mut self, followed: bool) -> Result<Released, BackendError> {
-        match self.returns() {
-            Some(mut back) => {
-                back.followed = followed;
-                back.attempt().await
-            }
-            None => Ok(Released::NotHeld),
-        }
+        self.count();
+        self.attempt(followed).await
     }
 
     /// Keeps the lease until `instant` and then gives it back, in the
@@ -79,165 +111,97 @@ impl LeaseGuard {
     /// it sooner. If it does not answer, or the caller is dropped, that goes on
     /// in the background too.
     pub(crate) async fn release_at(mut self, instant: Instant) -> Result<Released, BackendError> {
-        match self.returns() {
-            Some(mut back) => {
-                back.kept = Some(Kept::until(instant));
-                back.tell().await
-            }
-            None => Ok(Released::NotHeld),
-        }
+        self.back.kept_until = Some(instant);
+        self.count();
+        self.tell(instant).await
     }
 
     /// The same, all of it in the background.
     pub(crate) fn abandon_at(mut self, instant: Instant) {
-        if let Some(mut back) = self.returns() {
-            back.kept = Some(Kept::until(instant));
+        self.back.kept_until = Some(instant);
+    }
+
+    /// Nobody need wait for a lease that has run out: whether its release arrives makes
+    /// no difference to those who wait for the lock.
+    fn count(&mut self) {
+        let held = self.lease.loss().is_none();
+        self.back.counted = held.then(|| self.leases.returns.count());
+    }
+
+    /// Nobody works under the lease any more: it is not renewed from now on.
+    fn ends(&self) {
+        self.lease.is_released();
+        self.keeper.unschedule(&self.lease);
+    }
+
+    /// The same, and the store ends it after `time` from then on. It is given up late,
+    /// not early.
+    fn ends_after(&self, time: Duration, from: Instant) {
+        let end = from + time + drift_margin(time);
+        self.lease.state.lock().plan.end_at(end);
+        self.ends();
+    }
+
+    /// Ends renewal for good and waits for the one in flight: what is sent
+    /// after this comes after every renewal.
+    async fn stop_renewal(&self) {
+        self.ends();
+        if self.lease.state.lock().plan.is_renewal_in_flight() {
+            self.lease.returns();
         }
-    }
-
-    fn returns(&mut self) -> Option<Return> {
-        let lease = self.lease.take()?;
-        Some(Return::begin(&self.leases, lease))
-    }
-}
-
-impl Drop for LeaseGuard {
-    fn drop(&mut self) {
-        drop(self.returns());
-    }
-}
-
-/// A lease on its way back. Dropped before it has arrived, it goes on in a
-/// task of the manager's own; dropped there, the lock ends with its ttl.
-struct Return {
-    /// None once it has arrived.
-    lease: Option<Arc<Lease>>,
-    leases: Arc<Leases>,
-    /// It is to stay for a while first.
-    kept: Option<Kept>,
-    background: bool,
-    /// A request before this one asked for its end, and may have been done: that
-    /// the lease is gone then is no news.
-    asked_before: bool,
-    /// That the store did not take it has been said.
-    said: bool,
-    /// A task waits to ask the store for the same key.
-    followed: bool,
-    /// `Leases::shutdown` waits for it.
-    counted: Option<Counted>,
-}
-
-/// A lease that is kept for a while after its body has ended.
-#[derive(Clone, Copy)]
-struct Kept {
-    until: Instant,
-    /// The store has answered that it will let it expire by itself then.
-    told: bool,
-}
-
-impl Kept {
-    fn until(until: Instant) -> Self {
-        Self { until, told: false }
-    }
-}
-
-impl Return {
-    fn begin(leases: &Arc<Leases>, lease: Arc<Lease>) -> Self {
-        // What nobody had may have run out: that is no news either.
-        let asked_before = lease.state().phase == Phase::TooLate;
-        Self {
-            counted: counted(leases, &lease),
-            asked_before,
-            lease: Some(lease),
-            leases: Arc::clone(leases),
-            kept: None,
-            background: false,
-            said: false,
-            followed: false,
-        }
+        self.lease.renewal_answered().await;
     }
 
     /// Sets the store's own expiry to the end of a lease that is kept, and ours.
-    async fn tell(&mut self) -> Result<Released, BackendError> {
-        let (Some(lease), Some(kept)) = (&self.lease, &mut self.kept) else {
-            return Ok(Released::NotHeld);
-        };
-        lease.set_renewals(Renewals::Never);
-        lease.renewal_answered().await;
-        let left = kept.until.saturating_duration_since(self.leases.now());
-        let mut request = lease.request.clone();
+    async fn tell(&mut self, until: Instant) -> Result<Released, BackendError> {
+        self.set_renewals(Renewals::Never);
+        self.lease.renewal_answered().await;
+        let left = until.saturating_duration_since(self.now());
+        let mut request = self.lease.request.clone();
         request.ttl = left.max(Duration::from_millis(1));
         // Before it is sent, here and below: whoever drops this at the next await
         // leaves it open whether the store has done it.
-        let asked_before = std::mem::replace(&mut self.asked_before, true);
-        let backend = self.leases.backend();
+        let asked_before = std::mem::replace(&mut self.back.asked, true);
+        let (lease, backend) = (&self.lease, &self.leases.backend);
         let answers = backend.renew(std::slice::from_ref(&request)).await;
         let Some(answer) = answers.into_iter().next() else {
             return Ok(Released::NotHeld);
         };
         let answer = answer.inspect_err(|error| lease.store_failed(Operation::Release, error))?;
-        kept.told = true;
+        self.back.told = true;
         Ok(match answer {
             Renewed::Extended { sent_at } => {
-                lease.expires_with(&request, sent_at);
+                self.ends_after(request.ttl, sent_at);
                 Released::Released
             }
             Renewed::Gone => {
-                if asked_before {
-                    lease.set_released();
-                } else {
-                    lease.lose(LossReason::Gone);
+                if !asked_before {
+                    self.lease.is_gone();
                 }
+                self.ends();
                 Released::NotHeld
             }
         })
     }
 
-    /// Keeps the lease until its time has come, or it is lost. `false`: the rest is
-    /// left to the store.
-    async fn keep(&mut self, lease: &Arc<Lease>) -> bool {
-        self.tell_once().await;
-        // Without a runtime there is nothing to wait on.
-        let Some(kept) = self.kept.filter(|_| Handle::try_current().is_ok()) else {
-            return false;
-        };
-        if !kept.told {
-            lease.set_renewals(Renewals::Always);
-        }
-        let lost = lease.loss_token();
-        tokio::select! {
-            () = tokio::time::sleep_until(kept.until) => return true,
-            () = lost.cancelled() => return true,
-            () = self.leases.shutdown_token().cancelled() => {}
-        }
-        self.tell_once().await;
-        if self.kept.is_some_and(|kept| !kept.told) {
-            lease.section().min_hold_not_told(&lease.request.key);
-        }
-        false
-    }
-
-    async fn tell_once(&mut self) {
-        if self.kept.is_some_and(|kept| !kept.told) {
-            let _ = self.tell().await;
-        }
-    }
-
-    async fn attempt(&mut self) -> Result<Released, BackendError> {
-        let Some(lease) = &self.lease else {
-            return Ok(Released::NotHeld);
-        };
-        let known_lost = lease.loss().is_some();
-        lease.stop_renewal().await;
-        let asked_before = std::mem::replace(&mut self.asked_before, true);
+    async fn attempt(&mut self, followed: bool) -> Result<Released, BackendError> {
+        let known_lost = self.lease.loss().is_some();
+        self.stop_renewal().await;
+        let Self {
+            lease,
+            leases,
+            back,
+            ..
+        } = self;
+        let asked_before = std::mem::replace(&mut back.asked, true);
         let result = {
             // The background has a connection of its own.
-            let in_order = self.leases.in_order() && !self.background;
+            let in_order = leases.in_order && !back.background;
             let mut request = lease.request.clone();
-            if in_order && self.followed {
+            if in_order && followed {
                 request = request.followed();
             }
-            let mut release = self.leases.backend().release(&request);
+            let mut release = leases.backend.release(&request);
             poll_fn(|context| {
                 let answer = release.as_mut().poll(context);
                 // It is on its way, and what follows may be sent behind it.
@@ -250,9 +214,9 @@ impl Return {
             })
             .await
         };
-        let (section, key) = (lease.section(), &lease.request.key);
+        let (section, key) = (lease.section(), lease.key());
         // Its body ended in time, and it may have run out on the way back.
-        let ran_out = self.leases.now() >= lease.state().plan.deadline();
+        let ran_out = leases.now() >= lease.deadline();
         match &result {
             Ok(Released::NotHeld) if !(known_lost || asked_before || ran_out) => {
                 section.was_gone(key, lease.request.owner);
@@ -260,14 +224,14 @@ impl Return {
             Ok(Released::Released | Released::NotHeld) => section.released(key),
             Err(error) => {
                 lease.store_failed(Operation::Release, error);
-                if !std::mem::replace(&mut self.said, true) {
+                if !std::mem::replace(&mut back.said, true) {
                     section.release_failed(key, error);
                 }
             }
         }
         let result = result?;
         lease.serve_nobody();
-        self.lease = None;
+        back.arrived = true;
         Ok(match result {
             Released::NotHeld if ran_out && !known_lost => Released::Released,
             told => told,
@@ -277,57 +241,87 @@ impl Return {
     /// The work of the background: tries until the store has answered, or has let the
     /// lease expire.
     async fn finish(mut self) {
-        let Some(lease) = self.lease.clone() else {
-            return;
-        };
-        if self.kept.is_some() {
-            if !self.keep(&lease).await {
+        if let Some(until) = self.back.kept_until {
+            if !self.keep(until).await {
                 return;
             }
-            self.counted = counted(&self.leases, &lease);
+            self.count();
         }
-        let end = match lease.loss() {
-            None => lease.expires(),
+        let end = match self.lease.loss() {
+            None => self.lease.expires(),
             // A renewal that was not answered may have been applied late.
-            Some(_) => self.leases.now() + lease.request.ttl,
+            Some(_) => self.now() + self.lease.ttl(),
         };
         let mut pause = FIRST_PAUSE;
-        while let Err(error) = self.attempt().await {
+        while let Err(error) = self.attempt(false).await {
             let no_runtime = Handle::try_current().is_err();
-            if no_runtime || self.leases.now() + pause >= end {
-                let (key, owner) = (&lease.request.key, lease.request.owner);
-                lease.section().release_given_up(key, owner, &error);
+            if no_runtime || self.now() + pause >= end {
+                let (key, owner) = (self.lease.key(), self.lease.request.owner);
+                self.lease.section().release_given_up(key, owner, &error);
                 return;
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LAST_PAUSE);
         }
     }
+
+    /// Keeps the lease until its time has come, or it is lost. `false`: the rest is
+    /// left to the store.
+    async fn keep(&mut self, until: Instant) -> bool {
+        self.tell_once(until).await;
+        // Without a runtime there is nothing to wait on.
+        if Handle::try_current().is_err() {
+            return false;
+        }
+        if !self.back.told {
+            self.set_renewals(Renewals::Always);
+        }
+        let lost = self.lease.loss_token();
+        tokio::select! {
+            () = tokio::time::sleep_until(until) => return true,
+            () = lost.cancelled() => return true,
+            () = self.leases.shut_down.cancelled() => {}
+        }
+        self.tell_once(until).await;
+        if !self.back.told {
+            self.lease.section().min_hold_not_told(self.lease.key());
+        }
+        false
+    }
+
+    async fn tell_once(&mut self, until: Instant) {
+        if !self.back.told {
+            let _ = self.tell(until).await;
+        }
+    }
 }
 
-impl Drop for Return {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
-        let Some(lease) = self.lease.take() else {
+        let Self {
+            lease,
+            keeper,
+            leases,
+            back,
+        } = self;
+        if back.arrived {
             return;
-        };
+        }
         // There is nobody left to go on: the runtime has ended, or all was tried.
-        if self.background {
-            lease.keeper.unschedule(&lease);
+        if back.background {
+            keeper.unschedule(lease);
             lease.let_follow();
             lease.serve_nobody();
             return;
         }
-        let mut again = Self::begin(&self.leases, lease);
-        again.kept = self.kept;
-        again.background = true;
-        again.asked_before |= self.asked_before;
-        again.said = self.said;
-        self.leases.executor().spawn_release(again.finish());
+        let mut again = Self {
+            lease: Arc::clone(lease),
+            keeper: Arc::clone(keeper),
+            leases: Arc::clone(leases),
+            back: std::mem::take(back),
+        };
+        again.back.background = true;
+        again.count();
+        leases.executor.spawn_release(again.finish());
     }
-}
-
-/// Nobody need wait for a lease that has run out: whether its release arrives makes
-/// no difference to those who wait for the lock.
-fn counted(leases: &Leases, lease: &Lease) -> Option<Counted> {
-    lease.loss().is_none().then(|| leases.returns().count())
 }

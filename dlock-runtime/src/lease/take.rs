@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Lease;
-use super::leases::Leases;
+use super::Leases;
 use super::pulse::Pulse;
 use super::release::LeaseGuard;
+use super::state::Lease;
 use crate::backend::{BackendError, BackendErrorKind, Request};
 use crate::observe::{Labels, Operation, SectionSpan};
 
@@ -14,31 +14,19 @@ use crate::observe::{Labels, Operation, SectionSpan};
 /// as a part of the request timeout.
 const LATE: u32 = 20;
 
-/// What became of a request to the store. `None`: somebody holds the lock.
-pub(crate) type Answer = Result<Option<LeaseGuard>, NotHad>;
+/// What became of a request to the store.
+pub(crate) type Answer = Result<LeaseGuard, NotHad>;
 
-/// Why there is no lease, though nobody holds the lock as far as is known.
-#[derive(Debug)]
+/// Why there is no lease.
+#[derive(Clone, Debug)]
 pub(crate) enum NotHad {
+    /// Somebody holds the lock.
+    Busy,
     /// Others would be told the same: as a rule, it is what the store says.
     Store(BackendError),
     /// The store has granted the lock, and whoever asked came too late for it.
     /// Others may be in time.
     TooLate(BackendError),
-}
-
-impl NotHad {
-    fn error(&self) -> &BackendError {
-        match self {
-            Self::Store(error) | Self::TooLate(error) => error,
-        }
-    }
-
-    pub(crate) fn into_error(self) -> BackendError {
-        match self {
-            Self::Store(error) | Self::TooLate(error) => error,
-        }
-    }
 }
 
 impl From<BackendError> for NotHad {
@@ -48,9 +36,9 @@ impl From<BackendError> for NotHad {
 }
 
 impl Leases {
-    /// Asks for a lease, in the store's queue unless `try_only`, for whoever will
-    /// be there when it answers, and again if it was over before anybody here could
-    /// take it. The answer goes to [`answered`](Self::answered) at once.
+    /// Asks for a lease, in the store's queue unless `try_only`, and again if it was
+    /// over before anybody here could take it. It serves nobody yet: whoever asked
+    /// may have left by now.
     pub(crate) async fn request(
         self: &Arc<Self>,
         request: Request,
@@ -68,32 +56,20 @@ impl Leases {
             Err(error) => Box::pin(asking.unheard(request, error)).await?,
         };
         match taken {
-            Taken::Had(lease) => Ok(Some(lease)),
-            Taken::Busy => Ok(None),
+            Taken::Had(lease) => Ok(lease),
+            Taken::Busy => Err(NotHad::Busy),
             Taken::TooLate(lease, _) => Box::pin(asking.again(lease)).await,
-        }
-    }
-
-    /// Makes the answer to a request that of this critical section.
-    pub(crate) fn answered(&self, answer: Answer, section: SectionSpan) -> Answer {
-        match answer {
-            Ok(lease) => Ok(lease.map(|lease| lease.of(section))),
-            Err(not_had) => {
-                let labels = section.labels();
-                labels.store_error(Operation::Acquire, not_had.error().kind());
-                Err(not_had)
-            }
         }
     }
 
     /// Waits until what dropped requests left in the store is given back: for half of
     /// a request timeout at most.
     pub(crate) async fn what_was_left_is_back(&self) {
-        let timeout = self.backend().request_timeout().unwrap_or_default();
+        let timeout = self.backend.request_timeout().unwrap_or_default();
         tokio::select! {
             biased;
-            () = self.backend().settle() => {}
-            () = self.executor().sleep(timeout / 2) => {}
+            () = self.backend.settle() => {}
+            () = self.executor.sleep(timeout / 2) => {}
         }
     }
 
@@ -101,11 +77,11 @@ impl Leases {
     /// shows in each of them.
     pub(crate) async fn renew_now(&self, leases: &[Arc<Lease>]) -> Result<(), BackendError> {
         let requests: Vec<_> = leases.iter().map(|lease| lease.request.clone()).collect();
-        let answers = self.backend().renew(&requests).await;
+        let answers = self.backend.renew(&requests).await;
         for (lease, answer) in leases.iter().zip(answers) {
             let answer = answer.inspect_err(|error| lease.store_failed(Operation::Renew, error))?;
+            // The keeper looks at it too early, which does no harm.
             lease.renewed(&answer);
-            lease.keeper.reschedule(lease);
         }
         Ok(())
     }
@@ -132,10 +108,10 @@ enum Taken {
 impl Asking<'_> {
     /// Asks a single time.
     async fn once(self, request: &Request) -> Result<Taken, BackendError> {
-        let backend = self.leases.backend();
+        let Self { leases, .. } = self;
         let grant = match self.try_only {
-            true => backend.try_acquire(request).await?,
-            false => Some(backend.acquire(request).await?),
+            true => leases.backend.try_acquire(request).await?,
+            false => Some(leases.backend.acquire(request).await?),
         };
         let Some(grant) = grant else {
             return Ok(Taken::Busy);
@@ -144,23 +120,23 @@ impl Asking<'_> {
         if let Some(ttl) = grant.ttl {
             request.ttl = request.ttl.min(ttl);
         }
-        // Nobody's yet: see `LeaseGuard::of`.
         let section = SectionSpan::of_nobody(self.labels);
-        let lease = Arc::new(Lease::new(request, grant, self.leases.keeper(), section));
+        let clock = leases.executor.clock();
+        let lease = Lease::new(request, grant, clock, section);
+        let owner = lease.request.owner;
         // From here on, dropping it gives it back.
-        let owned = LeaseGuard::new(lease, Arc::clone(self.leases));
-        let lease = owned.lease();
-        let now = self.leases.now();
-        let late_by = lease.late_by(now);
+        let mut guard = LeaseGuard::new(lease, Arc::clone(leases));
+        let now = clock.now();
+        let late_by = now.checked_duration_since(guard.lease().deadline());
         if late_by.is_none() {
-            lease.keeper.reschedule_at(lease, now);
+            guard.is_taken(now);
             // In this order: a loss that is told from now on finds the lease.
-            if !backend.has_ended(lease.request.owner) {
-                return Ok(Taken::Had(owned));
+            if !leases.backend.has_ended(owner) {
+                return Ok(Taken::Had(guard));
             }
         }
-        lease.is_too_late();
-        Ok(Taken::TooLate(owned, late_by))
+        guard.is_too_late(now);
+        Ok(Taken::TooLate(guard, late_by))
     }
 
     /// Asks once more if nobody was there to hear the answer: as nothing was heard
@@ -169,7 +145,7 @@ impl Asking<'_> {
     /// is told within one more request timeout.
     async fn unheard(self, request: Request, error: BackendError) -> Result<Taken, BackendError> {
         let leases = self.leases;
-        let Some(timeout) = leases.backend().request_timeout() else {
+        let Some(timeout) = leases.backend.request_timeout() else {
             return Err(error);
         };
         let since = |instant| leases.now().saturating_duration_since(instant);
@@ -190,12 +166,12 @@ impl Asking<'_> {
                 if !matches!(taken, Taken::Busy) || !is_early {
                     return Ok(taken);
                 }
-                leases.executor().sleep(timeout / 40).await;
+                leases.executor.sleep(timeout / 40).await;
             }
         };
         tokio::select! {
             taken = again => taken,
-            () = leases.executor().sleep(timeout), if self.try_only => Err(error),
+            () = leases.executor.sleep(timeout), if self.try_only => Err(error),
         }
     }
 
@@ -206,11 +182,12 @@ impl Asking<'_> {
     async fn again(self, mut late: LeaseGuard) -> Answer {
         loop {
             let request = late.lease().request.again()?;
-            late.turn_down().await?;
-            let mut pulse = Pulse::new(self.leases.executor(), request.ttl);
+            // Here and now: what is asked next must not find the lock held by it.
+            late.release(false).await?;
+            let mut pulse = Pulse::new(&self.leases.executor, request.ttl);
             let (lease, by) = match pulse.of(self.once(&request)).await? {
-                Taken::Had(lease) => return Ok(Some(lease)),
-                Taken::Busy => return Ok(None),
+                Taken::Had(lease) => return Ok(lease),
+                Taken::Busy => return Err(NotHad::Busy),
                 Taken::TooLate(lease, by) => (lease, by),
             };
             let stood_still = pulse.stood_still();

@@ -1,29 +1,23 @@
 //! What counts as one lock, and that one is waited for under another.
 
-use std::borrow::Cow;
 use std::panic::Location;
 use std::sync::Arc;
 
 use crate::backend::Mode;
-use crate::options::{Origin, Shape};
+use crate::options::Origin;
 
 /// What counts as one lock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Node {
     /// All keys of the templates of one shape: `acct:<>`.
-    Shape(Cow<'static, str>),
+    Shape(String),
     /// One key: that of a template without values, or of no template.
     Key(Arc<str>),
 }
 
 impl Node {
     fn of(name: &Arc<str>, origin: Origin) -> Self {
-        let shape = match origin.shape {
-            Shape::Key => None,
-            Shape::Known(shape) => Some(Cow::Borrowed(shape)),
-            Shape::OfTemplate => shape_of(origin.template).map(Cow::Owned),
-        };
-        shape.map_or_else(|| Self::Key(Arc::clone(name)), Self::Shape)
+        shape_of(origin.shape).map_or_else(|| Self::Key(Arc::clone(name)), Self::Shape)
     }
 }
 
@@ -53,12 +47,6 @@ fn shape_of(template: &str) -> Option<String> {
 #[derive(Clone, Debug)]
 pub(crate) struct WrittenLock {
     pub(super) name: Arc<str>,
-    end: End,
-}
-
-/// One end of an [`Edge`].
-#[derive(Clone, Debug)]
-pub(super) struct End {
     pub(super) node: Node,
     pub(super) mode: Mode,
     pub(super) template: &'static str,
@@ -67,54 +55,38 @@ pub(super) struct End {
 
 impl WrittenLock {
     pub(crate) fn new(name: &Arc<str>, mode: Mode, origin: Origin) -> Self {
-        let end = End {
+        Self {
+            name: Arc::clone(name),
             node: Node::of(name, origin),
             mode,
             template: origin.template,
             site: origin.site,
-        };
-        let name = Arc::clone(name);
-        Self { name, end }
+        }
     }
-}
-
-/// How the key that was held compares with the one that was waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Sense {
-    Rising,
-    Falling,
 }
 
 /// That a lock was waited for while another was held, as seen for the first
 /// time.
 #[derive(Clone, Debug)]
 pub(super) struct Edge {
-    pub(super) held: End,
-    pub(super) wanted: End,
-    pub(super) sense: Sense,
+    pub(super) held: WrittenLock,
+    pub(super) wanted: WrittenLock,
     /// Both are of one request, which takes them in the order of their names.
     pub(super) at_once: bool,
 }
 
 impl Edge {
-    pub(super) fn nested(held: &WrittenLock, wanted: &WrittenLock) -> Self {
+    pub(super) fn new(held: &WrittenLock, wanted: &WrittenLock, at_once: bool) -> Self {
         Self {
-            held: held.end.clone(),
-            wanted: wanted.end.clone(),
-            sense: if held.name < wanted.name {
-                Sense::Rising
-            } else {
-                Sense::Falling
-            },
-            at_once: false,
+            held: held.clone(),
+            wanted: wanted.clone(),
+            at_once,
         }
     }
 
-    pub(super) fn at_once(first: &WrittenLock, second: &WrittenLock) -> Self {
-        Self {
-            at_once: true,
-            ..Self::nested(first, second)
-        }
+    /// Whether the key that was waited for is greater than the one that was held.
+    pub(super) fn rises(&self) -> bool {
+        self.held.name < self.wanted.name
     }
 }
 
@@ -128,11 +100,11 @@ pub(super) mod tests {
         let origin = Origin {
             site: Location::caller(),
             template: "unnamed",
-            shape: Shape::Key,
+            shape: "",
         };
         let [held, wanted] =
             [held, wanted].map(|name| WrittenLock::new(&Arc::from(name), Mode::Write, origin));
-        Edge::nested(&held, &wanted)
+        Edge::new(&held, &wanted, false)
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::edge::{Edge, Node, Sense};
+use super::edge::{Edge, Node};
 
 /// The most edges that are remembered. Beyond, the oldest that was not seen
 /// again is forgotten: keys that are used once make way, and the order of
@@ -19,8 +19,8 @@ pub(super) struct Graph {
     ages: VecDeque<(Node, Target)>,
 }
 
-/// Where an edge leads. One that was seen in both senses is two.
-type Target = (Node, Sense);
+/// Where an edge leads, and whether it rises. One that was seen in both senses is two.
+type Target = (Node, bool);
 
 #[derive(Debug)]
 struct Known {
@@ -59,12 +59,12 @@ impl Graph {
     /// less, is none among the keys themselves, whatever it is among their
     /// templates: somewhere it would have to turn.
     pub(super) fn circle(&self, closing: &Edge) -> Option<Vec<Edge>> {
-        let start = (&closing.wanted.node, Senses::default().and(closing.sense));
+        let start = (&closing.wanted.node, Senses::default().and(closing));
         let mut reached_by = HashMap::from([(start, None)]);
         let mut queue = VecDeque::from([start]);
         while let Some(here) = queue.pop_front() {
             let (node, senses) = here;
-            if *node == closing.held.node && senses.are_both() {
+            if *node == closing.held.node && senses.rising && senses.falling {
                 let way_back =
                     std::iter::successors(reached_by[&here], |(_, from)| reached_by[from]);
                 let mut circle: Vec<_> = way_back.map(|(edge, _)| Edge::clone(edge)).collect();
@@ -74,7 +74,7 @@ impl Graph {
             }
             for known in self.edges.get(node).into_iter().flat_map(BTreeMap::values) {
                 let edge = &known.edge;
-                let there = (&edge.wanted.node, senses.and(edge.sense));
+                let there = (&edge.wanted.node, senses.and(edge));
                 if let Entry::Vacant(unseen) = reached_by.entry(there) {
                     unseen.insert(Some((edge, here)));
                     queue.push_back(there);
@@ -106,7 +106,7 @@ impl Graph {
 }
 
 fn target(edge: &Edge) -> Target {
-    (edge.wanted.node.clone(), edge.sense)
+    (edge.wanted.node.clone(), edge.rises())
 }
 
 /// In which senses the edges of a way go.
@@ -117,16 +117,11 @@ struct Senses {
 }
 
 impl Senses {
-    fn and(mut self, sense: Sense) -> Self {
-        match sense {
-            Sense::Rising => self.rising = true,
-            Sense::Falling => self.falling = true,
+    fn and(self, edge: &Edge) -> Self {
+        Self {
+            rising: self.rising || edge.rises(),
+            falling: self.falling || !edge.rises(),
         }
-        self
-    }
-
-    fn are_both(self) -> bool {
-        self.rising && self.falling
     }
 }
 

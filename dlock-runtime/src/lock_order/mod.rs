@@ -8,11 +8,10 @@ mod graph;
 mod told;
 mod warning;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 pub(crate) use self::edge::WrittenLock;
 use crate::key::LockKey;
 use crate::options::Options;
+use crate::sync::Mutex;
 use edge::Edge;
 use graph::Graph;
 use told::Told;
@@ -45,7 +44,7 @@ impl LockOrder {
         if held.is_empty() && key.single().is_some() {
             return;
         }
-        let circle = self.seen().note(edges(&held, key, options));
+        let circle = self.seen.lock().note(edges(&held, key, options));
         // Outside of the lock: a subscriber's code is not ours.
         if let Some(circle) = circle {
             tracing::warn!(
@@ -54,11 +53,6 @@ impl LockOrder {
                 "{}", warning::text(&circle)
             );
         }
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        // No code of ours panics while it holds this.
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,13 +84,10 @@ fn edges(held: &[WrittenLock], key: &LockKey, options: &Options) -> Vec<Edge> {
         .iter()
         .map(|name| WrittenLock::new(name, options.mode, options.origin(key, name)))
         .collect();
-    let nested = |wanted| held.iter().map(move |held| Edge::nested(held, wanted));
+    let nested = |wanted| held.iter().map(move |held| Edge::new(held, wanted, false));
     let mut edges: Vec<_> = wanted.iter().flat_map(nested).collect();
-    edges.extend(
-        wanted
-            .windows(2)
-            .map(|pair| Edge::at_once(&pair[0], &pair[1])),
-    );
+    let at_once = wanted.windows(2);
+    edges.extend(at_once.map(|pair| Edge::new(&pair[0], &pair[1], true)));
     edges
 }
 

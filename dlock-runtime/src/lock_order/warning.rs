@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::edge::{Edge, End, Node};
+use super::edge::{Edge, Node, WrittenLock};
 use crate::backend::Mode;
 use crate::key::Shown;
 
@@ -95,43 +95,43 @@ fn circle_has_readers(circle: &[Edge]) -> bool {
 }
 
 /// The lock as its user knows it.
-fn lock(end: &End) -> String {
-    let mut text = match &end.node {
-        Node::Key(key) if is_named_by(end, key) => format!("`{}`", Shown(key)),
-        Node::Key(key) => format!("`{}` (here `{}`)", end.template, Shown(key)),
-        Node::Shape(_) => format!("`{}`", end.template),
+fn lock(written: &WrittenLock) -> String {
+    let mut text = match &written.node {
+        Node::Key(key) if is_named_by(written, key) => format!("`{}`", Shown(key)),
+        Node::Key(key) => format!("`{}` (here `{}`)", written.template, Shown(key)),
+        Node::Shape(_) => format!("`{}`", written.template),
     };
-    if end.mode == Mode::Read {
+    if written.mode == Mode::Read {
         let _ = write!(text, " (for reading)");
     }
     text
 }
 
 /// The key as it is written where it is taken.
-fn own(end: &End) -> String {
-    match &end.node {
-        Node::Key(key) if is_named_by(end, key) => format!("\"{}\"", Shown(key)),
-        Node::Key(_) => end.template.to_owned(),
-        Node::Shape(_) => format!("\"{}\"", end.template),
+fn own(written: &WrittenLock) -> String {
+    match &written.node {
+        Node::Key(key) if is_named_by(written, key) => format!("\"{}\"", Shown(key)),
+        Node::Key(_) => written.template.to_owned(),
+        Node::Shape(_) => format!("\"{}\"", written.template),
     }
 }
 
 /// The key as it is to be written where its values have other names.
-fn others(end: &End) -> String {
-    match &end.node {
-        Node::Key(_) => own(end),
+fn others(written: &WrittenLock) -> String {
+    match &written.node {
+        Node::Key(_) => own(written),
         Node::Shape(shape) => format!("\"{}\"", shape.replace("<>", "<…>")),
     }
 }
 
 /// Whether the key says all.
-fn is_named_by(end: &End, key: &str) -> bool {
-    end.template == "unnamed" || end.template == key
+fn is_named_by(written: &WrittenLock, key: &str) -> bool {
+    written.template == "unnamed" || written.template == key
 }
 
 fn node(node: &Node) -> String {
     match node {
-        Node::Shape(shape) => shape.to_string(),
+        Node::Shape(shape) => shape.clone(),
         Node::Key(key) => Shown(key).to_string(),
     }
 }

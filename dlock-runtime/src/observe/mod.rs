@@ -5,8 +5,7 @@
 //! part of the public surface. A key stands in spans and events only: the
 //! labels of a metric are of low cardinality.
 
-mod asking;
-mod holding;
+mod call;
 #[cfg_attr(not(feature = "metrics"), path = "no_metrics.rs")]
 mod metrics;
 
@@ -15,8 +14,7 @@ use std::fmt::Display;
 use tracing::Span;
 use tracing::level_filters::LevelFilter;
 
-pub(crate) use asking::Asking;
-pub(crate) use holding::Holding;
+pub(crate) use call::{Asking, Holding};
 pub(crate) use metrics::{Counted, describe};
 
 use crate::backend::{BackendErrorKind, Mode, Owner};

@@ -15,7 +15,7 @@ use crate::key::{MAX_KEY_BYTES, Shown};
 use crate::limits;
 use crate::options::Patience;
 
-pub(crate) use url::StoreUrl;
+use self::url::{MemoryUrl, Source};
 
 /// The lease of a lock whose ttl is not given.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
@@ -42,15 +42,9 @@ const DEFAULT_HANDOFF: u32 = 32;
 /// ```
 #[derive(Clone)]
 pub struct Config {
-    store: Store,
+    store: Arc<dyn Source>,
     request_timeout: Duration,
     settings: Settings,
-}
-
-#[derive(Clone)]
-enum Store {
-    Url(StoreUrl),
-    Backend(Arc<Given>),
 }
 
 /// A backend that was given, which serves one manager.
@@ -59,14 +53,33 @@ struct Given {
     taken: AtomicBool,
 }
 
+impl Source for Given {
+    fn backend(&self, _: Duration) -> Result<Arc<dyn Backend>, LockError> {
+        if self.taken.swap(true, Ordering::AcqRel) {
+            return Err(LockError::config(
+                "with_backend",
+                "this backend is connected already; make a `Config` with a backend of its own \
+                 for each manager",
+            ));
+        }
+        Ok(Arc::clone(&self.backend))
+    }
+}
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.backend.fmt(f)
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
-        Self::with_store(Store::Url(StoreUrl::Memory))
+        Self::with_store(Arc::new(MemoryUrl))
     }
 }
 
 impl Config {
-    fn with_store(store: Store) -> Self {
+    fn with_store(store: Arc<dyn Source>) -> Self {
         Self {
             store,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
@@ -92,7 +105,7 @@ impl Config {
     }
 
     fn from_setting(setting: &'static str, url: &str) -> Result<Self, LockError> {
-        StoreUrl::parse(setting, url).map(|url| Self::with_store(Store::Url(url)))
+        url::parse(setting, url).map(Self::with_store)
     }
 
     /// The store in `DLOCK_URL`, with `DLOCK_NAMESPACE`, `DLOCK_TTL`,
@@ -117,7 +130,7 @@ impl Config {
             backend: Arc::new(backend),
             taken: AtomicBool::new(false),
         };
-        Self::with_store(Store::Backend(Arc::new(given)))
+        Self::with_store(Arc::new(given))
     }
 
     /// Prefixes every key, so that services share a store without sharing
@@ -200,7 +213,7 @@ impl Config {
     }
 
     pub(crate) fn is_memory(&self) -> bool {
-        matches!(self.store, Store::Url(StoreUrl::Memory))
+        self.store.is_memory()
     }
 
     /// The store, not yet connected, and what applies to its locks.
@@ -230,17 +243,7 @@ impl Config {
                 format!("holds the control character {control:?}; leave it out"),
             ));
         }
-        let backend = match self.store {
-            Store::Backend(given) if given.taken.swap(true, Ordering::AcqRel) => {
-                return Err(LockError::config(
-                    "with_backend",
-                    "this backend is connected already; make a `Config` with a backend of its own \
-                     for each manager",
-                ));
-            }
-            Store::Backend(given) => Arc::clone(&given.backend),
-            Store::Url(url) => url.backend(self.request_timeout),
-        };
+        let backend = self.store.backend(self.request_timeout)?;
         settings.namespace = escape_namespace(&settings.namespace);
         Ok((backend, settings))
     }
@@ -253,12 +256,8 @@ fn escape_namespace(namespace: &str) -> Arc<str> {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let store: &dyn fmt::Debug = match &self.store {
-            Store::Url(url) => url,
-            Store::Backend(given) => &given.backend,
-        };
         f.debug_struct("Config")
-            .field("store", store)
+            .field("store", &self.store)
             .field(
                 "namespace",
                 &format_args!("{}", Shown(&self.settings.namespace)),

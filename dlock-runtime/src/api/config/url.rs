@@ -8,19 +8,37 @@ use crate::backend::{Backend, BackendError};
 use crate::error::LockError;
 use crate::stores::memory::Memory;
 
-/// A URL whose scheme is known and whose feature is on.
-#[derive(Clone)]
-pub(crate) enum StoreUrl {
-    Memory,
-    Server(Arc<dyn ServerStore>),
+/// Where a manager gets its store from.
+pub(super) trait Source: fmt::Debug + Send + Sync {
+    /// The store, not yet connected.
+    fn backend(&self, request_timeout: Duration) -> Result<Arc<dyn Backend>, LockError>;
+
+    /// Its locks are of this process only, and nobody may know.
+    fn is_memory(&self) -> bool {
+        false
+    }
 }
 
-/// A store as its URL describes it, not yet connected.
-pub(crate) trait ServerStore: fmt::Debug + Send + Sync {
-    fn backend(&self, request_timeout: Duration) -> Arc<dyn Backend>;
+/// A store of its own for each manager.
+pub(super) struct MemoryUrl;
+
+impl Source for MemoryUrl {
+    fn backend(&self, _: Duration) -> Result<Arc<dyn Backend>, LockError> {
+        Ok(Arc::new(Memory::new()))
+    }
+
+    fn is_memory(&self) -> bool {
+        true
+    }
 }
 
-type Read = Result<Arc<dyn ServerStore>, BackendError>;
+impl fmt::Debug for MemoryUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("memory:")
+    }
+}
+
+type Read = Result<Arc<dyn Source>, BackendError>;
 
 /// The cargo feature that each store needs, and the schemes of its URLs.
 macro_rules! stores {
@@ -30,9 +48,9 @@ macro_rules! stores {
 
         $(
             #[cfg(feature = $feature)]
-            impl ServerStore for $store {
-                fn backend(&self, request_timeout: Duration) -> Arc<dyn Backend> {
-                    Arc::new(self.clone().request_timeout(request_timeout))
+            impl Source for $store {
+                fn backend(&self, request_timeout: Duration) -> Result<Arc<dyn Backend>, LockError> {
+                    Ok(Arc::new(self.clone().request_timeout(request_timeout)))
                 }
             }
         )*
@@ -67,53 +85,34 @@ stores! {
     "zookeeper": "zookeeper" | "zookeeper+tls" => crate::stores::zookeeper::ZooKeeper,
 }
 
-impl StoreUrl {
-    /// `setting` is where the URL comes from, for messages. They never show
-    /// the URL itself, which may hold a password.
-    pub(crate) fn parse(setting: &'static str, url: &str) -> Result<Self, LockError> {
-        // What a file or a shell has put around it.
-        let Some((scheme, rest)) = url.trim().split_once(':') else {
-            return Err(LockError::config(
+/// The store at a URL. `setting` is where that comes from, for messages. They never show
+/// the URL itself, which may hold a password.
+pub(super) fn parse(setting: &'static str, url: &str) -> Result<Arc<dyn Source>, LockError> {
+    // What a file or a shell has put around it.
+    let Some((scheme, rest)) = url.trim().split_once(':') else {
+        return Err(LockError::config(
+            setting,
+            "not a URL; write for example redis://127.0.0.1:6379 or memory:",
+        ));
+    };
+    let scheme = &*scheme.to_ascii_lowercase();
+    if scheme == "memory" {
+        return match rest {
+            "" => Ok(Arc::new(MemoryUrl)),
+            _ => Err(LockError::config(
                 setting,
-                "not a URL; write for example redis://127.0.0.1:6379 or memory:",
-            ));
+                "`memory:` takes nothing behind the colon",
+            )),
         };
-        let scheme = &*scheme.to_ascii_lowercase();
-        if scheme == "memory" {
-            return match rest {
-                "" => Ok(Self::Memory),
-                _ => Err(LockError::config(
-                    setting,
-                    "`memory:` takes nothing behind the colon",
-                )),
-            };
-        }
-        match read(scheme, &format!("{scheme}:{rest}")) {
-            Some(Ok(store)) => Ok(Self::Server(store)),
-            Some(Err(error)) => Err(LockError::Config {
-                setting: setting.to_owned(),
-                reason: error.to_string(),
-                source: Some(Arc::new(error)),
-            }),
-            None => Err(LockError::config(setting, refuse(scheme, rest))),
-        }
     }
-
-    /// The store behind the URL, not yet connected.
-    pub(crate) fn backend(self, request_timeout: Duration) -> Arc<dyn Backend> {
-        match self {
-            Self::Memory => Arc::new(Memory::new()),
-            Self::Server(store) => store.backend(request_timeout),
-        }
-    }
-}
-
-impl fmt::Debug for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory => f.write_str("memory:"),
-            Self::Server(store) => store.fmt(f),
-        }
+    match read(scheme, &format!("{scheme}:{rest}")) {
+        Some(Ok(store)) => Ok(store),
+        Some(Err(error)) => Err(LockError::Config {
+            setting: setting.to_owned(),
+            reason: error.to_string(),
+            source: Some(Arc::new(error)),
+        }),
+        None => Err(LockError::config(setting, refuse(scheme, rest))),
     }
 }
 
@@ -160,7 +159,7 @@ mod tests {
     use super::*;
 
     fn refusal(url: &str) -> String {
-        let error = StoreUrl::parse("store URL", url).expect_err("no such store");
+        let error = parse("store URL", url).expect_err("no such store");
         assert!(
             matches!(error, LockError::Config { .. }),
             "{url}: {error:?}"
@@ -171,13 +170,13 @@ mod tests {
     #[test]
     fn what_is_around_the_url_and_the_case_of_its_scheme_make_no_difference() {
         for url in [" memory:", "memory:\n", "MEMORY:", "Memory: "] {
-            let store = StoreUrl::parse("store URL", url).expect(url);
+            let store = parse("store URL", url).expect(url);
             assert_eq!(format!("{store:?}"), "memory:");
         }
         #[cfg(feature = "redis")]
         for url in ["\tREDIS://User@Host:1/2\r\n", "Redis://User@Host:1/2"] {
-            let store = StoreUrl::parse("store URL", url).expect(url);
-            let plain = StoreUrl::parse("store URL", "redis://User@Host:1/2").expect("plain");
+            let store = parse("store URL", url).expect(url);
+            let plain = parse("store URL", "redis://User@Host:1/2").expect("plain");
             assert_eq!(format!("{store:?}"), format!("{plain:?}"));
         }
     }

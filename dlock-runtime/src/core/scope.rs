@@ -1,17 +1,34 @@
-//! The sections that the calling code is inside of: what it may re-enter.
+//! The scope: which locks, and which manager, surround the code that called us.
+//!
+//! It is a value in a task-local that is set around the body's future, so
+//! that reentrancy follows the chain of awaits and not a task or thread id: a
+//! function awaited inside the body finds the body's locks; a sibling in
+//! `join!`, polled by the same task but not inside the body, does not.
 
 use std::sync::Arc;
 
-use super::inner::ManagerId;
+use once_cell::sync::OnceCell;
+
+use super::inner::{Inner, ManagerId};
 use super::section::{HeldLock, Section, SectionRef};
 use crate::backend::Mode;
 use crate::error::LockError;
 use crate::key::LockKey;
 
-/// A list of sections, the innermost first. Its copies share what lies further
-/// out, so that each body can carry its own.
+tokio::task_local! {
+    static SCOPE: Scope;
+}
+
+/// The manager of the whole process: the one that calls use which name none.
+pub(crate) static INSTALLED: OnceCell<Arc<Inner>> = OnceCell::new();
+
+/// What surrounds the current code.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Nesting {
+pub(crate) struct Scope {
+    /// Used instead of the global manager.
+    manager: Option<Arc<Inner>>,
+    /// A list of sections. Its copies share what lies further out, so that each body
+    /// can carry its own.
     innermost: Option<Arc<Node>>,
 }
 
@@ -31,14 +48,43 @@ impl Drop for Node {
     }
 }
 
-impl Nesting {
-    /// This list with another section inside of it.
+impl Scope {
+    /// The scope of the code that calls this.
+    pub(crate) fn current() -> Self {
+        SCOPE.try_with(Clone::clone).unwrap_or_default()
+    }
+
+    /// This scope with another manager.
+    pub(crate) fn of_manager(mut self, manager: &Arc<Inner>) -> Self {
+        self.manager = Some(Arc::clone(manager));
+        self
+    }
+
+    /// This scope with a section inside of it.
     pub(crate) fn inside(mut self, section: Arc<Section>) -> Self {
         self.innermost = Some(Arc::new(Node {
             section,
             outer: self.innermost.take(),
         }));
         self
+    }
+
+    /// Polls or drops a future within this scope.
+    pub(crate) fn enter<R>(self, poll: impl FnOnce() -> R) -> R {
+        SCOPE.sync_scope(self, poll)
+    }
+
+    /// The manager of a call inside this scope: the one that it names, or else the one
+    /// that surrounds it.
+    pub(crate) fn manager(
+        &self,
+        named: Option<Arc<Inner>>,
+        key: &LockKey,
+    ) -> Result<Arc<Inner>, LockError> {
+        let surrounding = || self.manager.as_ref().or_else(|| INSTALLED.get()).cloned();
+        named
+            .or_else(surrounding)
+            .ok_or_else(|| LockError::NotInitialized { key: key.clone() })
     }
 
     /// Enters a lock once more: `None` if the calling code is not inside of it,
@@ -76,7 +122,7 @@ impl Nesting {
             .flat_map(move |section| section.held(manager))
     }
 
-    /// All sections, also those that are over.
+    /// All sections, the innermost first, also those that are over.
     pub(crate) fn sections(&self) -> impl Iterator<Item = &Arc<Section>> {
         std::iter::successors(self.innermost.as_ref(), |node| node.outer.as_ref())
             .map(|node| &node.section)

@@ -1,9 +1,10 @@
-//! A call that has asked for a lock and has no answer yet.
+//! A call, from when it asks for a lock to the end of the work under it.
 
 use tokio::time::Instant;
+use tracing::Span;
 
 use super::metrics::{self, Counted};
-use super::{Holding, Labels, SectionSpan, is_observed, outcome};
+use super::{Labels, SectionSpan, is_observed, outcome};
 use crate::clock::Clock;
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -52,7 +53,12 @@ impl Asking {
         let waited = times.map(|(_, waited)| tracing::field::debug(waited));
         tracing::debug!(target: "dlock::grant", parent: span, waited, %token, "granted");
         self.answered("granted");
-        Holding::begin(self.section.clone(), times.map(|(now, _)| now), self.clock)
+        Holding {
+            section: self.section.clone(),
+            granted: times.map(|(now, _)| now),
+            clock: self.clock,
+            _counted: Counted::holding(self.section.labels),
+        }
     }
 
     /// The lock was not had.
@@ -79,5 +85,36 @@ impl Drop for Asking {
             );
             self.answered("cancelled");
         }
+    }
+}
+
+/// A critical section from the grant to the end of its last body. Dropped, it
+/// has ended.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    section: SectionSpan,
+    /// Known if somebody looks.
+    granted: Option<Instant>,
+    clock: Clock,
+    _counted: Counted,
+}
+
+impl Holding {
+    pub(crate) fn span(&self) -> &Span {
+        self.section.span()
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        let Some(granted) = self.granted else {
+            return;
+        };
+        let SectionSpan { span, labels } = &self.section;
+        let held = self.clock.now().saturating_duration_since(granted);
+        if !span.is_disabled() {
+            span.record("held", tracing::field::debug(held));
+        }
+        metrics::held(*labels, held);
     }
 }

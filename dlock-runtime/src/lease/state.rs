@@ -1,0 +1,280 @@
+//! One lease, from its grant to its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::plan::{Plan, Renewals, drift_margin};
+use crate::backend::{BackendError, Grant, Renewed, Request};
+use crate::clock::Clock;
+use crate::error::LossReason;
+use crate::observe::{Operation, Renewal, SectionSpan};
+use crate::sync::{Mutex, MutexGuard, found};
+use crate::token::FencingToken;
+
+/// One lease that the store gave to this process.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(super) request: Request,
+    token: FencingToken,
+    clock: Clock,
+    pub(super) state: Mutex<State>,
+    /// Told when a renewal that was in flight has been answered.
+    pub(super) answered: Notify,
+}
+
+/// A lease is `Held`, then `Lost` or `Released`, and never held again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Held,
+    Lost(LossReason),
+    /// Nobody works under it any more: its end is no loss.
+    Released,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) phase: Phase,
+    pub(super) plan: Plan,
+    /// Whom the lease serves, for spans and metrics.
+    section: SectionSpan,
+    /// Where the keeper's schedule has this lease.
+    pub(super) scheduled: Option<Instant>,
+    /// The runtime that took it, while that runs.
+    pub(super) home: Option<runtime::Handle>,
+    /// Cancelled on loss. Made when somebody first listens, since most bodies
+    /// end before they ever do.
+    loss: Option<CancellationToken>,
+    /// What comes after the lease in this process. It goes on when the lease is
+    /// lost, or when the store has been asked to take it back.
+    follower: Option<Following>,
+}
+
+/// What comes after a lease.
+pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
+    /// The lease is on its way back, and the store has not answered yet. May be
+    /// said more than once.
+    fn lease_returns(&self, now: Instant);
+
+    /// The lease is in nobody's way any more.
+    fn goes_on(&self);
+}
+
+/// Dropped, the follower goes on.
+#[derive(Debug)]
+struct Following(Arc<dyn Follower>);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.0.goes_on();
+    }
+}
+
+impl Lease {
+    pub(super) fn new(request: Request, grant: Grant, clock: Clock, section: SectionSpan) -> Self {
+        let plan = Plan::new(grant.sent_at, request.ttl);
+        Self {
+            request,
+            token: grant.token,
+            clock,
+            state: Mutex::new(State {
+                phase: Phase::Held,
+                plan,
+                section,
+                scheduled: None,
+                home: runtime::Handle::try_current().ok(),
+                loss: None,
+                follower: None,
+            }),
+            answered: Notify::new(),
+        }
+    }
+
+    pub(crate) fn ttl(&self) -> Duration {
+        self.request.ttl
+    }
+
+    /// The key with its namespace.
+    pub(crate) fn key(&self) -> &str {
+        &self.request.key
+    }
+
+    /// The token of the grant itself; hand-overs count up from it.
+    pub(crate) fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// What the lease is at this moment, and the time up to its local deadline. One
+    /// whose deadline has passed ends here, so that a body that blocked its runtime
+    /// past it learns of it before anything else runs.
+    pub(super) fn look(&self) -> (Phase, Duration) {
+        let now = self.clock.now();
+        let state = self.state.lock();
+        let left = state.plan.deadline().saturating_duration_since(now);
+        let phase = match state.phase {
+            Phase::Held if left.is_zero() => self.end(state, LossReason::Expired),
+            phase => phase,
+        };
+        (phase, left)
+    }
+
+    /// How the lease was lost, if it was.
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        match self.look() {
+            (Phase::Lost(reason), _) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// The time up to the local deadline of a held lease.
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        match self.look() {
+            (Phase::Held, left) => Some(left),
+            _ => None,
+        }
+    }
+
+    /// Whether the lease is held and its local deadline has not passed.
+    pub(crate) fn is_held(&self) -> bool {
+        self.remaining().is_some()
+    }
+
+    /// The store says that the lease has ended.
+    pub(super) fn is_gone(&self) {
+        let state = self.state.lock();
+        if state.phase == Phase::Held {
+            self.end(state, LossReason::Gone);
+        }
+    }
+
+    /// Ends a lease that is held, and tells everybody who listens.
+    fn end(&self, mut state: MutexGuard<'_, State>, reason: LossReason) -> Phase {
+        let reason = match (reason, state.plan.renewals()) {
+            (LossReason::Expired, Renewals::Never) => LossReason::Overran,
+            (LossReason::Expired, Renewals::Until(end)) if end <= state.plan.deadline() => {
+                LossReason::MaxHold
+            }
+            (reason, _) => reason,
+        };
+        state.phase = Phase::Lost(reason);
+        let (section, loss) = (state.section.clone(), state.loss.clone());
+        let follower = state.follower.take();
+        // Neither a subscriber's code nor a follower's drop is ours.
+        drop(state);
+        section.lost(&self.request.key, self.request.owner, reason);
+        if let Some(loss) = loss {
+            loss.cancel();
+        }
+        drop(follower);
+        Phase::Lost(reason)
+    }
+
+    /// Cancelled when the lease is lost; at once if it has been.
+    pub(crate) fn loss_token(&self) -> CancellationToken {
+        let mut state = self.state.lock();
+        let lost = matches!(state.phase, Phase::Lost(_));
+        let token = state.loss.get_or_insert_default().clone();
+        drop(state);
+        if lost {
+            token.cancel();
+        }
+        token
+    }
+
+    /// Sets what comes after this lease: it goes on at once if that is lost already.
+    pub(crate) fn follow_with(&self, follower: Arc<dyn Follower>) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Held {
+            state.follower = Some(Following(follower));
+        } else {
+            drop(state);
+            follower.goes_on();
+        }
+    }
+
+    /// The store is asked to take the lease back, or is about to be.
+    pub(super) fn returns(&self) {
+        let state = self.state.lock();
+        let follower = state.follower.as_ref().map(|one| Arc::clone(&one.0));
+        drop(state);
+        if let Some(follower) = follower {
+            follower.lease_returns(self.clock.now());
+        }
+    }
+
+    /// What comes after the lease goes on, if it has not.
+    pub(super) fn let_follow(&self) {
+        let follower = self.state.lock().follower.take();
+        drop(follower);
+    }
+
+    /// What happens to the lease is said of this critical section.
+    pub(crate) fn speak_for(&self, section: SectionSpan) {
+        let before = std::mem::replace(&mut self.state.lock().section, section);
+        // Outside of the lock: to close a span is a subscriber's code.
+        drop(before);
+    }
+
+    /// The lease is over: the critical section that it served ends, also where
+    /// somebody still knows the lease.
+    pub(super) fn serve_nobody(&self) {
+        self.speak_for(SectionSpan::of_nobody(self.section().labels()));
+    }
+
+    /// Whom the lease serves.
+    pub(crate) fn section(&self) -> SectionSpan {
+        self.state.lock().section.clone()
+    }
+
+    /// The store did not do what it was asked for this lease.
+    pub(super) fn store_failed(&self, operation: Operation, error: &BackendError) {
+        let labels = self.section().labels();
+        labels.store_error(operation, error.kind());
+    }
+
+    /// The store answered a renewal.
+    pub(super) fn renewed(&self, answer: &Renewed) {
+        let (outcome, sent_at) = match *answer {
+            Renewed::Extended { sent_at } => (Renewal::Renewed, Some(sent_at)),
+            Renewed::Gone => (Renewal::Gone, None),
+        };
+        self.section().renewal(&self.request.key, outcome);
+        match sent_at {
+            None => self.is_gone(),
+            // A late answer brings nothing back, and never shortens the lease.
+            Some(sent_at) if self.loss().is_none() => {
+                let mut state = self.state.lock();
+                state.plan.renewed(sent_at, self.request.ttl);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Waits for the answer to the renewal in flight, if there is one.
+    pub(super) async fn renewal_answered(&self) {
+        let answered = || (!self.state.lock().plan.is_renewal_in_flight()).then_some(());
+        found(&self.answered, answered).await;
+    }
+
+    /// Nobody works under the lease any more.
+    pub(super) fn is_released(&self) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Held {
+            state.phase = Phase::Released;
+        }
+    }
+
+    /// When the store has ended the lease by itself, unless it was renewed
+    /// without our knowing.
+    pub(super) fn expires(&self) -> Instant {
+        self.deadline() + 2 * drift_margin(self.request.ttl)
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.state.lock().plan.deadline()
+    }
+}
