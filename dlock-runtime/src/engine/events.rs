@@ -101,6 +101,12 @@ impl Events {
         self.0.waiters.knows(owner, key) || self.0.holders.get(owner).is_some()
     }
 
+    /// Whether somebody waits for this lock, or asks for a place.
+    #[cfg(feature = "redis")]
+    pub(crate) fn waits(&self, key: &str) -> bool {
+        self.0.waiters.has(key)
+    }
+
     /// A lock is free, or may be.
     pub fn freed(&self, key: &str) {
         self.0.waiters.wake_key(key);

@@ -432,7 +432,7 @@ impl<D: Driven> Backend for D {
 }
 
 /// What a store is given, for a test of one of its parts.
-#[cfg(all(test, feature = "etcd"))]
+#[cfg(all(test, any(feature = "etcd", feature = "redis")))]
 pub(crate) fn context() -> Context {
     let time = Time::of_the_machine(Handle::current());
     let events = Events::new(time.clone(), Duration::from_secs(8));

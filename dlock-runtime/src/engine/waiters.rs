@@ -131,6 +131,11 @@ impl Waiters {
         state.entry(key, owner).is_some() || state.leaving.contains_key(&owner)
     }
 
+    #[cfg(feature = "redis")]
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.state().keys.contains_key(key)
+    }
+
     pub(super) fn wake_key(&self, key: &str) {
         if let Some(waiters) = self.state().keys.get(key) {
             waiters.values().for_each(|entry| entry.wake.notify_one());

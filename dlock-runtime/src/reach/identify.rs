@@ -21,53 +21,22 @@ const REST: Duration = Duration::from_millis(50);
 /// For all hosts together: where one is wrong, the first is as a rule.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// What a store's URL is like.
-struct Scheme {
-    protocol: Protocol,
-    /// Of whom this is the protocol.
-    server: &'static str,
-    plain: &'static str,
-    /// Where encryption is a matter of the URL's scheme.
-    encrypted: Option<&'static str>,
-}
+/// A protocol, whose it is, and the scheme of its URLs: plain, and where encryption is
+/// a matter of that, encrypted.
+type Scheme = (Protocol, &'static str, &'static str, Option<&'static str>);
 
 const SCHEMES: [Scheme; 6] = [
-    Scheme {
-        protocol: Protocol::Redis,
-        server: "a Redis server",
-        plain: "redis",
-        encrypted: Some("rediss"),
-    },
-    Scheme {
-        protocol: Protocol::Etcd,
-        server: "etcd",
-        plain: "etcd",
-        encrypted: Some("etcds"),
-    },
-    Scheme {
-        protocol: Protocol::ZooKeeper,
-        server: "ZooKeeper",
-        plain: "zookeeper",
-        encrypted: Some("zookeeper+tls"),
-    },
-    Scheme {
-        protocol: Protocol::Postgres,
-        server: "PostgreSQL",
-        plain: "postgres",
-        encrypted: None,
-    },
-    Scheme {
-        protocol: Protocol::MySql,
-        server: "MySQL or MariaDB",
-        plain: "mysql",
-        encrypted: None,
-    },
-    Scheme {
-        protocol: Protocol::Memcached,
-        server: "memcached",
-        plain: "memcached",
-        encrypted: None,
-    },
+    (Protocol::Redis, "a Redis server", "redis", Some("rediss")),
+    (Protocol::Etcd, "etcd", "etcd", Some("etcds")),
+    (
+        Protocol::ZooKeeper,
+        "ZooKeeper",
+        "zookeeper",
+        Some("zookeeper+tls"),
+    ),
+    (Protocol::Postgres, "PostgreSQL", "postgres", None),
+    (Protocol::MySql, "MySQL or MariaDB", "mysql", None),
+    (Protocol::Memcached, "memcached", "memcached", None),
 ];
 
 /// What was found at a host.
@@ -100,39 +69,35 @@ pub(super) async fn mismatch(servers: &Servers) -> Option<String> {
 }
 
 fn told(host: &str, found: Found, wanted: &Servers) -> Option<String> {
-    let scheme = |protocol| SCHEMES.iter().find(|known| known.protocol == protocol);
+    let scheme = |protocol| SCHEMES.iter().find(|known| known.0 == protocol);
     let own = scheme(wanted.protocol);
+    let own = own.and_then(|&(_, _, plain, encrypted)| Some((plain, encrypted?)));
     let elsewhere = "check the host and the port in the store URL";
-    Some(match found {
-        Found::Store(found) if found == wanted.protocol => {
-            let own = own?;
-            let encrypted = own.encrypted.filter(|_| wanted.encrypted)?;
+    Some(match (found, own) {
+        (Found::Store(found), own) if found == wanted.protocol => {
+            let (plain, encrypted) = own.filter(|_| wanted.encrypted)?;
             format!(
-                "{host} takes connections without encryption; write {} for {encrypted} at the \
-                 beginning of the store URL, or let it speak TLS",
-                own.plain
+                "{host} takes connections without encryption; write {plain} for {encrypted} at \
+                 the beginning of the store URL, or let it speak TLS"
             )
         }
-        Found::Store(found) => {
-            let found = scheme(found)?;
+        (Found::Store(found), _) => {
+            let (_, server, plain, _) = scheme(found)?;
             format!(
-                "what answers at {host} is {}; {elsewhere}, or if it is to keep the locks, begin \
-                 that with {}://",
-                found.server, found.plain
+                "what answers at {host} is {server}; {elsewhere}, or if it is to keep the locks, \
+                 begin that with {plain}://"
             )
         }
-        Found::Tls if wanted.encrypted => return None,
-        Found::Tls => match own.and_then(|own| Some((own.plain, own.encrypted?))) {
-            Some((plain, encrypted)) => format!(
-                "what answers at {host} wants encrypted connections (TLS); write {encrypted} for \
-                 {plain} at the beginning of the store URL"
-            ),
-            None => format!(
-                "what answers at {host} wants encrypted connections (TLS), which this client does \
-                 not begin with; {elsewhere}"
-            ),
-        },
-        Found::Http => format!("what answers at {host} is an HTTP server; {elsewhere}"),
+        (Found::Tls, _) if wanted.encrypted => return None,
+        (Found::Tls, Some((plain, encrypted))) => format!(
+            "what answers at {host} wants encrypted connections (TLS); write {encrypted} for \
+             {plain} at the beginning of the store URL"
+        ),
+        (Found::Tls, None) => format!(
+            "what answers at {host} wants encrypted connections (TLS), which this client does not \
+             begin with; {elsewhere}"
+        ),
+        (Found::Http, _) => format!("what answers at {host} is an HTTP server; {elsewhere}"),
     })
 }
 

@@ -24,10 +24,11 @@ use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
+use tokio::sync::{Mutex, watch};
 
 use crate::backend::{Backend, BackendError, BackendErrorKind, Servers};
 use crate::error::Source;
@@ -47,15 +48,9 @@ struct Inner {
     /// The manager's own, which has timers and I/O.
     runtime: Handle,
     /// One look at a time.
-    looking: tokio::sync::Mutex<()>,
-    last: Mutex<Option<Look>>,
-}
-
-/// What a look has found.
-#[derive(Clone)]
-struct Look {
-    at: Instant,
-    refused: Option<Refused>,
+    looking: Mutex<()>,
+    /// When the last look has ended, and what it has found.
+    last: watch::Sender<Option<(Instant, Option<Refused>)>>,
 }
 
 /// Servers that refuse connections.
@@ -79,8 +74,8 @@ impl Reach {
             Arc::new(Inner {
                 backend: Arc::clone(backend),
                 runtime: runtime.clone(),
-                looking: tokio::sync::Mutex::default(),
-                last: Mutex::default(),
+                looking: Mutex::default(),
+                last: watch::Sender::default(),
             })
         }))
     }
@@ -131,7 +126,7 @@ impl Reach {
     /// that is no longer ago than this.
     pub(crate) fn explained_within(&self, past: Duration, error: BackendError) -> BackendError {
         let found = self.0.as_ref().and_then(|inner| inner.found_within(past));
-        match found.and_then(|look| look.refused) {
+        match found.flatten() {
             Some(refused) => refused.behind(error),
             None => error,
         }
@@ -204,27 +199,20 @@ fn says_refused(error: &BackendError) -> bool {
 impl Inner {
     async fn look(&self) -> Option<Refused> {
         let _one_at_a_time = self.looking.lock().await;
-        if let Some(look) = self.found_within(FRESH) {
-            return look.refused;
+        if let Some(found) = self.found_within(FRESH) {
+            return found;
         }
         let refused = self.refused().await;
-        *self.last() = Some(Look {
-            // Its end: those who have waited for it share it.
-            at: Instant::now(),
-            refused: refused.clone(),
-        });
+        // Its end counts: those who have waited for it share it.
+        self.last
+            .send_replace(Some((Instant::now(), refused.clone())));
         refused
     }
 
-    fn found_within(&self, past: Duration) -> Option<Look> {
-        let last = self.last();
-        last.as_ref()
-            .filter(|look| look.at.elapsed() <= past)
-            .cloned()
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<Look>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    fn found_within(&self, past: Duration) -> Option<Option<Refused>> {
+        let last = self.last.borrow();
+        let (_, found) = last.as_ref().filter(|(at, _)| at.elapsed() <= past)?;
+        Some(found.clone())
     }
 
     /// Which of the servers refuse connections.

@@ -24,12 +24,7 @@ impl Address {
 
     /// Reads `host[:port]` of a URL, where an address of IPv6 stands in brackets. `None`
     /// if it is not of this form.
-    #[cfg(any(
-        feature = "etcd",
-        feature = "memcached",
-        feature = "redis",
-        feature = "zookeeper"
-    ))]
+    #[cfg(feature = "url")]
     pub(super) fn parse(text: &str, default_port: u16) -> Option<Self> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
@@ -75,15 +70,7 @@ impl fmt::Display for Address {
     }
 }
 
-#[cfg(all(
-    test,
-    any(
-        feature = "etcd",
-        feature = "memcached",
-        feature = "redis",
-        feature = "zookeeper"
-    )
-))]
+#[cfg(all(test, feature = "url"))]
 mod tests {
     use super::*;
 

@@ -1,12 +1,7 @@
-//! The stores, each a folder of its own, and what a URL says of one.
+//! The stores, each a folder of its own, and what several of them have.
 
 /// What is the same of every public backend that is an engine by another name.
-#[cfg(any(
-    feature = "etcd",
-    feature = "memcached",
-    feature = "redis",
-    feature = "zookeeper"
-))]
+#[cfg(feature = "url")]
 macro_rules! driven {
     ($backend:ident, $store:ty) => {
         impl $backend {
@@ -49,7 +44,7 @@ pub mod memcached;
 /// too.
 #[cfg(feature = "memcached")]
 pub use async_memcached;
-#[cfg(any(feature = "etcd", feature = "memcached", feature = "sqlx"))]
+#[cfg(any(feature = "servers", feature = "sqlx"))]
 mod meaning;
 pub mod memory;
 #[cfg(any(feature = "memcached", feature = "redis"))]
@@ -65,20 +60,11 @@ pub use self::sql::postgres;
 #[cfg(feature = "sqlite")]
 pub use self::sql::sqlite;
 #[cfg(any(feature = "redis", feature = "sqlx"))]
-#[cfg_attr(
-    not(feature = "redis"),
-    allow(dead_code, reason = "the SQL stores that look come next")
-)]
 mod tier;
 /// The crate whose pools the SQL stores can be made from.
 #[cfg(feature = "sqlx")]
 pub use sqlx;
-#[cfg(any(
-    feature = "etcd",
-    feature = "memcached",
-    feature = "redis",
-    feature = "zookeeper"
-))]
+#[cfg(feature = "url")]
 #[cfg_attr(
     not(all(
         feature = "etcd",

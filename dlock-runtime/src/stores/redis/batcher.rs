@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::vec;
 
-use redis::{Cmd, Pipeline, RedisError, Value};
+use redis::{Cmd, Pipeline, RedisError, ServerError, Value};
 use tokio::sync::oneshot;
 
 use super::commands;
@@ -30,6 +30,16 @@ pub(super) enum Lost {
     Silent,
     /// The caller's time has passed. The connection may be as good as any.
     TooLate,
+}
+
+impl Lost {
+    /// The error that the server has answered with.
+    pub(super) fn refusal(self) -> Option<ServerError> {
+        match self {
+            Self::Broken(error) => ServerError::try_from(error).ok(),
+            Self::Silent | Self::TooLate => None,
+        }
+    }
 }
 
 /// Where the tasks put their commands.
@@ -202,19 +212,20 @@ impl Batch {
             commands: Pipeline::with_capacity(count + 1),
             answers: Vec::with_capacity(count),
             share: 0,
-            is_confirmed: wait.is_some(),
+            is_confirmed: false,
         };
         batch.add(waiting.others);
         let others = batch.answers.len();
         batch.add(waiting.takes);
         let takes = batch.answers.len() - others;
-        batch.share = takes;
         if takes > 0 {
             let draw = commands::draw_tokens(&Keyspace::Server, takes);
             batch.commands.add_command(draw);
-        } else if let Some(wait) = wait {
-            batch.share = others;
+            batch.share = takes;
+        } else if let Some(wait) = wait.filter(|_| others > 0) {
             batch.commands.add_command(wait.clone());
+            batch.share = others;
+            batch.is_confirmed = true;
         }
         batch
     }

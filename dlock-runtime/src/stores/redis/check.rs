@@ -48,7 +48,7 @@ impl Servers {
                 target: "dlock::store",
                 "{} has maxmemory-policy {policy}: when its memory is full it drops locks that are \
                  held; set noeviction, or use a {of_its_own} of its own for locks",
-                server.place()
+                server.endpoint()
             );
         }
         Ok(())
@@ -88,7 +88,7 @@ impl Servers {
                     Cause::Error(error) | Cause::NotReached(error) => error,
                     Cause::Silence => topology
                         .map
-                        .place
+                        .endpoint
                         .silent(self.connector.settings.patience()),
                 },
             };

@@ -77,9 +77,9 @@ impl Config {
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.locator.place(&self.settings).to_string();
+        let endpoint = self.locator.endpoint(&self.settings).to_string();
         f.debug_struct("Redis")
-            .field("servers", &place)
+            .field("servers", &endpoint)
             .field("hosts", &self.locator.hosts())
             .field("settings", &self.settings)
             .finish_non_exhaustive()

@@ -94,15 +94,15 @@ impl Confirmer {
 
     /// Whether so many replicas have what was written.
     fn enough(&self, from: &Connection, replicas: &Value) -> Result<(), Failure> {
-        let (place, settings) = (from.place(), &self.servers.connector.settings);
+        let (endpoint, settings) = (from.endpoint(), &self.servers.connector.settings);
         let needed = settings.replicas;
         match replicas {
             Value::Int(replicas) if replicas.unsigned_abs() >= needed as u64 => Ok(()),
             Value::Int(replicas) => {
-                let too_few = place.too_few_replicas(*replicas, needed, settings.wait_limit());
+                let too_few = endpoint.too_few_replicas(*replicas, needed, settings.wait_limit());
                 Err(Failure::refused(too_few))
             }
-            Value::ServerError(error) => Err(Failure::refused(place.refused(error))),
+            Value::ServerError(error) => Err(Failure::refused(endpoint.refused(error))),
             _ => Err(self.servers.nonsense(from)),
         }
     }

@@ -1,10 +1,10 @@
 //! A connection, once it is open.
 
 use std::future::{Future, poll_fn};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisResult, Value};
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::batcher::{Batch, Batcher, Dispatcher, How, Lost, Pending};
 use super::commands;
-use super::errors::{Place, is_unknown};
+use super::errors::{Endpoint, is_unknown};
 use super::names::Keyspace;
 use super::settings::Settings;
 use super::socket::{Driver, closed};
@@ -28,7 +28,7 @@ pub(crate) struct Connection(Arc<Inner>);
 struct Inner {
     /// Where it leads.
     address: Address,
-    place: Place,
+    endpoint: Endpoint,
     multiplexed: MultiplexedConnection,
     batcher: Batcher,
     /// Who has this sends past the batcher.
@@ -36,11 +36,7 @@ struct Inner {
     token_floor: u64,
     /// How long an answer may take.
     patience: Duration,
-    clock: Time,
-    opened: Instant,
-    /// Since when nobody has had an answer in time: the milliseconds from
-    /// `opened`, or 0.
-    silent_since: AtomicU64,
+    time: Time,
     /// The channels that it listens to belong to slots.
     shards: Option<Arc<Shards>>,
 }
@@ -58,6 +54,13 @@ pub(super) struct Shards {
     cut_off: Notify,
     /// The server is older than channels that belong to slots.
     unknown: AtomicBool,
+}
+
+/// A subscription on its way, or the end of one.
+pub(super) struct Listen {
+    answer: Pending,
+    /// Its channel belongs to a slot.
+    sharded: bool,
 }
 
 impl Shards {
@@ -83,25 +86,23 @@ impl Connection {
     pub(super) fn new(
         multiplexed: MultiplexedConnection,
         address: Address,
-        place: Place,
+        endpoint: Endpoint,
         token_floor: u64,
         settings: &Settings,
-        clock: Time,
+        time: Time,
         shards: Option<Arc<Shards>>,
     ) -> Self {
         let Settings { replicas, .. } = *settings;
         let wait = (replicas > 0).then(|| commands::wait(replicas, settings.wait_limit()));
         Self(Arc::new(Inner {
             address,
-            place,
+            endpoint,
             multiplexed,
             batcher: Batcher::new(wait),
             timer: Mutex::new(Timer::of_this_runtime()),
             token_floor,
             patience: settings.patience(),
-            clock,
-            opened: Instant::now(),
-            silent_since: AtomicU64::new(0),
+            time,
             shards,
         }))
     }
@@ -119,7 +120,8 @@ impl Connection {
             How::WithTheNext | How::Confirmed => None,
         };
         let Some(mut alone) = alone else {
-            return self.wait(self.0.batcher.put(command, how), sending).await;
+            let answer = self.0.batcher.put(command, how);
+            return self.wait(answer, how, sending).await;
         };
         let mut multiplexed = self.0.multiplexed.clone();
         if how == How::Plain {
@@ -146,12 +148,14 @@ impl Connection {
         }
     }
 
-    async fn wait(&self, answer: Pending, sending: Sending) -> Result<[Value; 2], Lost> {
-        let answer = if sending.deadline >= sending.after(self.0.patience) {
-            // Sooner than that the batch gives up, with one timer for all.
+    async fn wait(&self, answer: Pending, how: How, sending: Sending) -> Result<[Value; 2], Lost> {
+        // What goes out at once is in a batch that gives up by then, with one timer for
+        // all that are in it.
+        let by_the_batch = sending.after(self.0.patience);
+        let answer = if how != How::Confirmed && sending.deadline >= by_the_batch {
             answer.await
         } else {
-            match self.0.clock.bound(sending.deadline, answer).await {
+            match self.0.time.bound(sending.deadline, answer).await {
                 Ok(answer) => answer,
                 Err(_) => return Err(Lost::TooLate),
             }
@@ -187,28 +191,45 @@ impl Connection {
         listens: bool,
         deadline: Deadline,
     ) -> Result<(), Lost> {
-        loop {
-            let shards = self.0.shards.as_ref();
-            let shards = shards.filter(|shards| !shards.unknown.load(Ordering::Relaxed));
-            if let Some(shards) = shards.filter(|_| !listens) {
-                shards.leaving.fetch_add(channels.len(), Ordering::AcqRel);
+        let mut done = false;
+        while !done {
+            let asked = channels.iter().map(|it| self.listen(it, listens));
+            done = true;
+            for asked in asked.collect::<Vec<_>>() {
+                done &= self.listened(asked, deadline).await?;
             }
-            let commands = channels
-                .iter()
-                .map(|channel| commands::listen(channel, shards.is_some(), listens));
-            let commands = commands::pipeline(commands);
-            let answers = self.run_all(&commands, deadline).await?;
-            let refusal = answers.into_iter().find_map(|answer| match answer {
-                Value::ServerError(error) => Some(error),
-                _ => None,
-            });
-            match (refusal, shards) {
-                (None, _) => return Ok(()),
-                (Some(error), Some(shards)) if is_unknown(&error) => {
-                    shards.unknown.store(true, Ordering::Relaxed);
-                }
-                (Some(error), _) => return Err(Lost::Broken(error.into())),
+        }
+        Ok(())
+    }
+
+    /// Sends that a channel is listened to from now on, or no longer, behind what was
+    /// sent so before.
+    pub(super) fn listen(&self, channel: &str, listens: bool) -> Listen {
+        let shards = self.0.shards.as_ref();
+        let shards = shards.filter(|shards| !shards.unknown.load(Ordering::Relaxed));
+        if let Some(shards) = shards.filter(|_| !listens) {
+            shards.leaving.fetch_add(1, Ordering::AcqRel);
+        }
+        let sharded = shards.is_some();
+        let command = commands::listen(channel, sharded, listens);
+        Listen {
+            answer: self.0.batcher.put(command, How::Plain),
+            sharded,
+        }
+    }
+
+    /// Whether that is so now, or is to be asked for again, as the server is older than
+    /// channels that belong to slots.
+    pub(super) async fn listened(&self, asked: Listen, deadline: Deadline) -> Result<bool, Lost> {
+        let answer = self.wait(asked.answer, How::Plain, Sending::now(deadline));
+        let [answer, _] = answer.await?;
+        match (answer, &self.0.shards) {
+            (Value::ServerError(error), Some(shards)) if asked.sharded && is_unknown(&error) => {
+                shards.unknown.store(true, Ordering::Relaxed);
+                Ok(false)
             }
+            (Value::ServerError(error), _) => Err(Lost::Broken(error.into())),
+            _ => Ok(true),
         }
     }
 
@@ -219,7 +240,7 @@ impl Connection {
     ) -> Result<A, Lost> {
         let sending = Sending::now(deadline);
         let patience = sending.after(self.0.patience);
-        let answer = self.0.clock.bound(deadline.min(patience), answer).await;
+        let answer = self.0.time.bound(deadline.min(patience), answer).await;
         heard(answer, deadline, patience)
     }
 
@@ -274,7 +295,11 @@ impl Connection {
                     step_back().await;
                 }
             }
-            Err(lost) => batch.fail(&lost),
+            Err(lost) => {
+                batch.fail(&lost);
+                // It is of no use any more, which those who wait for less need not see.
+                self.discard();
+            }
         }
     }
 
@@ -289,40 +314,14 @@ impl Connection {
     }
 
     /// The same, for messages.
-    pub(super) fn place(&self) -> &Place {
-        &self.0.place
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.0.endpoint
     }
 
     /// No token that is drawn over this connection may be this or lower:
     /// the counter was here when the connection was made.
     pub(super) fn token_floor(&self) -> u64 {
         self.0.token_floor
-    }
-
-    /// An answer has come.
-    pub(super) fn mark_alive(&self) {
-        // To write it each time would cost the tasks of other cores.
-        if self.0.silent_since.load(Ordering::Relaxed) != 0 {
-            self.0.silent_since.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// No answer came in time for a caller, who has asked at this moment. Whether none
-    /// has come to anybody for as long as one may take: callers in a hurry find a dead
-    /// connection out together, if none of them waits for so long.
-    pub(super) fn is_silent(&self, asked: Instant) -> bool {
-        let since_opened = |at: Instant| {
-            let passed = at.saturating_duration_since(self.0.opened);
-            u64::try_from(passed.as_millis()).unwrap_or(u64::MAX).max(1)
-        };
-        let asked = since_opened(asked);
-        let first =
-            self.0
-                .silent_since
-                .compare_exchange(0, asked, Ordering::Relaxed, Ordering::Relaxed);
-        let since = first.err().unwrap_or(asked);
-        let for_long = since_opened(Instant::now()).saturating_sub(since);
-        Duration::from_millis(for_long) >= self.0.patience
     }
 
     /// Closes the connection: it does not answer, or leads to the wrong server.
@@ -374,14 +373,12 @@ impl Alone<'_> {
         sending: Sending,
         answer: impl Future<Output = RedisResult<A>>,
     ) -> Result<A, Lost> {
-        let Inner {
-            patience, clock, ..
-        } = &*self.connection.0;
+        let Inner { patience, time, .. } = &*self.connection.0;
         let patience = sending.after(*patience);
         let end = sending.deadline.min(patience);
         let answer = match &mut self.timer {
-            Some(timer) => timer.bound(clock, sending.at, end, answer).await,
-            None => clock.bound(end, answer).await,
+            Some(timer) => timer.bound(time, sending.at, end, answer).await,
+            None => time.bound(end, answer).await,
         };
         heard(answer, sending.deadline, patience)
     }
@@ -408,7 +405,7 @@ fn heard<A>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::pin::pin;
     use std::task::{Context, Waker};
 
@@ -423,23 +420,32 @@ mod tests {
     const LATE: Duration = Duration::from_secs(60);
 
     /// A connection to a server that says nothing.
-    async fn silent(patience: Duration) -> (Connection, Driver, DuplexStream) {
+    pub(crate) async fn silent(patience: Duration) -> (Connection, Driver, DuplexStream) {
         let (here, there) = tokio::io::duplex(1024);
         let login = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let (multiplexed, driver) = MultiplexedConnection::new_with_config(&login, here, config)
             .await
             .expect("nothing to log in to");
-        let clock = Time::of_the_machine(tokio::runtime::Handle::current());
+        let time = Time::of_the_machine(tokio::runtime::Handle::current());
         let address = Address {
             host: "nowhere".to_owned(),
             port: 0,
         };
         let Config { mut settings, .. } = Config::read("redis://nowhere").expect("a valid URL");
         settings.request_timeout = patience.mul_f64(2.5);
-        let place = Place::new(Role::Server, "redis", Keyspace::Server, None);
+        settings.replicas = 1;
+        let endpoint = Endpoint::new(Role::Server, "redis", Keyspace::Server, None);
         (
-            Connection::new(multiplexed, address, place, 0, &settings, clock, None),
+            Connection::new(
+                multiplexed,
+                address,
+                endpoint,
+                0,
+                &settings,
+                time,
+                Some(Arc::default()),
+            ),
             Box::pin(driver),
             there,
         )
@@ -458,33 +464,50 @@ mod tests {
     async fn a_caller_in_a_hurry_does_not_condemn_a_connection() {
         for (patience, wait) in [(LATE, SOON), (SOON, LATE)] {
             let (connection, driver, _server) = silent(patience).await;
-            tokio::select! {
-                () = connection.drive(driver) => panic!("it was closed"),
-                answers = ask_thrice(&connection, wait) => {
-                    for answer in answers {
-                        match answer {
-                            Err(Lost::TooLate) => assert_eq!(wait, SOON),
-                            Err(Lost::Silent) => assert_eq!(patience, SOON),
-                            other => panic!("{other:?}"),
-                        }
+            let asking = async {
+                for answer in ask_thrice(&connection, wait).await {
+                    match answer {
+                        Err(Lost::TooLate) => assert_eq!(wait, SOON),
+                        Err(Lost::Silent) => assert_eq!(patience, SOON),
+                        other => panic!("{other:?}"),
                     }
                 }
-            }
+                assert!(connection.is_open() || patience == SOON);
+                connection.discard();
+            };
+            tokio::join!(asking, connection.drive(driver));
         }
     }
 
+    /// As nobody sends what is behind a `WAIT` that is not answered yet.
     #[tokio::test]
-    async fn callers_in_a_hurry_find_out_together() {
+    async fn what_is_held_back_has_its_own_time() {
         let (connection, _driver, _server) = silent(SOON).await;
-        // Of two callers. The second has no time behind it, however slow this machine.
-        let (asked, later) = (Instant::now(), Instant::now() + LATE);
-        assert!(!connection.is_silent(later), "it may be slow");
-        connection.mark_alive();
-        tokio::time::sleep(2 * SOON).await;
-        assert!(connection.is_silent(asked), "since the first has asked");
-        assert!(connection.is_silent(later));
-        connection.mark_alive();
-        assert!(!connection.is_silent(later), "it was heard meanwhile");
+        let sending = Sending::now(Deadline::after(2 * SOON));
+        let asked = connection.run(redis::cmd("PING"), How::Confirmed, sending);
+        let answer = tokio::time::timeout(LATE, asked).await;
+        let answer = answer.expect("its time has passed");
+        assert!(matches!(answer, Err(Lost::TooLate)), "{answer:?}");
+    }
+
+    /// The caller has left.
+    #[tokio::test]
+    async fn a_connection_that_leaves_a_batch_without_an_answer_is_closed() {
+        for how in [How::WithTheNext, How::Confirmed] {
+            let (connection, driver, _server) = silent(SOON).await;
+            let context = &mut Context::from_waker(Waker::noop());
+            let sending = Sending::now(Deadline::after(LATE));
+            let mut asked = Box::pin(connection.run(redis::cmd("PING"), how, sending));
+            assert!(asked.as_mut().poll(context).is_pending());
+            let mut driving = pin!(connection.drive(driver));
+            while !connection.0.batcher.is_empty() {
+                assert!(driving.as_mut().poll(context).is_pending());
+            }
+            drop(asked);
+            let driven = tokio::time::timeout(LATE, driving).await;
+            driven.expect("it was closed");
+            assert!(!connection.is_open());
+        }
     }
 
     #[tokio::test]

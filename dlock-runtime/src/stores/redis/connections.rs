@@ -1,7 +1,10 @@
 //! The connections to one server: one for each runtime that calls.
 //!
-//! The client's own `ConnectionManager` is no help: it reconnects on whichever
-//! runtime has seen the connection break, and knows nothing of runtimes that end.
+//! The client's own `ConnectionManager` (`redis` 1.8) is no help. It connects to one
+//! address for good, and lets commands through before anything can be asked over a new
+//! connection: neither the role of a master that has moved, nor a token counter that
+//! must be lifted first. It cannot be told that a connection is silent. And it
+//! reconnects on whichever runtime has seen the connection break.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,12 +17,10 @@ use super::connector::Connector;
 use super::errors;
 use super::listener::Listener;
 use super::names::Keyspace;
-use super::socket::Driver;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
 use crate::store::Failure;
-use crate::stores::address::Address;
 use crate::stores::per_runtime::PerRuntime;
 
 /// The connections to one server. Dropping this closes them all.
@@ -63,7 +64,7 @@ impl Connections {
             Keyspace::Server => Arc::clone(&by_runtime),
             Keyspace::Slots | Keyspace::Vote(_) => PerRuntime::new(),
         };
-        let of_manager = listening.of(connector.clock.manager(), |_| kept(&connector, listener));
+        let of_manager = listening.of(connector.time.manager(), |_| kept(&connector, listener));
         Self {
             connector,
             by_runtime,
@@ -86,13 +87,6 @@ impl Connections {
     /// The same, made if there is none.
     pub(super) async fn connection(&self, deadline: Deadline) -> Result<Connection, Failure> {
         self.here()?.connection(deadline).await
-    }
-
-    /// The connections that lead to another server.
-    pub(super) fn leads_elsewhere(&self, address: &Address) -> Vec<Connection> {
-        let all = self.by_runtime.all();
-        let ready = all.iter().filter_map(|there| there.ready());
-        ready.filter(|ready| ready.address() != address).collect()
     }
 
     /// Closes every connection. What is asked of them from now on fails.
@@ -138,7 +132,7 @@ impl RuntimeConnection {
         let (mut asked, mut last) = (false, None);
         // By the manager's timers: until there is a connection it is not known
         // whether this runtime has any.
-        let timeout = self.connector.clock.sleep(deadline);
+        let timeout = self.connector.time.sleep(deadline);
         tokio::pin!(timeout);
         loop {
             match &*state.borrow_and_update() {
@@ -177,67 +171,63 @@ fn kept(
         state: watch::Sender::new(State::Idle),
         demand: Notify::new(),
     });
-    let keeper = Keeper {
-        kept: Arc::clone(&kept),
-        listener: listener.map(Arc::new),
-    };
-    (kept, keeper.keep())
+    let gone = Gone(Arc::clone(&kept));
+    (kept, async move {
+        gone.0.keep(listener.map(Arc::new)).await;
+    })
 }
 
-struct Keeper {
-    kept: Arc<RuntimeConnection>,
-    listener: Option<Arc<Listener>>,
-}
-
-impl Keeper {
-    async fn keep(self) {
-        let connector = &self.kept.connector;
+impl RuntimeConnection {
+    async fn keep(&self, listener: Option<Arc<Listener>>) {
+        let Connector {
+            settings,
+            locator,
+            time,
+            ..
+        } = &*self.connector;
+        let missed = || {
+            if let Some(listener) = &listener {
+                listener.missed();
+            }
+        };
         // The longest is shorter than any call waits: each sees an attempt of its own
         // time, and can say why there is no connection.
-        let longest = Duration::from_millis(500).min(connector.settings.patience());
+        let longest = Duration::from_millis(500).min(settings.patience());
         let mut backoff = Backoff::new(Duration::from_millis(20), longest);
         loop {
-            self.kept.demand.notified().await;
-            let deadline = Deadline::after(connector.settings.patience());
-            match connector.open(self.listener.as_ref(), deadline).await {
-                Ok((connection, driver)) => {
-                    backoff.reset();
-                    self.drive(&connection, driver).await;
-                    connector.is_in_doubt();
-                }
+            self.demand.notified().await;
+            let deadline = time.after(settings.patience());
+            let opened = self.connector.open(listener.as_ref(), deadline).await;
+            let (connection, driver) = match opened {
+                Ok(opened) => opened,
                 Err(error) => {
-                    connector.is_in_doubt();
-                    self.kept.state.send_replace(State::Failed(error));
-                    backoff.wait(&connector.clock).await;
+                    locator.is_in_doubt();
+                    self.state.send_replace(State::Failed(error));
+                    backoff.wait(time).await;
+                    continue;
                 }
+            };
+            backoff.reset();
+            self.state.send_replace(State::Ready(connection.clone()));
+            missed();
+            // Until it breaks, is discarded, or leads nowhere.
+            tokio::select! {
+                biased;
+                () = connection.drive(driver) => {}
+                () = locator.moves_from(connection.address()) => {}
             }
-        }
-    }
-
-    /// Serves a connection until it breaks, is discarded, or leads nowhere.
-    async fn drive(&self, connection: &Connection, driver: Driver) {
-        let state = &self.kept.state;
-        state.send_replace(State::Ready(connection.clone()));
-        self.missed();
-        tokio::select! {
-            biased;
-            () = connection.drive(driver) => {}
-            () = self.kept.connector.moves_from(connection.address()) => {}
-        }
-        state.send_replace(State::Idle);
-        self.missed();
-    }
-
-    fn missed(&self) {
-        if let Some(listener) = &self.listener {
-            listener.missed();
+            self.state.send_replace(State::Idle);
+            missed();
+            locator.is_in_doubt();
         }
     }
 }
 
 /// A runtime that ends drops its tasks, and this with them.
-impl Drop for Keeper {
+struct Gone(Arc<RuntimeConnection>);
+
+impl Drop for Gone {
     fn drop(&mut self) {
-        self.kept.state.send_replace(State::Gone);
+        self.0.state.send_replace(State::Gone);
     }
 }

@@ -1,16 +1,15 @@
 //! One connection to the server, from finding it to the first usable command.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, PushKind, ServerError, Value};
+use redis::{PushInfo, PushKind, Value};
 
 use super::commands;
 use super::connection::{Connection, Shards};
 use super::durability;
-use super::errors::{Place, RetryPolicy, classify};
+use super::errors::{Endpoint, RetryPolicy, classify};
 use super::listener::Listener;
 use super::locate::Locator;
 use super::names::Keyspace;
@@ -27,8 +26,8 @@ pub(super) struct Connector {
     pub(super) settings: Settings,
     pub(super) locator: Locator,
     pub(super) space: Keyspace,
-    pub(super) place: Place,
-    pub(super) clock: Time,
+    pub(super) endpoint: Endpoint,
+    pub(super) time: Time,
     /// The highest token that was had. A server that has lost its last writes,
     /// or has replaced one that did not pass them on, is told of it.
     pub(super) highest_token: AtomicU64,
@@ -37,13 +36,13 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    pub(super) fn new(settings: Settings, locator: Locator, clock: Time) -> Arc<Self> {
+    pub(super) fn new(settings: Settings, locator: Locator, time: Time) -> Arc<Self> {
         Arc::new(Self {
             space: locator.space(),
-            place: locator.place(&settings),
+            endpoint: locator.endpoint(&settings),
             locator,
             settings,
-            clock,
+            time,
             highest_token: AtomicU64::new(0),
             tokens: FoundTier::unknown(),
         })
@@ -56,34 +55,27 @@ impl Connector {
         listener: Option<&Arc<Listener>>,
         deadline: Deadline,
     ) -> Result<(Connection, Driver), BackendError> {
+        let Self {
+            settings,
+            locator,
+            endpoint,
+            time,
+            ..
+        } = self;
         let opening = async {
             loop {
-                let address = self.locate(deadline).await?;
+                let located = locator.locate(endpoint, settings, time, deadline);
+                let address = located.await?;
                 tokio::select! {
                     biased;
                     opened = self.open_at(&address, listener) => return opened,
-                    () = self.moves_from(&address) => {}
+                    () = locator.moves_from(&address) => {}
                 }
             }
         };
-        match self.clock.bound(deadline, opening).await {
+        match time.bound(deadline, opening).await {
             Ok(opened) => opened,
-            Err(_) => Err(self.place.silent_at_first()),
-        }
-    }
-
-    /// Where the server is. A master may have moved since it was last asked.
-    async fn locate(&self, deadline: Deadline) -> Result<Address, BackendError> {
-        match &self.locator {
-            Locator::At(address) | Locator::Node(address) => Ok(address.clone()),
-            Locator::Slot(map, slot, _) => map.locate(*slot, &self.clock, deadline).await,
-            Locator::Sentinels(sentinels) => {
-                // The rest of the time is for the master itself.
-                let deadline = deadline.within(self.settings.patience() / 2);
-                sentinels.locate(&self.place, &self.clock, deadline).await
-            }
-            // There are connections to its nodes only.
-            Locator::Cluster(_) => Err(self.place.nonsense()),
+            Err(_) => Err(endpoint.silent_at_first()),
         }
     }
 
@@ -92,7 +84,7 @@ impl Connector {
         address: &Address,
         listener: Option<&Arc<Listener>>,
     ) -> Result<(Connection, Driver), BackendError> {
-        let place = self.place.found_at(address);
+        let endpoint = self.endpoint.found_at(address);
         let shards = listener.filter(|_| self.space != Keyspace::Server);
         let shards = shards.map(|_| Arc::<Shards>::default());
         let hear = {
@@ -103,12 +95,13 @@ impl Connector {
                 _ => {}
             }
         };
-        let (mut client, mut driver) = socket::open(address, &self.settings, &place, hear).await?;
+        let (mut client, mut driver) =
+            socket::open(address, &self.settings, &endpoint, hear).await?;
         let channel = listener.and_then(|listener| listener.channel.as_deref());
         let token_floor = tokio::select! {
             biased;
-            floor = self.set_up(&mut client, address, &place, channel) => floor?,
-            () = &mut driver => return Err(place.unreachable(closed())),
+            floor = self.set_up(&mut client, address, &endpoint, channel) => floor?,
+            () = &mut driver => return Err(endpoint.unreachable(closed())),
         };
         if let Some(shards) = shards.clone() {
             driver = Box::pin(async move {
@@ -118,10 +111,17 @@ impl Connector {
                 }
             });
         }
-        let (address, clock) = (address.clone(), self.clock.clone());
+        let (address, time) = (address.clone(), self.time.clone());
         let settings = &self.settings;
-        let connection =
-            Connection::new(client, address, place, token_floor, settings, clock, shards);
+        let connection = Connection::new(
+            client,
+            address,
+            endpoint,
+            token_floor,
+            settings,
+            time,
+            shards,
+        );
         Ok((connection, driver))
     }
 
@@ -130,12 +130,12 @@ impl Connector {
         &self,
         client: &mut MultiplexedConnection,
         address: &Address,
-        place: &Place,
+        endpoint: &Endpoint,
         channel: Option<&str>,
     ) -> Result<u64, BackendError> {
-        let unreachable = |error| place.unreachable(error);
+        let unreachable = |error| endpoint.unreachable(error);
         if let Locator::Sentinels(_) = self.locator {
-            check_role(client, place).await?;
+            check_role(client, endpoint).await?;
         }
         if let Some(channel) = channel {
             client.subscribe(channel).await.map_err(unreachable)?;
@@ -157,65 +157,37 @@ impl Connector {
         let error = match floor {
             Value::Int(floor) => return Ok(floor.unsigned_abs()),
             Value::ServerError(error) => error,
-            _ => return Err(place.nonsense()),
+            _ => return Err(endpoint.nonsense()),
         };
         match classify(&error) {
-            RetryPolicy::Foreign | RetryPolicy::ForeignCounter => Err(place.foreign_counter("")),
+            RetryPolicy::Foreign | RetryPolicy::ForeignCounter => Err(endpoint.foreign_counter("")),
             // The counter has gone ahead to the node that is about to get the
             // slot: there are no tokens here, and leases may be.
             RetryPolicy::Ask if matches!(self.locator, Locator::Slot(..)) => Ok(u64::MAX),
             _ => {
-                self.redirected(&error, address);
-                Err(place.refused(&error))
+                self.locator.redirected(&error, address);
+                Err(endpoint.refused(&error))
             }
-        }
-    }
-
-    /// Resolves when it is known that the slot that is meant, if it is one, is
-    /// not at this address any more: a server that says nothing does not say so.
-    pub(super) async fn moves_from(&self, address: &Address) {
-        match &self.locator {
-            Locator::Slot(map, slot, _) => map.moves_from(*slot, address).await,
-            _ => pending().await,
-        }
-    }
-
-    /// The server has gone, or does not answer. If it is meant for a slot, that
-    /// may be elsewhere by now.
-    pub(super) fn is_in_doubt(&self) {
-        if let Locator::Slot(map, ..) = &self.locator {
-            map.refresh_soon();
-        }
-    }
-
-    /// The server at this address has refused a command. Whether that is because the
-    /// slot that is meant is not its own any more: then the next connection goes
-    /// elsewhere.
-    pub(super) fn redirected(&self, error: &ServerError, from: &Address) -> bool {
-        use RetryPolicy::{Cluster, Moved, Reconnect};
-        match (&self.locator, classify(error)) {
-            (Locator::Slot(map, ..), Moved | Cluster | Reconnect) => {
-                map.redirected(error, from);
-                true
-            }
-            _ => false,
         }
     }
 }
 
 /// The sentinels' word is not enough: a server that they take for the master
 /// may have become a replica meanwhile.
-async fn check_role(client: &mut MultiplexedConnection, place: &Place) -> Result<(), BackendError> {
+async fn check_role(
+    client: &mut MultiplexedConnection,
+    endpoint: &Endpoint,
+) -> Result<(), BackendError> {
     let answer = client.send_packed_command(&commands::role()).await;
-    match answer.map_err(|error| place.unreachable(error))? {
+    match answer.map_err(|error| endpoint.unreachable(error))? {
         Value::Array(role) => match role.first() {
             Some(Value::BulkString(role)) if role == b"master" => Ok(()),
             Some(Value::BulkString(role)) => {
-                Err(place.not_the_master(&String::from_utf8_lossy(role)))
+                Err(endpoint.not_the_master(&String::from_utf8_lossy(role)))
             }
-            _ => Err(place.nonsense()),
+            _ => Err(endpoint.nonsense()),
         },
-        Value::ServerError(error) => Err(place.refused(&error)),
-        _ => Err(place.nonsense()),
+        Value::ServerError(error) => Err(endpoint.refused(&error)),
+        _ => Err(endpoint.nonsense()),
     }
 }

@@ -11,6 +11,7 @@ use super::names::{Keyspace, wake_prefix};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
 use crate::stores::address::Address;
+use crate::stores::meaning::Meaning;
 
 /// What a user of the server must be allowed to do.
 const PERMISSIONS: &str = concat!(
@@ -30,7 +31,7 @@ const SENTINEL_PERMISSIONS: &str = "let this user do what dlock does: the channe
 /// A server as it is named in messages, and the secret that they must not
 /// contain.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct Endpoint {
     role: Role,
     name: String,
     /// Where it is, once that is known.
@@ -51,7 +52,7 @@ pub(super) enum Role {
 }
 
 /// What can be done about an error that the server answered with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum RetryPolicy {
     /// Run the script in full.
     SendScript,
@@ -71,22 +72,13 @@ pub(super) enum RetryPolicy {
     /// A cluster cannot now, but may be able to in a moment.
     Cluster,
     /// Nothing that dlock could do.
+    #[default]
     GiveUp,
 }
 
 /// What to do when the server answers with this error.
 pub(super) fn classify(error: &ServerError) -> RetryPolicy {
-    match code_of(error) {
-        "NOSCRIPT" => RetryPolicy::SendScript,
-        "LOADING" | "BUSY" | "TRYAGAIN" | "NOREPLICAS" => RetryPolicy::Retry,
-        "READONLY" | "MASTERDOWN" | "NOAUTH" => RetryPolicy::Reconnect,
-        "DLOCKFOREIGN" | "WRONGTYPE" => RetryPolicy::Foreign,
-        "DLOCKCOUNTER" => RetryPolicy::ForeignCounter,
-        "MOVED" => RetryPolicy::Moved,
-        "ASK" => RetryPolicy::Ask,
-        "CLUSTERDOWN" | NOT_HERE => RetryPolicy::Cluster,
-        _ => RetryPolicy::GiveUp,
-    }
+    meaning(code_of(error), Role::Cluster).retry
 }
 
 const NOT_HERE: &str = "not here";
@@ -127,7 +119,101 @@ pub(super) fn is_unknown(error: &ServerError) -> bool {
     code_of(error) == UNKNOWN
 }
 
-impl fmt::Display for Place {
+/// What an error with this code means, from such a server.
+fn meaning(code: &str, role: Role) -> Meaning<RetryPolicy> {
+    use RetryPolicy::{
+        Ask, Cluster, Foreign, ForeignCounter, GiveUp, Moved, Reconnect, Retry, SendScript,
+    };
+    const SEE_LOG: &str = "see its log";
+    const DISAGREE: &str = "its nodes do not agree on where the slot is; see CLUSTER NODES there";
+    let (config, unavailable) = (Meaning::config, Meaning::unavailable);
+    match (code, role) {
+        ("NOSCRIPT", _) => unavailable(SendScript, SEE_LOG),
+        ("DLOCKFOREIGN" | "WRONGTYPE", _) => unavailable(Foreign, SEE_LOG),
+        ("DLOCKCOUNTER", _) => unavailable(ForeignCounter, SEE_LOG),
+        ("WRONGPASS", _) => config(role.wrong_login_advice()),
+        ("NOAUTH", _) => Meaning {
+            // Its master may know this user.
+            retry: Reconnect,
+            ..config(role.password_advice())
+        },
+        ("NOPERM", Role::Sentinel) => config(SENTINEL_PERMISSIONS),
+        ("NOPERM", _) => config(PERMISSIONS),
+        ("DENIED", _) => config("it is in protected mode; set a password, or bind an address"),
+        ("READONLY" | "MASTERDOWN", Role::Master | Role::Cluster) => unavailable(
+            Reconnect,
+            "it is a replica; a failover seems to be under way",
+        ),
+        ("READONLY" | "MASTERDOWN", _) => {
+            unavailable(Reconnect, "it is a replica; name the master in the URL")
+        }
+        ("LOADING", _) => unavailable(Retry, "it is still loading its data; try again"),
+        ("BUSY", _) => unavailable(
+            Retry,
+            "somebody's script blocks it; end that with SCRIPT KILL",
+        ),
+        ("NOREPLICAS", _) => unavailable(Retry, "its min-replicas-to-write is not met"),
+        ("OOM", _) => unavailable(GiveUp, "raise its maxmemory, or remove other data"),
+        ("MISCONF", _) => unavailable(GiveUp, "it cannot save to disk; make room or see its log"),
+        (TOO_MANY, _) => unavailable(GiveUp, "raise its maxclients"),
+        ("CLUSTERDOWN", Role::Cluster) => unavailable(
+            Cluster,
+            "slots of it have no master; see CLUSTER INFO and CLUSTER NODES there",
+        ),
+        ("TRYAGAIN", Role::Cluster) => unavailable(
+            Retry,
+            "the slot is on its way to another node; if it stays so, see redis-cli --cluster check",
+        ),
+        ("MOVED", Role::Cluster) => unavailable(Moved, DISAGREE),
+        ("ASK", Role::Cluster) => unavailable(Ask, DISAGREE),
+        ("CROSSSLOT", Role::Cluster) => unavailable(GiveUp, DISAGREE),
+        ("MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN", _) => {
+            config("it is a node of a cluster; write redis+cluster:// in front of its hosts")
+        }
+        (NOT_HERE, _) => unavailable(Cluster, SEE_LOG),
+        (NO_DATABASE, _) => config("the URL names a database that it does not have"),
+        (UNKNOWN, Role::Sentinel) => config("it is no sentinel, whose port is 26379 as a rule"),
+        (UNKNOWN, _) => config("dlock needs Redis 6.2 or later, with no command renamed"),
+        (NO_CLUSTER, _) => config(
+            "it is no node of a cluster; write redis:// for a single server, or redis+redlock:// \
+             for several",
+        ),
+        _ => unavailable(GiveUp, SEE_LOG),
+    }
+}
+
+impl Role {
+    fn wrong_login_advice(self) -> &'static str {
+        match self {
+            Self::Sentinel => "check `sentinel_username` and `sentinel_password` in the URL",
+            _ => "check the user and password in the URL",
+        }
+    }
+
+    /// What to write into the URL.
+    fn password_advice(self) -> &'static str {
+        match self {
+            Self::Server => {
+                "it wants a password; write redis://:password@host or redis://user:password@host"
+            }
+            Self::Cluster => {
+                "it wants a password, which must be the same on all nodes; write \
+                 redis+cluster://:password@… or redis+cluster://user:password@…"
+            }
+            Self::Master => {
+                "it wants a password; write redis+sentinel://:password@… or \
+                 redis+sentinel://user:password@… (that of the sentinels is another, \
+                 `sentinel_password`)"
+            }
+            Self::Sentinel => {
+                "it wants a password; add ?sentinel_password=… and if it has users, \
+                 sentinel_username=… (what stands before the `@` is for the master only)"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.at {
             Some(address) => write!(f, "{} at {address}", self.name),
@@ -136,7 +222,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl Endpoint {
     pub(super) fn new(
         role: Role,
         name: impl Into<String>,
@@ -157,13 +243,6 @@ impl Place {
         Self {
             at: Some(address.clone()),
             ..self.clone()
-        }
-    }
-
-    fn wrong_login_advice(&self) -> &'static str {
-        match self.role {
-            Role::Sentinel => "check `sentinel_username` and `sentinel_password` in the URL",
-            _ => "check the user and password in the URL",
         }
     }
 
@@ -188,91 +267,11 @@ impl Place {
 
     /// The server answered a command with an error.
     pub(super) fn refused(&self, error: &ServerError) -> BackendError {
-        use BackendErrorKind::{Config, Unavailable};
-        let (kind, advice) = match (code_of(error), self.role) {
-            ("WRONGPASS", _) => (Config, self.wrong_login_advice()),
-            // What to write into the URL.
-            ("NOAUTH", Role::Server) => (
-                Config,
-                "it wants a password; write redis://:password@host or redis://user:password@host",
-            ),
-            ("NOAUTH", Role::Cluster) => (
-                Config,
-                "it wants a password, which must be the same on all nodes; write \
-                 redis+cluster://:password@… or redis+cluster://user:password@…",
-            ),
-            ("NOAUTH", Role::Master) => (
-                Config,
-                "it wants a password; write redis+sentinel://:password@… or \
-                 redis+sentinel://user:password@… (that of the sentinels is another, \
-                 `sentinel_password`)",
-            ),
-            ("NOAUTH", Role::Sentinel) => (
-                Config,
-                "it wants a password; add ?sentinel_password=… and if it has users, \
-                 sentinel_username=… (what stands before the `@` is for the master only)",
-            ),
-            ("NOPERM", Role::Sentinel) => (Config, SENTINEL_PERMISSIONS),
-            ("NOPERM", _) => (Config, PERMISSIONS),
-            ("READONLY" | "MASTERDOWN", Role::Master | Role::Cluster) => (
-                Unavailable,
-                "it is a replica; a failover seems to be under way",
-            ),
-            ("READONLY" | "MASTERDOWN", _) => {
-                (Unavailable, "it is a replica; name the master in the URL")
-            }
-            ("LOADING", _) => (Unavailable, "it is still loading its data; try again"),
-            ("BUSY", _) => (
-                Unavailable,
-                "somebody's script blocks it; end that with SCRIPT KILL",
-            ),
-            ("OOM", _) => (Unavailable, "raise its maxmemory, or remove other data"),
-            ("MISCONF", _) => (
-                Unavailable,
-                "it cannot save to disk; make room or see its log",
-            ),
-            ("NOREPLICAS", _) => (Unavailable, "its min-replicas-to-write is not met"),
-            ("DENIED", _) => (
-                Config,
-                "it is in protected mode; set a password, or bind an address",
-            ),
-            ("CLUSTERDOWN", Role::Cluster) => (
-                Unavailable,
-                "slots of it have no master; see CLUSTER INFO and CLUSTER NODES there",
-            ),
-            ("TRYAGAIN", Role::Cluster) => (
-                Unavailable,
-                "the slot is on its way to another node; if it stays so, see redis-cli --cluster \
-                 check",
-            ),
-            ("MOVED" | "ASK" | "CROSSSLOT", Role::Cluster) => (
-                Unavailable,
-                "its nodes do not agree on where the slot is; see CLUSTER NODES there",
-            ),
-            ("MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" | "TRYAGAIN", _) => (
-                Config,
-                "it is a node of a cluster; write redis+cluster:// in front of its hosts",
-            ),
-            (NO_DATABASE, _) => (Config, "the URL names a database that it does not have"),
-            (UNKNOWN, Role::Sentinel) => {
-                (Config, "it is no sentinel, whose port is 26379 as a rule")
-            }
-            (UNKNOWN, _) => (
-                Config,
-                "dlock needs Redis 6.2 or later, with no command renamed",
-            ),
-            (NO_CLUSTER, _) => (
-                Config,
-                "it is no node of a cluster; write redis:// for a single server, or \
-                 redis+redlock:// for several",
-            ),
-            (TOO_MANY, _) => (Unavailable, "raise its maxclients"),
-            _ => (Unavailable, "see its log"),
-        };
         let (code, details) = (error.code(), error.details().unwrap_or_default());
         let said = self.without_secret(&format!("{code} {details}"));
-        let message = format!("{self} answered: {}; {advice}", said.trim_end());
-        self.with_source(BackendError::new(kind, message), error.clone().into())
+        let told = meaning(code_of(error), self.role)
+            .told(format_args!("{self} answered"), said.trim_end());
+        self.with_source(told, error.clone().into())
     }
 
     /// The connection could not be made or broke.
@@ -280,25 +279,15 @@ impl Place {
         if let Ok(answer) = ServerError::try_from(error.clone()) {
             return self.refused(&answer);
         }
-        let (kind, advice) = match error.kind() {
-            ErrorKind::RESP3NotSupported => {
-                (BackendErrorKind::Config, "dlock needs Redis 6.2 or later")
-            }
-            ErrorKind::AuthenticationFailed => {
-                (BackendErrorKind::Config, self.wrong_login_advice())
-            }
+        let meaning = match error.kind() {
+            ErrorKind::RESP3NotSupported => Meaning::config("dlock needs Redis 6.2 or later"),
+            ErrorKind::AuthenticationFailed => Meaning::config(self.role.wrong_login_advice()),
             // What `redis` makes of a refused SELECT.
-            ErrorKind::Server(_) => (
-                BackendErrorKind::Config,
-                "check the database number in the URL",
-            ),
-            _ => (BackendErrorKind::Unavailable, self.reach_advice()),
+            ErrorKind::Server(_) => Meaning::config("check the database number in the URL"),
+            _ => Meaning::unavailable((), self.reach_advice()),
         };
         let said = self.without_secret(&error.to_string());
-        self.with_source(
-            BackendError::new(kind, format!("{self}: {said}; {advice}")),
-            error,
-        )
+        self.with_source(meaning.told(self, said), error)
     }
 
     /// The TLS handshake failed, or the TCP connection.
@@ -310,7 +299,8 @@ impl Place {
         } else {
             self.reach_advice()
         };
-        BackendError::unavailable(format!("{self}: {error}; {advice}")).with_source(error)
+        let meaning = Meaning::unavailable((), advice);
+        meaning.told(self, &error).with_source(error)
     }
 
     /// Nothing was heard in time.
@@ -432,8 +422,8 @@ pub(super) fn runtime_gone() -> BackendError {
 mod tests {
     use super::*;
 
-    fn place() -> Place {
-        Place::new(Role::Server, "redis", Keyspace::Server, Some("hunter2"))
+    fn endpoint() -> Endpoint {
+        Endpoint::new(Role::Server, "redis", Keyspace::Server, Some("hunter2"))
     }
 
     fn answer(code: &str, detail: &str) -> ServerError {
@@ -460,7 +450,7 @@ mod tests {
 
     #[test]
     fn a_password_in_an_answer_is_not_shown() {
-        let error = place().refused(&answer(
+        let error = endpoint().refused(&answer(
             "ERR",
             "unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'hunter2'",
         ));
@@ -477,7 +467,7 @@ mod tests {
     #[test]
     fn what_is_foreign_is_named() {
         let types = |types: [&str; 4]| types.map(str::to_owned);
-        let shown = |found| place().one_is_foreign("a", &types(found)).to_string();
+        let shown = |found| endpoint().one_is_foreign("a", &types(found)).to_string();
         assert!(shown(["string", "none", "none", "string"]).contains("`dlock:{a}` holds a string"));
         assert!(shown(["hash", "none", "none", "string"]).contains("`dlock:{a}` holds a hash"));
         assert!(shown(["string", "set", "none", "none"]).contains("`dlock:{a}:queue` holds a set"));

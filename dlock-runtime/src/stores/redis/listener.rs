@@ -12,8 +12,6 @@ pub(super) struct Listener {
     /// What each new connection subscribes to. Other channels come and go with the
     /// waiters.
     pub(super) channel: Option<String>,
-    /// Called when a connection was made or has broken.
-    pub(super) replaced: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Listener {
@@ -35,9 +33,6 @@ impl Listener {
 
     /// A connection was made or has broken: messages may have been missed.
     pub(super) fn missed(&self) {
-        if let Some(replaced) = &self.replaced {
-            replaced();
-        }
         self.events.missed();
     }
 }

@@ -75,6 +75,11 @@ pub(super) async fn at_slots<S: Store<Seen = Seen>>(
         let (looked, ()) = tokio::join!(look, alive);
         match looked {
             Ok(answer) => {
+                let topology = servers.topology();
+                if topology.is_some_and(|topology| topology.subscriptions.is_deaf(&name)) {
+                    // Its turn would pass by.
+                    key.wake_all();
+                }
                 wake(key, answer.value);
                 Ok(())
             }

@@ -18,7 +18,7 @@ use super::errors::{RetryPolicy, classify};
 use super::names::Keyspace;
 use super::scripts;
 use super::timer::Sending;
-use super::topology::{Subscription, Topology};
+use super::topology::Topology;
 use crate::backend::{BackendError, LockInfo, Renewed, Request};
 use crate::deadline::Deadline;
 use crate::store::{Applied, Cause, Failure, Next};
@@ -51,9 +51,6 @@ pub(super) enum Route {
 pub(crate) struct Attempt {
     /// Commands are on their way over this connection.
     pub(super) in_flight: Option<Connection>,
-    /// The channel of its lock is listened to for as long as this is here, and a
-    /// little longer.
-    pub(super) subscription: Option<Box<Subscription>>,
     pub(super) listing: Option<Box<Listing>>,
 }
 
@@ -235,7 +232,11 @@ impl Servers {
     async fn renew_one(&self, request: &Request, deadline: Deadline) -> Result<Renewed, Failure> {
         let build = || commands::renew(self.space(), request);
         let attempt = &mut Attempt::default();
-        let answer = self.ask(&request.key, deadline, attempt, build).await?;
+        // In a cluster it has less time than an answer may take. With the others, it
+        // shows all the same when its connection is dead.
+        let (key, how) = (&request.key, How::WithTheNext);
+        let asked = self.exchange(key, how, deadline, attempt, build);
+        let answer = asked.await?;
         read_renewal(&answer.value, answer.sent_at).ok_or_else(|| self.nonsense(&answer.from))
     }
 
@@ -283,20 +284,11 @@ impl Servers {
         let lost = match answer {
             Ok(answer) => {
                 attempt.in_flight = None;
-                if topology.is_some() {
-                    from.mark_alive();
-                }
                 return Ok(answer);
             }
             Err(lost) => lost,
         };
-        let is_dead = match &lost {
-            Lost::Broken(_) | Lost::Silent => true,
-            // A renewal in a cluster has less time than an answer may take, so that a
-            // dead node would never be found silent by renewals alone.
-            Lost::TooLate => topology.is_some() && from.is_silent(sent_at),
-        };
-        if is_dead {
+        if !matches!(lost, Lost::TooLate) {
             from.discard();
         }
         if let Some(topology) = topology {
@@ -310,7 +302,7 @@ impl Servers {
             }
         };
         let cause = match lost {
-            Lost::Broken(error) => Cause::Error(from.place().unreachable(error)),
+            Lost::Broken(error) => Cause::Error(from.endpoint().unreachable(error)),
             Lost::Silent | Lost::TooLate => Cause::Silence,
         };
         Err(Failure {
@@ -329,7 +321,7 @@ impl Servers {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Failure {
-        let (place, policy) = (from.place(), classify(&error));
+        let (endpoint, policy) = (from.endpoint(), classify(&error));
         let cause = match policy {
             RetryPolicy::Foreign => {
                 // Who leaves meanwhile may have left something.
@@ -338,8 +330,8 @@ impl Servers {
                 attempt.in_flight = None;
                 foreign
             }
-            RetryPolicy::ForeignCounter => place.foreign_counter(key),
-            _ => place.refused(&error),
+            RetryPolicy::ForeignCounter => endpoint.foreign_counter(key),
+            _ => endpoint.refused(&error),
         };
         let next = match policy {
             RetryPolicy::Retry => Next::Pause,
@@ -374,7 +366,7 @@ impl Servers {
             Route::One(_, None) => Next::Stop,
             // The next connection goes to where the slot is.
             Route::One(_, Some(_)) => {
-                if self.connector.redirected(error, from.address()) {
+                if self.connector.locator.redirected(error, from.address()) {
                     from.discard();
                 }
                 Next::Pause
@@ -398,20 +390,20 @@ impl Servers {
     ) -> BackendError {
         let types = commands::types(self.space(), key);
         let Ok(types) = from.run_all(&types, deadline).await else {
-            return from.place().foreign_lock(key);
+            return from.endpoint().foreign_lock(key);
         };
         let types = types.into_iter().map(|name| match name {
             Value::SimpleString(name) => name,
             _ => "value".to_owned(),
         });
         let types: Vec<_> = types.collect();
-        from.place().one_is_foreign(key, &types)
+        from.endpoint().one_is_foreign(key, &types)
     }
 
     /// It was answered with what Redis does not give.
     pub(super) fn nonsense(&self, from: &Connection) -> Failure {
         Failure {
-            cause: Cause::Error(from.place().nonsense()),
+            cause: Cause::Error(from.endpoint().nonsense()),
             next: Next::Stop,
             applied: Applied::Answered,
         }

@@ -5,16 +5,16 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures_util::future::select_ok;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{AsyncConnectionConfig, Pipeline, PushInfo, RedisError, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
-use tokio::task::JoinSet;
 
-use super::errors::Place;
+use super::errors::Endpoint;
 use super::settings::Settings;
 use crate::backend::BackendError;
 use crate::deadline::Deadline;
@@ -24,10 +24,6 @@ use crate::stores::address::Address;
 /// Firewalls and load balancers forget a connection that is idle for minutes,
 /// and the next command would then be met with silence.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-
-/// So much sooner than the next, each address of a host is tried. One that
-/// swallows what is sent to it must not keep the others from being tried.
-const HEAD_START: Duration = Duration::from_millis(250);
 
 /// So many commands of other tasks may wait for the connection to take them.
 /// The client's 50 are fewer than a busy service has tasks, each of which would
@@ -47,12 +43,12 @@ pub(super) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) async fn open(
     address: &Address,
     settings: &Settings,
-    place: &Place,
+    endpoint: &Endpoint,
     hear: impl Fn(&PushInfo) + Send + Sync + 'static,
 ) -> Result<(MultiplexedConnection, Driver), BackendError> {
     let socket = dial(address, settings)
         .await
-        .map_err(|error| place.no_connection(error))?;
+        .map_err(|error| endpoint.no_connection(error))?;
     let config = AsyncConnectionConfig::new()
         .set_pipeline_buffer_size(PIPELINE_BUFFER)
         // Each call has a deadline of its own.
@@ -64,7 +60,7 @@ pub(super) async fn open(
     let (connection, driver) =
         MultiplexedConnection::new_with_config(&settings.login, socket, config)
             .await
-            .map_err(|error| place.unreachable(error))?;
+            .map_err(|error| endpoint.unreachable(error))?;
     Ok((connection, Box::pin(driver)))
 }
 
@@ -73,23 +69,23 @@ pub(super) async fn ask_once(
     questions: &Pipeline,
     address: &Address,
     settings: &Settings,
-    place: &Place,
-    clock: &Time,
+    endpoint: &Endpoint,
+    time: &Time,
     deadline: Deadline,
 ) -> Result<Vec<Value>, BackendError> {
-    let started = Instant::now();
+    let started = time.now();
     let conversation = async {
-        let (mut connection, mut driver) = open(address, settings, place, |_| {}).await?;
+        let (mut connection, mut driver) = open(address, settings, endpoint, |_| {}).await?;
         let answers = tokio::select! {
             biased;
             answers = connection.send_packed_commands(questions, 0, questions.len()) => answers,
             () = &mut driver => Err(closed()),
         };
-        answers.map_err(|error| place.unreachable(error))
+        answers.map_err(|error| endpoint.unreachable(error))
     };
-    match clock.bound(deadline, conversation).await {
+    match time.bound(deadline, conversation).await {
         Ok(answers) => answers,
-        Err(_) => Err(place.silent(started.elapsed())),
+        Err(_) => Err(endpoint.silent(time.now() - started)),
     }
 }
 
@@ -113,30 +109,17 @@ async fn dial(address: &Address, settings: &Settings) -> io::Result<Box<dyn Sock
     Ok(Box::new(stream))
 }
 
-/// Connects to whichever of the addresses answers first.
+/// Connects to whichever of the addresses answers first: one that swallows what is
+/// sent to it must not keep the others from being tried.
 async fn connect_to_one(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
-    let mut attempts = JoinSet::new();
-    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    let mut addresses = addresses.peekable();
-    loop {
-        if let Some(address) = addresses.next() {
-            attempts.spawn(TcpStream::connect(address));
-        }
-        tokio::select! {
-            biased;
-            attempt = attempts.join_next() => match attempt {
-                Some(Ok(Ok(stream))) => return Ok(stream),
-                Some(Ok(Err(error))) => failure = error,
-                Some(Err(error)) => match error.try_into_panic() {
-                    // This runtime has no I/O, and its connection ends with it.
-                    Ok(panic) => std::panic::resume_unwind(panic),
-                    Err(error) => failure = error.into(),
-                },
-                None => return Err(failure),
-            },
-            () = tokio::time::sleep(HEAD_START), if addresses.peek().is_some() => {}
-        }
+    let attempts: Vec<_> = addresses
+        .map(|address| Box::pin(TcpStream::connect(address)))
+        .collect();
+    if attempts.is_empty() {
+        let reason = "the host has no address";
+        return Err(io::Error::new(io::ErrorKind::NotFound, reason));
     }
+    Ok(select_ok(attempts).await?.0)
 }
 
 #[cfg(test)]
@@ -148,6 +131,8 @@ mod tests {
 
     use super::*;
 
+    const A_MOMENT: Duration = Duration::from_millis(250);
+
     /// A listener whose queue is full: what is sent to it, the kernel drops.
     async fn black_hole() -> (Socket, Vec<TcpStream>) {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
@@ -156,7 +141,7 @@ mod tests {
         socket.listen(0).expect("a listener");
         let address = address_of(&socket);
         let mut queued = Vec::new();
-        while let Ok(stream) = timeout(HEAD_START, TcpStream::connect(address)).await {
+        while let Ok(stream) = timeout(A_MOMENT, TcpStream::connect(address)).await {
             queued.push(stream.expect("a place in the queue"));
         }
         (socket, queued)

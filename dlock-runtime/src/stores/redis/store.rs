@@ -25,7 +25,7 @@ use super::scripts::{self, ALIVE, CLAIM};
 use super::sentinel;
 use super::servers::{Attempt, Route, Servers};
 use super::timer::Sending;
-use super::topology::{self, Subscriptions, Topology};
+use super::topology::{self, Topology};
 use super::values::{Process, owner_of};
 use crate::backend::{
     self, BackendError, Capabilities, LockInfo, Mode, Owner, Renewed, Request, TokenTier,
@@ -96,10 +96,8 @@ impl Store for RedisStore {
         let (process, events) = (Process::unique(), context.events.clone());
         let connector = Connector::new(settings.clone(), locator, context.time.clone());
         let route = if let Locator::Cluster(nodes) = &connector.locator {
-            let subscriptions = Subscriptions::new(process, events.clone());
-            let (nodes, clock) = (nodes.clone(), context.time.clone());
-            let topology = Topology::new(settings, nodes, clock, subscriptions);
-            topology::start(&topology, &context);
+            let topology = Topology::new(settings, nodes.clone(), process, &context);
+            context.spawn(topology::keep_up_to_date(Arc::clone(&topology)));
             Route::BySlot(topology)
         } else {
             let listener = Listener {
@@ -107,7 +105,6 @@ impl Store for RedisStore {
                 events: events.clone(),
                 // Who waits for votes listens to the locks.
                 channel: (!votes).then(|| connector.space.wake_channel(process, "")),
-                replaced: None,
             };
             let connections = Arc::new(Connections::new(Arc::clone(&connector), Some(listener)));
             let topology = electorate.as_ref().map(|all| Arc::clone(all.topology()));
@@ -115,11 +112,7 @@ impl Store for RedisStore {
         };
         let confirms = connector.settings.replicas > 0;
         let confirmer = confirms.then(|| Confirmer::new(&connector));
-        if let (Locator::Sentinels(_), Route::One(one, _)) = (&connector.locator, &route) {
-            let confirming = confirmer.as_ref().map(Confirmer::connections);
-            let all = [one].into_iter().chain(confirming).cloned().collect();
-            context.spawn(sentinel::follow(Arc::clone(&connector), all));
-        }
+        context.spawn(sentinel::follow(Arc::clone(&connector)));
         Self {
             servers: Servers { connector, route },
             process,
@@ -296,7 +289,7 @@ impl Store for RedisStore {
     }
 
     fn silent(&self, for_long: Duration) -> BackendError {
-        self.servers.connector.place.silent(for_long)
+        self.servers.connector.endpoint.silent(for_long)
     }
 
     fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Abandoned<Self> {
@@ -349,7 +342,8 @@ impl Store for RedisStore {
         };
         let limit = deadline.within(PERIOD);
         let looked = look::at_slots(servers, self.process, waited, beat, limit).await;
-        self.forget(topology.subscriptions.sweep(), limit).await;
+        let gone = topology.subscriptions.sweep(limit).await;
+        self.forget(gone, limit).await;
         looked
     }
 
@@ -385,8 +379,8 @@ impl Store for RedisStore {
     async fn farewell(&self, deadline: Deadline) {
         match &self.servers.route {
             Route::BySlot(topology) => {
-                self.forget(topology.subscriptions.sweep_all(), deadline)
-                    .await;
+                let gone = topology.subscriptions.sweep_all(deadline).await;
+                self.forget(gone, deadline).await;
             }
             Route::One(..) => look::farewell(&self.servers, self.process, "", deadline).await,
         }
@@ -459,7 +453,7 @@ impl RedisStore {
     ) -> Result<Take<Self>, Failure> {
         let queues = matches!(want, Want::Queue { .. });
         if queues {
-            self.listen(&request.key, deadline, attempt).await;
+            self.listen(&request.key, deadline).await;
         }
         let (servers, process) = (&self.servers, self.process);
         let highest = servers.connector.highest_token.load(Ordering::Relaxed);
@@ -487,18 +481,14 @@ impl RedisStore {
 
     /// Who cannot be told of its turn would be passed over. But whether it can must not
     /// decide on whether it may wait.
-    async fn listen(&self, key: &Arc<str>, deadline: Deadline, attempt: &mut Attempt) {
+    async fn listen(&self, key: &Arc<str>, deadline: Deadline) {
         match &self.servers.route {
             // A message comes over the manager's connection.
             Route::One(one, _) => one.of_manager().prepare(),
-            Route::BySlot(topology) if attempt.subscription.is_none() => {
-                let subscription = Box::new(topology.subscriptions.subscribe(key));
-                let subscription = attempt.subscription.insert(subscription);
-                let connector = &self.servers.connector;
-                let limit = deadline.within(connector.settings.patience() / 2);
-                let _ = connector.clock.bound(limit, subscription.is_heard()).await;
+            Route::BySlot(topology) => {
+                let patience = self.servers.connector.settings.patience();
+                let _ = topology.listen(key, deadline.within(patience / 2)).await;
             }
-            Route::BySlot(_) => {}
         }
     }
 

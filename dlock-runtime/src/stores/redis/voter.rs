@@ -45,7 +45,7 @@ impl Voter for RedisStore {
     }
 
     fn place(&self) -> String {
-        self.servers.connector.place.to_string()
+        self.servers.connector.endpoint.to_string()
     }
 
     /// Some servers keep it to themselves. A slot has no name but its own.
@@ -166,10 +166,10 @@ impl Voter for RedisStore {
         };
         let space = self.servers.space();
         let channel_of = |key: &str| space.freed_channel(key);
-        let followed = channels.follow(one.of_manager(), keys, channel_of, |_| {}, deadline);
+        let followed = channels.follow(one.of_manager(), keys, channel_of, deadline);
         followed.await.map_err(|unheard| {
             if let Some((error, from)) = unheard {
-                self.servers.connector.redirected(&error, &from);
+                self.servers.connector.locator.redirected(&error, &from);
             }
             Failure::not_sent()
         })
@@ -187,7 +187,7 @@ impl Voter for RedisStore {
                 None => self.servers.connection("", deadline).await?,
             };
             let answer = connection.run_behind(commands::ping());
-            let answer = connector.clock.bound(deadline, answer).await;
+            let answer = connector.time.bound(deadline, answer).await;
             if let Ok(Ok(_)) = answer {
                 return Ok(());
             }
@@ -198,7 +198,9 @@ impl Voter for RedisStore {
             Err(Failure::not_sent())
         };
         // It may be elsewhere by now.
-        pinged.await.inspect_err(|_| connector.is_in_doubt())
+        pinged
+            .await
+            .inspect_err(|_| connector.locator.is_in_doubt())
     }
 }
 
@@ -213,7 +215,7 @@ impl RedisStore {
         from.discard();
         Err(answered(BackendError::unavailable(format!(
             "{} has lost its data; the next attempt begins above its old tokens",
-            from.place()
+            from.endpoint()
         ))))
     }
 
@@ -222,10 +224,10 @@ impl RedisStore {
         match value {
             Value::BulkString(value) => match LockValue::parse(&value) {
                 Some(value) => Ok(Vote::No(Some(holder_of(value)))),
-                None => Err(answered(from.place().foreign_lock(&request.key))),
+                None => Err(answered(from.endpoint().foreign_lock(&request.key))),
             },
             Value::Nil => Ok(Vote::No(None)),
-            Value::ServerError(error) => Err(answered(from.place().refused(&error))),
+            Value::ServerError(error) => Err(answered(from.endpoint().refused(&error))),
             _ => Err(self.servers.nonsense(from)),
         }
     }

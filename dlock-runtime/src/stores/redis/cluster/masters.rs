@@ -107,7 +107,7 @@ impl Electorate for Masters {
             format!(
                 "{}: other masters vote now than when this process connected (`{VOTERS}` has \
                  changed); restart it, as all processes must ask the same",
-                self.cluster.topology.map.place
+                self.cluster.topology.map.endpoint
             ),
         ))
     }
@@ -125,7 +125,7 @@ impl Cluster {
         let servers = &running.store.servers;
         let topology = servers.topology().map(Arc::clone);
         Ok(Self {
-            topology: topology.ok_or_else(|| servers.connector.place.nonsense())?,
+            topology: topology.ok_or_else(|| servers.connector.endpoint.nonsense())?,
             running,
             _engine: engine,
         })
@@ -145,7 +145,7 @@ impl Cluster {
 
     /// The voters in the cluster, if it has any.
     async fn voters(&self) -> Result<Option<Vec<Arc<str>>>, BackendError> {
-        let foreign = || self.topology.map.place.foreign(&VOTERS, "value");
+        let foreign = || self.topology.map.endpoint.foreign(&VOTERS, "value");
         let answer = self.ask(commands::voters).await?;
         let text: Option<String> = redis::from_redis_value(answer).map_err(|_| foreign())?;
         text.map(|text| read(&text).ok_or_else(foreign)).transpose()
@@ -155,7 +155,7 @@ impl Cluster {
     async fn agree_on(&self, proposed: &str) -> Result<Vec<Arc<str>>, BackendError> {
         self.ask(|| commands::propose_voters(proposed)).await?;
         let voters = self.voters().await?;
-        voters.ok_or_else(|| self.topology.map.place.nonsense())
+        voters.ok_or_else(|| self.topology.map.endpoint.nonsense())
     }
 }
 
@@ -178,7 +178,7 @@ impl Masters {
                     target: "dlock::store",
                     "{}: some of the {} slots that vote are on one master, so that its loss may be \
                      that of more than one vote; move them apart again, see docs/stores/cluster.md",
-                    map.place,
+                    map.endpoint,
                     self.tags.len()
                 );
             }
@@ -198,7 +198,7 @@ impl Masters {
                     target: "dlock::store",
                     "{}: other masters vote now than when this process connected; it takes no more \
                      locks and has lost those that it held, restart it",
-                    map.place
+                    map.endpoint
                 );
             }
         }

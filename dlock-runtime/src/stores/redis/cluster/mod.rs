@@ -62,6 +62,16 @@ enum Decides {
     Masters(Engine<Quorum<RedisStore>>),
 }
 
+/// The same, whichever engine it is.
+macro_rules! by_either {
+    ($cluster:expr, $engine:ident => $what:expr) => {
+        match &$cluster.0 {
+            Decides::Owner($engine) => $what,
+            Decides::Masters($engine) => $what,
+        }
+    };
+}
+
 impl Cluster {
     /// The cluster of which some nodes are at
     /// `redis+cluster://[user:password@]host[:port],host,…`, or at
@@ -119,19 +129,13 @@ impl Cluster {
     }
 
     fn backend(&self) -> &dyn Backend {
-        match &self.0 {
-            Decides::Owner(engine) => engine,
-            Decides::Masters(engine) => engine,
-        }
+        by_either!(self, engine => engine)
     }
 }
 
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Decides::Owner(engine) => engine.describe("Cluster", f),
-            Decides::Masters(engine) => engine.describe("Cluster", f),
-        }
+        by_either!(self, engine => engine.describe("Cluster", f))
     }
 }
 
@@ -164,24 +168,15 @@ impl Backend for Cluster {
     // Without a second box around the future of each.
 
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
-        match &self.0 {
-            Decides::Owner(engine) => engine.running()?.try_acquire(request).await,
-            Decides::Masters(engine) => engine.running()?.try_acquire(request).await,
-        }
+        by_either!(self, engine => engine.running()?.try_acquire(request).await)
     }
 
     async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
-        match &self.0 {
-            Decides::Owner(engine) => engine.running()?.acquire(request).await,
-            Decides::Masters(engine) => engine.running()?.acquire(request).await,
-        }
+        by_either!(self, engine => engine.running()?.acquire(request).await)
     }
 
     async fn release(&self, request: &Request) -> Result<Released, BackendError> {
-        match &self.0 {
-            Decides::Owner(engine) => engine.running()?.release(request).await,
-            Decides::Masters(engine) => engine.running()?.release(request).await,
-        }
+        by_either!(self, engine => engine.running()?.release(request).await)
     }
 
     async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {

@@ -10,16 +10,15 @@
 mod follow;
 mod votes;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::{Pipeline, Value};
+use tokio::sync::watch;
 
 pub(super) use self::follow::follow;
 use self::votes::{Vote, Votes};
 use super::commands;
-use super::errors::{Place, Role};
+use super::errors::{Endpoint, Role};
 use super::names::Keyspace;
 use super::settings::{self, FILES, Settings};
 use super::socket::ask_once;
@@ -47,7 +46,7 @@ pub(super) struct Sentinels {
     /// How to connect to them, and log in.
     settings: Settings,
     /// Where the master was when they were last asked, if they agreed.
-    located: Mutex<Option<Address>>,
+    located: watch::Sender<Option<Address>>,
 }
 
 /// The user and password are those of the master.
@@ -82,7 +81,7 @@ pub(super) fn read(url: &str) -> Result<(Settings, Sentinels), BackendError> {
             login: settings::login(user, password),
             ..settings.clone()
         },
-        located: Mutex::default(),
+        located: watch::Sender::default(),
         nodes: url.hosts.clone(),
     };
     let settings = Settings {
@@ -111,7 +110,7 @@ impl Sentinels {
 
     /// What [`hosts`](Self::hosts) is called in messages.
     pub(super) fn name(&self) -> String {
-        let whose = match *self.located() {
+        let whose = match *self.located.borrow() {
             Some(_) => "",
             None => "the sentinels of ",
         };
@@ -120,22 +119,30 @@ impl Sentinels {
 
     /// The master if it is known where that is, or else the sentinels.
     pub(super) fn hosts(&self) -> Vec<String> {
-        match &*self.located() {
+        match &*self.located.borrow() {
             Some(address) => vec![address.to_string()],
             None => self.nodes.iter().map(Address::to_string).collect(),
         }
     }
 
-    fn located(&self) -> MutexGuard<'_, Option<Address>> {
-        self.located.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether the master is not known to be at this address.
+    fn is_elsewhere(&self, address: &Address) -> bool {
+        self.located.borrow().as_ref() != Some(address)
+    }
+
+    /// Resolves when most sentinels have said that the master is at another address.
+    pub(super) async fn moves_from(&self, address: &Address) {
+        let moved = |located: &Option<Address>| located.as_ref().is_some_and(|at| at != address);
+        // The sender is this one's own.
+        let _ = self.located.subscribe().wait_for(moved).await;
     }
 
     /// Asks all sentinels where the master is, and is done as soon as enough of
     /// them agree.
     pub(super) async fn locate(
         &self,
-        place: &Place,
-        clock: &Time,
+        endpoint: &Endpoint,
+        time: &Time,
         deadline: Deadline,
     ) -> Result<Address, BackendError> {
         let question = &self.question();
@@ -144,14 +151,14 @@ impl Sentinels {
             .iter()
             .enumerate()
             .map(|(index, node)| async move {
-                let place = self.place(index);
-                let asked = ask_once(question, node, &self.settings, &place, clock, deadline);
+                let endpoint = self.endpoint(index);
+                let asked = ask_once(question, node, &self.settings, &endpoint, time, deadline);
                 let answers = asked.await;
                 (index, answers.and_then(|answers| self.read(index, answers)))
             });
         let mut asking: FuturesUnordered<_> = asking.collect();
-        let places = (0..self.nodes.len()).map(|index| self.place(index).to_string());
-        let mut votes = Votes::new(places.collect());
+        let names = (0..self.nodes.len()).map(|index| self.endpoint(index).to_string());
+        let mut votes = Votes::new(names.collect());
         let mut winner = None;
         while winner.is_none()
             && let Some((index, vote)) = asking.next().await
@@ -159,15 +166,23 @@ impl Sentinels {
             votes.set(index, vote);
             winner = votes.winner().cloned();
         }
-        self.located().clone_from(&winner);
-        winner.ok_or_else(|| votes.no_winner(place))
+        let before = self.located.send_replace(winner.clone());
+        if let (Some(before), Some(now)) = (before, &winner)
+            && before != *now
+        {
+            tracing::info!(
+                target: "dlock::store",
+                "redis master `{}` is at {now} now, say its sentinels", self.master
+            );
+        }
+        winner.ok_or_else(|| votes.no_winner(endpoint))
     }
 
     /// A sentinel as messages name it.
-    fn place(&self, index: usize) -> Place {
+    fn endpoint(&self, index: usize) -> Endpoint {
         let secret = self.settings.login.password();
-        let place = Place::new(Role::Sentinel, "sentinel", Keyspace::Server, secret);
-        place.found_at(&self.nodes[index])
+        let endpoint = Endpoint::new(Role::Sentinel, "sentinel", Keyspace::Server, secret);
+        endpoint.found_at(&self.nodes[index])
     }
 
     /// Who a sentinel is, and which server it takes for the master.
@@ -177,15 +192,16 @@ impl Sentinels {
 
     /// What a sentinel has answered.
     fn read(&self, index: usize, answers: Vec<Value>) -> Result<Vote, BackendError> {
-        let place = self.place(index);
+        let endpoint = self.endpoint(index);
         let Ok([id, master]) = <[Value; 2]>::try_from(answers) else {
-            return Err(place.nonsense());
+            return Err(endpoint.nonsense());
         };
         let master = match master {
             Value::Nil => None,
-            Value::ServerError(error) => return Err(place.refused(&error)),
+            Value::ServerError(error) => return Err(endpoint.refused(&error)),
             master => {
-                let (host, port) = redis::from_redis_value(master).map_err(|_| place.nonsense())?;
+                let (host, port) =
+                    redis::from_redis_value(master).map_err(|_| endpoint.nonsense())?;
                 Some(Address { host, port })
             }
         };

@@ -1,6 +1,6 @@
 //! What the sentinels say, and whether it is enough.
 
-use super::super::errors::Place;
+use super::super::errors::Endpoint;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::stores::address::Address;
 
@@ -17,14 +17,14 @@ pub(super) struct Vote {
 /// The answers of the sentinels in a URL, in their order there.
 pub(super) struct Votes {
     /// What messages call the sentinels.
-    places: Vec<String>,
+    names: Vec<String>,
     votes: Vec<Option<Result<Vote, BackendError>>>,
 }
 
 impl Votes {
-    pub(super) fn new(places: Vec<String>) -> Self {
-        let votes = places.iter().map(|_| None).collect();
-        Self { places, votes }
+    pub(super) fn new(names: Vec<String>) -> Self {
+        let votes = names.iter().map(|_| None).collect();
+        Self { names, votes }
     }
 
     pub(super) fn set(&mut self, index: usize, vote: Result<Vote, BackendError>) {
@@ -67,7 +67,7 @@ impl Votes {
     }
 
     /// Why there is no winner, with what each has said.
-    pub(super) fn no_winner(&self, place: &Place) -> BackendError {
+    pub(super) fn no_winner(&self, endpoint: &Endpoint) -> BackendError {
         let (all, majority) = (self.votes.len(), self.majority());
         let unknown = self
             .counted()
@@ -77,7 +77,7 @@ impl Votes {
             return BackendError::new(
                 BackendErrorKind::Config,
                 format!(
-                    "{place}: {unknown} of {all} sentinels know no master of this name; check \
+                    "{endpoint}: {unknown} of {all} sentinels know no master of this name; check \
                      what stands behind the hosts in the URL against SENTINEL MASTERS"
                 ),
             );
@@ -97,12 +97,12 @@ impl Votes {
         } else {
             BackendErrorKind::Unavailable
         };
-        let voters = self.places.iter().zip(&self.votes).enumerate();
+        let voters = self.names.iter().zip(&self.votes).enumerate();
         let said = voters.map(|(index, (sentinel, vote))| match vote {
             None => format!("{sentinel} did not answer"),
             Some(Err(error)) => error.to_string(),
             Some(Ok(vote)) => match (self.twin(index, vote), &vote.master) {
-                (Some(twin), _) => format!("{sentinel} is the same as {}", self.places[twin]),
+                (Some(twin), _) => format!("{sentinel} is the same as {}", self.names[twin]),
                 (None, Some(address)) => format!("{sentinel} says {address}"),
                 (None, None) => format!("{sentinel} knows no such master"),
             },
@@ -111,7 +111,7 @@ impl Votes {
         BackendError::new(
             kind,
             format!(
-                "{place}: {majority} of {all} sentinels must agree on where it is, and they do \
+                "{endpoint}: {majority} of {all} sentinels must agree on where it is, and they do \
                  not: {}",
                 said.join("; ")
             ),
@@ -186,9 +186,9 @@ mod tests {
     #[test]
     fn who_said_what_is_told() {
         let name = "redis master `mymaster`";
-        let place = Place::new(Role::Master, name, Keyspace::Server, None);
+        let endpoint = Endpoint::new(Role::Master, name, Keyspace::Server, None);
         let told = |votes: Votes| {
-            let error = votes.no_winner(&place);
+            let error = votes.no_winner(&endpoint);
             (error.kind(), error.to_string())
         };
         let (kind, text) = told(votes([vote(1, 7), vote(2, 8), silence()]));

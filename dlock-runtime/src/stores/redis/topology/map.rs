@@ -4,31 +4,30 @@
 //! who has it, and that goes into the map at once; the rest is asked for anew
 //! whenever there is cause ([`refresh`](super::refresh)).
 
-use std::collections::{HashMap, HashSet};
-use std::future::pending;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use redis::ServerError;
 use tokio::sync::{Notify, watch};
 
-use super::super::errors::{Place, RetryPolicy, classify};
+use super::super::errors::{Endpoint, RetryPolicy, classify};
 use super::super::names::SLOTS;
 use crate::backend::BackendError;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
 use crate::stores::address::Address;
 
-/// Which node has which slot, as far as it is known.
+/// Which node of a cluster has which slot, as far as it is known.
 pub(crate) struct SlotMap {
     /// The cluster.
-    pub(crate) place: Place,
-    owners: RwLock<Owners>,
-    changes: watch::Sender<()>,
+    pub(crate) endpoint: Endpoint,
+    owners: watch::Sender<Owners>,
     /// The map is asked for anew.
     pub(super) demand: Notify,
 }
 
-struct Owners {
+#[derive(Default)]
+pub(crate) struct Owners {
     by_slot: Vec<Option<Arc<Address>>>,
     /// The slots of which a node has said who has them since the nodes were last
     /// asked for the map.
@@ -44,33 +43,17 @@ pub(super) struct View {
     pub(super) replicas: Vec<Arc<Address>>,
 }
 
-impl SlotMap {
-    pub(super) fn new(place: Place) -> Self {
-        Self {
-            place,
-            owners: RwLock::new(Owners {
-                by_slot: vec![None; SLOTS.into()],
-                moved: HashSet::new(),
-                replicas: Vec::new(),
-            }),
-            changes: watch::Sender::new(()),
-            demand: Notify::new(),
-        }
-    }
-
-    pub(crate) fn owner(&self, slot: u16) -> Option<Arc<Address>> {
-        let owners = self.owners();
-        owners.by_slot.get(usize::from(slot)).cloned().flatten()
+impl Owners {
+    fn of(&self, slot: u16) -> Option<&Arc<Address>> {
+        self.by_slot.get(usize::from(slot))?.as_ref()
     }
 
     /// The nodes that have slots, in the order of these.
-    pub(crate) fn masters(&self) -> Vec<Arc<Address>> {
-        let owners = self.owners();
+    fn masters(&self) -> Vec<Arc<Address>> {
         let mut masters: Vec<Arc<Address>> = Vec::new();
         let mut before = None;
-        for owner in owners.by_slot.iter().flatten() {
-            // The slots of a range share their owner: most are seen at a glance, and who
-            // is to listen at a new master does not wait for the others.
+        for owner in self.by_slot.iter().flatten() {
+            // The slots of a range share their owner: most are seen at a glance.
             let is_same = before.is_some_and(|before| Arc::ptr_eq(before, owner));
             if !is_same && !masters.contains(owner) {
                 masters.push(Arc::clone(owner));
@@ -79,25 +62,41 @@ impl SlotMap {
         }
         masters
     }
+}
+
+impl SlotMap {
+    pub(super) fn new(endpoint: Endpoint) -> Self {
+        Self {
+            endpoint,
+            owners: watch::Sender::default(),
+            demand: Notify::new(),
+        }
+    }
+
+    pub(crate) fn owner(&self, slot: u16) -> Option<Arc<Address>> {
+        self.owners.borrow().of(slot).cloned()
+    }
+
+    pub(crate) fn masters(&self) -> Vec<Arc<Address>> {
+        self.owners.borrow().masters()
+    }
 
     /// All nodes that are known to be there.
     pub(super) fn nodes(&self) -> Vec<Arc<Address>> {
-        let mut nodes = self.masters();
-        nodes.extend(self.owners().replicas.iter().cloned());
+        let owners = self.owners.borrow();
+        let mut nodes = owners.masters();
+        nodes.extend(owners.replicas.iter().cloned());
         nodes
     }
 
     /// The last slot of each master.
     pub(crate) fn last_slots(&self) -> Vec<u16> {
-        let owners = self.owners();
-        let mut last: HashMap<&Arc<Address>, u16> = HashMap::new();
-        for (slot, node) in (0..SLOTS).zip(&owners.by_slot) {
-            if let Some(node) = node {
-                last.insert(node, slot);
-            }
-        }
-        let mut slots: Vec<_> = last.into_values().collect();
-        slots.sort_unstable();
+        let owners = self.owners.borrow();
+        let mut met = HashSet::new();
+        let with_owner = (0..SLOTS).rev().zip(owners.by_slot.iter().rev());
+        let last = with_owner.filter(|(_, owner)| owner.as_ref().is_some_and(|it| met.insert(it)));
+        let mut slots: Vec<_> = last.map(|(slot, _)| slot).collect();
+        slots.reverse();
         slots
     }
 
@@ -105,45 +104,34 @@ impl SlotMap {
     pub(crate) async fn locate(
         &self,
         slot: u16,
-        clock: &Time,
+        time: &Time,
         deadline: Deadline,
-    ) -> Result<Address, BackendError> {
-        let known = self.when(|| {
-            let owner = self.owner(slot);
-            if owner.is_none() {
+    ) -> Result<Arc<Address>, BackendError> {
+        let mut changes = self.changes();
+        let known = async {
+            loop {
+                if let Some(owner) = changes.borrow_and_update().of(slot) {
+                    return Arc::clone(owner);
+                }
                 self.refresh_soon();
+                // The sender is this one's own.
+                let _ = changes.changed().await;
             }
-            owner
-        });
-        match clock.bound(deadline, known).await {
-            Ok(address) => Ok((*address).clone()),
-            Err(_) => Err(self.nobody_has(slot)),
-        }
+        };
+        let located = time.bound(deadline, known).await;
+        located.map_err(|_| self.nobody_has(slot))
     }
 
     /// Resolves when another node is known to have the slot.
     pub(crate) async fn moves_from(&self, slot: u16, address: &Address) {
-        let elsewhere = || self.owner(slot).filter(|owner| **owner != *address);
-        self.when(elsewhere).await;
-    }
-
-    async fn when<T>(&self, is_so: impl Fn() -> Option<T>) -> T {
-        let mut changes = self.changes();
-        loop {
-            changes.borrow_and_update();
-            if let Some(found) = is_so() {
-                return found;
-            }
-            if changes.changed().await.is_err() {
-                return pending().await;
-            }
-        }
+        let moved = |owners: &Owners| owners.of(slot).is_some_and(|owner| **owner != *address);
+        let _ = self.changes().wait_for(moved).await;
     }
 
     pub(super) fn nobody_has(&self, slot: u16) -> BackendError {
         BackendError::unavailable(format!(
             "{}: no node is known to have slot {slot}; see CLUSTER INFO and CLUSTER NODES there",
-            self.place
+            self.endpoint
         ))
     }
 
@@ -153,17 +141,15 @@ impl SlotMap {
         if classify(error) == RetryPolicy::Moved
             && let Some((slot, address)) = named_in(error, from)
         {
-            let mut owners = self.owners_mut();
-            owners.moved.insert(slot);
-            let owner = &mut owners.by_slot[usize::from(slot)];
-            let is_news = owner.as_deref() != Some(&address);
-            if is_news {
-                *owner = Some(Arc::new(address));
-            }
-            drop(owners);
-            if is_news {
-                self.changes.send_replace(());
-            }
+            self.owners.send_if_modified(|owners| {
+                owners.moved.insert(slot);
+                let is_news = owners.of(slot).is_none_or(|owner| **owner != address);
+                if is_news {
+                    owners.by_slot.resize(SLOTS.into(), None);
+                    owners.by_slot[usize::from(slot)] = Some(Arc::new(address));
+                }
+                is_news
+            });
         }
         self.refresh_soon();
     }
@@ -175,7 +161,10 @@ impl SlotMap {
 
     /// The nodes are about to be asked for the map.
     pub(super) fn is_asked_for(&self) {
-        self.owners_mut().moved.clear();
+        self.owners.send_if_modified(|owners| {
+            owners.moved.clear();
+            false
+        });
     }
 
     /// Puts what the nodes say into the map, but for the slots of which more was
@@ -188,34 +177,25 @@ impl SlotMap {
                 slots.fill(Some(address));
             }
         }
-        let mut owners = self.owners_mut();
-        for slot in std::mem::take(&mut owners.moved) {
-            let slot = usize::from(slot);
-            by_slot[slot].clone_from(&owners.by_slot[slot]);
-        }
-        let changed = owners.by_slot != by_slot;
-        owners.by_slot = by_slot;
-        owners.replicas = view.replicas;
-        drop(owners);
+        let changed = self.owners.send_if_modified(|owners| {
+            for slot in std::mem::take(&mut owners.moved) {
+                by_slot[usize::from(slot)] = owners.of(slot).cloned();
+            }
+            let changed = owners.by_slot != by_slot;
+            owners.by_slot = by_slot;
+            owners.replicas = view.replicas;
+            changed
+        });
         if changed {
-            self.changes.send_replace(());
             tracing::debug!(
                 target: "dlock::store",
-                "{}: the slots are on {:?} now", self.place, self.masters()
+                "{}: the slots are on {:?} now", self.endpoint, self.masters()
             );
         }
     }
 
-    pub(crate) fn changes(&self) -> watch::Receiver<()> {
-        self.changes.subscribe()
-    }
-
-    fn owners(&self) -> RwLockReadGuard<'_, Owners> {
-        self.owners.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn owners_mut(&self) -> RwLockWriteGuard<'_, Owners> {
-        self.owners.write().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn changes(&self) -> watch::Receiver<Owners> {
+        self.owners.subscribe()
     }
 }
 
@@ -261,7 +241,7 @@ pub(super) mod tests {
 
     #[test]
     fn an_old_map_does_not_undo_what_was_heard_since() {
-        let map = SlotMap::new(Place::new(Role::Cluster, "c", Keyspace::Slots, None));
+        let map = SlotMap::new(Endpoint::new(Role::Cluster, "c", Keyspace::Slots, None));
         let has = |slot| map.owner(slot).map(|address| address.port);
         map.update(view(1));
         map.is_asked_for();

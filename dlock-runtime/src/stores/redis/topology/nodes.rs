@@ -1,7 +1,6 @@
 //! The connections to the nodes of a cluster.
 
 use std::collections::{HashMap, HashSet};
-use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,13 +9,16 @@ use redis::ServerError;
 use super::super::connection::Connection;
 use super::super::connections::Connections;
 use super::super::connector::Connector;
+use super::super::listener::Listener;
 use super::super::locate::Locator;
 use super::super::settings::Settings;
+use super::super::values::Process;
 use super::map::{SlotMap, named_in};
-use super::subscriptions::Subscriptions;
+use super::subscriptions::{SPACE, Subscriptions};
 use crate::deadline::Deadline;
+use crate::engine::events::Events;
 use crate::engine::time::Time;
-use crate::store::Failure;
+use crate::store::{Context, Failure};
 use crate::stores::address::Address;
 
 /// A node that has had no slot for so long is forgotten. One that is about to
@@ -29,11 +31,12 @@ const DOUBT: Duration = Duration::from_millis(200);
 /// A cluster, as far as it is known.
 pub(crate) struct Topology {
     pub(crate) map: Arc<SlotMap>,
-    pub(crate) subscriptions: Arc<Subscriptions>,
+    pub(crate) subscriptions: Subscriptions,
     /// The nodes that the URL names.
     pub(super) seeds: Vec<Address>,
     pub(super) settings: Settings,
-    pub(super) clock: Time,
+    pub(super) time: Time,
+    events: Events,
     nodes: Mutex<HashMap<Arc<Address>, Node>>,
 }
 
@@ -47,16 +50,19 @@ impl Topology {
     pub(crate) fn new(
         settings: Settings,
         seeds: Vec<Address>,
-        clock: Time,
-        subscriptions: Arc<Subscriptions>,
+        process: Process,
+        context: &Context,
     ) -> Arc<Self> {
-        let place = Locator::Cluster(seeds.clone()).place(&settings);
+        let endpoint = Locator::Cluster(seeds.clone()).endpoint(&settings);
+        let map = Arc::new(SlotMap::new(endpoint));
+        let time = context.time.clone();
         Arc::new(Self {
-            map: Arc::new(SlotMap::new(place)),
-            subscriptions,
+            subscriptions: Subscriptions::new(process, Arc::clone(&map), context),
+            map,
             seeds,
             settings,
-            clock,
+            time,
+            events: context.events.clone(),
             nodes: Mutex::default(),
         })
     }
@@ -68,8 +74,12 @@ impl Topology {
             return Arc::clone(&node.connections);
         }
         let locator = Locator::Node((**address).clone());
-        let connector = Connector::new(self.settings.clone(), locator, self.clock.clone());
-        let listener = self.subscriptions.listener(Arc::clone(address));
+        let connector = Connector::new(self.settings.clone(), locator, self.time.clone());
+        let listener = Listener {
+            space: SPACE,
+            events: self.events.clone(),
+            channel: None,
+        };
         let connections = Arc::new(Connections::new(connector, Some(listener)));
         let node = Node {
             connections: Arc::clone(&connections),
@@ -94,13 +104,14 @@ impl Topology {
     /// Closes the connections to nodes that have had no slot for long.
     pub(super) fn forget_idle(&self) {
         let busy: HashSet<_> = self.map.masters().into_iter().collect();
+        let now = self.time.now();
         self.nodes().retain(|address, node| {
             if busy.contains(address) {
                 node.idle_since = None;
                 return true;
             }
-            let idle_since = node.idle_since.get_or_insert_with(Instant::now);
-            let is_kept = idle_since.elapsed() < FORGOTTEN_AFTER;
+            let idle_since = *node.idle_since.get_or_insert(now);
+            let is_kept = now.saturating_duration_since(idle_since) < FORGOTTEN_AFTER;
             if !is_kept {
                 node.connections.close();
             }
@@ -124,35 +135,48 @@ impl Topology {
     }
 
     async fn next_connection(&self, slot: u16, deadline: Deadline) -> Result<Connection, Failure> {
-        let mut changes = self.map.changes();
-        loop {
-            changes.borrow_and_update();
-            let owner = self.map.owner(slot);
-            let connected = async {
-                match &owner {
-                    Some(owner) => self.node(owner).connection(deadline).await,
-                    None => pending().await,
-                }
-            };
-            tokio::pin!(connected);
+        let connected = async {
             loop {
+                let located = self.map.locate(slot, &self.time, deadline).await;
+                let owner = located.map_err(Failure::refused)?;
                 tokio::select! {
                     biased;
-                    connected = &mut connected => return connected,
-                    Ok(()) = changes.changed() => break,
-                    () = self.clock.sleep(deadline.within(DOUBT)) => {
-                        self.map.refresh_soon();
-                        if deadline.has_passed() {
-                            return match owner {
-                                // What it has to say of that, it says now.
-                                Some(_) => connected.await,
-                                None => Err(Failure::refused(self.map.nobody_has(slot))),
-                            };
-                        }
+                    connected = async { self.node(&owner).connection(deadline).await } => {
+                        return connected;
                     }
+                    () = self.map.moves_from(slot, &owner) => {}
                 }
             }
+        };
+        let doubts = async {
+            loop {
+                self.time.sleep(self.time.after(DOUBT)).await;
+                self.map.refresh_soon();
+            }
+        };
+        tokio::select! {
+            biased;
+            connected = connected => connected,
+            never = doubts => never,
         }
+    }
+
+    /// Hears of grants of this lock from now on. Somebody waits for it.
+    pub(crate) async fn listen(&self, key: &Arc<str>, deadline: Deadline) -> Result<(), Failure> {
+        if self.subscriptions.hears(key) {
+            return Ok(());
+        }
+        let located = self.map.locate(SPACE.slot(key), &self.time, deadline).await;
+        let node = self.node(&located.map_err(Failure::refused)?);
+        let connection = node.of_manager().connection(deadline).await?;
+        let listened = self.subscriptions.listen(key, &connection, deadline);
+        listened.await.map_err(|lost| {
+            match lost.refusal() {
+                Some(error) => self.map.redirected(&error, connection.address()),
+                None => self.map.refresh_soon(),
+            }
+            Failure::not_sent()
+        })
     }
 
     /// Closes every connection.
@@ -170,18 +194,15 @@ impl Topology {
 #[cfg(test)]
 mod tests {
     use super::super::super::config::Config;
-    use super::super::super::values::Process;
     use super::super::map::tests::{address, redirection, view};
     use super::*;
-    use crate::engine::events::Events;
 
     #[tokio::test]
     async fn a_node_that_is_about_to_get_its_first_slot_is_kept() {
-        let clock = Time::of_the_machine(tokio::runtime::Handle::current());
-        let events = Events::new(clock.clone(), FORGOTTEN_AFTER);
-        let subscriptions = Subscriptions::new(Process::unique(), events);
         let config = Config::read("redis://127.0.0.1:1").expect("a valid URL");
-        let topology = Topology::new(config.settings, Vec::new(), clock, subscriptions);
+        let context = crate::engine::context();
+        let process = Process::unique();
+        let topology = Topology::new(config.settings, Vec::new(), process, &context);
         let update = || {
             topology.map.update(view(1));
             topology.forget_idle();

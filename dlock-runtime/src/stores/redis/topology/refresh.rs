@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
@@ -37,22 +37,18 @@ const LONGEST_BETWEEN: Duration = Duration::from_secs(1);
 /// So many nodes are asked at a time.
 const ASKED: usize = 3;
 
-/// After such a time without an answer others are asked as well: during a
-/// failover the silent ones are often among those that are asked.
-const SOON: Duration = Duration::from_secs(1);
-
 /// How long the slowest is waited for once most of them have answered.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 
 /// Keeps the map up to date.
-pub(super) async fn keep_up_to_date(topology: Arc<Topology>) {
-    let map = &topology.map;
+pub(crate) async fn keep_up_to_date(topology: Arc<Topology>) {
+    let Topology { map, time, .. } = &*topology;
     let mut changes = map.changes();
     let mut backoff = Backoff::new(BETWEEN, LONGEST_BETWEEN);
     loop {
-        let calm_since = Instant::now();
-        let _ = tokio::time::timeout(PERIOD, map.demand.notified()).await;
-        if calm_since.elapsed() > LONGEST_BETWEEN {
+        let calm_since = time.now();
+        let _ = time.bound(time.after(PERIOD), map.demand.notified()).await;
+        if calm_since + LONGEST_BETWEEN < time.now() {
             backoff.reset();
         }
         if let Err(error) = topology.refresh().await {
@@ -60,13 +56,13 @@ pub(super) async fn keep_up_to_date(topology: Arc<Topology>) {
         }
         let news = async {
             let _ = changes.changed().await;
-            tokio::time::sleep(BETWEEN).await;
+            time.sleep(time.after(BETWEEN)).await;
         };
-        let pause = backoff.pause(&topology.clock);
+        let pause = time.after(backoff.pause(time));
         tokio::select! {
             biased;
             () = news => backoff.reset(),
-            () = topology.clock.sleep(topology.clock.after(pause)) => {}
+            () = time.sleep(pause) => {}
         }
     }
 }
@@ -81,24 +77,19 @@ impl Topology {
                 nodes.push(Arc::new(seed.clone()));
             }
         }
-        fastrand::shuffle(&mut nodes);
-        let mut groups = nodes.chunks(ASKED);
-        let mut asking = FuturesUnordered::new();
+        nodes.sort_by_cached_key(|_| self.time.draw().to_bits());
         let (mut views, mut failed) = (Vec::new(), Vec::new());
+        let patience = self.settings.patience();
         self.map.is_asked_for();
-        while views.is_empty() {
-            let deadline = match groups.next() {
-                Some(group) => {
-                    asking.extend(group.iter().map(|node| self.ask(node)));
-                    Deadline::after(SOON)
-                }
-                None if asking.is_empty() => return Err(self.nobody_answers(&failed)),
-                // Slow ones, if there are no others.
-                None => Deadline::never(),
-            };
-            // What they say until then, but without waiting for the slowest.
-            let mut limit = deadline;
-            while let Ok(Some(answer)) = self.clock.bound(limit, asking.next()).await {
+        for some in nodes.chunks(ASKED) {
+            let mut asking: FuturesUnordered<_> = some
+                .iter()
+                // In an outage the silent ones are often among the first, so they do
+                // not get all the time that an answer may take.
+                .map(|node| self.ask(node, patience / 2))
+                .collect();
+            let mut limit = Deadline::never();
+            while let Ok(Some(answer)) = self.time.bound(limit, asking.next()).await {
                 match answer {
                     Ok(view) => views.push(view),
                     Err(error) => failed.push(error),
@@ -107,16 +98,20 @@ impl Topology {
                     limit = limit.within(FOR_THE_OTHERS);
                 }
             }
+            if !views.is_empty() {
+                self.map.update(most_frequent(views));
+                self.forget_idle();
+                return Ok(());
+            }
         }
-        self.map.update(most_frequent(views));
-        self.forget_idle();
-        Ok(())
+        Err(self.nobody_answers(&failed))
     }
 
     /// The first time, every node that the URL names is asked: one that is no
     /// node of this cluster is a mistake that would show in an outage only.
     pub(crate) async fn discover(&self) -> Result<(), BackendError> {
-        let answers = join_all(self.seeds.iter().map(|seed| self.ask(seed))).await;
+        let patience = self.settings.patience();
+        let answers = join_all(self.seeds.iter().map(|seed| self.ask(seed, patience))).await;
         let (mut views, mut failed) = (Vec::<(&Address, View)>::new(), Vec::new());
         for (seed, answer) in self.seeds.iter().zip(answers) {
             match answer {
@@ -145,7 +140,7 @@ impl Topology {
         if self.map.masters().is_empty() {
             return Err(BackendError::unavailable(format!(
                 "{}: no node has a slot; make a cluster of them with redis-cli --cluster create",
-                self.map.place
+                self.map.endpoint
             )));
         }
         Ok(())
@@ -156,8 +151,11 @@ impl Topology {
         let config = |error: &&BackendError| error.kind() == BackendErrorKind::Config;
         let cause = failed.iter().find(config).or(failed.first());
         let kind = cause.map_or(BackendErrorKind::Unavailable, BackendError::kind);
-        let (place, said) = (&self.map.place, said.join("; "));
-        let error = BackendError::new(kind, format!("{place}: none of its nodes answers: {said}"));
+        let (endpoint, said) = (&self.map.endpoint, said.join("; "));
+        let error = BackendError::new(
+            kind,
+            format!("{endpoint}: none of its nodes answers: {said}"),
+        );
         match cause {
             Some(cause) => error.with_source(cause.clone()),
             None => error,
@@ -165,18 +163,24 @@ impl Topology {
     }
 
     /// Asks one node.
-    async fn ask(&self, node: &Address) -> Result<View, BackendError> {
-        let Self {
-            settings, clock, ..
-        } = self;
-        let place = Locator::Node(node.clone()).place(settings);
-        let deadline = Deadline::after(settings.patience());
-        let asked = ask_once(&commands::slots(), node, settings, &place, clock, deadline).await;
+    async fn ask(&self, node: &Address, wait: Duration) -> Result<View, BackendError> {
+        let Self { settings, time, .. } = self;
+        let endpoint = Locator::Node(node.clone()).endpoint(settings);
+        let deadline = time.after(wait);
+        let asked = ask_once(
+            &commands::slots(),
+            node,
+            settings,
+            &endpoint,
+            time,
+            deadline,
+        )
+        .await;
         match asked?.pop() {
-            Some(Value::ServerError(error)) => Err(place.refused(&error)),
+            Some(Value::ServerError(error)) => Err(endpoint.refused(&error)),
             answer => {
                 let view = View::read(&answer.unwrap_or_default(), node);
-                view.ok_or_else(|| place.nonsense())
+                view.ok_or_else(|| endpoint.nonsense())
             }
         }
     }

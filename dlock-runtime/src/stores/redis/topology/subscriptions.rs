@@ -1,22 +1,29 @@
-//! What this process waits for in a cluster, and where it hears of that.
+//! What this process listens to in a cluster.
 //!
 //! A channel belongs to a slot as a key does, so there is one for each lock that
 //! this process waits for, at the node that has the lock; it is subscribed to
 //! before the waiter enters the queue, as the queue passes over who does not
 //! listen. The subscription is kept for a while after the last waiter has gone:
 //! a key that was waited for is waited for again as a rule.
+//!
+//! A subscription is as good as its connection, which must be open still and lead to
+//! the node that has the slot. Whoever asks for a place sees to that, and asks again
+//! when a connection is lost ([`Events::missed`](crate::engine::events::Events::missed))
+//! or, at the next look, when the slot alone has moved.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::watch;
-
-use super::super::listener::Listener;
+use super::super::batcher::Lost;
+use super::super::connection::Connection;
 use super::super::names::Keyspace;
 use super::super::values::Process;
+use super::map::SlotMap;
+use crate::deadline::Deadline;
 use crate::engine::events::Events;
-use crate::stores::address::Address;
+use crate::engine::time::Time;
+use crate::store::Context;
 
 /// How long a subscription outlives its last waiter.
 const LINGERS: Duration = Duration::from_secs(3);
@@ -25,151 +32,120 @@ pub(super) const SPACE: Keyspace = Keyspace::Slots;
 
 /// What this process listens to.
 pub(crate) struct Subscriptions {
-    pub(super) process: Process,
+    process: Process,
+    map: Arc<SlotMap>,
     events: Events,
+    time: Time,
     keys: Mutex<HashMap<Arc<str>, Channel>>,
-    /// More of them are heard.
-    heard: watch::Sender<()>,
-    /// Changes with the keys, and when what was heard may not have been all.
-    changes: watch::Sender<()>,
 }
 
 struct Channel {
-    slot: u16,
-    waiters: usize,
-    idle_since: Instant,
-    /// The node at which it is subscribed to.
-    heard_at: Option<Arc<Address>>,
-}
-
-/// The channel of a key is listened to until this is dropped, and a little longer.
-pub(crate) struct Subscription {
-    subscriptions: Arc<Subscriptions>,
-    key: Arc<str>,
+    last_waited_for: Instant,
+    /// Over which connection it was subscribed to last, and whether that was answered.
+    over: (Connection, bool),
 }
 
 impl Subscriptions {
-    pub(crate) fn new(process: Process, events: Events) -> Arc<Self> {
-        Arc::new(Self {
+    pub(super) fn new(process: Process, map: Arc<SlotMap>, context: &Context) -> Self {
+        Self {
             process,
-            events,
+            map,
+            events: context.events.clone(),
+            time: context.time.clone(),
             keys: Mutex::default(),
-            heard: watch::Sender::new(()),
-            changes: watch::Sender::new(()),
-        })
-    }
-
-    /// Hears what a node tells the waiters.
-    pub(super) fn listener(self: &Arc<Self>, node: Arc<Address>) -> Listener {
-        let subscriptions = Arc::clone(self);
-        Listener {
-            space: SPACE,
-            events: self.events.clone(),
-            channel: None,
-            replaced: Some(Box::new(move || {
-                for channel in subscriptions.keys().values_mut() {
-                    channel.is_not_heard_at(&node);
-                }
-                subscriptions.changes.send_replace(());
-            })),
         }
     }
 
-    /// Whether grants of this lock would be heard of.
+    /// Whether grants of this lock are heard of.
     pub(crate) fn hears(&self, key: &str) -> bool {
+        self.is_heard(key) == Some(true)
+    }
+
+    /// Whether they were, and are not any more.
+    pub(crate) fn is_deaf(&self, key: &str) -> bool {
+        self.is_heard(key) == Some(false)
+    }
+
+    fn is_heard(&self, key: &str) -> Option<bool> {
         let keys = self.keys();
-        keys.get(key)
-            .is_some_and(|channel| channel.heard_at.is_some())
+        let (connection, true) = &keys.get(key)?.over else {
+            return None;
+        };
+        let owner = self.map.owner(SPACE.slot(key));
+        let leads_there = owner.is_some_and(|owner| *owner == *connection.address());
+        Some(leads_there && connection.is_open())
     }
 
-    pub(crate) fn subscribe(self: &Arc<Self>, key: &Arc<str>) -> Subscription {
-        let mut keys = self.keys();
-        let mut is_new = false;
-        let channel = keys.entry(Arc::clone(key)).or_insert_with(|| {
-            is_new = true;
-            Channel {
-                slot: SPACE.slot(key),
-                waiters: 0,
-                idle_since: Instant::now(),
-                heard_at: None,
+    /// Hears of grants of this lock over a connection to its node from now on.
+    pub(super) async fn listen(
+        &self,
+        key: &Arc<str>,
+        connection: &Connection,
+        deadline: Deadline,
+    ) -> Result<(), Lost> {
+        loop {
+            let asked = {
+                let mut keys = self.keys();
+                let channel = Channel {
+                    last_waited_for: self.time.now(),
+                    over: (connection.clone(), false),
+                };
+                keys.insert(Arc::clone(key), channel);
+                // In the order in which the channel is entered here and taken out.
+                connection.listen(&self.channel_of(key), true)
+            };
+            if connection.listened(asked, deadline).await? {
+                break;
             }
-        });
-        channel.waiters += 1;
-        drop(keys);
-        if is_new {
-            self.changes.send_replace(());
         }
-        Subscription {
-            subscriptions: Arc::clone(self),
-            key: Arc::clone(key),
+        if let Some(channel) = self.keys().get_mut(key) {
+            let (over, is_answered) = &mut channel.over;
+            *is_answered |= over.is(connection);
         }
+        Ok(())
     }
 
-    /// Takes out what nobody has waited for for a while.
-    pub(crate) fn sweep(&self) -> Vec<Arc<str>> {
-        self.take_idle(LINGERS)
+    /// Leaves the channels that nobody has waited for for a while, and says whose.
+    pub(crate) async fn sweep(&self, deadline: Deadline) -> Vec<Arc<str>> {
+        self.leave_idle(LINGERS, deadline).await
     }
 
-    /// Takes out what nobody waits for.
-    pub(crate) fn sweep_all(&self) -> Vec<Arc<str>> {
-        self.take_idle(Duration::ZERO)
+    /// Leaves all those that nobody waits for.
+    pub(crate) async fn sweep_all(&self, deadline: Deadline) -> Vec<Arc<str>> {
+        self.leave_idle(Duration::ZERO, deadline).await
     }
 
-    fn take_idle(&self, after: Duration) -> Vec<Arc<str>> {
-        let mut gone = Vec::new();
+    async fn leave_idle(&self, after: Duration, deadline: Deadline) -> Vec<Arc<str>> {
+        let (mut gone, mut leaving) = (Vec::new(), Vec::new());
+        let now = self.time.now();
         self.keys().retain(|key, channel| {
-            let kept = channel.waiters > 0 || channel.idle_since.elapsed() < after;
-            if !kept {
-                gone.push(Arc::clone(key));
+            let is_waited_for = self.events.waits(key);
+            if is_waited_for {
+                channel.last_waited_for = now;
             }
-            kept
+            let idle = now.saturating_duration_since(channel.last_waited_for);
+            let is_kept = is_waited_for || idle < after;
+            if !is_kept {
+                gone.push(Arc::clone(key));
+                let (connection, _) = &channel.over;
+                if connection.is_open() {
+                    let asked = connection.listen(&self.channel_of(key), false);
+                    leaving.push((asked, connection.clone()));
+                }
+            }
+            is_kept
         });
-        if !gone.is_empty() {
-            self.changes.send_replace(());
+        for (asked, connection) in leaving {
+            if connection.listened(asked, deadline).await.is_err() {
+                // What it is subscribed to is not known any more.
+                connection.discard();
+            }
         }
         gone
     }
 
-    pub(super) fn changes(&self) -> watch::Receiver<()> {
-        self.changes.subscribe()
-    }
-
-    /// The keys that are waited for whose slots are there.
-    pub(super) fn of_slots(&self, is_there: impl Fn(u16) -> bool) -> HashSet<Arc<str>> {
-        let keys = self.keys();
-        let there = keys.iter().filter(|(_, channel)| is_there(channel.slot));
-        there.map(|(key, _)| Arc::clone(key)).collect()
-    }
-
-    /// The channel of this key is about to be listened to no more at this node.
-    pub(super) fn is_left(&self, key: &str, node: &Address) {
-        if let Some(channel) = self.keys().get_mut(key) {
-            channel.is_not_heard_at(node);
-        }
-    }
-
-    /// The channels of these keys are listened to at this node, if `is_so` still holds:
-    /// a node goes deaf under the same lock, after its connection is taken out. All
-    /// of them, and not only those that are new there: one that was given up and is
-    /// waited for again before its subscription has ended knows nothing of that.
-    pub(super) fn are_heard<'k>(
-        &self,
-        keys: impl IntoIterator<Item = &'k Arc<str>>,
-        node: &Arc<Address>,
-        is_so: impl FnOnce() -> bool,
-    ) -> bool {
-        let mut channels = self.keys();
-        if !is_so() {
-            return false;
-        }
-        for key in keys {
-            if let Some(channel) = channels.get_mut(key) {
-                channel.heard_at = Some(Arc::clone(node));
-            }
-        }
-        drop(channels);
-        self.heard.send_replace(());
-        true
+    fn channel_of(&self, key: &str) -> String {
+        SPACE.wake_channel(self.process, key)
     }
 
     fn keys(&self) -> MutexGuard<'_, HashMap<Arc<str>, Channel>> {
@@ -177,55 +153,55 @@ impl Subscriptions {
     }
 }
 
-impl Channel {
-    fn is_not_heard_at(&mut self, node: &Address) {
-        if self.heard_at.as_deref() == Some(node) {
-            self.heard_at = None;
-        }
-    }
-}
-
-impl Subscription {
-    /// Waits until grants are heard of.
-    pub(crate) async fn is_heard(&self) {
-        let mut heard = self.subscriptions.heard.subscribe();
-        while !self.subscriptions.hears(&self.key) && heard.changed().await.is_ok() {}
-    }
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        if let Some(channel) = self.subscriptions.keys().get_mut(&self.key) {
-            channel.waiters -= 1;
-            channel.idle_since = Instant::now();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::engine::time::Time;
+    use std::pin::pin;
+    use std::task::{Context as TaskContext, Waker};
 
+    use tokio::io::AsyncReadExt;
+
+    use super::super::super::connection::tests::silent;
+    use super::super::super::errors::{Endpoint, Role};
+    use super::super::map::View;
+    use super::*;
+
+    /// A key that is waited for again is subscribed to behind the end of the
+    /// subscription that it had, though neither was answered.
     #[tokio::test]
-    async fn a_key_that_is_waited_for_again_is_heard() {
-        let time = Time::of_the_machine(tokio::runtime::Handle::current());
-        let subscriptions =
-            Subscriptions::new(Process::unique(), Events::new(time, Duration::from_secs(8)));
-        let node = Arc::new(Address {
-            host: "h".to_owned(),
-            port: 1,
+    async fn what_is_waited_for_again_is_heard() {
+        let (connection, driver, mut server) = silent(Duration::from_secs(60)).await;
+        let map = SlotMap::new(Endpoint::new(Role::Cluster, "c", SPACE, None));
+        map.update(View {
+            ranges: vec![(0, 16383, Arc::new(connection.address().clone()))],
+            replicas: Vec::new(),
         });
-        let key: Arc<str> = "key".into();
-        for _ in 0..2 {
-            let subscription = subscriptions.subscribe(&key);
-            assert!(!subscriptions.hears(&key));
-            assert!(!subscriptions.are_heard([&key], &node, || false));
-            assert!(!subscriptions.hears(&key));
-            assert!(subscriptions.are_heard([&key], &node, || true));
-            assert!(subscriptions.hears(&key));
-            drop(subscription);
-            subscriptions.keys().remove(&key);
+        let context = crate::engine::context();
+        let subscriptions = Subscriptions::new(Process::unique(), Arc::new(map), &context);
+        let (key, deadline) = (Arc::from("key"), Deadline::never());
+        let task = &mut TaskContext::from_waker(Waker::noop());
+        let mut first = Box::pin(subscriptions.listen(&key, &connection, deadline));
+        assert!(first.as_mut().poll(task).is_pending());
+        assert!(!subscriptions.hears(&key), "it was not answered");
+        let mut left = pin!(subscriptions.sweep_all(deadline));
+        assert!(left.as_mut().poll(task).is_pending());
+        let mut again = pin!(subscriptions.listen(&key, &connection, deadline));
+        assert!(again.as_mut().poll(task).is_pending());
+        let mut sent = Vec::new();
+        let words = |sent: &[u8]| -> Vec<String> {
+            let text = String::from_utf8_lossy(sent);
+            let words = text
+                .split("\r\n")
+                .filter(|word| word.ends_with("SUBSCRIBE"));
+            words.map(str::to_owned).collect()
+        };
+        tokio::select! {
+            () = connection.drive(driver) => panic!("it was closed"),
+            () = async {
+                while words(&sent).len() < 3 {
+                    server.read_buf(&mut sent).await.expect("a command");
+                }
+            } => {}
         }
+        assert_eq!(words(&sent), ["SSUBSCRIBE", "SUNSUBSCRIBE", "SSUBSCRIBE"]);
     }
 }
