@@ -87,14 +87,8 @@ pub trait Store: Send + Sync + Sized + 'static {
     /// may be blocked.
     const FLIES_FOR: Duration = Duration::from_millis(250);
 
-    /// What is wrong with the settings, before anything is opened.
-    fn check_config(config: &Self::Config) -> Result<(), BackendError> {
-        let _ = config;
-        Ok(())
-    }
-
-    /// The same settings with what only the servers know, where it cannot be
-    /// [opened](Self::open) without that.
+    /// The same settings, or what is wrong with them; and with what only the servers
+    /// know, where it cannot be [opened](Self::open) without that.
     fn complete(
         config: Self::Config,
         request_timeout: Duration,

@@ -1,6 +1,5 @@
 //! What a request that waits has heard from the store.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,69 +15,65 @@ use crate::observe;
 pub struct Progress {
     begun: Instant,
     clock: Clock,
-    heard: Arc<Heard>,
+    heard: Arc<Mutex<Heard>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Heard {
-    /// When the store last said that somebody holds the lock: in nanoseconds
-    /// after the request was begun, and one. 0 if it never has.
-    last: AtomicU64,
-    /// When the store is asked, in nanoseconds after the request was begun.
-    asked: AtomicU64,
+    /// When the store last said that somebody holds the lock.
+    held: Option<Instant>,
+    /// When the store was asked; `None` if it is not yet.
+    asked: Option<Instant>,
     /// As whom the store is asked by now, if not as the request's own owner.
-    asker: Mutex<Option<Owner>>,
+    asker: Option<Owner>,
 }
-
-impl Heard {
-    fn asker(&self) -> MutexGuard<'_, Option<Owner>> {
-        self.asker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The store is not asked yet.
-const NOT_YET: u64 = u64::MAX;
 
 impl Progress {
     pub(super) fn begin(clock: Clock) -> Self {
+        let begun = clock.now();
         Self {
-            begun: clock.now(),
+            begun,
             clock,
-            heard: Arc::default(),
+            heard: Arc::new(Mutex::new(Heard {
+                held: None,
+                asked: Some(begun),
+                asker: None,
+            })),
         }
     }
 
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn held(&self) {
-        if self
-            .heard
-            .last
-            .fetch_max(self.nanos() + 1, Ordering::AcqRel)
-            == 0
-        {
+        let now = self.clock.now();
+        let before = {
+            let mut heard = self.heard();
+            let before = heard.held;
+            heard.held = before.max(Some(now));
+            before
+        };
+        if before.is_none() {
             observe::held_by_somebody();
         }
     }
 
     /// The request waits before it asks the store.
     pub(crate) fn asks_later(&self) {
-        self.heard.asked.store(NOT_YET, Ordering::Release);
+        self.heard().asked = None;
     }
 
     pub(crate) fn asks_now(&self) {
-        self.heard.asked.store(self.nanos(), Ordering::Release);
+        self.heard().asked = Some(self.clock.now());
     }
 
     pub(super) fn asks_as(&self, owner: Owner) {
-        *self.heard.asker() = Some(owner);
+        self.heard().asker = Some(owner);
     }
 
     pub(super) fn asker(&self) -> Option<Owner> {
-        *self.heard.asker()
-    }
-
-    fn nanos(&self) -> u64 {
-        let since_begun = self.clock.now().saturating_duration_since(self.begun);
-        u64::try_from(since_begun.as_nanos()).unwrap_or(NOT_YET - 1)
+        self.heard().asker
     }
 
     pub(crate) fn begun(&self) -> Instant {
@@ -87,23 +82,17 @@ impl Progress {
 
     /// When the store was asked, if it was.
     pub(crate) fn asked(&self) -> Option<Instant> {
-        match self.heard.asked.load(Ordering::Acquire) {
-            NOT_YET => None,
-            nanos => Some(self.begun + Duration::from_nanos(nanos)),
-        }
+        self.heard().asked
     }
 
     /// Whether the store has ever said that somebody holds the lock.
     pub(crate) fn has_heard(&self) -> bool {
-        self.heard.last.load(Ordering::Acquire) > 0
+        self.heard().held.is_some()
     }
 
     /// Whether it has said so at `since` or later.
     pub(crate) fn heard_since(&self, since: Instant) -> bool {
-        match self.heard.last.load(Ordering::Acquire) {
-            0 => false,
-            last => self.begun + Duration::from_nanos(last - 1) >= since,
-        }
+        self.heard().held.is_some_and(|held| held >= since)
     }
 
     /// Why the store counts as unavailable for a caller who has waited since

@@ -131,7 +131,6 @@ impl<S: Store> Engine<S> {
         }
         let request_timeout = self.request_timeout;
         limits::REQUEST_TIMEOUT.check_in_backend(request_timeout)?;
-        S::check_config(&self.config)?;
         let config = S::complete(self.config.clone(), request_timeout).await?;
         let running = Running::open(config, time, request_timeout);
         running

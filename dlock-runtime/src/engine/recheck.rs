@@ -13,7 +13,7 @@ use crate::store::{Looks, Store, Waited};
 const LINGERS: Duration = Duration::from_secs(2);
 
 /// The keys that are waited for, and when they are looked at.
-struct Schedule<S: Store>(HashMap<Arc<str>, Entry<S>>);
+type Schedule<S> = HashMap<Arc<str>, Entry<S>>;
 
 struct Entry<S: Store> {
     seen: S::Seen,
@@ -22,6 +22,16 @@ struct Entry<S: Store> {
     next: Instant,
     /// Somebody waits for it.
     waited: bool,
+}
+
+impl<S: Store> Entry<S> {
+    fn is_looked_at(&self, now: Instant) -> bool {
+        // What is not yet due goes along, and saves a trip.
+        match S::LOOKS {
+            Looks::Together => true,
+            Looks::Each => self.next <= now + (self.next - self.looked) / 4,
+        }
+    }
 }
 
 impl<S: Store> Running<S> {
@@ -48,7 +58,7 @@ impl<S: Store> Running<S> {
     /// Until nobody waits any more; and a little longer where who waits has a place,
     /// which it loses when others take this process for dead.
     async fn look_and_beat(&self) {
-        let mut schedule = Schedule(HashMap::new());
+        let mut schedule = Schedule::new();
         let mut beat = S::BEAT.map(|gap| self.time.now() + gap);
         let mut idle_since = None;
         loop {
@@ -61,7 +71,8 @@ impl<S: Store> Running<S> {
                 return;
             }
             self.update(&mut schedule);
-            let next = schedule.soonest().into_iter().chain(beat).min();
+            let soonest = schedule.values().map(|key| key.next);
+            let next = soonest.chain(beat).min();
             if next.is_none_or(|next| next > now) {
                 tokio::select! {
                     () = self.events.waiters().change() => {}
@@ -69,13 +80,8 @@ impl<S: Store> Running<S> {
                 }
                 continue;
             }
-            // What is not yet due goes along, and saves a trip.
-            let keys = match S::LOOKS {
-                Looks::Together => schedule.all(),
-                Looks::Each => schedule.due(now),
-            };
             let beats = S::BEAT.filter(|gap| beat.is_some_and(|beat| beat <= now + *gap / 4));
-            if !self.look(&mut schedule, keys, beats.is_some()).await {
+            if !self.look(&mut schedule, beats.is_some()).await {
                 // Each waiter now finds out for itself, and fails if the outage lasts
                 // for the request timeout.
                 self.events.missed();
@@ -89,9 +95,9 @@ impl<S: Store> Running<S> {
     /// Enters the keys that somebody waits for now, and takes out the others.
     fn update(&self, schedule: &mut Schedule<S>) {
         let now = self.time.now();
-        schedule.0.values_mut().for_each(|key| key.waited = false);
+        schedule.values_mut().for_each(|key| key.waited = false);
         self.events.waiters().for_each_key(|key| {
-            let entry = schedule.0.entry(Arc::clone(key)).or_insert_with(|| {
+            let entry = schedule.entry(Arc::clone(key)).or_insert_with(|| {
                 let mut seen = S::Seen::default();
                 Entry {
                     next: now + self.store.pace(&mut seen),
@@ -102,16 +108,17 @@ impl<S: Store> Running<S> {
             });
             entry.waited = true;
         });
-        schedule.0.retain(|_, key| key.waited);
+        schedule.retain(|_, key| key.waited);
     }
 
     /// Whether the store has answered.
-    async fn look(&self, schedule: &mut Schedule<S>, keys: Vec<Arc<str>>, beats: bool) -> bool {
-        let mut waited: Vec<_> = keys
-            .into_iter()
-            .map(|key| Waited::<S> {
+    async fn look(&self, schedule: &mut Schedule<S>, beats: bool) -> bool {
+        let now = self.time.now();
+        let due = schedule.extract_if(|_, key| key.is_looked_at(now));
+        let mut waited: Vec<_> = due
+            .map(|(key, entry)| Waited::<S> {
                 waiters: self.events.waiters().of_key(&key),
-                seen: schedule.take(&key),
+                seen: entry.seen,
                 key,
                 refused: None,
             })
@@ -143,30 +150,8 @@ impl<S: Store> Running<S> {
                 looked: now,
                 waited: true,
             };
-            schedule.0.insert(key.key, entry);
+            schedule.insert(key.key, entry);
         }
         answered.is_ok()
-    }
-}
-
-impl<S: Store> Schedule<S> {
-    fn soonest(&self) -> Option<Instant> {
-        self.0.values().map(|key| key.next).min()
-    }
-
-    fn all(&self) -> Vec<Arc<str>> {
-        self.0.keys().cloned().collect()
-    }
-
-    /// What is due, and what will be soon: that saves a trip.
-    fn due(&self, now: Instant) -> Vec<Arc<str>> {
-        let soon = |key: &Entry<S>| key.next <= now + (key.next - key.looked) / 4;
-        let due = self.0.iter().filter(|(_, key)| soon(key));
-        due.map(|(key, _)| Arc::clone(key)).collect()
-    }
-
-    fn take(&mut self, key: &str) -> S::Seen {
-        let entry = self.0.get_mut(key);
-        entry.map_or_else(S::Seen::default, |entry| std::mem::take(&mut entry.seen))
     }
 }

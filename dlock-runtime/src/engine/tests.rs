@@ -71,81 +71,55 @@ fn held_by_another(sim: &Sim) -> Owner {
     other
 }
 
-/// For every kind of store.
-macro_rules! for_each_store {
-    ($($(#[$attribute:meta])* async fn $name:ident<P: Proof>() $body:block)*) => {$(
+/// A test for each of these kinds of stores.
+macro_rules! of_kinds {
+    ($($kind:ident: $proof:ty),*) => {$(
+        #[test]
+        fn $kind() {
+            paused(test::<$proof>);
+        }
+    )*};
+}
+
+macro_rules! every_store {
+    () => {
+        of_kinds! {
+            without_a_record: (),
+            in_haste: Hasty,
+            with_a_session: Session,
+            with_leases_that_last: Lasting,
+            at_home: AtHome,
+            without_a_queue: Number
+        }
+    };
+}
+
+macro_rules! every_queue {
+    () => {
+        of_kinds! {
+            without_a_record: (),
+            in_haste: Hasty,
+            with_a_session: Session,
+            at_home: AtHome
+        }
+    };
+}
+
+macro_rules! for_each {
+    ($kinds:ident:
+        $($(#[$attribute:meta])* async fn $name:ident<P: Proof>() $body:block)*) => {$(
         mod $name {
             use super::*;
 
             $(#[$attribute])*
             async fn test<P: Proof>() $body
 
-            #[test]
-            fn without_a_record() {
-                paused(test::<()>);
-            }
-
-            #[test]
-            fn in_haste() {
-                paused(test::<Hasty>);
-            }
-
-            #[test]
-            fn with_a_session() {
-                paused(test::<Session>);
-            }
-
-            #[test]
-            fn with_leases_that_last() {
-                paused(test::<Lasting>);
-            }
-
-            #[test]
-            fn at_home() {
-                paused(test::<AtHome>);
-            }
-
-            #[test]
-            fn without_a_queue() {
-                paused(test::<Number>);
-            }
+            $kinds!();
         }
     )*};
 }
 
-/// For those with a queue.
-macro_rules! for_each_queue {
-    ($($(#[$attribute:meta])* async fn $name:ident<P: Proof>() $body:block)*) => {$(
-        mod $name {
-            use super::*;
-
-            $(#[$attribute])*
-            async fn test<P: Proof>() $body
-
-            #[test]
-            fn without_a_record() {
-                paused(test::<()>);
-            }
-
-            #[test]
-            fn in_haste() {
-                paused(test::<Hasty>);
-            }
-
-            #[test]
-            fn with_a_session() {
-                paused(test::<Session>);
-            }
-
-            #[test]
-            fn at_home() {
-                paused(test::<AtHome>);
-            }
-        }
-    )*};
-}
-
-for_each_store! {
+for_each! { every_store:
     async fn a_free_lock_takes_two_round_trips<P: Proof>() {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
@@ -228,7 +202,7 @@ for_each_store! {
     async fn a_grant_is_confirmed<P: Proof>() {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
-        sim.confirms();
+        sim.state().confirms = true;
         sim.next([Fate::Fine, Fate::Refused, Fate::Fine, Fate::AnswerLost]);
         let (request, start) = (request(), Instant::now());
         let grant = granted(&engine, &request).await;
@@ -243,8 +217,8 @@ for_each_store! {
     async fn a_grant_that_is_gone_is_asked_for_again<P: Proof>() {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
-        sim.confirms();
-        sim.loses_the_next_grant();
+        sim.state().confirms = true;
+        sim.state().loses_grant = true;
         let request = request();
         granted(&engine, &request).await;
         assert_eq!(sim.sent(), [P::FIRST, "confirm", "ask", "confirm"]);
@@ -256,7 +230,7 @@ for_each_store! {
         for step in (0..40).chain([100_000]) {
             let sim = Sim::new();
             let engine = engine::<P>(&sim).await;
-            sim.confirms();
+            sim.state().confirms = true;
             sim.next([Fate::Fine, Fate::Refused].repeat(1_000));
             let (request, start) = (request(), Instant::now());
             let answer = timeout(step * ONE_WAY / 2, engine.acquire(&request)).await;
@@ -544,7 +518,7 @@ for_each_store! {
     async fn where_nothing_is_late_one_release_is_enough<P: Proof>() {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
-        sim.is_never_late();
+        sim.state().never_late = true;
         sim.next([Fate::AnswerLost]);
         let request = request();
         granted(&engine, &request).await;
@@ -686,13 +660,13 @@ for_each_store! {
         let (busy, longest) = (request(), P::PAUSES.1);
         let ties = 5 * sim.request_timeout().div_duration_f64(longest) as u32;
         sim.next([Fate::Refused]);
-        sim.ties(ties);
+        sim.state().ties = ties;
         assert!(engine.try_acquire(&busy).await.expect("an answer").is_none());
         assert!(sim.is_free());
         // However long it takes, the store has answered.
         let (request, start) = (request(), Instant::now());
         sim.next([Fate::Refused]);
-        sim.ties(ties);
+        sim.state().ties = ties;
         granted(&engine, &request).await;
         assert!(start.elapsed() > sim.request_timeout(), "{:?}", start.elapsed());
         assert_eq!(sim.holder(), Some(request.owner));
@@ -704,14 +678,14 @@ for_each_store! {
         let engine = engine::<P>(&sim).await;
         let (this, next) = (request(), request());
         let pause = Duration::from_secs(20);
-        sim.holds_back(pause);
+        sim.state().hold_back = Some(pause);
         let left = timeout(pause / 2, engine.acquire(&this)).await;
         assert!(left.is_err(), "it waits for others");
         let told = this.progress().outage(this.progress().begun(), pause / 4, Instant::now());
         assert!(told.is_none(), "{told:?}");
         sleep(ROUND_TRIP + MOMENT).await;
         assert!(sim.sent().is_empty(), "{:?}", sim.sent());
-        sim.holds_back(pause);
+        sim.state().hold_back = Some(pause);
         let start = Instant::now();
         granted(&engine, &next).await;
         assert!(start.elapsed() >= pause, "{:?}", start.elapsed());
@@ -723,7 +697,7 @@ for_each_store! {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
         held_by_another(&sim);
-        sim.is_foreign();
+        sim.state().foreign = true;
         let (this, next) = (request(), request());
         let both = async { tokio::join!(engine.acquire(&this), engine.acquire(&next)) };
         let both = timeout(Duration::from_secs(5), both).await.expect("they are told");
@@ -773,7 +747,7 @@ for_each_store! {
     async fn a_stop_ends_all_ties<P: Proof>() {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
-        sim.ties(u32::MAX);
+        sim.state().ties = u32::MAX;
         sim.next([Fate::Refused]);
         let request = request();
         let stop = async {
@@ -835,7 +809,7 @@ for_each_store! {
         let left = timeout(2 * ONE_WAY, engine.acquire(&request())).await;
         assert!(left.is_err() && !sim.is_free(), "it was run, and not answered");
         engine.settle().await;
-        assert_eq!(sim.rests(), [true]);
+        assert_eq!(sim.state().rests, [true]);
     }
 
     async fn the_next_attempt_is_as_soon_as_the_store_says<P: Proof>() {
@@ -849,18 +823,18 @@ for_each_store! {
         assert!(pause >= first * 3 / 4, "{pause:?}");
         assert!(pause <= first * 5 / 4 + 2 * ONE_WAY, "{pause:?}");
         if P::OPENING == Opening::Cheap {
-            assert!(!sim.was_asked_for_a_place());
+            assert!(!sim.state().asked_for_a_place);
         }
     }
 
     async fn wrong_settings_open_nothing<P: Proof>() {
         let sim = Sim::new();
-        sim.has_wrong_config();
+        sim.state().has_wrong_config = true;
         let engine = Engine::<Scripted<P>>::new(Arc::clone(&sim));
         let time = Time::simulated(Executor::new() as _);
         let error = engine.open(time).await.expect_err("what is wrong");
         assert_eq!(error.to_string(), foreign().to_string());
-        assert!(!sim.was_opened());
+        assert!(sim.state().events.is_none());
     }
 
     /// What they are worth may change while the store is open.
@@ -900,7 +874,7 @@ for_each_store! {
     }
 }
 
-for_each_queue! {
+for_each! { every_queue:
     /// Who cannot be told is passed over: what was done for that is done once.
     async fn who_waits_listens_first<P: Proof>() {
         let sim = Sim::new();
@@ -925,7 +899,7 @@ for_each_queue! {
     async fn places_of_those_who_have_gone_are_undone<P: Proof>() {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
-        sim.names_places();
+        sim.state().names_places = true;
         let other = held_by_another(&sim);
         let request = request();
         let failover = async {
@@ -951,7 +925,7 @@ for_each_queue! {
     async fn a_holder_that_is_granted_its_own_lock_keeps_it<P: Proof>() {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
-        sim.names_places();
+        sim.state().names_places = true;
         let other = held_by_another(&sim);
         let request = request();
         let release = async {
@@ -994,7 +968,7 @@ for_each_queue! {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
         let other = held_by_another(&sim);
-        sim.lose_messages();
+        sim.state().tells_nothing = true;
         let (request, start) = (request(), Instant::now());
         let release = async {
             sleep(Duration::from_millis(100)).await;
@@ -1047,7 +1021,7 @@ for_each_queue! {
     async fn who_is_behind_another_watches_it<P: Proof>() {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
-        sim.lets_watch();
+        sim.state().watches = true;
         let other = held_by_another(&sim);
         let (this, next) = (request(), request());
         let released = async {
@@ -1081,9 +1055,9 @@ for_each_queue! {
     async fn a_watch_that_misses_costs_a_second<P: Proof>() {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
-        sim.lets_watch();
+        sim.state().watches = true;
         let other = held_by_another(&sim);
-        sim.lose_messages();
+        sim.state().tells_nothing = true;
         let (request, start) = (request(), Instant::now());
         let release = async {
             sleep(Duration::from_millis(100)).await;
@@ -1097,8 +1071,8 @@ for_each_queue! {
     async fn a_watch_that_fails_is_set_again<P: Proof>() {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
-        sim.lets_watch();
-        sim.the_next_watch_fails();
+        sim.state().watches = true;
+        sim.state().watch_fails = true;
         let other = held_by_another(&sim);
         let request = request();
         let release = async {
@@ -1117,8 +1091,8 @@ for_each_queue! {
     async fn a_watch_that_fails_again_and_again_is_told<P: Proof>() {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
-        sim.lets_watch();
-        sim.all_watches_fail();
+        sim.state().watches = true;
+        sim.state().watches_fail = true;
         held_by_another(&sim);
         let (request, start) = (request(), Instant::now());
         let answer = timeout(3 * sim.request_timeout(), engine.acquire(&request)).await;
@@ -1133,7 +1107,7 @@ for_each_queue! {
         for step in 0..24 {
             let sim = Sim::new();
             let engine = engine::<P>(&sim).await;
-            sim.lets_watch();
+            sim.state().watches = true;
             let other = held_by_another(&sim);
             let left = timeout(step * ONE_WAY / 2, engine.acquire(&request())).await;
             assert!(left.is_err(), "somebody has it");
@@ -1168,7 +1142,7 @@ for_each_queue! {
         let sim = Sim::new();
         let engine = engine::<P>(&sim).await;
         let other = held_by_another(&sim);
-        sim.lose_messages();
+        sim.state().tells_nothing = true;
         let (request, start) = (request(), Instant::now());
         let release = async {
             sleep(Duration::from_millis(100)).await;
@@ -1274,7 +1248,7 @@ for_each_queue! {
                 engine.stop().await;
             }
             sleep(Duration::from_secs(10)).await;
-            let beats = sim.beats();
+            let beats = sim.state().beats.clone();
             let first = beats.first().copied().expect("a beat");
             assert!(first.duration_since(start) <= ROUND_TRIP * 2, "with the place");
             for pair in beats.windows(2) {
@@ -1285,7 +1259,7 @@ for_each_queue! {
             assert!(last + Duration::from_millis(1_300) >= end);
             assert!(last <= end + Duration::from_secs(3), "nobody waits");
             assert!(beats.len() <= 30, "{} beats in 20 s", beats.len());
-            assert_eq!(sim.farewells(), 1, "stops: {stops}");
+            assert_eq!(sim.state().farewells, 1, "stops: {stops}");
         }
     }
 }
@@ -1298,7 +1272,7 @@ fn what_may_come_until_the_session_ends_is_undone_until_then() {
         paused(|| async move {
             let sim = Sim::new();
             let engine = engine::<Session>(&sim).await;
-            sim.is_late_in_a_session();
+            sim.state().late_in_session = true;
             let late = 10 * TTL;
             sim.next([Fate::Late(late)]);
             let (request, start) = (request(), Instant::now());
@@ -1338,7 +1312,7 @@ fn what_may_come_after_a_lease_that_ended_here_is_undone() {
     paused(|| async {
         let sim = Sim::new();
         let engine = engine::<Lasting>(&sim).await;
-        sim.is_late_in_a_session();
+        sim.state().late_in_session = true;
         let late = 3 * TTL;
         sim.next([Fate::Late(late)]);
         let (request, start) = (request(), Instant::now());
@@ -1361,7 +1335,7 @@ fn what_may_come_in_a_session_is_forgotten_with_it() {
     paused(|| async {
         let sim = Sim::new();
         let engine = engine::<Session>(&sim).await;
-        sim.is_late_in_a_session();
+        sim.state().late_in_session = true;
         sim.next([Fate::AnswerLost]);
         let request = request();
         granted(&engine, &request).await;
@@ -1380,7 +1354,7 @@ fn what_has_ended_is_not_given_back() {
     paused(|| async {
         let sim = Sim::new();
         let engine = engine::<Session>(&sim).await;
-        sim.is_late_in_a_session();
+        sim.state().late_in_session = true;
         sim.next([Fate::Late(10 * TTL)]);
         let request = request();
         granted(&engine, &request).await;
@@ -1409,7 +1383,7 @@ fn who_has_lost_its_place_takes_another() {
             paused(|| async move {
                 let sim = Sim::new();
                 let engine = engine::<Session>(&sim).await;
-                sim.loses_a_place(leaves_something);
+                sim.state().places_lost.push_back(leaves_something);
                 let (request, start) = (request(), Instant::now());
                 let grant = if waits {
                     Some(engine.acquire(&request).await.expect("an answer"))
@@ -1512,7 +1486,7 @@ fn a_session_that_ends_before_its_grant_is_noted_is_no_lease() {
     paused(|| async {
         let sim = Sim::new();
         let engine = engine::<Session>(&sim).await;
-        sim.ends_the_session_behind_the_next_grant();
+        sim.state().ends_session = true;
         let request = request();
         granted(&engine, &request).await;
         assert!(!engine.has_ended(request.owner), "the second one lasts");
@@ -1643,7 +1617,7 @@ fn a_shutdown_waits_until_the_store_was_told() {
         for outage in [TTL / 3, 2 * TTL] {
             let sim = Sim::new();
             let engine = engine::<Lasting>(&sim).await;
-            sim.is_never_late();
+            sim.state().never_late = true;
             held_by_another(&sim);
             let left = timeout(5 * ONE_WAY, engine.acquire(&request())).await;
             assert!(left.is_err(), "somebody has it");
@@ -1678,7 +1652,7 @@ fn a_stop_says_whether_a_lease_is_to_outlast_it() {
                 engine.release(&request).await.expect("an answer");
             }
             engine.stop().await;
-            assert_eq!(sim.was_shut_down(), Some(held));
+            assert_eq!(sim.state().shut_down, Some(held));
         }
     });
 }
@@ -1689,16 +1663,17 @@ fn a_place_that_lasts_needs_no_beats() {
     paused(|| async {
         let sim = Sim::new();
         let engine = engine::<Lasting>(&sim).await;
-        sim.lose_messages();
+        sim.state().tells_nothing = true;
         held_by_another(&sim);
         let left = timeout(TTL / 2, engine.acquire(&request())).await;
         assert!(left.is_err(), "somebody has it");
-        assert!(sim.beats().is_empty(), "{:?}", sim.beats());
+        let beats = sim.state().beats.clone();
+        assert!(beats.is_empty(), "{beats:?}");
         assert!(sim.looks() > 10, "it is looked at: {}", sim.looks());
         sleep(ROUND_TRIP + MOMENT).await;
         sim.forget_history();
         sleep(TTL).await;
-        assert_eq!((sim.looks(), sim.farewells()), (0, 0));
+        assert_eq!((sim.looks(), sim.state().farewells), (0, 0));
     });
 }
 
@@ -1711,7 +1686,7 @@ fn a_tie_of_those_who_try_first_is_waited_out() {
         let engine = engine::<Tried>(&sim).await;
         let (runs, mut pauses) = (50, Duration::ZERO);
         for _ in 0..runs {
-            sim.ties(1);
+            sim.state().ties = 1;
             let (request, start) = (request(), Instant::now());
             granted(&engine, &request).await;
             pauses += start.elapsed() - 2 * ROUND_TRIP;

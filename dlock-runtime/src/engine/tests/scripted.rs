@@ -63,49 +63,62 @@ pub(super) enum Fate {
 /// The store, and the way there.
 pub(super) struct Sim(Mutex<State>);
 
+/// What it has and does, for a test to read and to change.
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     holder: Option<(Owner, Instant)>,
     queue: VecDeque<(Owner, Duration)>,
     token: u64,
     fates: VecDeque<Fate>,
     sent: Vec<&'static str>,
     ran: Vec<(Owner, &'static str)>,
-    events: Option<Events>,
-    tells_nothing: bool,
+    pub(super) events: Option<Events>,
+    /// Messages are lost.
+    pub(super) tells_nothing: bool,
     gone: bool,
     session: u64,
     ended: HashSet<u64>,
-    ends_session: bool,
-    /// Who waits watches the one before.
-    watches: bool,
+    /// Its session ends behind the next grant.
+    pub(super) ends_session: bool,
+    /// Who waits is told nothing, but may watch the one before.
+    pub(super) watches: bool,
     watched: Vec<(Owner, Arc<Notify>)>,
-    watch_fails: bool,
+    /// The next watch fails.
+    pub(super) watch_fails: bool,
     /// All of them do, from now on.
-    watches_fail: bool,
-    places_lost: VecDeque<bool>,
-    late_in_session: bool,
+    pub(super) watches_fail: bool,
+    /// The next questions find that their places are gone; if so, with something
+    /// that has to be given back.
+    pub(super) places_lost: VecDeque<bool>,
+    /// What is late does nothing when the session of its time has ended.
+    pub(super) late_in_session: bool,
     /// Each record of a lease has one of these.
     records: Arc<()>,
-    ties: u32,
-    hold_back: Option<Duration>,
-    foreign: bool,
+    /// So many questions find that others ask at the same time.
+    pub(super) ties: u32,
+    pub(super) hold_back: Option<Duration>,
+    /// Something else stands where the lock belongs.
+    pub(super) foreign: bool,
     lost_all: bool,
-    never_late: bool,
-    beats: Vec<Instant>,
-    farewells: u32,
-    shut_down: Option<bool>,
-    confirms: bool,
-    loses_grant: bool,
+    pub(super) never_late: bool,
+    /// When it was told that the process is alive.
+    pub(super) beats: Vec<Instant>,
+    pub(super) farewells: u32,
+    /// Whether it was told of its end; and then, whether leases last beyond it.
+    pub(super) shut_down: Option<bool>,
+    /// A grant counts when it is confirmed.
+    pub(super) confirms: bool,
+    /// The next one is gone before.
+    pub(super) loses_grant: bool,
     /// So long it takes to listen.
     listens_for: Option<Duration>,
-    /// A grant is told with the place that it was given to.
-    names_places: bool,
-    asked_for_a_place: bool,
+    /// A grant is told with its place, which its owner may have left.
+    pub(super) names_places: bool,
+    pub(super) asked_for_a_place: bool,
     tokens: Option<TokenTier>,
-    has_wrong_config: bool,
+    pub(super) has_wrong_config: bool,
     /// Whether all had been given back each time when it was told to rest.
-    rests: Vec<bool>,
+    pub(super) rests: Vec<bool>,
     voter: voter::State,
 }
 
@@ -221,22 +234,11 @@ impl Sim {
     }
 
     pub(super) fn tell(&self, owner: Owner) {
-        let events = self.state().events.clone();
-        if let Some(events) = events {
-            events.wake(owner, "key");
-        }
-    }
-
-    pub(super) fn lose_messages(&self) {
-        self.state().tells_nothing = true;
+        self.events().wake(owner, "key");
     }
 
     pub(super) fn is_gone(&self, gone: bool) {
         self.state().gone = gone;
-    }
-
-    pub(super) fn ends_the_session_behind_the_next_grant(&self) {
-        self.state().ends_session = true;
     }
 
     /// How many locks are lost with it.
@@ -244,47 +246,9 @@ impl Sim {
         self.state().end_session()
     }
 
-    /// Who waits is told nothing, but may watch the one before.
-    pub(super) fn lets_watch(&self) {
-        self.state().watches = true;
-    }
-
-    pub(super) fn the_next_watch_fails(&self) {
-        self.state().watch_fails = true;
-    }
-
-    pub(super) fn all_watches_fail(&self) {
-        self.state().watches_fail = true;
-    }
-
-    /// The next question finds that its place is gone; if so, with something that
-    /// has to be given back.
-    pub(super) fn loses_a_place(&self, leaves_something: bool) {
-        self.state().places_lost.push_back(leaves_something);
-    }
-
-    /// What is late does nothing when the session of its time has ended.
-    pub(super) fn is_late_in_a_session(&self) {
-        self.state().late_in_session = true;
-    }
-
     /// So many records of leases are kept.
     pub(super) fn records(&self) -> usize {
         Arc::strong_count(&self.state().records) - 1
-    }
-
-    /// So many questions find that others ask at the same time.
-    pub(super) fn ties(&self, number: u32) {
-        self.state().ties = number;
-    }
-
-    pub(super) fn holds_back(&self, pause: Duration) {
-        self.state().hold_back = Some(pause);
-    }
-
-    /// Something else stands where the lock belongs.
-    pub(super) fn is_foreign(&self) {
-        self.state().foreign = true;
     }
 
     /// It has restarted, and knows of nothing.
@@ -295,27 +259,8 @@ impl Sim {
         state.lost_all = true;
     }
 
-    pub(super) fn is_never_late(&self) {
-        self.state().never_late = true;
-    }
-
-    /// A grant counts when it is confirmed.
-    pub(super) fn confirms(&self) {
-        self.state().confirms = true;
-    }
-
-    /// It is gone before it is confirmed.
-    pub(super) fn loses_the_next_grant(&self) {
-        self.state().loses_grant = true;
-    }
-
     pub(super) fn listens_for(&self, duration: Duration) {
         self.state().listens_for = Some(duration);
-    }
-
-    /// A grant is told with its place, which its owner may have left.
-    pub(super) fn names_places(&self) {
-        self.state().names_places = true;
     }
 
     /// Another server takes over, which knows of one holder and of these places.
@@ -334,38 +279,8 @@ impl Sim {
         self.state().events.clone().expect("it was opened")
     }
 
-    /// When it was told that the process is alive.
-    pub(super) fn beats(&self) -> Vec<Instant> {
-        self.state().beats.clone()
-    }
-
-    pub(super) fn farewells(&self) -> u32 {
-        self.state().farewells
-    }
-
-    /// Whether it was told of its end; and then, whether leases last beyond it.
-    pub(super) fn was_shut_down(&self) -> Option<bool> {
-        self.state().shut_down
-    }
-
-    pub(super) fn was_asked_for_a_place(&self) -> bool {
-        self.state().asked_for_a_place
-    }
-
     pub(super) fn gives_tokens(&self, tier: TokenTier) {
         self.state().tokens = Some(tier);
-    }
-
-    pub(super) fn has_wrong_config(&self) {
-        self.state().has_wrong_config = true;
-    }
-
-    pub(super) fn was_opened(&self) -> bool {
-        self.state().events.is_some()
-    }
-
-    pub(super) fn rests(&self) -> Vec<bool> {
-        self.state().rests.clone()
     }
 
     pub(super) fn looks(&self) -> usize {
@@ -382,7 +297,8 @@ impl Sim {
         DEFAULT_REQUEST_TIMEOUT
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    /// Not to be held while something else is asked of it.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -881,10 +797,10 @@ impl<P: Proof> Store for Scripted<P> {
     const PAUSES: (Duration, Duration) = P::PAUSES;
     const DEAD_AFTER: Duration = P::DEAD_AFTER;
 
-    fn check_config(config: &Arc<Sim>) -> Result<(), BackendError> {
+    async fn complete(config: Arc<Sim>, _: Duration) -> Result<Arc<Sim>, BackendError> {
         match config.state().has_wrong_config {
             true => Err(foreign()),
-            false => Ok(()),
+            false => Ok(Arc::clone(&config)),
         }
     }
 

@@ -51,8 +51,9 @@ impl<D: Notifies> Store for SqlStore<D> {
     /// request timeout.
     const FLIES_FOR: Duration = Duration::from_secs(48 * 60 * 60);
 
-    fn check_config(config: &SqlConfig<D>) -> Result<(), BackendError> {
-        limits::MAX_CONNECTIONS.check_in_backend(config.max_connections)
+    async fn complete(config: SqlConfig<D>, _: Duration) -> Result<SqlConfig<D>, BackendError> {
+        limits::MAX_CONNECTIONS.check_in_backend(config.max_connections)?;
+        Ok(config)
     }
 
     fn open(config: SqlConfig<D>, context: Context) -> Self {
