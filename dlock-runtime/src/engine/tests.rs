@@ -37,6 +37,12 @@ fn paused<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
     runtime.expect("a runtime").block_on(test());
 }
 
+async fn start<P: Proof>() -> (Arc<Sim>, Engine<Scripted<P>>) {
+    let sim = Sim::new();
+    let engine = engine(&sim).await;
+    (sim, engine)
+}
+
 async fn engine<P: Proof>(sim: &Arc<Sim>) -> Engine<Scripted<P>> {
     engine_on(&Executor::new(), sim).await
 }
@@ -121,8 +127,7 @@ macro_rules! for_each {
 
 for_each! { every_store:
     async fn a_free_lock_takes_two_round_trips<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let (request, start) = (request(), Instant::now());
         granted(&engine, &request).await;
         assert_eq!(engine.release(&request).await.expect("an answer"), Released::Released);
@@ -142,8 +147,7 @@ for_each! { every_store:
             Fate::Twice,
         ];
         for fate in fates {
-            let sim = Sim::new();
-            let engine = engine::<P>(&sim).await;
+            let (sim, engine) = start::<P>().await;
             sim.next([fate]);
             let request = request();
             granted(&engine, &request).await;
@@ -159,8 +163,7 @@ for_each! { every_store:
     async fn what_was_sent_on_follows_at_once<P: Proof>() {
         let first = usize::from(P::OPENING == Opening::First);
         for moved in [1, 4, 12] {
-            let sim = Sim::new();
-            let engine = engine::<P>(&sim).await;
+            let (sim, engine) = start::<P>().await;
             sim.next(vec![Fate::Moved; moved]);
             let (request, start) = (request(), Instant::now());
             granted(&engine, &request).await;
@@ -177,8 +180,7 @@ for_each! { every_store:
     /// before.
     async fn the_cause_is_what_the_store_has_said<P: Proof>() {
         for (first, said) in [(Fate::Refused, "cannot just now"), (Fate::NotReached, "no connection")] {
-            let sim = Sim::new();
-            let engine = engine::<P>(&sim).await;
+            let (sim, engine) = start::<P>().await;
             sim.next([first]);
             sim.next(vec![Fate::NotReached; 1_000]);
             let error = engine.acquire(&request()).await.expect_err("nobody can ask it");
@@ -188,8 +190,7 @@ for_each! { every_store:
 
     /// The answer was an error, and something is there all the same.
     async fn what_was_run_in_part_is_given_back<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.next([Fate::Half]);
         // In the pause before it asks again.
         let left = timeout(2 * ROUND_TRIP, engine.acquire(&request())).await;
@@ -200,8 +201,7 @@ for_each! { every_store:
 
     /// A grant counts when it is confirmed, and its lease from then on.
     async fn a_grant_is_confirmed<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.state().confirms = true;
         sim.next([Fate::Fine, Fate::Refused, Fate::Fine, Fate::AnswerLost]);
         let (request, start) = (request(), Instant::now());
@@ -215,8 +215,7 @@ for_each! { every_store:
 
     /// What is gone before is no grant.
     async fn a_grant_that_is_gone_is_asked_for_again<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.state().confirms = true;
         sim.state().loses_grant = true;
         let request = request();
@@ -228,8 +227,7 @@ for_each! { every_store:
     /// For as long as the call has time; and the lock does not stay.
     async fn a_grant_that_is_not_confirmed_goes_back<P: Proof>() {
         for step in (0..40).chain([100_000]) {
-            let sim = Sim::new();
-            let engine = engine::<P>(&sim).await;
+            let (sim, engine) = start::<P>().await;
             sim.state().confirms = true;
             sim.next([Fate::Fine, Fate::Refused].repeat(1_000));
             let (request, start) = (request(), Instant::now());
@@ -250,8 +248,7 @@ for_each! { every_store:
     async fn a_caller_that_leaves_leaves_nothing<P: Proof>() {
         for busy in [false, true] {
             for step in 0..40 {
-                let sim = Sim::new();
-                let engine = engine::<P>(&sim).await;
+                let (sim, engine) = start::<P>().await;
                 let other = busy.then(|| held_by_another(&sim));
                 let request = request();
                 let after = step * ONE_WAY / 4;
@@ -285,8 +282,7 @@ for_each! { every_store:
     /// no release may overtake it.
     async fn what_is_on_its_way_is_followed<P: Proof>() {
         for slow in [10, 200, 300, 1_900, 4_000] {
-            let sim = Sim::new();
-            let engine = engine::<P>(&sim).await;
+            let (sim, engine) = start::<P>().await;
             let slow = Duration::from_millis(slow);
             sim.next([Fate::Slow(slow)]);
             let (request, start) = (request(), Instant::now());
@@ -303,8 +299,7 @@ for_each! { every_store:
     /// The same where the lock is passed on to it at that moment.
     async fn a_grant_that_crosses_with_a_leave_goes_back<P: Proof>() {
         for step in 0..24 {
-            let sim = Sim::new();
-            let engine = engine::<P>(&sim).await;
+            let (sim, engine) = start::<P>().await;
             let other = held_by_another(&sim);
             let request = request();
             {
@@ -325,8 +320,7 @@ for_each! { every_store:
     /// A caller that is not polled for long, and then goes.
     async fn a_caller_that_is_not_polled_leaves_nothing<P: Proof>() {
         for step in 1..12 {
-            let sim = Sim::new();
-            let engine = engine::<P>(&sim).await;
+            let (sim, engine) = start::<P>().await;
             let other = held_by_another(&sim);
             let request = request();
             {
@@ -346,8 +340,7 @@ for_each! { every_store:
     async fn a_late_command_is_undone<P: Proof>() {
         for late in [3, 20, 300, 999, 1500, 4_000, 20_000, 59_000] {
             for held in [0, 10, 400, 10_000] {
-                let sim = Sim::new();
-                let engine = engine::<P>(&sim).await;
+                let (sim, engine) = start::<P>().await;
                 let late = Duration::from_millis(late);
                 sim.next([Fate::Late(late)]);
                 let (request, start) = (request(), Instant::now());
@@ -364,8 +357,7 @@ for_each! { every_store:
     /// The same when the caller has left.
     async fn a_late_command_of_one_who_left_is_undone<P: Proof>() {
         for late in [3, 20, 300, 999, 1500, 4_000, 20_000, 59_000] {
-            let sim = Sim::new();
-            let engine = engine::<P>(&sim).await;
+            let (sim, engine) = start::<P>().await;
             let late = Duration::from_millis(late);
             sim.next([Fate::Late(late)]);
             let (request, start) = (request(), Instant::now());
@@ -382,8 +374,7 @@ for_each! { every_store:
     /// may be late from then on.
     async fn what_is_sent_after_its_caller_left_is_undone<P: Proof>() {
         for stuck in [100, 2_000, 70_000] {
-            let sim = Sim::new();
-            let engine = engine::<P>(&sim).await;
+            let (sim, engine) = start::<P>().await;
             let (stuck, late) = (Duration::from_millis(stuck), TTL - Duration::from_secs(1));
             sim.next([Fate::Stuck(stuck, late)]);
             let (request, start) = (request(), Instant::now());
@@ -398,8 +389,7 @@ for_each! { every_store:
     /// Who had the lock for so long that its late command can come no more, gives it
     /// back by one.
     async fn what_can_come_no_more_is_forgotten<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.next([Fate::AnswerLost]);
         let request = request();
         granted(&engine, &request).await;
@@ -423,8 +413,7 @@ for_each! { every_store:
             (vec![Fate::AnswerLost, Fate::AnswerLost], Released::Released),
         ];
         for (fates, answer) in told {
-            let sim = Sim::new();
-            let engine = engine::<P>(&sim).await;
+            let (sim, engine) = start::<P>().await;
             let request = request();
             granted(&engine, &request).await;
             sim.next(fates.clone());
@@ -439,8 +428,7 @@ for_each! { every_store:
 
     /// Somebody else has the lock: the release of one who lost it does nothing.
     async fn a_release_of_a_lost_lock_says_so<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let request = request();
         granted(&engine, &request).await;
         let other = held_by_another(&sim);
@@ -450,8 +438,7 @@ for_each! { every_store:
 
     /// On an open connection, before it is polled again.
     async fn a_release_is_on_its_way_when_polled_once<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let (this, next) = (request(), request());
         granted(&engine, &this).await;
         sim.forget_history();
@@ -469,8 +456,7 @@ for_each! { every_store:
 
     /// What is told of an outage, and when, by one who has waited for long.
     async fn an_outage_counts_from_what_was_last_heard<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         held_by_another(&sim);
         let request = request();
         let outage = async {
@@ -491,8 +477,7 @@ for_each! { every_store:
     /// again and again touches nothing of the next one, of the same process and key.
     async fn a_cleanup_spares_the_next_request<P: Proof>() {
         for late in [20, 1500, 4_000, 20_000, 59_000] {
-            let sim = Sim::new();
-            let engine = engine::<P>(&sim).await;
+            let (sim, engine) = start::<P>().await;
             let late = Duration::from_millis(late);
             sim.next([Fate::Late(late)]);
             let (this, next) = (request(), request());
@@ -516,8 +501,7 @@ for_each! { every_store:
     /// A store where nothing comes late: one answer to a release is all it takes,
     /// whether the lock was held or its caller left.
     async fn where_nothing_is_late_one_release_is_enough<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.state().never_late = true;
         sim.next([Fate::AnswerLost]);
         let request = request();
@@ -541,8 +525,7 @@ for_each! { every_store:
 
     /// What was there is gone without a release: no repeat makes a success of it.
     async fn a_release_after_a_restart_is_no_success<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let request = request();
         granted(&engine, &request).await;
         sim.lose_all();
@@ -568,8 +551,7 @@ for_each! { every_store:
 
     /// Renewals that fail are repeated, and the others are not.
     async fn a_renewal_is_repeated_until_it_is_answered<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let (held, foreign) = (request(), request());
         granted(&engine, &held).await;
         for fate in [Fate::RequestLost, Fate::AnswerLost, Fate::Refused, Fate::Twice] {
@@ -591,8 +573,7 @@ for_each! { every_store:
         for busy in [false, true] {
             for step in 0..16 {
                 for stall in [1, 20] {
-                    let sim = Sim::new();
-                    let engine = engine::<P>(&sim).await;
+                    let (sim, engine) = start::<P>().await;
                     let caller = Executor::new();
                     let other = busy.then(|| held_by_another(&sim));
                     let request = request();
@@ -654,8 +635,7 @@ for_each! { every_store:
 
     /// To try is to ask a few times, and then it counts as held.
     async fn ties_are_broken_by_pauses<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         // The first knows of no ties.
         let (busy, longest) = (request(), P::PAUSES.1);
         let ties = 5 * sim.request_timeout().div_duration_f64(longest) as u32;
@@ -674,8 +654,7 @@ for_each! { every_store:
 
     /// It is no question, and no silence of the store's.
     async fn who_is_held_back_asks_later<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let (this, next) = (request(), request());
         let pause = Duration::from_secs(20);
         sim.state().hold_back = Some(pause);
@@ -694,8 +673,7 @@ for_each! { every_store:
 
     /// Nobody will get it, and all who wait are told.
     async fn what_is_no_lock_is_waited_for_by_nobody<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         held_by_another(&sim);
         sim.state().foreign = true;
         let (this, next) = (request(), request());
@@ -728,8 +706,7 @@ for_each! { every_store:
 
     /// Who waits when the engine stops, or would, is told, and leaves nothing.
     async fn a_stop_ends_all_waiting<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
         let request = request();
         let stop = async {
@@ -745,8 +722,7 @@ for_each! { every_store:
 
     /// Also who has no place yet, since others are as quick each time.
     async fn a_stop_ends_all_ties<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.state().ties = u32::MAX;
         sim.next([Fate::Refused]);
         let request = request();
@@ -763,8 +739,7 @@ for_each! { every_store:
 
     /// As many waiters and keys as there may be: each look is one.
     async fn a_look_is_for_all_who_wait<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         held_by_another(&sim);
         let looks_for = async |waiters: u32| {
             let come_and_wait = |number: u32| {
@@ -803,8 +778,7 @@ for_each! { every_store:
 
     /// A store rests when all was given back.
     async fn a_store_rests_when_nothing_is_left<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.next([Fate::SlowAnswer(Duration::from_secs(1))]);
         let left = timeout(2 * ONE_WAY, engine.acquire(&request())).await;
         assert!(left.is_err() && !sim.is_free(), "it was run, and not answered");
@@ -813,8 +787,7 @@ for_each! { every_store:
     }
 
     async fn the_next_attempt_is_as_soon_as_the_store_says<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.next([Fate::Refused]);
         let start = Instant::now();
         granted(&engine, &request()).await;
@@ -839,8 +812,7 @@ for_each! { every_store:
 
     /// What they are worth may change while the store is open.
     async fn tokens_are_worth_what_the_store_says<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let by_itself = engine.capabilities().tokens;
         for tier in [TokenTier::Strict, TokenTier::BestEffort] {
             sim.gives_tokens(tier);
@@ -852,8 +824,7 @@ for_each! { every_store:
     /// Somebody has left whose command may come yet: a stop tells the store, and does
     /// not wait for that.
     async fn a_stop_does_not_wait_for_what_may_come<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.next([Fate::Late(TTL / 2)]);
         let left = timeout(ONE_WAY + MOMENT, engine.acquire(&request())).await;
         assert!(left.is_err(), "the answer was lost");
@@ -864,8 +835,7 @@ for_each! { every_store:
     }
 
     async fn a_long_list_has_more_time<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let start = Instant::now();
         let list = engine.list("").await.expect("a list");
         assert!(list.is_empty());
@@ -877,8 +847,7 @@ for_each! { every_store:
 for_each! { every_queue:
     /// Who cannot be told is passed over: what was done for that is done once.
     async fn who_waits_listens_first<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
         sim.listens_for(sim.request_timeout() / 2);
         let request = request();
@@ -897,8 +866,7 @@ for_each! { every_queue:
     /// A server that has taken over knows of waiters who had their lock long ago: it
     /// costs those who wait one question of their process.
     async fn places_of_those_who_have_gone_are_undone<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.state().names_places = true;
         let other = held_by_another(&sim);
         let request = request();
@@ -923,8 +891,7 @@ for_each! { every_queue:
     /// Or of a place of one who holds the lock: it keeps it. And it is nobody's when it
     /// has gone back.
     async fn a_holder_that_is_granted_its_own_lock_keeps_it<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.state().names_places = true;
         let other = held_by_another(&sim);
         let request = request();
@@ -948,8 +915,7 @@ for_each! { every_queue:
 
     /// The message that the lock is had comes before the answer that it is not.
     async fn a_wake_up_before_the_answer_counts<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
         let (request, start) = (request(), Instant::now());
         // The first is answered; the answer to the question for a place is slow.
@@ -965,8 +931,7 @@ for_each! { every_queue:
 
     /// The look a second later finds it.
     async fn a_lost_wake_up_costs_a_second<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
         sim.state().tells_nothing = true;
         let (request, start) = (request(), Instant::now());
@@ -981,8 +946,7 @@ for_each! { every_queue:
 
     /// Wrong, doubled and early ones cost a question each.
     async fn a_wake_up_without_a_cause_costs_a_question<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
         let request = request();
         let wakes = async {
@@ -1000,8 +964,7 @@ for_each! { every_queue:
 
     /// And nothing is left once it is back.
     async fn what_an_outage_left_is_given_back<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
         let request = request();
         let waiting = timeout(Duration::from_millis(20), engine.acquire(&request));
@@ -1019,8 +982,7 @@ for_each! { every_queue:
 
     /// It is told by what it watches, and by nothing else.
     async fn who_is_behind_another_watches_it<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.state().watches = true;
         let other = held_by_another(&sim);
         let (this, next) = (request(), request());
@@ -1053,8 +1015,7 @@ for_each! { every_queue:
 
     /// Its end is not told: the look under its name finds it.
     async fn a_watch_that_misses_costs_a_second<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.state().watches = true;
         let other = held_by_another(&sim);
         sim.state().tells_nothing = true;
@@ -1069,8 +1030,7 @@ for_each! { every_queue:
 
     /// Then the store is asked again, and another is set.
     async fn a_watch_that_fails_is_set_again<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.state().watches = true;
         sim.state().watch_fails = true;
         let other = held_by_another(&sim);
@@ -1089,8 +1049,7 @@ for_each! { every_queue:
     /// The store answers, but will not let anybody watch: that is told, and not
     /// tried for ever.
     async fn a_watch_that_fails_again_and_again_is_told<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         sim.state().watches = true;
         sim.state().watches_fail = true;
         held_by_another(&sim);
@@ -1105,8 +1064,7 @@ for_each! { every_queue:
     /// A caller that leaves while it watches leaves nothing.
     async fn who_leaves_a_watch_leaves_its_place<P: Proof>() {
         for step in 0..24 {
-            let sim = Sim::new();
-            let engine = engine::<P>(&sim).await;
+            let (sim, engine) = start::<P>().await;
             sim.state().watches = true;
             let other = held_by_another(&sim);
             let left = timeout(step * ONE_WAY / 2, engine.acquire(&request())).await;
@@ -1119,8 +1077,7 @@ for_each! { every_queue:
     /// Somebody has left, and a late command takes a place for it: when it is let in,
     /// the store hears at once that there is nobody.
     async fn a_grant_to_one_who_left_goes_back<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
         let late = Duration::from_secs(10);
         let first = matches!(P::OPENING, Opening::First | Opening::Cheap).then_some(Fate::Fine);
@@ -1139,8 +1096,7 @@ for_each! { every_queue:
 
     /// The store says that a lock is free, and not for whom.
     async fn all_who_wait_for_a_key_ask_when_it_is_freed<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
         sim.state().tells_nothing = true;
         let (request, start) = (request(), Instant::now());
@@ -1182,8 +1138,7 @@ for_each! { every_queue:
 
     /// Those who come close behind each other do not keep it from looking.
     async fn arrivals_put_no_look_off<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         held_by_another(&sim);
         let mut waiting: Vec<_> = (0..100)
             .map(|number| {
@@ -1209,8 +1164,7 @@ for_each! { every_queue:
 
     /// So a store tells who left a place behind from who asks at this moment.
     async fn who_waits_or_leaves_is_known<P: Proof>() {
-        let sim = Sim::new();
-        let engine = engine::<P>(&sim).await;
+        let (sim, engine) = start::<P>().await;
         let other = held_by_another(&sim);
         let (request, events) = (request(), sim.events());
         let knows = || events.knows(request.owner, "key");
@@ -1237,8 +1191,7 @@ for_each! { every_queue:
     /// it does not any more: also when the engine stops.
     async fn a_process_that_waits_is_alive<P: Proof>() {
         for stops in [false, true] {
-            let sim = Sim::new();
-            let engine = engine::<P>(&sim).await;
+            let (sim, engine) = start::<P>().await;
             held_by_another(&sim);
             let start = Instant::now();
             let left = timeout(Duration::from_secs(20), engine.acquire(&request())).await;
@@ -1270,8 +1223,7 @@ for_each! { every_queue:
 fn what_may_come_until_the_session_ends_is_undone_until_then() {
     for leaves in [false, true] {
         paused(|| async move {
-            let sim = Sim::new();
-            let engine = engine::<Session>(&sim).await;
+            let (sim, engine) = start::<Session>().await;
             sim.state().late_in_session = true;
             let late = 10 * TTL;
             sim.next([Fate::Late(late)]);
@@ -1310,8 +1262,7 @@ fn what_may_come_until_the_session_ends_is_undone_until_then() {
 #[test]
 fn what_may_come_after_a_lease_that_ended_here_is_undone() {
     paused(|| async {
-        let sim = Sim::new();
-        let engine = engine::<Lasting>(&sim).await;
+        let (sim, engine) = start::<Lasting>().await;
         sim.state().late_in_session = true;
         let late = 3 * TTL;
         sim.next([Fate::Late(late)]);
@@ -1333,8 +1284,7 @@ fn what_may_come_after_a_lease_that_ended_here_is_undone() {
 #[test]
 fn what_may_come_in_a_session_is_forgotten_with_it() {
     paused(|| async {
-        let sim = Sim::new();
-        let engine = engine::<Session>(&sim).await;
+        let (sim, engine) = start::<Session>().await;
         sim.state().late_in_session = true;
         sim.next([Fate::AnswerLost]);
         let request = request();
@@ -1352,8 +1302,7 @@ fn what_may_come_in_a_session_is_forgotten_with_it() {
 #[test]
 fn what_has_ended_is_not_given_back() {
     paused(|| async {
-        let sim = Sim::new();
-        let engine = engine::<Session>(&sim).await;
+        let (sim, engine) = start::<Session>().await;
         sim.state().late_in_session = true;
         sim.next([Fate::Late(10 * TTL)]);
         let request = request();
@@ -1381,8 +1330,7 @@ fn who_has_lost_its_place_takes_another() {
         for waits in [false, true] {
             let mut sent = sent.clone();
             paused(|| async move {
-                let sim = Sim::new();
-                let engine = engine::<Session>(&sim).await;
+                let (sim, engine) = start::<Session>().await;
                 sim.state().places_lost.push_back(leaves_something);
                 let (request, start) = (request(), Instant::now());
                 let grant = if waits {
@@ -1413,8 +1361,7 @@ fn who_has_lost_its_place_takes_another() {
 #[test]
 fn a_caller_that_stands_still_holds_up_nobody_at_home() {
     paused(|| async {
-        let sim = Sim::new();
-        let engine = engine::<AtHome>(&sim).await;
+        let (sim, engine) = start::<AtHome>().await;
         let other = held_by_another(&sim);
         let (this, next) = (request(), request());
         let caller = Executor::new();
@@ -1440,8 +1387,7 @@ fn a_caller_that_stands_still_holds_up_nobody_at_home() {
 fn what_nobody_heard_of_goes_back_at_home() {
     paused(|| async {
         for waits in [false, true] {
-            let sim = Sim::new();
-            let engine = engine::<AtHome>(&sim).await;
+            let (sim, engine) = start::<AtHome>().await;
             let request = request();
             {
                 let asking = async {
@@ -1469,8 +1415,7 @@ fn what_nobody_heard_of_goes_back_at_home() {
 #[test]
 fn what_lands_by_itself_is_waited_for() {
     paused(|| async {
-        let sim = Sim::new();
-        let engine = engine::<Session>(&sim).await;
+        let (sim, engine) = start::<Session>().await;
         sim.next([Fate::Slow(Duration::from_secs(3))]);
         let left = timeout(5 * ONE_WAY, engine.acquire(&request())).await;
         assert!(left.is_err(), "no answer has come");
@@ -1484,8 +1429,7 @@ fn what_lands_by_itself_is_waited_for() {
 #[test]
 fn a_session_that_ends_before_its_grant_is_noted_is_no_lease() {
     paused(|| async {
-        let sim = Sim::new();
-        let engine = engine::<Session>(&sim).await;
+        let (sim, engine) = start::<Session>().await;
         sim.state().ends_session = true;
         let request = request();
         granted(&engine, &request).await;
@@ -1500,8 +1444,7 @@ fn a_session_that_ends_before_its_grant_is_noted_is_no_lease() {
 #[test]
 fn a_session_that_ends_later_is_told() {
     paused(|| async {
-        let sim = Sim::new();
-        let engine = engine::<Session>(&sim).await;
+        let (sim, engine) = start::<Session>().await;
         let request = request();
         granted(&engine, &request).await;
         assert_eq!(sim.end_the_session(), 1);
@@ -1520,8 +1463,7 @@ fn a_session_that_ends_later_is_told() {
 #[test]
 fn a_lease_that_the_store_does_not_end_ends_from_here() {
     paused(|| async {
-        let sim = Sim::new();
-        let engine = engine::<Lasting>(&sim).await;
+        let (sim, engine) = start::<Lasting>().await;
         let request = request();
         let grant = granted(&engine, &request).await;
         let mut ends = grant.sent_at + TTL;
@@ -1553,8 +1495,7 @@ fn a_lease_that_the_store_does_not_end_ends_from_here() {
 #[test]
 fn a_lease_lasts_as_long_as_the_store_is_sure_of() {
     paused(|| async {
-        let sim = Sim::new();
-        let engine = engine::<Lasting>(&sim).await;
+        let (sim, engine) = start::<Lasting>().await;
         let request = Request::new("key", Mode::Write, 2 * LONGEST);
         let grant = granted(&engine, &request).await;
         assert_eq!(grant.ttl, Some(LONGEST));
@@ -1569,8 +1510,7 @@ fn a_lease_lasts_as_long_as_the_store_is_sure_of() {
 #[test]
 fn a_renewal_that_is_late_brings_no_lease_back() {
     paused(|| async {
-        let sim = Sim::new();
-        let engine = engine::<Lasting>(&sim).await;
+        let (sim, engine) = start::<Lasting>().await;
         let request = request();
         let grant = granted(&engine, &request).await;
         sleep_until(grant.sent_at + TTL - Duration::from_secs(1)).await;
@@ -1586,8 +1526,7 @@ fn a_renewal_that_is_late_brings_no_lease_back() {
 #[test]
 fn a_release_that_did_not_arrive_is_made_up_for() {
     paused(|| async {
-        let sim = Sim::new();
-        let engine = engine::<Lasting>(&sim).await;
+        let (sim, engine) = start::<Lasting>().await;
         let this = request();
         granted(&engine, &this).await;
         sim.is_gone(true);
@@ -1615,8 +1554,7 @@ fn a_release_that_did_not_arrive_is_made_up_for() {
 fn a_shutdown_waits_until_the_store_was_told() {
     paused(|| async {
         for outage in [TTL / 3, 2 * TTL] {
-            let sim = Sim::new();
-            let engine = engine::<Lasting>(&sim).await;
+            let (sim, engine) = start::<Lasting>().await;
             sim.state().never_late = true;
             held_by_another(&sim);
             let left = timeout(5 * ONE_WAY, engine.acquire(&request())).await;
@@ -1644,8 +1582,7 @@ fn a_shutdown_waits_until_the_store_was_told() {
 fn a_stop_says_whether_a_lease_is_to_outlast_it() {
     paused(|| async {
         for held in [false, true] {
-            let sim = Sim::new();
-            let engine = engine::<Lasting>(&sim).await;
+            let (sim, engine) = start::<Lasting>().await;
             let request = request();
             granted(&engine, &request).await;
             if !held {
@@ -1661,8 +1598,7 @@ fn a_stop_says_whether_a_lease_is_to_outlast_it() {
 #[test]
 fn a_place_that_lasts_needs_no_beats() {
     paused(|| async {
-        let sim = Sim::new();
-        let engine = engine::<Lasting>(&sim).await;
+        let (sim, engine) = start::<Lasting>().await;
         sim.state().tells_nothing = true;
         held_by_another(&sim);
         let left = timeout(TTL / 2, engine.acquire(&request())).await;
@@ -1682,8 +1618,7 @@ fn a_place_that_lasts_needs_no_beats() {
 #[test]
 fn a_tie_of_those_who_try_first_is_waited_out() {
     paused(|| async {
-        let sim = Sim::new();
-        let engine = engine::<Tried>(&sim).await;
+        let (sim, engine) = start::<Tried>().await;
         let (runs, mut pauses) = (50, Duration::ZERO);
         for _ in 0..runs {
             sim.state().ties = 1;

@@ -226,13 +226,10 @@ impl Waiting<'_> {
         struct Waits<'a>(&'a Waiting<'a>);
         impl Drop for Waits<'_> {
             fn drop(&mut self) {
-                let mut state = self.0.waiters.state();
-                if let Some(entry) = state.entry(&self.0.key, self.0.owner) {
-                    entry.waits = None;
-                }
+                self.0.waits(None);
             }
         }
-        self.begin(now);
+        self.waits(Some(now));
         {
             let _waits = Waits(self);
             self.wake.notified().await;
@@ -243,14 +240,14 @@ impl Waiting<'_> {
         refused.map_or(Ok(()), Err)
     }
 
-    fn begin(&self, now: Instant) {
+    fn waits(&self, since: Option<Instant>) {
         let mut state = self.waiters.state();
         let Some(waiters) = state.keys.get_mut(&self.key) else {
             return;
         };
-        let first = !waiters.values().any(|entry| entry.waits.is_some());
+        let first = since.is_some() && waiters.values().all(|entry| entry.waits.is_none());
         if let Some(entry) = waiters.get_mut(&self.owner) {
-            entry.waits = Some(now);
+            entry.waits = since;
         }
         drop(state);
         if first {

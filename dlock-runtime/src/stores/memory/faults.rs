@@ -25,14 +25,10 @@ use super::shared::Shared;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Faults {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl Faults {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
-    }
-
     /// Ends every lease on `key` (with its namespace), as if an operator had
     /// deleted it: its holders are told that it is lost, and the next waiter
     /// gets the lock. Returns whether anybody held it.

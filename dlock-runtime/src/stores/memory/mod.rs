@@ -46,7 +46,7 @@ use crate::backend::{
 /// guard.lost().await;
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Memory {
     shared: Arc<Shared>,
     /// Each clone of a store that serves a manager hears of all.
@@ -57,32 +57,23 @@ impl Memory {
     /// An empty store.
     #[must_use]
     pub fn new() -> Self {
-        Self::over(Arc::default())
-    }
-
-    fn over(shared: Arc<Shared>) -> Self {
-        Self {
-            shared,
-            losses: Arc::default(),
-        }
+        Self::default()
     }
 
     /// What a test can make go wrong in this store and its clones.
     #[must_use]
     pub fn faults(&self) -> Faults {
-        Faults::new(Arc::clone(&self.shared))
-    }
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self::new()
+        let shared = Arc::clone(&self.shared);
+        Faults { shared }
     }
 }
 
 impl Clone for Memory {
     fn clone(&self) -> Self {
-        Self::over(Arc::clone(&self.shared))
+        Self {
+            shared: Arc::clone(&self.shared),
+            losses: Arc::default(),
+        }
     }
 }
 
