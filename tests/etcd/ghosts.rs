@@ -2,10 +2,52 @@
 
 use std::time::Duration;
 
+use dlock::LockManager;
+use tokio::time::timeout;
+
 use crate::EtcdStore;
-use crate::harness::{connect, lease_of, places};
+use crate::harness::{config, connect, lease_of, places};
 use crate::support::locks::{free, held, served};
-use crate::support::wait::until;
+use crate::support::wait::{HANG, eventually, until};
+
+/// How the message begins that keeps a lease alive, and no other: its length, and the
+/// lease.
+const KEEP_ALIVE: &str = "\0\0\0\0\u{a}\u{8}";
+
+/// Its key is written, and the lease is not confirmed yet: nobody has the lock. Whoever
+/// leaves then leaves nothing, though others keep the lease alive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_left_before_its_lease_was_confirmed_leaves_nothing() {
+    let store = EtcdStore::start().await;
+    // What is held back is not taken for an outage.
+    let manager = LockManager::connect(config(&store.url()).request_timeout(HANG));
+    let manager = manager.await.expect("a connection");
+    let judge = connect(&store.direct()).await;
+    let ttl = Duration::from_secs(20);
+    let request = manager.lock("held").ttl(ttl);
+    let held = request.acquire().await.expect("the lock");
+    let there = async || judge.inspect("key").await.expect("inspect");
+    // Only if the key comes first, over the one connection, is it of any use.
+    eventually("the key is there first", async || {
+        // A confirmation is old after a fiftieth of the ttl.
+        tokio::time::sleep(ttl / 40).await;
+        store.proxy.hold_back(Some(KEEP_ALIVE));
+        let request = manager.lock("key").ttl(ttl);
+        let asking = tokio::spawn(request.acquire());
+        let is_asked = async || store.proxy.holds_back().then_some(());
+        eventually("a keep-alive is on its way", is_asked).await;
+        let arrives = until("the key is there", there, Option::is_some);
+        let arrived = timeout(Duration::from_millis(200), arrives).await;
+        asking.abort();
+        let left = asking.await;
+        assert!(left.is_err(), "it has no answer yet");
+        store.proxy.hold_back(None);
+        free(&judge, "key").await;
+        arrived.ok().map(drop)
+    })
+    .await;
+    assert!(held.is_held());
+}
 
 /// The same of a lock that `min_hold` keeps after its body, under another lease:
 /// what arrives late is attached to the first one, which others go on using.

@@ -4,54 +4,45 @@
 //! `concurrency.Mutex` does the same); and its own key, which may be deleted or
 //! end with its lease.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use etcd_client::{Client, TxnResponse};
-
-use super::errors::{self, Failed, Verdict};
-use super::inspect::Listing;
 use super::leases::Leases;
 use super::members::Members;
 use super::places::{Name, Places};
-use super::queue::{Ahead, Key, Question, Stands, is_there};
+use super::queue::{Ahead, Asking, Key, Question, Stands, is_there};
 use super::service::LockCall;
 use super::settings::Recipe;
 use super::watches::{Listening, Watches};
 use crate::deadline::Deadline;
-use crate::store::{Abandoned, Applied, Behind, Failure, Followed, Granted, LeftBehind, Take};
+use crate::store::{Abandoned, Applied, Behind, Failure, Followed, Granted, Take};
 use crate::token::TOKENS_PER_GRANT;
 
 /// One cluster, and what this process has there.
 pub(crate) struct EtcdStore {
     pub(super) members: Arc<Members>,
     pub(super) leases: Arc<Leases>,
-    pub(super) places: Arc<Places>,
+    pub(super) places: Places,
     pub(super) watches: Arc<Watches>,
 }
 
 /// What one request has, and remembers from question to question.
 #[derive(Default)]
 pub(crate) struct Attempt {
+    /// Nothing is awaited between the moment when it is set and that when it is sent:
+    /// it may be there.
     key: Option<Key>,
     /// So many keys before this one. No two of a request say the same.
     round: u32,
-    put: Option<Put>,
-    /// A put of this key was never answered.
-    in_doubt: bool,
+    /// What writes the key, on its way. It goes on when its caller leaves.
+    put: Option<Asking>,
     call: Option<LockCall>,
-    own: Option<Listening>,
-    ahead: Option<Listening>,
-    pub(super) listing: Listing,
+    listening: Option<Listening>,
 }
-
-/// A transaction that writes a key, on its way. It goes on when its caller leaves.
-type Put = Pin<Box<dyn Future<Output = Result<TxnResponse, Failed>> + Send>>;
 
 /// A put that was left.
 pub(crate) struct Flight {
-    put: Put,
+    put: Asking,
     key: Key,
 }
 
@@ -61,38 +52,57 @@ impl EtcdStore {
         asked: &Question<'_>,
         attempt: &mut Attempt,
     ) -> Result<Take<Self>, Failure> {
-        let key = match attempt.key.take() {
-            Some(key) if key.lease().is_gone() => return Ok(attempt.ended()),
+        let Attempt { key, put, call, .. } = attempt;
+        let key = match key {
             Some(key) => key,
-            None => self.place(asked, attempt.round).await?,
+            none => none.insert(self.key(asked, attempt.round).await?),
         };
-        let key = attempt.key.insert(key);
+        if key.lease().is_gone() {
+            return Ok(attempt.lost());
+        }
         let mut asked_at = self.members.time.now();
         let stands = if asked.waits && self.members.settings.recipe == Recipe::LockService {
-            let begin = || LockCall::new(&self.members, &asked.lock, key.lease());
-            let call = attempt.call.get_or_insert_with(begin);
+            let begin = || LockCall::new(&self.members, asked, key);
+            let call = call.get_or_insert_with(begin);
             let stands = Box::pin(call.stands(&self.members, asked, key)).await;
             asked_at = self.members.time.now();
-            stands.map_err(|failure| attempt.call_failed(failure))?
-        } else if key.create_revision == 0 {
+            match stands {
+                Ok(stands) => stands,
+                Err(failure) => return Err(attempt.call_failed(failure)),
+            }
+        } else {
             // It is made sure that the lease lives while the key is written.
             key.lease().demand(key.ttl, asked_at);
-            self.enter(asked, attempt).await?
-        } else {
-            key.look(&self.members, asked).await?
+            key.enter(&self.members, asked, put).await?
         };
-        match stands {
-            Stands::First => self.granted(asked_at, asked.deadline, attempt).await,
-            Stands::Behind(ahead) if asked.waits => Ok(self.behind(ahead, attempt)),
+        Ok(match stands {
+            Stands::First => match self.granted(key, asked_at, asked.deadline).await? {
+                Some(granted) => Take::Granted(granted),
+                None => attempt.lost(),
+            },
+            Stands::Behind(ahead) if asked.waits => {
+                let keys = [
+                    (&*key.name.key, key.create_revision),
+                    (&*ahead.key, ahead.created),
+                ];
+                self.watches.keep_listening(&mut attempt.listening, &keys);
+                let Ahead { key, seen_at, .. } = ahead;
+                let (name, watch) = (key.into(), seen_at);
+                Take::Behind(Behind { name, watch })
+            }
             // A put before this one took the place.
-            Stands::Behind(_) => Ok(Take::Queued),
-            Stands::NotWritten => Ok(Take::Busy),
-            Stands::Nowhere => Ok(attempt.lost()),
-        }
+            Stands::Behind(_) => Take::Queued,
+            Stands::NotWritten => Take::Busy,
+            Stands::Nowhere => attempt.lost(),
+            Stands::Anothers => {
+                self.places.are_anothers(&key.name);
+                attempt.lost()
+            }
+        })
     }
 
     /// A key for the request, in a name that no other has meanwhile.
-    async fn place(&self, asked: &Question<'_>, round: u32) -> Result<Key, Failure> {
+    async fn key(&self, asked: &Question<'_>, round: u32) -> Result<Key, Failure> {
         let (request, lock) = (asked.request, &asked.lock);
         let value = match round {
             0 => request.owner.to_string(),
@@ -102,7 +112,7 @@ impl EtcdStore {
         let (leases, deadline) = (&self.leases, asked.deadline);
         let lease_ref = leases.take(request.ttl, private, deadline).await?;
         let name = if private {
-            let key = lock.of_lock_service(lease_ref.lease().id());
+            let key = lock.of_lock_service(lease_ref.lease.id);
             // The call writes nothing into it.
             Name::given(key, if asked.waits { String::new() } else { value })
         } else {
@@ -111,91 +121,25 @@ impl EtcdStore {
         Ok(Key::new(name, lease_ref, request.ttl))
     }
 
-    /// Writes the key.
-    async fn enter(&self, asked: &Question<'_>, attempt: &mut Attempt) -> Result<Stands, Failure> {
-        let Some(key) = &mut attempt.key else {
-            return Ok(Stands::Nowhere);
-        };
-        let (members, deadline, txn) = (Arc::clone(&self.members), asked.deadline, key.take(asked));
-        let put: Put = Box::pin(async move {
-            let send = |mut client: Client| async move { client.txn(txn).await };
-            members.ask(deadline, send).await
-        });
-        let written = attempt.put.insert(put).await;
-        attempt.put = None;
-        let written = match written {
-            Ok(written) => written,
-            Err(failed) if failed.verdict == Verdict::LeaseNotFound => {
-                key.lease().end();
-                return Ok(Stands::Nowhere);
-            }
-            Err(failed) => {
-                attempt.in_doubt |= failed.is_in_doubt();
-                return Err(failed.into());
-            }
-        };
-        let nonsense = || errors::nonsense(&self.members.settings.place());
-        match key.written(&written) {
-            Ok(created) => {
-                key.create_revision = created;
-                if !written.succeeded() {
-                    key.look(&self.members, asked).await
-                } else if asked.waits {
-                    key.stands(&written, 1).ok_or_else(nonsense)
-                } else {
-                    Ok(Stands::First)
-                }
-            }
-            Err(Some(_)) => {
-                // Its name is left to somebody else.
-                self.places.are_anothers(&key.name);
-                Ok(Stands::Nowhere)
-            }
-            Err(None) if asked.waits => Err(nonsense()),
-            Err(None) => Ok(Stands::NotWritten),
-        }
-    }
-
     /// The key is the first: the lock is held, if its lease was confirmed just now.
-    /// A request is promised the whole of its ttl.
+    /// A request is promised the whole of its ttl. `None`: the lease has ended.
     async fn granted(
         &self,
+        key: &Key,
         asked_at: Instant,
         deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Take<Self>, Failure> {
-        let Some(key) = &attempt.key else {
-            return Ok(attempt.ended());
-        };
+    ) -> Result<Option<Granted<Self>>, Failure> {
         let oldest = key.lease().demand(key.ttl, asked_at);
         let confirmed = key.lease().confirmed_since(oldest, deadline).await;
-        match (confirmed, key.lease().is_gone()) {
-            (None, true) => Ok(attempt.ended()),
-            (None, false) => Err(is_there(Failed::not_sent())),
-            (Some(sent_at), _) => Ok(match attempt.next_round() {
-                Some(key) => Take::Granted(Granted {
-                    token: key.create_revision.unsigned_abs() * TOKENS_PER_GRANT,
-                    sent_at,
-                    record: key,
-                }),
-                None => Take::PlaceLost(None),
-            }),
+        match confirmed {
+            None if key.lease().is_gone() => Ok(None),
+            None => Err(is_there(Failure::not_sent())),
+            Some(sent_at) => Ok(Some(Granted {
+                token: key.create_revision.unsigned_abs() * TOKENS_PER_GRANT,
+                sent_at,
+                record: key.clone(),
+            })),
         }
-    }
-
-    fn behind(&self, ahead: Ahead, attempt: &mut Attempt) -> Take<Self> {
-        if let Some(key) = &attempt.key {
-            let own = key.name.key();
-            let watches = &self.watches;
-            watches.keep_listening(&mut attempt.own, own, key.create_revision);
-            if ahead.key != own {
-                watches.keep_listening(&mut attempt.ahead, &ahead.key, ahead.created);
-            }
-        }
-        Take::Behind(Behind {
-            name: ahead.key.into(),
-            watch: ahead.seen_at,
-        })
     }
 }
 
@@ -204,7 +148,7 @@ impl Attempt {
     /// that were seen at this revision. Where the server's own call waits, until it
     /// has answered.
     pub(super) async fn wait(&mut self, seen_at: i64) -> Result<(), Failure> {
-        let Some(lease) = self.key.as_ref().map(Key::lease) else {
+        let (Some(key), Some(listening)) = (&self.key, &self.listening) else {
             return Ok(());
         };
         let answered = async {
@@ -215,23 +159,19 @@ impl Attempt {
         };
         let answer = tokio::select! {
             biased;
-            () = lease.gone() => Ok(()),
-            () = told(self.own.as_ref(), seen_at) => Ok(()),
-            () = told(self.ahead.as_ref(), seen_at) => Ok(()),
+            () = key.lease().gone() => Ok(()),
+            () = listening.told(seen_at) => Ok(()),
             answer = answered => answer,
         };
         answer.map_err(|failed| self.call_failed(failed.into()))
     }
 
-    /// The key, if it may be there, and what is on its way.
-    pub(super) fn leave(self, left: &LeftBehind) -> Abandoned<EtcdStore> {
-        let was_sent = self.put.is_some() || self.call.is_some();
-        let may_be_there = was_sent || left.unknown.is_some() || left.there;
-        let record = self.key.filter(|_| may_be_there);
-        let flight = self.put.zip(record.clone());
+    /// The key, and what is on its way.
+    pub(super) fn leave(self) -> Abandoned<EtcdStore> {
+        let flight = self.put.zip(self.key.clone());
         Abandoned {
             flight: flight.map(|(put, key)| Flight { put, key }),
-            record,
+            record: self.key,
         }
     }
 
@@ -242,42 +182,30 @@ impl Attempt {
         Failure { applied, ..failure }
     }
 
-    /// Its lease has ended: nothing can be attached to it any more.
-    fn ended(&mut self) -> Take<EtcdStore> {
-        self.next_round();
-        Take::PlaceLost(None)
-    }
-
-    /// The key is not there. One that was put without an answer may come yet, and is
-    /// to be seen to.
+    /// The key is not there. One that was put without an answer may come yet; but not
+    /// under a lease that has ended.
     fn lost(&mut self) -> Take<EtcdStore> {
-        let in_doubt = self.in_doubt;
-        Take::PlaceLost(self.next_round().filter(|_| in_doubt))
+        let key = self.next_round();
+        Take::PlaceLost(key.filter(|key| !key.lease().is_gone()))
     }
 
     /// Another key is taken from here on.
     fn next_round(&mut self) -> Option<Key> {
-        let round = self.round + 1;
         let before = std::mem::take(self);
-        self.round = round;
+        self.round = before.round + 1;
         before.key
     }
 }
 
 impl Flight {
-    pub(super) async fn follow(self) -> Followed {
+    pub(super) async fn follow(mut self) -> Followed {
         match self.put.await {
-            Ok(written) if self.key.written(&written).is_ok() => Followed::Run,
-            Ok(_) => Followed::Settled,
-            Err(failed) if failed.is_in_doubt() => Followed::Unknown,
-            Err(_) => Followed::Settled,
+            Ok(written) => match self.key.stands(&written, false) {
+                Some(Stands::NotWritten | Stands::Anothers) => Followed::Settled,
+                _ => Followed::Run,
+            },
+            Err(failed) if failed.applied == Applied::No => Followed::Settled,
+            Err(_) => Followed::Unknown,
         }
-    }
-}
-
-async fn told(listening: Option<&Listening>, seen_at: i64) {
-    match listening {
-        Some(listening) => listening.told(seen_at).await,
-        None => std::future::pending().await,
     }
 }

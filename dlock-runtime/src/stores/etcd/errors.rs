@@ -26,43 +26,20 @@ pub(super) enum Verdict {
 /// A request that came to nothing.
 pub(super) struct Failed {
     pub(super) verdict: Verdict,
-    failure: Failure,
-}
-
-impl Failed {
-    pub(super) fn new(verdict: Verdict, cause: Cause, applied: Applied) -> Self {
-        let next = match verdict {
-            Verdict::AskElsewhere | Verdict::LogIn => Next::Pause,
-            Verdict::LeaseNotFound | Verdict::Refused => Next::Stop,
-        };
-        let failure = Failure {
-            cause,
-            next,
-            applied,
-        };
-        Self { verdict, failure }
-    }
-
-    /// There was no time to ask.
-    pub(super) fn not_sent() -> Self {
-        Self::new(Verdict::AskElsewhere, Cause::Silence, Applied::No)
-    }
-
-    /// It may have been done, or may be yet.
-    pub(super) fn is_in_doubt(&self) -> bool {
-        self.failure.applied != Applied::No
-    }
-
-    /// Of a request that leaves no key, however it went.
-    pub(super) fn of_no_key(mut self) -> Failure {
-        self.failure.applied = Applied::No;
-        self.failure
-    }
+    pub(super) cause: Cause,
+    pub(super) applied: Applied,
 }
 
 impl From<Failed> for Failure {
     fn from(failed: Failed) -> Self {
-        failed.failure
+        Self {
+            cause: failed.cause,
+            next: match failed.verdict {
+                Verdict::AskElsewhere | Verdict::LogIn => Next::Pause,
+                Verdict::LeaseNotFound | Verdict::Refused => Next::Stop,
+            },
+            applied: failed.applied,
+        }
     }
 }
 
@@ -176,6 +153,9 @@ pub(super) fn nonsense(place: &str) -> Failure {
         "{place} gave an answer that is none to what it was asked; check that it is an etcd \
          server, 3.4 or later"
     ));
-    let cause = Cause::Error(error);
-    Failed::new(Verdict::AskElsewhere, cause, Applied::Answered).into()
+    Failure {
+        cause: Cause::Error(error),
+        next: Next::Pause,
+        applied: Applied::Answered,
+    }
 }

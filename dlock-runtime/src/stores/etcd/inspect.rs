@@ -1,30 +1,19 @@
 //! What is known of locks.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, KeyValue};
-use futures_util::future::try_join_all;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 
 use super::errors::Failed;
 use super::members::Members;
 use super::names::mode_of;
 use crate::backend::{HolderInfo, LockInfo, Mode};
 use crate::deadline::Deadline;
-use crate::store::Failure;
 
 /// So many leases are asked for at a time.
 const LEASES_AT_ONCE: usize = 100;
-
-/// A list as far as it was read.
-#[derive(Default)]
-pub(crate) struct Listing {
-    /// All keys that begin with the prefix.
-    found: Option<Vec<KeyValue>>,
-    /// How long the leases of holders last. `None` for a key without a lease, or
-    /// one whose lease has just ended.
-    remaining: HashMap<i64, Option<Duration>>,
-}
 
 /// A place in a queue.
 struct Place {
@@ -35,57 +24,45 @@ struct Place {
     lease: i64,
 }
 
-impl Listing {
-    /// The next part of it. `None`: there is more to ask.
-    pub(super) async fn go_on(
-        &mut self,
-        members: &Members,
-        prefix: &str,
-        deadline: Deadline,
-    ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        let Some(found) = &self.found else {
-            let options = GetOptions::new().with_prefix();
-            let read = |client: Client| async move {
-                // However long the answer is.
-                let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
-                client.get(prefix, Some(options)).await
-            };
-            let mut answer = members.ask(deadline, read).await?;
-            self.found = Some(answer.take_kvs());
-            return Ok(None);
-        };
-        let queues = queues(members, found);
-        let holders = queues.values().flat_map(|queue| holders(queue));
-        let leases = holders.map(|place| place.lease);
-        let missing = leases.filter(|lease| *lease != 0 && !self.remaining.contains_key(lease));
-        let missing: HashSet<_> = missing.take(LEASES_AT_ONCE).collect();
-        if missing.is_empty() {
-            return Ok(Some(self.locks(queues)));
-        }
-        let ask = missing.into_iter().map(async |lease| {
+/// The locks of all places whose keys begin with the prefix.
+pub(super) async fn locks(
+    members: &Members,
+    prefix: &str,
+    deadline: Deadline,
+) -> Result<Vec<LockInfo>, Failed> {
+    let options = GetOptions::new().with_prefix();
+    let read = |client: Client| async move {
+        // However long the answer is.
+        let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
+        client.get(prefix, Some(options)).await
+    };
+    let found = members.ask(deadline, read).await?;
+    let queues = queues(members, found.kvs());
+    let held_by = queues.values().flat_map(|queue| holders(queue));
+    let leases: BTreeSet<_> = held_by.map(|place| place.lease).collect();
+    let remaining = stream::iter(leases)
+        .filter(|&lease| std::future::ready(lease != 0))
+        .map(|lease| async move {
             let ask =
                 |mut client: Client| async move { client.lease_time_to_live(lease, None).await };
             let left = members.ask(deadline, ask).await?.ttl();
-            Ok::<_, Failed>((lease, u64::try_from(left).ok().map(Duration::from_secs)))
-        });
-        let known = try_join_all(ask).await?;
-        self.remaining.extend(known);
-        Ok(None)
-    }
-
-    fn locks(&self, queues: BTreeMap<String, Vec<Place>>) -> Vec<LockInfo> {
-        let shown = |place: &Place| {
-            let left = self.remaining.get(&place.lease).copied().flatten();
-            HolderInfo::new(place.owner.clone(), left)
-        };
-        let locks = queues.into_iter().map(|(key, queue)| {
-            let mode = queue.first().map_or(Mode::Write, |place| place.mode);
-            let holders: Vec<_> = holders(&queue).iter().map(shown).collect();
-            let waiters = queue.len() - holders.len();
-            LockInfo::new(key, mode, holders, waiters)
-        });
-        locks.collect()
-    }
+            // Less than nothing of one that has just ended.
+            Ok((lease, u64::try_from(left).ok().map(Duration::from_secs)))
+        })
+        .buffer_unordered(LEASES_AT_ONCE)
+        .try_collect::<HashMap<_, _>>()
+        .await?;
+    let shown = |place: &Place| {
+        let left = remaining.get(&place.lease).copied().flatten();
+        HolderInfo::new(place.owner.clone(), left)
+    };
+    let locks = queues.into_iter().map(|(key, queue)| {
+        let mode = queue.first().map_or(Mode::Write, |place| place.mode);
+        let holders: Vec<_> = holders(&queue).iter().map(shown).collect();
+        let waiters = queue.len() - holders.len();
+        LockInfo::new(key, mode, holders, waiters)
+    });
+    Ok(locks.collect())
 }
 
 /// Those who hold the lock: the first, or all readers before a writer.

@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use etcd_client::{Client, Error};
 use tokio::sync::OnceCell;
@@ -67,8 +67,7 @@ impl Members {
         let endpoint = self.settings.endpoint(&self.settings.hosts[member.index]);
         let options = || self.settings.connect_options(self.context.patience());
         let connect = || Client::connect([endpoint], Some(options()));
-        let client = member.client.get_or_try_init(connect).await;
-        client.cloned().inspect_err(|_| self.leave(member))
+        member.client.get_or_try_init(connect).await.cloned()
     }
 
     /// This member did not do what it was asked, or gave no answer: the next one is
@@ -112,52 +111,40 @@ impl Members {
         let attempt = Box::pin(async {
             let client = self.client(&member).await?;
             sent_at = Some(self.time.now());
-            ask(client).await
+            let answer = ask(client.clone()).await;
+            if let Err(error) = &answer
+                && verdict(error) == Verdict::LogIn
+            {
+                // It was refused. If nobody answers this, the next attempt says so.
+                sent_at = None;
+                let again = self.time.bound(self.patience(), client.refresh_token());
+                again.await.unwrap_or(Ok(()))?;
+            }
+            answer
         });
-        match self.time.bound(limit, attempt).await {
+        let (verdict, cause) = match self.time.bound(limit, attempt).await {
             Ok(Ok(value)) => {
                 if let Some(sent_at) = sent_at {
                     self.context.events.heard(sent_at);
                 }
-                Ok(value)
+                return Ok(value);
             }
-            Ok(Err(error)) => Err(Box::pin(self.failed(&error, &member, sent_at)).await),
-            Err(_) => {
-                self.leave(&member);
-                let applied = may_be_done(sent_at);
-                Err(Failed::new(Verdict::AskElsewhere, Cause::Silence, applied))
+            Ok(Err(error)) => {
+                let told = errors::described(&self.settings.place(), &error);
+                (verdict(&error), Cause::Error(told))
             }
+            Err(_) => (Verdict::AskElsewhere, Cause::Silence),
+        };
+        let mut applied = Applied::No;
+        if verdict == Verdict::AskElsewhere {
+            self.leave(&member);
+            applied = sent_at.map_or(Applied::No, |sent_at| Applied::Unknown { sent_at });
         }
-    }
-
-    /// What a member said of a request, or the client of one that it could not
-    /// send.
-    async fn failed(
-        &self,
-        error: &Error,
-        member: &Arc<Member>,
-        sent_at: Option<Instant>,
-    ) -> Failed {
-        let (mut verdict, mut applied) = (verdict(error), Applied::No);
-        let mut error = errors::described(&self.settings.place(), error);
-        match (verdict, member.client.get()) {
-            (Verdict::AskElsewhere, Some(_)) => {
-                applied = may_be_done(sent_at);
-                self.leave(member);
-            }
-            // If nobody answers that, the next attempt says so.
-            (Verdict::LogIn, Some(client)) => {
-                let again = self.time.bound(self.patience(), client.refresh_token());
-                if let Ok(Err(refused)) = again.await
-                    && errors::verdict(&refused) == Verdict::Refused
-                {
-                    verdict = Verdict::Refused;
-                    error = errors::described(&self.settings.place(), &refused);
-                }
-            }
-            _ => {}
-        }
-        Failed::new(verdict, Cause::Error(error), applied)
+        Err(Failed {
+            verdict,
+            cause,
+            applied,
+        })
     }
 }
 
@@ -168,8 +155,4 @@ impl Member {
             client: OnceCell::new(),
         })
     }
-}
-
-fn may_be_done(sent_at: Option<Instant>) -> Applied {
-    sent_at.map_or(Applied::No, |sent_at| Applied::Unknown { sent_at })
 }

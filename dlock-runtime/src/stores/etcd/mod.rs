@@ -16,6 +16,7 @@
 mod acquire;
 mod errors;
 mod inspect;
+mod lease;
 mod leases;
 mod members;
 mod names;

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use etcd_client::{
-    Client, Compare, CompareOp, GetOptions, KeyValue, PutOptions, ResponseHeader, SortOrder,
-    SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
+    Client, Compare, CompareOp, GetOptions, KeyValue, PutOptions, SortOrder, SortTarget, Txn,
+    TxnOp, TxnOpResponse, TxnResponse,
 };
+use futures_util::future::BoxFuture;
 
-use super::errors::{self, Failed};
-use super::leases::{Lease, LeaseRef};
+use super::errors::{self, Failed, Verdict};
+use super::lease::{Lease, LeaseRef};
 use super::members::Members;
 use super::names::LockName;
 use super::places::Name;
-use crate::backend::{Mode, Request};
+use crate::backend::Request;
 use crate::deadline::Deadline;
 use crate::store::{Applied, Failure};
 
@@ -30,6 +31,9 @@ pub(super) struct Question<'r> {
     pub(super) waits: bool,
     pub(super) deadline: Deadline,
 }
+
+/// The answer to it, on its way.
+pub(super) type Asking = BoxFuture<'static, Result<TxnResponse, Failed>>;
 
 /// A request's key, and the right to its name and lease.
 #[derive(Clone)]
@@ -56,8 +60,10 @@ pub(super) enum Stands {
     Behind(Ahead),
     /// Somebody holds the lock, and the key was not written.
     NotWritten,
-    /// Its key is not there any more, or it is somebody else's.
+    /// Its key is not there any more.
     Nowhere,
+    /// Its name is somebody else's.
+    Anothers,
 }
 
 /// The last of those who are ahead.
@@ -82,120 +88,139 @@ impl Key {
     }
 
     pub(super) fn lease(&self) -> &Arc<Lease> {
-        self.lease_ref.lease()
+        &self.lease_ref.lease
     }
 
     /// Writes it. With another lease than before, it keeps its create-revision.
     pub(super) fn put(&self, lease: i64) -> TxnOp {
         let options = PutOptions::new().with_lease(lease);
-        TxnOp::put(self.name.key(), self.name.value(), Some(options))
+        TxnOp::put(&*self.name.key, &*self.name.value, Some(options))
     }
 
-    /// Holds if nobody has deleted the key, and nobody has made it anew.
+    /// Holds if nobody has deleted the key, and nobody has made it anew: or if there
+    /// is none, while it is not known to be there.
     pub(super) fn is_there(&self) -> Compare {
-        Compare::create_revision(self.name.key(), CompareOp::Equal, self.create_revision)
+        Compare::create_revision(&*self.name.key, CompareOp::Equal, self.create_revision)
     }
 
     /// Holds if it was written by this request, whenever that was.
     pub(super) fn is_own(&self) -> Compare {
-        Compare::value(self.name.key(), CompareOp::Equal, self.name.value())
+        Compare::value(&*self.name.key, CompareOp::Equal, &*self.name.value)
     }
 
     pub(super) fn delete(&self, when: Compare) -> Txn {
-        let delete = TxnOp::delete(self.name.key(), None);
+        let delete = TxnOp::delete(&*self.name.key, None);
         Txn::new().when([when]).and_then([delete])
     }
 
-    /// A transaction that writes the key and says who is ahead; or only if nobody is
-    /// in the way, unless the request waits.
-    pub(super) fn take(&self, asked: &Question<'_>) -> Txn {
-        let absent = |key: &[u8]| Compare::create_revision(key, CompareOp::Equal, 0);
-        let mut when = vec![absent(self.name.key().as_bytes())];
-        let mut then = vec![self.put(self.lease().id())];
-        let mode = asked.request.mode;
-        for (first, end) in asked.lock.ahead_of(mode) {
-            if asked.waits {
-                // The own key is the last of them, if it is one of them.
-                let limit = if mode == Mode::Write { 2 } else { 1 };
-                then.push(last_of(first, end, limit, None));
-            } else {
-                // It holds for each key in the range, and so for none.
-                when.push(absent(&first).with_range(end));
+    /// Writes the key if it is not known to be there, and looks who is ahead. What
+    /// writes it stays in `put` when this is dropped.
+    pub(super) async fn enter(
+        &mut self,
+        members: &Arc<Members>,
+        asked: &Question<'_>,
+        put: &mut Option<Asking>,
+    ) -> Result<Stands, Failure> {
+        loop {
+            let is_new = self.create_revision == 0;
+            let (members, deadline, txn) = (Arc::clone(members), asked.deadline, self.ask(asked));
+            let place = members.settings.place();
+            let asking: Asking = Box::pin(async move {
+                let send = |mut client: Client| async move { client.txn(txn).await };
+                members.ask(deadline, send).await
+            });
+            let answer = match is_new {
+                true => put.insert(asking).await,
+                false => asking.await,
+            };
+            *put = None;
+            let answer = match answer {
+                Ok(answer) => answer,
+                Err(failed) if failed.verdict == Verdict::LeaseNotFound => {
+                    self.lease().end();
+                    return Ok(Stands::Nowhere);
+                }
+                Err(failed) if is_new => return Err(failed.into()),
+                Err(failed) => return Err(is_there(failed.into())),
+            };
+            match self.stands(&answer, asked.waits) {
+                Some(stands) => return Ok(stands),
+                // Written by a question before this one, whose answer was lost.
+                None if is_new && self.create_revision != 0 => {}
+                None => return Err(errors::nonsense(&place)),
             }
         }
-        let found = TxnOp::get(self.name.key(), None);
+    }
+
+    /// A transaction that says who is ahead, and writes the key if it is not known to
+    /// be there. For a request that does not wait, it writes it if nobody is ahead.
+    fn ask(&self, asked: &Question<'_>) -> Txn {
+        let (mut when, mut then) = (vec![self.is_there()], Vec::new());
+        let is_new = self.create_revision == 0;
+        if is_new {
+            then.push(self.put(self.lease().id));
+        }
+        for (first, end) in asked.lock.ahead_of(asked.request.mode) {
+            if is_new && !asked.waits {
+                // It holds for each key in the range, and so for none.
+                let absent = Compare::create_revision(first, CompareOp::Equal, 0);
+                when.push(absent.with_range(end));
+            } else {
+                // The last of them; or the one before it, if that is the own key, which
+                // this writes.
+                let options = GetOptions::new()
+                    .with_range(end)
+                    .with_max_create_revision((self.create_revision - 1).max(0))
+                    .with_sort(SortTarget::Create, SortOrder::Descend)
+                    .with_limit(2)
+                    .with_keys_only();
+                then.push(TxnOp::get(first, Some(options)));
+            }
+        }
+        let found = TxnOp::get(&*self.name.key, None);
         Txn::new().when(when).and_then(then).or_else([found])
     }
 
-    /// Looks who is ahead of a key that is there.
-    pub(super) async fn look(
-        &self,
-        members: &Members,
-        asked: &Question<'_>,
-    ) -> Result<Stands, Failure> {
-        let before = self.create_revision - 1;
-        let ahead = asked.lock.ahead_of(asked.request.mode).into_iter();
-        let ahead = ahead.map(|(first, end)| last_of(first, end, 1, Some(before)));
-        let ahead: Vec<_> = ahead.collect();
-        let txn = Txn::new().when([self.is_there()]).and_then(ahead);
-        let read = |mut client: Client| async move { client.txn(txn).await };
-        let answer = members.ask(asked.deadline, read).await.map_err(is_there)?;
-        let stands = self.stands(&answer, 0);
-        stands.ok_or_else(|| errors::nonsense(&members.settings.place()))
-    }
-
-    /// When the key was created by the answer to what writes it: now, or by an attempt
-    /// before this one. `Err`: it is somebody else's, or not there.
-    pub(super) fn written(&self, answer: &TxnResponse) -> Result<i64, Option<KeyValue>> {
-        if answer.succeeded() {
-            return Ok(revision(answer));
-        }
-        let there = match answer.op_responses().into_iter().next() {
-            Some(TxnOpResponse::Get(mut found)) => found.take_kvs().into_iter().next(),
-            _ => None,
-        };
-        match there {
-            Some(key) if key.value() == self.name.value().as_bytes() => Ok(key.create_revision()),
-            other => Err(other),
-        }
-    }
-
-    /// Who is ahead by the answer to a look; and by that to what has written the
-    /// key, from the second on. `None`: that is no answer of etcd's.
-    pub(super) fn stands(&self, answer: &TxnResponse, from: usize) -> Option<Stands> {
-        if !answer.succeeded() {
-            return Some(Stands::Nowhere);
-        }
-        let seen_at = revision(answer);
-        let answers = answer.op_responses();
-        let keys = answers.get(from..)?.iter().flat_map(|answer| match answer {
-            TxnOpResponse::Get(found) => found.kvs(),
-            _ => &[],
+    /// Where it stands by the answer to that. `None`: it does not say, unless that the
+    /// key is there.
+    pub(super) fn stands(&mut self, answer: &TxnResponse, waits: bool) -> Option<Stands> {
+        let seen_at = answer.header()?.revision();
+        let is_new = self.create_revision == 0;
+        let found = answer.op_responses().into_iter();
+        let mut found = found.flat_map(|answer| match answer {
+            TxnOpResponse::Get(mut found) => found.take_kvs(),
+            _ => Vec::new(),
         });
-        let ahead = keys.filter(|found| found.create_revision() < self.create_revision);
-        let last = ahead.max_by_key(|found| found.create_revision());
-        Some(match last {
-            None => Stands::First,
-            Some(found) => Stands::Behind(Ahead {
-                key: String::from_utf8_lossy(found.key()).into_owned(),
-                created: found.create_revision(),
+        if !answer.succeeded() {
+            return match found.next() {
+                _ if !is_new => Some(Stands::Nowhere),
+                Some(key) if key.value() == self.name.value.as_bytes() => {
+                    self.create_revision = key.create_revision();
+                    None
+                }
+                Some(_) => Some(Stands::Anothers),
+                None => (!waits).then_some(Stands::NotWritten),
+            };
+        }
+        if is_new {
+            self.create_revision = seen_at;
+        }
+        let ahead = found.filter(|found| found.create_revision() < self.create_revision);
+        let last = ahead.max_by_key(KeyValue::create_revision);
+        Some(last.map_or(Stands::First, |last| {
+            Stands::Behind(Ahead {
+                key: String::from_utf8_lossy(last.key()).into_owned(),
+                created: last.create_revision(),
                 seen_at,
-            }),
-        })
+            })
+        }))
     }
 }
 
-/// The last key of a range by create-revision, or the last few.
-fn last_of(first: Vec<u8>, end: Vec<u8>, limit: i64, up_to: Option<i64>) -> TxnOp {
-    let mut options = GetOptions::new()
-        .with_range(end)
-        .with_sort(SortTarget::Create, SortOrder::Descend)
-        .with_limit(limit)
-        .with_keys_only();
-    if let Some(revision) = up_to {
-        options = options.with_max_create_revision(revision);
-    }
-    TxnOp::get(first, Some(options))
+/// Of a question about a key that is there.
+pub(super) fn is_there(failure: Failure) -> Failure {
+    let applied = Applied::Answered;
+    Failure { applied, ..failure }
 }
 
 /// When each of these keys was created, of those that are there.
@@ -216,17 +241,4 @@ pub(super) async fn created_at(
         _ => None,
     });
     Ok(created.collect())
-}
-
-/// The revision of the store after a transaction.
-fn revision(answer: &TxnResponse) -> i64 {
-    answer.header().map_or(0, ResponseHeader::revision)
-}
-
-/// Of a question about a key that is there.
-pub(super) fn is_there(failed: Failed) -> Failure {
-    Failure {
-        applied: Applied::Answered,
-        ..failed.into()
-    }
 }

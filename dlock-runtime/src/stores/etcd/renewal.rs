@@ -49,11 +49,11 @@ impl EtcdStore {
         let shortest = chunk.iter().map(|(key, _)| key.ttl).min();
         let patience = members.patience_within(shortest.unwrap_or_default());
         let limit = deadline.min(members.time.after(patience));
-        let keys = chunk.iter().map(|(key, _)| key.name.key());
-        let confirm = chunk.iter().map(async |(key, _)| match key.moved {
+        let keys = chunk.iter().map(|(key, _)| &*key.name.key);
+        let confirm = chunk.iter().map(async |(key, _)| match key.fixed {
             // Its end is set, and not to be put off.
-            true => Some(asked),
-            false => {
+            Some((_, set_at)) if key.moved => Some(set_at),
+            _ => {
                 let oldest = key.lease().demand(key.ttl, asked);
                 key.lease().confirmed_since(oldest, deadline).await
             }

@@ -5,17 +5,15 @@
 //! server deletes the key of a call that was cut off by its name alone (etcd issue
 //! 22082), and an attempt after it must not have the same.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, LockOptions};
+use futures_util::future::BoxFuture;
 
 use super::errors::{Failed, Verdict};
-use super::leases::Lease;
 use super::members::Members;
-use super::names::LockName;
-use super::queue::{Ahead, Key, Question, Stands, created_at};
+use super::queue::{Key, Question, Stands, created_at};
 use crate::deadline::Deadline;
 use crate::store::Failure;
 
@@ -27,16 +25,17 @@ const FIRST_LOOK: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// The Lock call of one attempt, which waits for its turn. Cut off when dropped.
-pub(super) enum LockCall {
-    Waits(Pin<Box<dyn Future<Output = Result<(), Failed>> + Send>>),
-    Answered,
+pub(super) struct LockCall {
+    /// `None`: it was answered.
+    waits: Option<BoxFuture<'static, Result<(), Failed>>>,
 }
 
 impl LockCall {
-    pub(super) fn new(members: &Arc<Members>, lock: &LockName, lease: &Arc<Lease>) -> Self {
-        let (members, lock) = (Arc::clone(members), lock.for_lock_service().to_owned());
-        let (lease, options) = (Arc::clone(lease), LockOptions::new().with_lease(lease.id()));
-        Self::Waits(Box::pin(async move {
+    pub(super) fn new(members: &Arc<Members>, asked: &Question<'_>, key: &Key) -> Self {
+        let (members, lease) = (Arc::clone(members), Arc::clone(key.lease()));
+        let lock = asked.lock.for_lock_service().to_owned();
+        let waits = async move {
+            let options = LockOptions::new().with_lease(lease.id);
             let call = |mut client: Client| async move { client.lock(lock, Some(options)).await };
             // It has no limit but its lease, as it waits.
             match members.ask_one(Deadline::never(), call).await {
@@ -45,25 +44,28 @@ impl LockCall {
                 answer => drop(answer?),
             }
             Ok(())
-        }))
+        };
+        Self {
+            waits: Some(Box::pin(waits)),
+        }
     }
 
     /// Waits for its answer.
     pub(super) async fn answer(&mut self) -> Result<(), Failed> {
-        if let Self::Waits(call) = self {
+        if let Some(call) = &mut self.waits {
             let answer = call.await;
-            *self = Self::Answered;
+            self.waits = None;
             answer?;
         }
         Ok(())
     }
 
-    /// Waits until the call has answered, or stands behind somebody. What is watched
-    /// for its turn is its own key: the call may be answered although that has ended
-    /// (etcd issue 9921), or wait for ever (19597).
+    /// Waits until the call has answered, or stands behind somebody. What counts is
+    /// its key: the call may be answered although that has ended (etcd issue 9921), or
+    /// wait for ever (19597).
     pub(super) async fn stands(
         &mut self,
-        members: &Members,
+        members: &Arc<Members>,
         asked: &Question<'_>,
         key: &mut Key,
     ) -> Result<Stands, Failure> {
@@ -73,30 +75,24 @@ impl LockCall {
             if let Ok(answer) = members.time.bound(limit, self.answer()).await {
                 answer?;
             }
-            let own = std::iter::once(key.name.key());
+            let own = std::iter::once(&*key.name.key);
             let found = created_at(members, own, deadline).await?;
-            let created = found.into_iter().flatten().next();
-            let was_there = key.create_revision != 0;
-            key.create_revision = created.unwrap_or(0);
-            match (created, &self) {
-                (Some(_), Self::Answered) => return Ok(Stands::First),
-                (None, Self::Answered) => return Ok(Stands::Nowhere),
-                (None, Self::Waits(_)) if was_there => return Ok(Stands::Nowhere),
-                (None, Self::Waits(_)) => {}
-                (Some(created), Self::Waits(_)) => {
-                    let stands = key.look(members, asked).await?;
-                    if let Stands::Behind(ahead) = stands {
-                        let key = key.name.key().to_owned();
-                        return Ok(Stands::Behind(Ahead {
-                            key,
-                            created,
-                            ..ahead
-                        }));
-                    }
+            let created = found.into_iter().flatten().next().unwrap_or(0);
+            let before = std::mem::replace(&mut key.create_revision, created);
+            if self.waits.is_none() || before != 0 && created == 0 {
+                return Ok(match created {
+                    0 => Stands::Nowhere,
+                    _ => Stands::First,
+                });
+            }
+            if created != 0 {
+                let stands = key.enter(members, asked, &mut None).await?;
+                if stands != Stands::First {
+                    return Ok(stands);
                 }
             }
             if members.time.has_passed(deadline) {
-                return Err(Failed::not_sent().into());
+                return Err(Failure::not_sent());
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

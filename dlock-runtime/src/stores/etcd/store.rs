@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use etcd_client::{Client, GetOptions};
 
 use super::acquire::{Attempt, EtcdStore, Flight};
-use super::errors;
 use super::leases::Leases;
 use super::members::Members;
 use super::places::Places;
 use super::queue::{Key, Question};
 use super::settings::{Recipe, Settings};
 use super::watches::Watches;
+use super::{errors, inspect};
 use crate::backend::{
     BackendError, Capabilities, HolderInfo, LockInfo, Owner, Protocol, Renewed, Request, Servers,
     TokenTier,
@@ -43,14 +43,12 @@ impl Store for EtcdStore {
 
     fn open(settings: Settings, context: Context) -> Self {
         let members = Arc::new(Members::new(settings, context.clone()));
-        let places = Arc::new(Places::new());
-        let leases = Leases::new(Arc::clone(&members), Arc::clone(&places));
         let watches = Watches::new(Arc::clone(&members));
         context.spawn(Arc::clone(&watches).run());
         Self {
+            leases: Leases::new(Arc::clone(&members)),
+            places: Places::new(),
             members,
-            leases,
-            places,
             watches,
         }
     }
@@ -146,8 +144,8 @@ impl Store for EtcdStore {
         errors::silent(&self.members.settings.place(), for_long)
     }
 
-    fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Abandoned<Self> {
-        attempt.leave(left)
+    fn abandon(&self, _: &Request, attempt: Attempt, _: &LeftBehind) -> Abandoned<Self> {
+        attempt.leave()
     }
 
     async fn follow(&self, flight: Flight, _: &Request) -> Followed {
@@ -199,26 +197,22 @@ impl Store for EtcdStore {
         &self,
         key: &str,
         deadline: Deadline,
-        attempt: &mut Attempt,
+        _: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
         let lock = self.members.settings.names.lock(key);
-        let listing = &mut attempt.listing;
-        loop {
-            let listed = listing.go_on(&self.members, lock.queue(), deadline).await?;
-            if let Some(mut locks) = listed {
-                return Ok(locks.pop());
-            }
-        }
+        let mut locks = inspect::locks(&self.members, lock.queue(), deadline).await?;
+        Ok(locks.pop())
     }
 
     async fn list(
         &self,
         prefix: &str,
         deadline: Deadline,
-        attempt: &mut Attempt,
+        _: &mut Attempt,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
         let prefix = self.members.settings.names.beginning_with(prefix);
-        let listing = &mut attempt.listing;
-        listing.go_on(&self.members, &prefix, deadline).await
+        Ok(Some(
+            inspect::locks(&self.members, &prefix, deadline).await?,
+        ))
     }
 }

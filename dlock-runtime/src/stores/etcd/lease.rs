@@ -1,0 +1,187 @@
+//! A lease: who uses it, and how long it is known to last.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+
+use crate::deadline::Deadline;
+use crate::engine::time::Time;
+use crate::store::Scope;
+
+/// A lease in etcd.
+pub(crate) struct Lease {
+    pub(super) id: i64,
+    /// In seconds, as it was asked for.
+    pub(super) asked_for: i64,
+    /// As the server keeps it: no shorter than was asked.
+    pub(super) ttl: Duration,
+    time: Time,
+    /// It lasts for its ttl from when this request was sent, which the server has
+    /// confirmed. `None`: it has ended, or must be taken to have.
+    confirmed: watch::Sender<Option<Instant>>,
+    users: Mutex<Users>,
+    /// Told when somebody needs to know that it lives, and when nobody can.
+    demand: Notify,
+}
+
+struct Users {
+    number: usize,
+    /// When the last of them left.
+    left_at: Instant,
+    /// Nobody else is let in. Once nobody has it, it is revoked.
+    retired: bool,
+}
+
+/// The right to attach keys to a lease, which is kept alive for it until it leaves
+/// or is dropped.
+pub(crate) struct LeaseRef {
+    pub(super) lease: Arc<Lease>,
+    has_left: AtomicBool,
+}
+
+impl Lease {
+    /// The lease with this id, for which a request was sent then, and its first
+    /// user. A `private` one has no others.
+    pub(super) fn begin(
+        id: i64,
+        asked_for: i64,
+        ttl: Duration,
+        private: bool,
+        sent_at: Instant,
+        time: Time,
+    ) -> LeaseRef {
+        let users = Users {
+            number: 1,
+            left_at: sent_at,
+            retired: private,
+        };
+        LeaseRef::to(Arc::new(Self {
+            id,
+            asked_for,
+            ttl,
+            time,
+            confirmed: watch::Sender::new(Some(sent_at)),
+            users: Mutex::new(users),
+            demand: Notify::new(),
+        }))
+    }
+
+    /// What is attached to it ends with it.
+    pub(super) fn scope(&self) -> Scope {
+        Scope(self.id.cast_unsigned())
+    }
+
+    /// One more user. `None`: nobody is let in any more.
+    pub(super) fn enter(self: &Arc<Self>) -> Option<LeaseRef> {
+        let mut users = self.users();
+        if users.retired {
+            return None;
+        }
+        users.number += 1;
+        Some(LeaseRef::to(Arc::clone(self)))
+    }
+
+    /// The oldest confirmation that counts for a lock of this ttl that was asked for
+    /// at `asked_at`: it is promised the whole ttl. If there is none as new, one is
+    /// demanded.
+    pub(super) fn demand(&self, ttl: Duration, asked_at: Instant) -> Instant {
+        let oldest = asked_at.checked_sub(ttl / 50).unwrap_or(asked_at);
+        if self.confirmed().is_some_and(|last| last < oldest) {
+            self.demand.notify_one();
+        }
+        oldest
+    }
+
+    /// Resolves when there is cause to look after it before its time.
+    pub(super) async fn demanded(&self) {
+        self.demand.notified().await;
+    }
+
+    /// When a confirmation was sent that is no older. `None` if the lease has ended,
+    /// or there is none by the deadline.
+    pub(super) async fn confirmed_since(
+        &self,
+        oldest: Instant,
+        deadline: Deadline,
+    ) -> Option<Instant> {
+        let mut confirmed = self.confirmed.subscribe();
+        let is_new = |last: &Option<Instant>| last.is_none_or(|last| last >= oldest);
+        let confirmed = self.time.bound(deadline, confirmed.wait_for(is_new)).await;
+        *confirmed.ok()?.ok()?
+    }
+
+    /// Resolves when the lease has ended.
+    pub(super) async fn gone(&self) {
+        let mut confirmed = self.confirmed.subscribe();
+        let _ = confirmed.wait_for(Option::is_none).await;
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.confirmed().is_none()
+    }
+
+    pub(super) fn confirmed(&self) -> Option<Instant> {
+        *self.confirmed.borrow()
+    }
+
+    pub(super) fn confirm(&self, sent_at: Instant) {
+        self.confirmed.send_if_modified(|last| {
+            *last = last.map(|_| sent_at);
+            last.is_some()
+        });
+    }
+
+    /// The server says that it has ended, or it must be taken to have.
+    pub(super) fn end(&self) {
+        self.users().retired = true;
+        self.confirmed.send_replace(None);
+    }
+
+    /// Nobody else is let in, so that it can end soon: a request may yet be done
+    /// that attaches a key which nobody wants any more.
+    pub(super) fn retire(&self) {
+        self.users().retired = true;
+        self.demand.notify_one();
+    }
+
+    /// Nobody can use it any more, or has for as long as it lasts. Nobody is let in
+    /// after that.
+    pub(super) fn is_unused(&self) -> bool {
+        let mut users = self.users();
+        let unused = users.number == 0;
+        users.retired |= unused && users.left_at + self.ttl <= self.time.now();
+        unused && users.retired
+    }
+
+    fn users(&self) -> MutexGuard<'_, Users> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LeaseRef {
+    fn to(lease: Arc<Lease>) -> Self {
+        let has_left = AtomicBool::new(false);
+        Self { lease, has_left }
+    }
+
+    /// The lease need not be kept alive for this any more.
+    pub(super) fn leave(&self) {
+        if self.has_left.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut users = self.lease.users();
+        users.number -= 1;
+        users.left_at = self.lease.time.now();
+        if users.number == 0 && users.retired {
+            self.lease.demand.notify_one();
+        }
+    }
+}
+
+impl Drop for LeaseRef {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

@@ -1,0 +1,260 @@
+//! etcd's leases: shared by all requests of a process that have the same ttl,
+//! kept alive while anybody uses them, and given up when they have not been
+//! confirmed for as long as they last.
+//!
+//! What the server may think of a lease is judged by the last confirmation
+//! alone: a stream that stalls gives no error.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, LeaseGrantResponse};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::errors::Verdict;
+use super::lease::{Lease, LeaseRef};
+use super::members::Members;
+use crate::deadline::Deadline;
+use crate::engine::time::Backoff;
+use crate::in_flight::{Counted, InFlight};
+use crate::store::{Applied, Failure, Scope};
+
+/// How often a lease is kept alive while it lasts once.
+const BEATS: u32 = 3;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What etcd takes (`MaxLeaseTTL` in `lease/lessor.go`).
+const LONGEST_TTL: i64 = 9_000_000_000;
+
+/// All leases of a backend.
+pub(super) struct Leases {
+    members: Arc<Members>,
+    /// Those that have not ended.
+    alive: Mutex<HashMap<Scope, Arc<Lease>>>,
+    /// So that those who begin together share one.
+    granting: tokio::sync::Mutex<()>,
+    stopping: CancellationToken,
+    kept: InFlight,
+}
+
+impl Leases {
+    pub(super) fn new(members: Arc<Members>) -> Arc<Self> {
+        Arc::new(Self {
+            members,
+            alive: Mutex::default(),
+            granting: tokio::sync::Mutex::default(),
+            stopping: CancellationToken::new(),
+            kept: InFlight::default(),
+        })
+    }
+
+    /// The lease of all requests that last as long, in the seconds that etcd counts;
+    /// or a `private` one, which is revoked when its only request has left.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        ttl: Duration,
+        private: bool,
+        deadline: Deadline,
+    ) -> Result<LeaseRef, Failure> {
+        let seconds = seconds(ttl);
+        if !private && let Some(shared) = self.shared(seconds) {
+            return Ok(shared);
+        }
+        let leases = Arc::clone(self);
+        let (done, answer) = oneshot::channel();
+        // To its end: who asks with little patience finds it there the next time.
+        self.members.time.spawn(async move {
+            let _ = done.send(match private {
+                true => leases.begin(seconds, true, deadline).await,
+                false => leases.begin_shared(seconds, deadline).await,
+            });
+        });
+        answer.await.unwrap_or_else(|_| Err(Failure::not_sent()))
+    }
+
+    /// A lease that ends by itself, and when it was asked for.
+    pub(super) async fn grant(
+        &self,
+        seconds: i64,
+        deadline: Deadline,
+    ) -> Result<(LeaseGrantResponse, Instant), Failure> {
+        let sent_at = self.members.time.now();
+        let grant = |mut client: Client| async move { client.lease_grant(seconds, None).await };
+        match self.members.ask(deadline, grant).await {
+            Ok(granted) => Ok((granted, sent_at)),
+            // One whose answer is lost ends with nothing attached.
+            Err(failed) => Err(Failure {
+                applied: Applied::No,
+                ..failed.into()
+            }),
+        }
+    }
+
+    async fn begin_shared(
+        self: &Arc<Self>,
+        seconds: i64,
+        deadline: Deadline,
+    ) -> Result<LeaseRef, Failure> {
+        let alone = self.members.time.bound(deadline, self.granting.lock());
+        let _alone = alone.await.map_err(|_| Failure::not_sent())?;
+        match self.shared(seconds) {
+            Some(shared) => Ok(shared),
+            None => self.begin(seconds, false, deadline).await,
+        }
+    }
+
+    /// One that is kept alive.
+    async fn begin(
+        self: &Arc<Self>,
+        asked_for: i64,
+        private: bool,
+        deadline: Deadline,
+    ) -> Result<LeaseRef, Failure> {
+        let time = &self.members.time;
+        let (granted, sent_at) = self.grant(asked_for, deadline).await?;
+        let (id, ttl) = (granted.id(), granted.ttl().unsigned_abs());
+        let ttl = Duration::from_secs(ttl);
+        let first = Lease::begin(id, asked_for, ttl, private, sent_at, time.clone());
+        let lease = Arc::clone(&first.lease);
+        self.alive().insert(lease.scope(), Arc::clone(&lease));
+        time.spawn(Arc::clone(self).keep(lease, self.kept.count()));
+        Ok(first)
+    }
+
+    /// One that others have already.
+    fn shared(&self, asked_for: i64) -> Option<LeaseRef> {
+        let alive = self.alive();
+        let mut same = alive.values().filter(|lease| lease.asked_for == asked_for);
+        same.find_map(Lease::enter)
+    }
+
+    /// Whether a lease has ended, or must be taken to have.
+    pub(super) fn has_ended(&self, scope: Scope) -> bool {
+        !self.alive().contains_key(&scope)
+    }
+
+    /// Revokes all of them.
+    pub(super) async fn stop(&self, deadline: Deadline) {
+        self.stopping.cancel();
+        let time = &self.members.time;
+        let _ = time.bound(deadline, self.kept.wait_idle()).await;
+    }
+
+    fn alive(&self) -> MutexGuard<'_, HashMap<Scope, Arc<Lease>>> {
+        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The life of a lease.
+    async fn keep(self: Arc<Self>, lease: Arc<Lease>, _counted: Counted) {
+        let has_ended = match self.beat_while_used(&lease).await {
+            End::Ended => true,
+            End::GivenUp => false,
+            End::Unused { lasts_until } => self.revoke(&lease, lasts_until).await,
+        };
+        lease.end();
+        self.alive().remove(&lease.scope());
+        self.members.context.events.ended(lease.scope());
+        if !has_ended {
+            // The server may keep it for longer: it has heard what it could not
+            // answer, or a new leader has let it begin anew. What was waited for and
+            // held under it would be in the way of others.
+            let longer = lease.ttl + self.members.context.request_timeout;
+            let revoked = self.revoke(&lease, self.members.time.after(longer));
+            let _ = self.stopping.run_until_cancelled(revoked).await;
+        }
+    }
+
+    async fn beat_while_used(&self, lease: &Lease) -> End {
+        let time = &self.members.time;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+        let mut soon = None;
+        loop {
+            let Some(confirmed) = lease.confirmed() else {
+                return End::Ended;
+            };
+            let lasts_until = Deadline::from(confirmed, lease.ttl);
+            let in_time = Deadline::from(confirmed, lease.ttl / BEATS);
+            tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => return End::Unused { lasts_until },
+                () = lease.gone() => return End::Ended,
+                () = time.sleep(lasts_until) => return End::GivenUp,
+                () = time.sleep(soon.unwrap_or(in_time)) => {}
+                () = lease.demanded() => {}
+            }
+            if lease.is_unused() {
+                return End::Unused { lasts_until };
+            }
+            let patience = time.after(self.members.patience_within(lease.ttl));
+            let beat = Box::pin(self.beat(lease, lasts_until.min(patience)));
+            match self.stopping.run_until_cancelled(beat).await {
+                None => return End::Unused { lasts_until },
+                Some(Ok(())) => {
+                    soon = None;
+                    backoff.reset();
+                }
+                Some(Err(Verdict::LeaseNotFound)) => return End::Ended,
+                Some(Err(_)) => soon = Some(time.after(backoff.pause(time).min(lease.ttl / 10))),
+            }
+        }
+    }
+
+    /// Keeps the lease alive once.
+    ///
+    /// It goes where other requests go: a leader that was replaced, and stands
+    /// still, confirms leases which it does not keep any more, but it cannot
+    /// answer those (etcd issue 15247).
+    async fn beat(&self, lease: &Lease, limit: Deadline) -> Result<(), Verdict> {
+        let (id, sent_at) = (lease.id, self.members.time.now());
+        // The call is a stream, on which this is the first message.
+        let once = |mut client: Client| async move { client.lease_keep_alive(id).await };
+        let answer = self.members.ask_one(limit, once).await;
+        answer.map_err(|failed| failed.verdict)?;
+        lease.confirm(sent_at);
+        Ok(())
+    }
+
+    /// Ends a lease and all that is attached to it. Whether it has ended, which it
+    /// may do by itself.
+    async fn revoke(&self, lease: &Lease, deadline: Deadline) -> bool {
+        let (id, time) = (lease.id, &self.members.time);
+        let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+        loop {
+            let revoke = |mut client: Client| async move { client.lease_revoke(id).await };
+            match self.members.ask(deadline, revoke).await {
+                Ok(_) => return true,
+                Err(failed) => match failed.verdict {
+                    Verdict::LeaseNotFound => return true,
+                    Verdict::Refused => return false,
+                    Verdict::AskElsewhere | Verdict::LogIn => {}
+                },
+            }
+            let again = time.after(backoff.pause(time));
+            if again >= deadline {
+                return false;
+            }
+            time.sleep(again).await;
+        }
+    }
+}
+
+/// How a lease ends.
+enum End {
+    /// It has ended at the server.
+    Ended,
+    /// Nobody has confirmed it for as long as it lasts.
+    GivenUp,
+    /// It is to be revoked.
+    Unused { lasts_until: Deadline },
+}
+
+/// etcd counts in seconds, and lets no lease end before them.
+pub(super) fn seconds(ttl: Duration) -> i64 {
+    let whole = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX / 2);
+    let rest = i64::from(ttl.subsec_nanos() > 0);
+    (whole + rest).clamp(1, LONGEST_TTL)
+}
