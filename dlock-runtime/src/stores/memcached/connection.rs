@@ -115,32 +115,8 @@ impl Connection {
         expiry: Expiry,
         known: Option<Version>,
     ) -> Result<Option<Version>, Failed> {
-        let seconds = format!("T{}", expiry.seconds());
-        let mut known = self.usable(known);
-        loop {
-            let Some(cas) = self.ours(&lock, known.take()).await? else {
-                return Ok(None);
-            };
-            let compare = format!("C{cas}");
-            let flags = ["MS", &*compare, &*seconds, "c"];
-            match self.set(&lock.name, &lock.value, &flags).await {
-                Ok((Status::Stored, item)) => return Ok(Some(self.version(&item)?)),
-                Ok((Status::NotFound, _)) => return Ok(None),
-                // Somebody else's, or an extension of ours whose answer was lost.
-                Ok((Status::Exists, _)) => {}
-                Ok((other, _)) => return Err(Failed::nonsense(&other)),
-                // A server without memory deletes the item that it was to store,
-                // and compares nothing (`process_mset_command`, proto_text.c): to
-                // ask again might delete the next one's.
-                Err(no_memory @ Failed::Refused(ErrorKind::Server(_))) => {
-                    return match self.ours(&lock, None).await {
-                        Ok(None) => Ok(None),
-                        Ok(Some(_)) | Err(_) => Err(no_memory),
-                    };
-                }
-                Err(failure) => return Err(failure),
-            }
-        }
+        let item = self.change(&lock, known, Some(expiry)).await?;
+        item.map(|item| self.version(&item)).transpose()
     }
 
     /// Gives the lock back, if the owner has it.
@@ -149,27 +125,57 @@ impl Connection {
         lock: Owned,
         known: Option<Version>,
     ) -> Result<Freed, Failed> {
+        if self.change(&lock, known, None).await?.is_some() {
+            return Ok(Freed::Released);
+        }
         // A release before this one may have been run before a restart of the server,
         // but as likely the lock was lost in it: the one who held it is not told that
         // all was well.
         let before = known.and_then(|known| known.start);
         let lost = before.is_some() && self.start.is_some() && before != self.start;
-        let not_held = if lost { Freed::Lost } else { Freed::NotHeld };
-        let mut known = self.usable(known);
+        Ok(if lost { Freed::Lost } else { Freed::NotHeld })
+    }
+
+    /// Extends the owner's item, or deletes it. `None`: there is none.
+    async fn change(
+        &mut self,
+        lock: &Owned,
+        known: Option<Version>,
+        expiry: Option<Expiry>,
+    ) -> Result<Option<MetaValue>, Failed> {
+        // The number, if this start of the server gave it.
+        let known = known.filter(|known| known.start.is_some() && known.start == self.start);
+        let mut known = known.map(|known| known.cas);
         loop {
-            let Some(cas) = self.ours(&lock, known.take()).await? else {
-                return Ok(not_held);
+            let Some(cas) = self.ours(lock, known.take()).await? else {
+                return Ok(None);
             };
             let compare = format!("C{cas}");
-            let flags = [&*compare];
-            let deleted = self
-                .client
-                .meta_delete(&lock.name, false, None, Some(&flags));
-            match status(deleted.await, Status::Deleted)? {
-                (Status::Deleted, _) => return Ok(Freed::Released),
-                (Status::NotFound, _) => return Ok(not_held),
-                (Status::Exists, _) => {}
-                (other, _) => return Err(Failed::nonsense(&other)),
+            let answer = if let Some(expiry) = expiry {
+                let seconds = format!("T{}", expiry.seconds());
+                let flags = ["MS", &*compare, &*seconds, "c"];
+                self.set(&lock.name, &lock.value, &flags).await
+            } else {
+                let flags = Some(&[&*compare][..]);
+                let deleted = self.client.meta_delete(&lock.name, false, None, flags);
+                status(deleted.await, Status::Deleted)
+            };
+            match answer {
+                Ok((Status::Stored | Status::Deleted, item)) => return Ok(Some(item)),
+                Ok((Status::NotFound, _)) => return Ok(None),
+                // Somebody else's, or an extension of ours whose answer was lost.
+                Ok((Status::Exists, _)) => {}
+                Ok((other, _)) => return Err(Failed::nonsense(&other)),
+                // A server without memory deletes the item that it was to store,
+                // and compares nothing (`process_mset_command`, proto_text.c): to
+                // ask again might delete the next one's.
+                Err(no_memory @ Failed::Refused(ErrorKind::Server(_))) => {
+                    return match self.ours(lock, None).await {
+                        Ok(None) => Ok(None),
+                        Ok(Some(_)) | Err(_) => Err(no_memory),
+                    };
+                }
+                Err(failure) => return Err(failure),
             }
         }
     }
@@ -272,12 +278,6 @@ impl Connection {
             start: self.start,
             cas: cas(item)?,
         })
-    }
-
-    /// The number, if this start of the server gave it.
-    fn usable(&self, known: Option<Version>) -> Option<NonZeroU64> {
-        let known = known.filter(|known| known.start.is_some() && known.start == self.start)?;
-        Some(known.cas)
     }
 }
 

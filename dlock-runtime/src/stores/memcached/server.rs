@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::connection::Connection;
@@ -171,40 +171,34 @@ impl Pool {
     }
 
     async fn next_ticket(self: &Arc<Self>) -> Result<Ticket, Failed> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await;
-        let permit = permit.map_err(|_| {
-            Failed::told(BackendErrorKind::Unavailable, "the backend has stopped", "")
-        })?;
-        let idle = self.idle().pop();
-        match idle {
-            Some(connection) => Ok(Ticket { connection, permit }),
-            None => self.open(permit).await,
+        loop {
+            let permit = Arc::clone(&self.permits).acquire_owned().await;
+            let permit = permit.map_err(|_| {
+                Failed::told(BackendErrorKind::Unavailable, "the backend has stopped", "")
+            })?;
+            let idle = self.idle().pop();
+            match idle {
+                Some(connection) => return Ok(Ticket { connection, permit }),
+                None => self.open(permit).await?,
+            }
         }
     }
 
-    /// In a task of the runtime: one that was built without I/O or timers answers
-    /// with a panic, which must not be its caller's. The task goes on when the
-    /// caller has gone, and has the permit as long: its connection counts, and is
-    /// for the next one.
-    async fn open(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Result<Ticket, Failed> {
+    /// One more connection, for the next who asks. In a task of the runtime: one that
+    /// was built without I/O or timers answers with a panic, which must not be its
+    /// caller's. The task goes on when the caller has gone, and has the permit as long:
+    /// its connection counts.
+    async fn open(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Result<(), Failed> {
         let pool = Arc::clone(self);
-        let (hand, handed) = oneshot::channel();
-        self.runtime.spawn(async move {
-            let Reach {
-                settings,
-                time,
-                patience,
-            } = &pool.reach;
-            let opening = Connection::open(settings);
+        let opening = self.runtime.spawn(async move {
+            let Reach { time, patience, .. } = &pool.reach;
+            let opening = Connection::open(&pool.reach.settings);
             let opened = time.bound(time.after(*patience), opening).await;
-            let ticket = opened
-                .unwrap_or(Err(Failed::Silent))
-                .map(|connection| Ticket { connection, permit });
-            if let Err(Ok(ticket)) = hand.send(ticket) {
-                pool.keep(ticket.connection);
-            }
+            pool.keep(opened.unwrap_or(Err(Failed::Silent))?);
+            drop(permit);
+            Ok(())
         });
-        handed.await.unwrap_or_else(|_| {
+        opening.await.unwrap_or_else(|_| {
             Err(Failed::told(
                 BackendErrorKind::Unsupported,
                 "the tokio runtime of this call is shutting down, or has no I/O or timers",
@@ -226,10 +220,9 @@ impl Pool {
                 permit: _permit,
             } = ticket;
             let answer = command(&mut connection).await;
-            if matches!(answer, Err(Failed::Broken(_))) {
-                pool.forget_idle();
-            } else {
-                pool.keep(connection);
+            match answer {
+                Err(Failed::Broken(_)) => pool.forget_idle(),
+                _ => pool.keep(connection),
             }
             answer
         };
@@ -253,17 +246,17 @@ impl Pool {
         })
     }
 
+    /// The connections that were made before one that broke lead to where that
+    /// one did.
+    fn forget_idle(&self) {
+        self.idle().clear();
+    }
+
     /// Keeps a connection for the next one who needs it.
     fn keep(&self, connection: Connection) {
         if connection.is_open() && !self.permits.is_closed() {
             self.idle().push(connection);
         }
-    }
-
-    /// The connections that were made before one that broke lead to where that
-    /// one did.
-    fn forget_idle(&self) {
-        self.idle().clear();
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
