@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::leases::Leases;
 use super::members::Members;
 use super::places::{Name, Places};
-use super::queue::{Ahead, Asking, Key, Question, Stands, is_there};
+use super::queue::{Asking, Key, Question, Stands, is_there};
 use super::service::LockCall;
 use super::settings::Recipe;
 use super::watches::{Listening, Watches};
@@ -86,9 +86,10 @@ impl EtcdStore {
                     (&*ahead.key, ahead.created),
                 ];
                 self.watches.keep_listening(&mut attempt.listening, &keys);
-                let Ahead { key, seen_at, .. } = ahead;
-                let (name, watch) = (key.into(), seen_at);
-                Take::Behind(Behind { name, watch })
+                Take::Behind(Behind {
+                    name: ahead.key.into(),
+                    watch: ahead.seen_at,
+                })
             }
             // A put before this one took the place.
             Stands::Behind(_) => Take::Queued,

@@ -22,12 +22,12 @@ const READER: &str = "read-";
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     /// Ends in a slash.
-    prefix: String,
+    pub(super) prefix: String,
 }
 
 /// The keys of one lock, all of which begin with this.
 #[derive(Clone, Debug)]
-pub(super) struct LockName(String);
+pub(super) struct LockName(pub(super) String);
 
 /// A range of keys, from the first to before the second.
 pub(super) type Range = (Vec<u8>, Vec<u8>);
@@ -41,10 +41,6 @@ impl Names {
         Self {
             prefix: format!("{prefix}/"),
         }
-    }
-
-    pub(super) fn prefix(&self) -> &str {
-        &self.prefix
     }
 
     pub(super) fn lock(&self, key: &str) -> LockName {
@@ -64,11 +60,6 @@ impl Names {
 }
 
 impl LockName {
-    /// What stands before each place in the queue.
-    pub(super) fn queue(&self) -> &str {
-        &self.0
-    }
-
     /// The lock as the Lock call and `etcdctl lock` name it.
     pub(super) fn for_lock_service(&self) -> &str {
         self.0.trim_end_matches('/')

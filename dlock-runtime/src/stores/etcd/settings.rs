@@ -118,7 +118,7 @@ impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Etcd")
             .field("hosts", &self.hosts)
-            .field("prefix", &self.names.prefix())
+            .field("prefix", &self.names.prefix)
             .field("user", &self.user.as_ref().map(|(name, _)| name))
             .field("encrypted", &self.encrypted)
             .field("recipe", &self.recipe)
@@ -150,16 +150,16 @@ mod tests {
     fn every_part_is_read() {
         let settings = read("etcd://alice:p%40ss%2F@a,b:7,[::1]/locks%20of/us?recipe=lock-service");
         assert_eq!(settings.hosts, ["a:2379", "b:7", "[::1]:2379"]);
-        assert_eq!(settings.names.prefix(), "locks of/us/");
+        assert_eq!(settings.names.prefix, "locks of/us/");
         assert_eq!(settings.recipe, Recipe::LockService);
         assert_eq!(settings.user, Some(("alice".into(), "p@ss/".into())));
         assert_eq!(settings.endpoint("a:2379"), "http://a:2379");
 
         let settings = read("etcd://a?recipe=queue");
-        assert_eq!(settings.names.prefix(), "dlock/");
+        assert_eq!(settings.names.prefix, "dlock/");
         assert_eq!(settings.recipe, Recipe::Queue);
         assert_eq!(settings.user, None);
-        assert_eq!(read("etcd://a//locks/").names.prefix(), "/locks/");
+        assert_eq!(read("etcd://a//locks/").names.prefix, "/locks/");
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Store for EtcdStore {
 
     /// That locks can be read.
     async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
-        let prefix = self.members.settings.names.prefix();
+        let prefix = &*self.members.settings.names.prefix;
         let options = GetOptions::new().with_prefix().with_count_only();
         let count = |mut client: Client| async move { client.get(prefix, Some(options)).await };
         self.members.ask(deadline, count).await?;
@@ -200,7 +200,7 @@ impl Store for EtcdStore {
         _: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
         let lock = self.members.settings.names.lock(key);
-        let mut locks = inspect::locks(&self.members, lock.queue(), deadline).await?;
+        let mut locks = inspect::locks(&self.members, &lock.0, deadline).await?;
         Ok(locks.pop())
     }
 

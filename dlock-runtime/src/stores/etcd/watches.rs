@@ -178,7 +178,7 @@ impl Watches {
             if time.now() >= began + LAST_PAUSE {
                 backoff.reset();
             }
-            time.sleep(time.after(backoff.pause(time))).await;
+            backoff.wait(time).await;
         }
     }
 
