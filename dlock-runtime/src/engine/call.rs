@@ -59,6 +59,16 @@ impl<S: Store> Running<S> {
         self.call_within(self.request_timeout)
     }
 
+    /// An operation that is not the engine's own, of which nothing is left.
+    #[cfg(feature = "redis")]
+    pub(crate) async fn repeat<T, F>(&self, ask: impl Fn(Deadline) -> F) -> Result<T, BackendError>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let mut call = self.call();
+        attempts!(call, |deadline, _attempt| ask(deadline))
+    }
+
     pub(super) fn call_within(&self, limit: Duration) -> Call<'_, S> {
         let started = self.time.now();
         let (first, longest) = S::PAUSES;

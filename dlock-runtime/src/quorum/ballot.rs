@@ -98,10 +98,14 @@ impl Ballot {
             .collect()
     }
 
-    /// Whether no answer that is still to come can change the outcome.
+    /// Whether it shows already what the answers that are still to come make of it.
+    /// Who cannot win any more needs a majority of answers to know whether somebody
+    /// has the lock, or too few nodes answer.
     pub(super) fn is_decided(&self) -> bool {
-        let yes = self.voters().len();
-        yes >= self.majority() || yes + self.open.len() < self.majority()
+        let (yes, open) = (self.voters().len(), self.open.len());
+        let answered = yes + self.refusals();
+        let may_be_known = answered < self.majority() && answered + open >= self.majority();
+        yes >= self.majority() || (yes + open < self.majority() && !may_be_known)
     }
 
     /// How it stands, with no answer still to come.
@@ -110,15 +114,20 @@ impl Ballot {
         if voters >= self.majority() {
             return Outcome::Won;
         }
-        let no = self.nodes(|vote| matches!(vote, Vote::No(_))).len();
-        if voters + no < self.majority() {
-            return Outcome::NoQuorum(self.no_quorum(voters + no));
+        let answered = voters + self.refusals();
+        if answered < self.majority() {
+            return Outcome::NoQuorum(self.no_quorum(answered));
         }
         if self.most_held() >= self.majority() {
             Outcome::Held
         } else {
             Outcome::Split
         }
+    }
+
+    /// How many nodes have said no.
+    fn refusals(&self) -> usize {
+        self.nodes(|vote| matches!(vote, Vote::No(_))).len()
     }
 
     /// How many nodes the strongest other holder has.
@@ -279,6 +288,25 @@ mod tests {
         let lost = ballot(Mode::Write, &[yes(1), yes(1), failed(), failed(), failed()]);
         assert!(lost.is_decided());
         assert!(matches!(lost.outcome(), Outcome::NoQuorum(_)));
+    }
+
+    /// Where only as many are asked as are needed, the first no is the end of it, and
+    /// says nothing of the others.
+    #[test]
+    fn a_holder_is_told_from_silence() {
+        let writer = holder(Mode::Write);
+        let mut ballot = Ballot::new(Mode::Write, 5, (2..5).collect());
+        for node in 2..5 {
+            assert!(!ballot.is_decided(), "{ballot:?}");
+            ballot.count(node, Vote::No(Some(writer)));
+        }
+        assert!(ballot.is_decided());
+        assert!(matches!(ballot.outcome(), Outcome::Held));
+
+        let mut ballot = Ballot::new(Mode::Write, 5, (2..5).collect());
+        ballot.count(2, Vote::No(Some(writer)));
+        ballot.count(3, Vote::Failed(BackendError::unavailable("out of order")));
+        assert!(ballot.is_decided(), "a majority cannot answer any more");
     }
 
     #[test]

@@ -31,8 +31,6 @@ mod votes;
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "redis")]
-pub(crate) use self::ballot::first_token;
 use self::ballot::majority_of;
 use self::member::Member;
 use self::subscriptions::Subscriptions;

@@ -7,33 +7,33 @@ use super::commands;
 use super::connection::Connection;
 use super::durability;
 use super::names::{Keyspace, tag_of};
-use super::servers::{Attempt, Servers};
+use super::servers::{Attempt, RedisStore};
 use super::topology::Topology;
-use super::values::Process;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
 use crate::store::{Cause, Failure, Next};
 
-impl Servers {
+impl RedisStore {
     /// Whether messages may be sent, and what becomes of locks when the memory is
     /// full. In a cluster, `tag` leads to a slot of the node.
     pub(super) async fn check_server(
         &self,
         server: &Connection,
-        process: Process,
         tag: &str,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        let message = commands::test_message(self.space(), process, tag);
+        let message = commands::test_message(self.space(), self.process, tag);
         let memory = commands::setting("maxmemory*");
         let questions = commands::pipeline([message, memory]);
-        let attempt = &mut Attempt::default();
-        let (answers, _) = self.ask_all(server, &questions, deadline, attempt).await?;
-        let mut answers = answers.into_iter();
+        let mut answers = self
+            .ask_all(server, &questions, deadline)
+            .await?
+            .into_iter();
         if let Some(Value::ServerError(error)) = answers.next() {
-            return Err(self.refused(server, tag, error, deadline, attempt).await);
+            let unused = &mut Attempt::default();
+            return Err(self.refused(server, tag, error, deadline, unused).await);
         }
-        // Servers that are rented out refuse `CONFIG`.
+        // RedisStore that are rented out refuse `CONFIG`.
         let memory = answers.next().and_then(durability::settings);
         let memory = memory.unwrap_or_default();
         if let Some(policy) = memory.get("maxmemory-policy")
@@ -59,7 +59,6 @@ impl Servers {
     pub(super) async fn check_cluster(
         &self,
         topology: &Topology,
-        process: Process,
         deadline: Deadline,
     ) -> Result<(), Failure> {
         let stop = |error| Failure {
@@ -67,44 +66,34 @@ impl Servers {
             ..Failure::refused(error)
         };
         topology.discover().await.map_err(stop)?;
-        let checks = topology
-            .map
-            .last_slots()
-            .into_iter()
-            .map(|slot| async move {
-                let node = topology.connection(slot, deadline).await?;
-                let tag = tag_of(slot);
-                self.check_server(&node, process, tag, deadline).await
-            });
-        let mut failed: Vec<BackendError> = Vec::new();
-        let mut works = false;
+        let slots = topology.map.last_slots().into_iter();
+        let checks = slots.map(|slot| async move {
+            let node = topology.connection(slot, deadline).await?;
+            let tag = tag_of(slot);
+            self.check_server(&node, tag, deadline).await
+        });
+        let (mut works, mut failed) = (false, Vec::<BackendError>::new());
         for checked in join_all(checks).await {
-            let error = match checked {
-                Ok(()) => {
-                    works = true;
-                    continue;
+            match checked.map_err(|failure| failure.cause) {
+                Ok(()) => works = true,
+                Err(Cause::Silence) => {
+                    let patience = self.connector.settings.patience();
+                    failed.push(topology.map.endpoint.silent(patience));
                 }
-                Err(Failure { cause, .. }) => match cause {
-                    Cause::Error(error) | Cause::NotReached(error) => error,
-                    Cause::Silence => topology
-                        .map
-                        .endpoint
-                        .silent(self.connector.settings.patience()),
-                },
-            };
-            if error.kind() != BackendErrorKind::Unavailable {
-                return Err(stop(error));
-            }
-            failed.push(error);
-        }
-        match failed.pop() {
-            Some(error) if !works => Err(Failure::refused(error)),
-            last => {
-                for error in failed.iter().chain(&last) {
-                    tracing::warn!(target: "dlock::store", "{error}; locks go on with the other nodes");
+                Err(Cause::Error(error) | Cause::NotReached(error)) => {
+                    if error.kind() != BackendErrorKind::Unavailable {
+                        return Err(stop(error));
+                    }
+                    failed.push(error);
                 }
-                Ok(())
             }
         }
+        if !works && let Some(error) = failed.pop() {
+            return Err(Failure::refused(error));
+        }
+        for error in failed {
+            tracing::warn!(target: "dlock::store", "{error}; locks go on with the other nodes");
+        }
+        Ok(())
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, cmd};
 
 use super::names::{Keyspace, VOTERS};
-use super::scripts::{self, ALIVE, FLOOR, INSPECT, PLACES, RAISE, RENEW, Scripts, TEST_MESSAGE};
-use super::values::{LockValue, Process, QueueEntry, Shown, letter};
+use super::scripts::{self, ALIVE_FOR, Script};
+use super::values::{Process, Shown, WriterValue, letter, queue_entry};
 use crate::backend::{Mode, Request};
 use crate::token::TOKENS_PER_GRANT;
 
@@ -19,7 +19,7 @@ pub(super) fn take(space: &Keyspace, request: &Request) -> Cmd {
     let mut set = Cmd::with_capacity(6, 64 + key.len());
     set.arg("SET")
         .arg(space.lock(key))
-        .arg(LockValue::writer(*owner))
+        .arg(WriterValue(*owner))
         .arg("NX")
         .arg("PX")
         .arg(ttl_ms(request));
@@ -40,13 +40,13 @@ pub(super) fn draw_tokens(space: &Keyspace, grants: usize) -> Cmd {
 /// begins with it, so it is sent in full.
 pub(super) fn lift_tokens(space: &Keyspace, lowest: u64) -> Cmd {
     let counter = [space.counter("")].into_iter();
-    scripts::in_full(FLOOR.on(counter, 1).arg(lowest))
+    scripts::in_full(Script::Raise.on(space, counter, 2).arg(lowest).arg(1))
 }
 
 /// Raises the token counter to a number, if it is lower.
 pub(super) fn raise_tokens(space: &Keyspace, to: u64) -> Cmd {
     let counter = [space.counter("")].into_iter();
-    RAISE.on(counter, 1).arg(to).take()
+    Script::Raise.on(space, counter, 1).arg(to).take()
 }
 
 /// Asks for the lock, or for a place in its queue. In a cluster the token is
@@ -58,8 +58,9 @@ pub(super) fn acquire(
     queues: bool,
     lowest: u64,
 ) -> Cmd {
-    let names = space.told_to_draw(&request.key);
-    let mut acquire = Scripts::of(space).acquire.on(names, 7);
+    let key = &request.key;
+    let names = space.told(key).chain([space.counter(key)]);
+    let mut acquire = Script::Acquire.on(space, names, 7);
     acquire
         .arg(letter(request.mode))
         .arg(Shown(request.owner))
@@ -73,88 +74,66 @@ pub(super) fn acquire(
     acquire
 }
 
+/// Extends a lease. A writer's is known by the lock alone: in a cluster, keys that
+/// belong together can be apart for a while, and a lease must not end of that.
 pub(super) fn renew(space: &Keyspace, request: &Request) -> Cmd {
-    let key = &request.key;
-    let mut renew = match request.mode {
-        // Of the lock alone: in a cluster, keys that belong together can be
-        // apart for a while, and a lease must not end of that.
-        Mode::Write => RENEW.on([space.lock(key)].into_iter(), 2),
-        Mode::Read => Scripts::of(space).renew_read.on(space.told(key), 2),
-    };
-    as_holder(&mut renew, request).arg(ttl_ms(request));
-    renew
+    let told = space.told(&request.key).take(match request.mode {
+        Mode::Write => 1,
+        Mode::Read => usize::MAX,
+    });
+    let mut renew = Script::Renew.on(space, told, 2);
+    renew.arg(Shown(request.owner)).arg(ttl_ms(request)).take()
 }
 
 /// Gives a lease back. With `queued_by`, the owner may be in the queue of that
 /// process instead, or as well.
 pub(super) fn release(space: &Keyspace, request: &Request, queued_by: Option<Process>) -> Cmd {
-    let scripts = Scripts::of(space);
-    let script = match request.mode {
-        Mode::Write => &scripts.release,
-        Mode::Read => &scripts.release_read,
+    let Request { mode, owner, .. } = *request;
+    let mut release = Script::Release.on(space, space.told(&request.key), 2);
+    match mode {
+        Mode::Write => release.arg(WriterValue(owner)),
+        Mode::Read => release.arg(Shown(owner)),
     };
-    let mut release = script.on(space.told(&request.key), 2);
-    as_holder(&mut release, request);
     if let Some(process) = queued_by {
-        release.arg(Shown(QueueEntry {
-            mode: request.mode,
-            owner: request.owner,
-            ttl_ms: ttl_ms(request),
-            process,
-        }));
+        release.arg(queue_entry(mode, owner, ttl_ms(request), process));
     }
     release
 }
 
-/// Says whose lease it is. A writer is known by the whole value of its lock: the
-/// server need not take it apart.
-fn as_holder<'c>(command: &'c mut Cmd, request: &Request) -> &'c mut Cmd {
-    match request.mode {
-        Mode::Write => command.arg(LockValue::writer(request.owner)),
-        Mode::Read => command.arg(Shown(request.owner)),
-    }
-}
-
-/// Gives one node's vote for a lease back, and tells those who wait. Nobody
-/// queues at a node.
-pub(super) fn release_vote(space: &Keyspace, request: &Request) -> Cmd {
-    let Request { key, mode, .. } = request;
-    let reads = *mode == Mode::Read && *space != Keyspace::Server;
+/// Gives one node's vote for a lease back, and tells those who wait, if it is to be
+/// heard.
+pub(super) fn release_vote(space: &Keyspace, request: &Request, aloud: bool) -> Cmd {
+    let Request { key, owner, .. } = request;
+    // As few as can be, as in `renew`.
     let names = [space.lock(key), space.readers(key)].into_iter();
-    let mut release = Scripts::of(space)
-        .release_vote
-        .on(names.take(1 + usize::from(reads)), 2);
-    release.arg(letter(*mode)).arg(Shown(request.owner));
-    release
+    let names = names.take(1 + usize::from(request.mode == Mode::Read));
+    let mut release = Script::ReleaseVote.on(space, names, 2);
+    release.arg(Shown(*owner)).arg(u8::from(aloud)).take()
 }
 
-/// The places that a process has in the queue of a lock.
-pub(super) fn places(space: &Keyspace, key: &str, process: Process, enough: usize) -> Cmd {
-    let mut places = PLACES.on(space.told(key), 2);
-    places.arg(Shown(process)).arg(enough).take()
+/// The first so many places in the queue of a lock.
+pub(super) fn places(space: &Keyspace, key: &str, count: usize) -> Cmd {
+    let mut places = cmd("LRANGE");
+    places.arg(space.queue(key)).arg(0).arg(count - 1).take()
 }
 
 /// Undoes what there is of waiters whom their process does not know.
 pub(super) fn disown(space: &Keyspace, key: &str, entries: &[String]) -> Cmd {
-    let script = &Scripts::of(space).disown;
-    let mut disown = script.on(space.told(key), entries.len());
+    let mut disown = Script::Disown.on(space, space.told(key), entries.len());
     disown.arg(entries).take()
 }
 
-pub(super) fn inspect(space: &Keyspace, key: &str) -> Cmd {
-    INSPECT.on(space.told(key), 0)
+/// Looks at a lock. Who waits for its votes listens to it.
+pub(super) fn inspect(space: &Keyspace, key: &str, votes: bool) -> Cmd {
+    let mut inspect = Script::Inspect.on(space, space.told(key), 1);
+    inspect.arg(u8::from(votes)).take()
 }
 
-/// One step through the names of all keys.
+/// One step through the names of all keys. Those of another type are not locks.
 pub(super) fn scan(cursor: u64, pattern: &str) -> Cmd {
     let mut scan = cmd("SCAN");
     scan.arg(cursor).arg("MATCH").arg(pattern);
-    scan.arg("COUNT").arg(1000).take()
-}
-
-/// What a lock holds.
-pub(super) fn value(space: &Keyspace, key: &str) -> Cmd {
-    cmd("GET").arg(space.lock(key)).take()
+    scan.arg("COUNT").arg(1000).arg("TYPE").arg("string").take()
 }
 
 /// What these locks hold.
@@ -164,19 +143,6 @@ pub(super) fn values<'a>(space: &Keyspace, keys: impl Iterator<Item = &'a str>) 
         get.arg(space.lock(key));
     }
     get
-}
-
-/// How many processes listen for the release of each of these locks.
-pub(super) fn listeners<'a>(space: &Keyspace, keys: impl Iterator<Item = &'a str>) -> Cmd {
-    let mut count = cmd("PUBSUB");
-    count.arg(match space {
-        Keyspace::Server => "NUMSUB",
-        Keyspace::Slots | Keyspace::Vote(_) => "SHARDNUMSUB",
-    });
-    for key in keys {
-        count.arg(space.freed_channel(key));
-    }
-    count
 }
 
 pub(super) fn ping() -> Cmd {
@@ -191,7 +157,11 @@ pub(super) fn identity() -> Cmd {
 /// The waiters of a process are alive: those that this key is for.
 pub(super) fn heartbeat(alive: &str) -> Cmd {
     let mut set = cmd("SET");
-    set.arg(alive).arg(1).arg("PX").arg(whole_ms(ALIVE)).take()
+    set.arg(alive)
+        .arg(1)
+        .arg("PX")
+        .arg(whole_ms(ALIVE_FOR))
+        .take()
 }
 
 /// There are no more of them.
@@ -233,15 +203,11 @@ pub(super) fn setting(name: &str) -> Cmd {
     cmd("CONFIG").arg("GET").arg(name).take()
 }
 
-/// A message to nobody in particular, to see whether messages may be sent: in a
-/// cluster, in the slot of this tag, and in the way in which its scripts do it.
+/// A message to nobody in particular, to see whether scripts may send messages: in a
+/// cluster, in the slot of this tag.
 pub(super) fn test_message(space: &Keyspace, process: Process, tag: &str) -> Cmd {
-    if *space == Keyspace::Server {
-        let channel = space.wake_channel(process, "");
-        return cmd("PUBLISH").arg(channel).arg("").take();
-    }
     let lock = [space.lock(tag)].into_iter();
-    scripts::in_full(TEST_MESSAGE.on(lock, 1).arg(Shown(process)))
+    scripts::in_full(Script::TestMessage.on(space, lock, 1).arg(Shown(process)))
 }
 
 /// Which slots vote.

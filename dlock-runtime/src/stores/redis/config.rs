@@ -81,7 +81,9 @@ impl fmt::Debug for Config {
         f.debug_struct("Redis")
             .field("servers", &endpoint)
             .field("hosts", &self.locator.hosts())
-            .field("settings", &self.settings)
+            .field("login", &self.settings.login)
+            .field("encrypted", &self.settings.encrypted())
+            .field("replicas", &self.settings.replicas)
             .finish_non_exhaustive()
     }
 }

@@ -7,21 +7,19 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerError};
 
-use super::names::{Keyspace, wake_prefix};
+use super::names::Keyspace;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
 use crate::stores::address::Address;
 use crate::stores::meaning::Meaning;
 
 /// What a user of the server must be allowed to do.
-const PERMISSIONS: &str = concat!(
-    "let this user do what dlock does: keys `~dlock:*`, channels `&",
-    wake_prefix!(),
-    "*`, and the commands +hello +subscribe +publish +eval +evalsha +incrby +set +get +mget +del \
-     +exists +pexpire +pexpireat +pttl +time +lpop +lpush +rpush +lpos +lrem +llen +zadd +zrange \
-     +zrem +zscore +zrangebyscore +zremrangebyscore +type +scan (with sentinels, +role and +wait too; \
-     in a cluster, +ssubscribe, +sunsubscribe, +spublish, +asking and +cluster|slots)"
-);
+const PERMISSIONS: &str = "let this user do what dlock does: keys `~dlock:*`, channels \
+    `&dlock:wake:*`, and the commands +hello +subscribe +publish +eval +evalsha +incrby +set +get \
+    +mget +del +exists +pexpire +pexpireat +pttl +time +lpop +lpush +rpush +lpos +lrem +llen \
+    +lrange +zadd +zrange +zrem +zscore +zrangebyscore +zremrangebyscore +type +scan (with \
+    sentinels, +role and +wait too; in a cluster, +ssubscribe, +sunsubscribe, +spublish, +asking \
+    and +cluster|slots)";
 
 /// What a user of the sentinels must be allowed to do.
 const SENTINEL_PERMISSIONS: &str = "let this user do what dlock does: the channel \

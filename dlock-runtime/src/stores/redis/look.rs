@@ -14,14 +14,18 @@ use futures_util::future::join_all;
 use redis::Value;
 
 use super::commands;
-use super::servers::{Attempt, Servers};
-use super::values::{LockValue, Process};
+use super::servers::{RedisStore, Route, nonsense};
+use super::values::LockValue;
 use crate::backend::Mode;
 use crate::deadline::Deadline;
-use crate::store::{Applied, Cause, Failure, Store, Waited};
+use crate::store::{Applied, Cause, Failure, Waited};
 
 /// A waiter of a busy key makes sure of its place in the queue this often.
 const VERIFY: Duration = Duration::from_secs(10);
+
+/// So many keys are asked for in one command: the server does nothing else
+/// meanwhile.
+const KEYS_AT_ONCE: usize = 1000;
 
 /// What a lock held when it was last looked at.
 #[derive(Default)]
@@ -30,90 +34,95 @@ pub(crate) struct Seen {
     free: bool,
 }
 
-pub(super) async fn at_server<S: Store<Seen = Seen>>(
-    servers: &Servers,
-    process: Process,
-    waited: &mut [Waited<S>],
-    beat: bool,
-    deadline: Deadline,
-) -> Result<(), Failure> {
-    let heartbeat = || commands::heartbeat(&servers.space().alive_key(process, ""));
-    let keys: Vec<_> = waited.iter().map(|key| Arc::clone(&key.key)).collect();
-    let values = servers.values(&keys, beat.then(heartbeat), deadline).await;
-    let values = values.inspect_err(|failure| {
-        if let (Cause::Error(error), Applied::Answered) = (&failure.cause, failure.applied) {
-            tracing::warn!(target: "dlock::store", "dlock cannot look after its waiters: {error}");
-        }
-    })?;
-    for (key, value) in waited.iter_mut().zip(values) {
-        wake(key, value);
-    }
-    Ok(())
-}
-
-/// A node that does not answer must not keep the others from being looked at: its
-/// own waiters find out for themselves.
-pub(super) async fn at_slots<S: Store<Seen = Seen>>(
-    servers: &Servers,
-    process: Process,
-    waited: &mut [Waited<S>],
-    beat: bool,
-    deadline: Deadline,
-) -> Result<(), Failure> {
-    let looks = waited.iter_mut().map(|key| async move {
-        let (space, name) = (servers.space(), Arc::clone(&key.key));
-        let alive = async {
-            if beat {
-                let alive = space.alive_key(process, &name);
-                let attempt = &mut Attempt::default();
-                let beats = servers.ask(&name, deadline, attempt, || commands::heartbeat(&alive));
-                let _ = beats.await;
-            }
+impl RedisStore {
+    /// A node that does not answer must not keep the others from being looked at: its
+    /// own waiters find out for themselves. An error if nobody has answered.
+    pub(super) async fn look(
+        &self,
+        waited: &mut [Waited<Self>],
+        beats: bool,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let keys: Vec<_> = waited.iter().map(|key| Arc::clone(&key.key)).collect();
+        let alive_for = match (beats, &self.route) {
+            (false, _) => Vec::new(),
+            (true, Route::One(..)) => vec![Arc::from("")],
+            (true, Route::BySlot(_)) => keys.clone(),
         };
-        let attempt = &mut Attempt::default();
-        let look = servers.ask(&name, deadline, attempt, || commands::value(space, &name));
-        let (looked, ()) = tokio::join!(look, alive);
-        match looked {
-            Ok(answer) => {
-                let topology = servers.topology();
-                if topology.is_some_and(|topology| topology.subscriptions.is_deaf(&name)) {
-                    // Its turn would pass by.
-                    key.wake_all();
+        let beats = alive_for.iter().map(|key| async move {
+            let alive = self.space().alive_key(self.process, key);
+            let beat = self.ask(key, deadline, || commands::heartbeat(&alive));
+            beat.await.err()
+        });
+        let (values, beats) = tokio::join!(self.values_of(&keys, deadline), join_all(beats));
+        // The one of a server is for all of its locks.
+        let mut beats = beats.into_iter().cycle();
+        let (mut failed, mut answered) = (None, keys.is_empty());
+        let topology = self.topology();
+        for (key, value) in waited.iter_mut().zip(values) {
+            match beats.next().flatten().map_or(value, Err) {
+                Ok(value) => {
+                    answered = true;
+                    wake(key, value);
+                    if topology.is_some_and(|topology| topology.subscriptions.is_deaf(&key.key)) {
+                        // Its turn would pass by.
+                        key.wake_all();
+                    }
                 }
-                wake(key, answer.value);
-                Ok(())
-            }
-            Err(failure) => {
-                key.wake_all();
-                Err(failure)
+                Err(failure) => {
+                    key.wake_all();
+                    failed = Some(failure);
+                }
             }
         }
-    });
-    let mut looked = join_all(looks).await;
-    let failed = looked.iter().position(Result::is_err);
-    if let Some(Err(Failure {
-        cause: Cause::Error(error),
-        ..
-    })) = failed.map(|failed| &looked[failed])
-    {
-        tracing::debug!(target: "dlock::store", "dlock cannot look after its waiters: {error}");
+        let Some(failure) = failed else {
+            return Ok(());
+        };
+        if let Cause::Error(error) = &failure.cause {
+            let said = format_args!("dlock cannot look after its waiters: {error}");
+            match failure.applied {
+                Applied::Answered => tracing::warn!(target: "dlock::store", "{said}"),
+                _ => tracing::debug!(target: "dlock::store", "{said}"),
+            }
+        }
+        if answered { Ok(()) } else { Err(failure) }
     }
-    // Nobody has answered.
-    if !looked.is_empty() && looked.iter().all(Result::is_err) {
-        return looked.swap_remove(0);
-    }
-    Ok(())
-}
 
-/// Nobody in this process waits any more: in a cluster, for this lock.
-pub(super) async fn farewell(servers: &Servers, process: Process, key: &str, deadline: Deadline) {
-    let alive = servers.space().alive_key(process, key);
-    let (attempt, farewell) = (&mut Attempt::default(), || commands::farewell(&alive));
-    let _ = servers.ask(key, deadline, attempt, farewell).await;
+    /// What each of these locks holds.
+    pub(super) async fn values_of(
+        &self,
+        keys: &[Arc<str>],
+        deadline: Deadline,
+    ) -> Vec<Result<Value, Failure>> {
+        let at_once = match self.route {
+            Route::One(..) => KEYS_AT_ONCE,
+            Route::BySlot(_) => 1,
+        };
+        let looks = keys.chunks(at_once).map(|keys| async move {
+            let names = || commands::values(self.space(), keys.iter().map(|key| &**key));
+            let answer = self.ask(&keys[0], deadline, names).await;
+            let values = answer.and_then(|answer| match answer.value {
+                Value::Array(values) if values.len() == keys.len() => Ok(values),
+                _ => Err(nonsense(&answer.from)),
+            });
+            match values {
+                Ok(values) => values.into_iter().map(Ok).collect(),
+                Err(failure) => vec![Err(failure); keys.len()],
+            }
+        });
+        join_all(looks).await.concat()
+    }
+
+    /// Nobody in this process waits any more: in a cluster, for this lock.
+    pub(super) async fn farewell_to(&self, key: &str, deadline: Deadline) {
+        let alive = self.space().alive_key(self.process, key);
+        let farewell = self.ask(key, deadline, || commands::farewell(&alive));
+        let _ = farewell.await;
+    }
 }
 
 /// Says who should ask again, by what the lock holds now.
-fn wake<S: Store<Seen = Seen>>(key: &mut Waited<S>, value: Value) {
+fn wake(key: &mut Waited<RedisStore>, value: Value) {
     let Value::BulkString(value) = value else {
         // It is free, or of another type, which asking shows. The holder has died, or
         // the server has lost its data. Whoever asks makes the server grant the lock to

@@ -27,28 +27,13 @@ use redis::{RedisWrite, ToRedisArgs};
 use super::values::{Process, owner_of};
 use crate::backend::Owner;
 
-// The scripts need these as literals.
-macro_rules! alive_prefix {
-    () => {
-        "dlock:alive:"
-    };
-}
-macro_rules! wake_prefix {
-    () => {
-        "dlock:wake:"
-    };
-}
-macro_rules! queue_suffix {
-    () => {
-        ":queue"
-    };
-}
-macro_rules! readers_suffix {
-    () => {
-        ":readers"
-    };
-}
-pub(super) use {alive_prefix, queue_suffix, readers_suffix, wake_prefix};
+/// What stands before the name of a process, or of a lock.
+pub(super) const ALIVE: &str = "dlock:alive:";
+pub(super) const WAKE: &str = "dlock:wake:";
+
+/// What follows the name of a lock in those of its other keys.
+pub(super) const QUEUE: &str = ":queue";
+pub(super) const READERS: &str = ":readers";
 
 const LOCK_START: &str = "dlock:{";
 const VOTE_START: &str = "dlock:vote:{";
@@ -79,11 +64,11 @@ impl Keyspace {
     }
 
     pub(super) fn queue<'a>(&'a self, key: &'a str) -> Name<'a> {
-        self.name(key, queue_suffix!())
+        self.name(key, QUEUE)
     }
 
     pub(super) fn readers<'a>(&'a self, key: &'a str) -> Name<'a> {
-        self.name(key, readers_suffix!())
+        self.name(key, READERS)
     }
 
     /// A key that is never there. A cluster refuses a script that is told of it
@@ -108,7 +93,7 @@ impl Keyspace {
     /// them are on their way to another node. By which keys the waiters' processes
     /// are alive is known to the queue alone; so there is one more that is missing
     /// for certain.
-    pub(super) fn told<'a>(&'a self, key: &'a str) -> impl ExactSizeIterator<Item = Name<'a>> {
+    pub(super) fn told<'a>(&'a self, key: &'a str) -> impl Iterator<Item = Name<'a>> + Clone {
         let all = [
             self.lock(key),
             self.queue(key),
@@ -119,26 +104,6 @@ impl Keyspace {
             Self::Server => 1,
             Self::Vote(_) => 3,
             Self::Slots => 4,
-        })
-    }
-
-    /// The same for a script that draws a token: the counter is the second.
-    pub(super) fn told_to_draw<'a>(
-        &'a self,
-        key: &'a str,
-    ) -> impl ExactSizeIterator<Item = Name<'a>> {
-        let (lock, counter) = (self.lock(key), self.counter(key));
-        let all = [
-            lock,
-            counter,
-            self.queue(key),
-            self.readers(key),
-            self.never(key),
-        ];
-        all.into_iter().take(match self {
-            Self::Server => 2,
-            Self::Vote(_) => 4,
-            Self::Slots => 5,
         })
     }
 
@@ -203,13 +168,13 @@ impl Keyspace {
     /// The channel on which a process is told of grants: of this lock, where each has
     /// its slot.
     pub(super) fn wake_channel(&self, process: Process, key: &str) -> String {
-        self.of_process(wake_prefix!(), process, key)
+        self.of_process(WAKE, process, key)
     }
 
     /// The key that says that the waiters of a process are alive: those for this lock,
     /// where each has its slot.
     pub(super) fn alive_key(&self, process: Process, key: &str) -> String {
-        self.of_process(alive_prefix!(), process, key)
+        self.of_process(ALIVE, process, key)
     }
 
     fn of_process(&self, prefix: &str, process: Process, key: &str) -> String {
@@ -224,12 +189,12 @@ impl Keyspace {
     /// Where a node of several says that it has been given its vote for a lock
     /// back.
     pub(super) fn freed_channel(&self, key: &str) -> String {
-        format!(concat!(wake_prefix!(), "{}"), self.lock(key))
+        format!("{WAKE}{}", self.lock(key))
     }
 
     /// The key whose lock this channel is for.
     pub(super) fn freed_key<'n>(&self, channel: &'n str) -> Option<&'n str> {
-        self.key_of(channel.strip_prefix(wake_prefix!())?)
+        self.key_of(channel.strip_prefix(WAKE)?)
     }
 
     /// A message on a wake channel: the queue entry that was granted a lock, its
@@ -295,7 +260,7 @@ impl ToRedisArgs for Name<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::values::QueueEntry;
+    use super::super::values::queue_entry;
     use super::*;
     use crate::backend::Mode;
 
@@ -384,14 +349,9 @@ mod tests {
 
     #[test]
     fn messages_are_read_back() {
-        let entry = QueueEntry {
-            mode: Mode::Write,
-            owner: Owner::unique(),
-            ttl_ms: 30_000,
-            process: Process::unique(),
-        };
+        let owner = Owner::unique();
+        let entry = queue_entry(Mode::Write, owner, 30_000, Process::unique());
         for space in spaces() {
-            let (owner, entry) = (entry.owner, entry.to_string());
             let message = format!("{entry} {}", space.lock("with a space"));
             let read = space.parse_wake(&message);
             assert_eq!(read, Some((&*entry, owner, "with a space")));

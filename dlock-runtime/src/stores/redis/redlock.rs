@@ -3,8 +3,8 @@
 
 use super::config::Config;
 use super::locate::Locator;
+use super::servers::RedisStore;
 use super::settings::{DEFAULT_PORT, FILES, Settings};
-use super::store::RedisStore;
 use crate::backend::BackendError;
 use crate::engine::Engine;
 use crate::quorum::{FEWEST_VOTERS, MOST_VOTERS, Quorum, Voters};

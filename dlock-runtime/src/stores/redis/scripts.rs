@@ -1,59 +1,96 @@
-//! The Lua scripts: one file for each operation, each atomic at the server.
+//! The Lua scripts: one file for each operation, each atomic at the server. What
+//! they share is in `prelude.lua`.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use redis::{Arg, Cmd};
 
-use super::names::{Keyspace, Name, alive_prefix, queue_suffix, readers_suffix, wake_prefix};
-use super::values::unclaimed;
-
-// Literals, because the scripts are put together when dlock is compiled.
-macro_rules! alive_ms {
-    () => {
-        8000
-    };
-}
-macro_rules! claim_ms {
-    () => {
-        3000
-    };
-}
+use super::names::{ALIVE, Keyspace, Name, QUEUE, READERS, WAKE};
+use super::values::UNCLAIMED;
 
 /// How long a process counts as alive after it was last heard of.
-pub(super) const ALIVE: Duration = Duration::from_millis(alive_ms!());
+pub(super) const ALIVE_FOR: Duration = Duration::from_secs(8);
 
 /// How long a grant waits for the answer of the waiter who was given it.
-pub(super) const CLAIM: Duration = Duration::from_millis(claim_ms!());
+pub(super) const CLAIM: Duration = Duration::from_secs(3);
 
-/// A script, with the digest by which the server knows it.
-pub(super) struct Script {
-    source: &'static str,
-    sha: LazyLock<String>,
+macro_rules! scripts {
+    ($($script:ident $file:literal)+) => {
+        #[derive(Clone, Copy)]
+        pub(super) enum Script {
+            $($script),+
+        }
+
+        /// In the same order.
+        const FILES: &[&str] = &[$(include_str!(concat!("scripts/", $file, ".lua"))),+];
+    };
+}
+
+scripts! {
+    Acquire "acquire"
+    Renew "renew"
+    Release "release"
+    ReleaseVote "release_vote"
+    Disown "disown"
+    Inspect "inspect"
+    Raise "raise"
+    TestMessage "test_message"
+}
+
+/// A script as servers know it.
+struct Loaded {
+    source: String,
+    sha: String,
+}
+
+static ON_SERVER: LazyLock<Vec<Loaded>> = LazyLock::new(|| load(false, false));
+static IN_SLOT: LazyLock<Vec<Loaded>> = LazyLock::new(|| load(true, true));
+static OF_VOTE: LazyLock<Vec<Loaded>> = LazyLock::new(|| load(true, false));
+
+/// All of them, as [`Script`] has them in order. See `prelude.lua` for what they are told.
+fn load(in_slot: bool, by_clock: bool) -> Vec<Loaded> {
+    let (alive_ms, claim_ms) = (ALIVE_FOR.as_millis(), CLAIM.as_millis());
+    let constants = format!(
+        "local QUEUE, READERS = '{QUEUE}', '{READERS}'\n\
+         local ALIVE, ALIVE_MS, WAKE, CLAIM_MS = '{ALIVE}', {alive_ms}, '{WAKE}', {claim_ms}\n\
+         local UNCLAIMED, IN_SLOT, BY_CLOCK = '{UNCLAIMED}', {in_slot}, {by_clock}\n"
+    );
+    let load = |file: &&str| {
+        // What is in front of it is run without it.
+        let (head, body) = file.split_once("-- prelude\n").unwrap_or(("", file));
+        let prelude = include_str!("scripts/prelude.lua");
+        let source = format!("{constants}{head}{prelude}{body}");
+        let sha = redis::Script::new(&source).get_hash().to_owned();
+        Loaded { source, sha }
+    };
+    FILES.iter().map(load).collect()
 }
 
 impl Script {
     /// A command that runs the script by its digest, as the server has it from an
-    /// earlier call; the other arguments are added to it.
-    pub(super) fn on<'a>(&self, keys: impl ExactSizeIterator<Item = Name<'a>>, args: usize) -> Cmd {
-        let arguments = keys.len() + args;
+    /// earlier call; the other arguments are added to it. What comes from outside
+    /// is an argument or the name of a key, and never in the text of a script.
+    pub(super) fn on<'a>(
+        self,
+        space: &Keyspace,
+        keys: impl Iterator<Item = Name<'a>> + Clone,
+        args: usize,
+    ) -> Cmd {
+        let loaded = match space {
+            Keyspace::Server => &ON_SERVER,
+            Keyspace::Slots => &IN_SLOT,
+            Keyspace::Vote(_) => &OF_VOTE,
+        };
+        let count = keys.clone().count();
+        let arguments = count + args;
         let mut command = Cmd::with_capacity(3 + arguments, 64 + 48 * arguments);
-        command
-            .arg("EVALSHA")
-            .arg(self.sha.as_str())
-            .arg(keys.len());
+        command.arg("EVALSHA").arg(&loaded[self as usize].sha);
+        command.arg(count);
         for key in keys {
             command.arg(key);
         }
         command
-    }
-}
-
-/// A command that runs a script, [in full](in_full) or not.
-pub(super) fn in_form(command: Cmd, full: bool) -> Cmd {
-    match full {
-        true => in_full(&command),
-        false => command,
     }
 }
 
@@ -66,92 +103,14 @@ pub(super) fn in_full(command: &Cmd) -> Cmd {
         _ => None,
     });
     let digest = arguments.nth(1).unwrap_or_default();
-    let mut all = Scripts::all().chain([&RENEW, &FLOOR, &RAISE, &PLACES, &INSPECT, &TEST_MESSAGE]);
-    let source = all.find(|script| script.sha.as_bytes() == digest);
+    let mut all = [&ON_SERVER, &IN_SLOT, &OF_VOTE]
+        .into_iter()
+        .flat_map(|all| all.iter());
+    let script = all.find(|script| script.sha.as_bytes() == digest);
     let mut full = redis::cmd("EVAL");
-    full.arg(source.map_or("", |script| script.source));
+    full.arg(script.map_or("", |script| &script.source));
     for argument in arguments {
         full.arg(argument);
     }
     full
 }
-
-macro_rules! script {
-    ($($file:literal),+) => {
-        Script {
-            source: SOURCE!($($file),+),
-            sha: LazyLock::new(|| {
-                redis::Script::new(SOURCE!($($file),+)).get_hash().to_owned()
-            }),
-        }
-    };
-}
-macro_rules! SOURCE {
-    ($($file:literal),+) => {
-        concat!(
-            "local QUEUE, READERS = '", queue_suffix!(), "', '", readers_suffix!(), "'\n",
-            "local ALIVE, ALIVE_MS = '", alive_prefix!(), "', ", alive_ms!(), "\n",
-            "local WAKE, CLAIM_MS = '", wake_prefix!(), "', ", claim_ms!(), "\n",
-            "local UNCLAIMED = '", unclaimed!(), "'\n",
-            $(include_str!(concat!("scripts/", $file, ".lua"))),+
-        )
-    };
-}
-
-/// The scripts that tell waiters, or know of their lives.
-pub(super) struct Scripts {
-    pub(super) acquire: Script,
-    pub(super) renew_read: Script,
-    pub(super) release: Script,
-    pub(super) release_read: Script,
-    pub(super) disown: Script,
-    pub(super) release_vote: Script,
-}
-
-macro_rules! scripts {
-    ($place:literal, $draw:literal) => {
-        Scripts {
-            acquire: script!($place, "prelude", $draw, "acquire"),
-            renew_read: script!($place, "prelude", "renew_read"),
-            release: script!("release_head", $place, "prelude", "release"),
-            release_read: script!($place, "prelude", "release_read"),
-            disown: script!($place, "prelude", "disown"),
-            release_vote: script!($place, "prelude", "release_vote"),
-        }
-    };
-}
-
-static ON_SERVER: Scripts = scripts!("on_server", "draw");
-static IN_SLOT: Scripts = scripts!("in_slot", "draw_by_clock");
-static OF_VOTE: Scripts = scripts!("in_slot", "draw");
-
-impl Scripts {
-    pub(super) fn of(space: &Keyspace) -> &'static Self {
-        match space {
-            Keyspace::Server => &ON_SERVER,
-            Keyspace::Slots => &IN_SLOT,
-            Keyspace::Vote(_) => &OF_VOTE,
-        }
-    }
-
-    fn all() -> impl Iterator<Item = &'static Script> {
-        let all = [&ON_SERVER, &IN_SLOT, &OF_VOTE].into_iter();
-        all.flat_map(|scripts| {
-            [
-                &scripts.acquire,
-                &scripts.renew_read,
-                &scripts.release,
-                &scripts.release_read,
-                &scripts.disown,
-                &scripts.release_vote,
-            ]
-        })
-    }
-}
-
-pub(super) static RENEW: Script = script!("renew");
-pub(super) static FLOOR: Script = script!("floor");
-pub(super) static RAISE: Script = script!("raise");
-pub(super) static PLACES: Script = script!("places");
-pub(super) static INSPECT: Script = script!("inspect");
-pub(super) static TEST_MESSAGE: Script = script!("in_slot", "test_message");

@@ -1,16 +1,15 @@
 //! One command and its answer: over which connection it goes, and what it means
 //! that there is none, or an error.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::future::Future;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::future::join_all;
 use redis::{Cmd, Pipeline, ServerError, Value};
 
 use super::batcher::{How, Lost};
 use super::commands;
+use super::config::Electorate;
 use super::connection::Connection;
 use super::connections::{Connections, RuntimeConnection};
 use super::connector::Connector;
@@ -19,23 +18,27 @@ use super::names::Keyspace;
 use super::scripts;
 use super::timer::Sending;
 use super::topology::Topology;
-use crate::backend::{BackendError, LockInfo, Renewed, Request};
+use super::values::Process;
+use crate::backend::{BackendError, LockInfo};
 use crate::deadline::Deadline;
+use crate::engine::events::Events;
 use crate::store::{Applied, Cause, Failure, Next};
+use crate::token::TOKENS_PER_GRANT;
 
-/// So many keys are asked for in one command: the server does nothing else
-/// meanwhile.
-const KEYS_AT_ONCE: usize = 1000;
-
-/// So many leases are extended in one go. More would keep the server from
-/// answering others, and their answers from being read.
-const RENEWED_AT_ONCE: usize = 256;
-
-/// The servers of a store, as they are reached from any runtime.
-pub(super) struct Servers {
+/// One server, the master that sentinels name, a cluster, or the slot of one; as they
+/// are reached from any runtime.
+pub(crate) struct RedisStore {
     /// What they have in common, and how the one is connected to if there is one.
     pub(super) connector: Arc<Connector>,
     pub(super) route: Route,
+    /// With `replicas=N`: what waits for replicas goes this way.
+    pub(super) confirming: Option<Arc<Connections>>,
+    pub(super) process: Process,
+    pub(super) events: Events,
+    /// It is one of several who vote.
+    pub(super) votes: bool,
+    /// Those of a cluster whose slots vote, if this is one of them.
+    pub(super) electorate: Option<Arc<dyn Electorate>>,
 }
 
 /// Which of them has a lock.
@@ -66,13 +69,15 @@ pub(super) struct Listing {
 /// What a server has said.
 pub(super) struct Answer {
     pub(super) value: Value,
+    /// To what is sent behind some commands, see [`How`].
+    pub(super) behind: Value,
     /// Where it came from.
     pub(super) from: Connection,
     /// When the command was sent.
     pub(super) sent_at: Instant,
 }
 
-impl Servers {
+impl RedisStore {
     pub(super) fn space(&self) -> &Keyspace {
         &self.connector.space
     }
@@ -108,19 +113,20 @@ impl Servers {
         }
     }
 
-    /// Sends one command to where a lock is.
+    /// Sends one command to where a lock is, of which nothing is left if the caller
+    /// leaves.
     pub(super) async fn ask(
         &self,
         key: &str,
         deadline: Deadline,
-        attempt: &mut Attempt,
         build: impl Fn() -> Cmd + Sync,
     ) -> Result<Answer, Failure> {
+        let attempt = &mut Attempt::default();
         self.exchange(key, How::Plain, deadline, attempt, build)
             .await
     }
 
-    /// The same, alone or with others.
+    /// Sends one command to where a lock is, alone or with others.
     pub(super) async fn exchange(
         &self,
         key: &str,
@@ -129,20 +135,37 @@ impl Servers {
         attempt: &mut Attempt,
         build: impl Fn() -> Cmd + Sync,
     ) -> Result<Answer, Failure> {
-        let from = self.connection(key, deadline).await?;
-        let at = Sending::now(deadline);
-        attempt.in_flight = Some(from.clone());
-        let answer = from.run(build(), how, at).await;
-        let [value, _] = self.hear(&from, attempt, at.at, answer)?;
-        let answer = Answer {
-            value,
-            from,
-            sent_at: at.at,
+        let from = match &self.confirming {
+            // There is one for the whole process.
+            Some(one) if how == How::Confirmed => one.of_manager().connection(deadline).await?,
+            _ => self.connection(key, deadline).await?,
         };
+        let answer = self.send(from, build(), how, deadline, attempt).await?;
         if let Value::ServerError(_) = answer.value {
-            return Box::pin(self.follow(key, deadline, answer, attempt, &build)).await;
+            return Box::pin(self.follow(key, how, deadline, answer, attempt, &build)).await;
         }
         Ok(answer)
+    }
+
+    /// The answer may be an error of the server's.
+    async fn send(
+        &self,
+        from: Connection,
+        command: Cmd,
+        how: How,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Answer, Failure> {
+        let at = Sending::now(deadline);
+        attempt.in_flight = Some(from.clone());
+        let answers = from.run(command, how, at).await;
+        let [value, behind] = self.hear(&from, attempt, at.at, answers)?;
+        Ok(Answer {
+            value,
+            behind,
+            from,
+            sent_at: at.at,
+        })
     }
 
     /// A script that the server does not know is sent in full, and what is ahead at
@@ -151,6 +174,7 @@ impl Servers {
     async fn follow(
         &self,
         key: &str,
+        how: How,
         deadline: Deadline,
         mut answer: Answer,
         attempt: &mut Attempt,
@@ -174,106 +198,64 @@ impl Servers {
                 None if policy == RetryPolicy::SendScript && !in_full => in_full = true,
                 None => return Err(self.refused(&from, key, error, deadline, attempt).await),
             }
-            let command = scripts::in_form(build(), in_full);
-            // The one right behind the other.
-            let asking = ahead.then(commands::asking);
-            let commands = commands::pipeline(asking.into_iter().chain([command]));
-            let (answers, sent_at) = self.ask_all(&from, &commands, deadline, attempt).await?;
-            answer = Answer {
-                value: answers.into_iter().next_back().unwrap_or_default(),
-                from,
-                sent_at,
+            let command = match in_full {
+                true => scripts::in_full(&build()),
+                false => build(),
+            };
+            answer = if ahead {
+                // The one right behind the other.
+                let commands = commands::pipeline([commands::asking(), command]);
+                let sent_at = Instant::now();
+                attempt.in_flight = Some(from.clone());
+                let answers = from.run_all(&commands, deadline).await;
+                let mut answers = self.hear(&from, attempt, sent_at, answers)?;
+                Answer {
+                    value: answers.pop().unwrap_or_default(),
+                    behind: Value::Nil,
+                    from,
+                    sent_at,
+                }
+            } else {
+                self.send(from, command, how, deadline, attempt).await?
             };
         }
         Ok(answer)
     }
 
-    /// Sends commands together over a connection: as many answers as there were
-    /// commands, and when they were sent.
+    /// Sends commands together: as many answers as there were commands.
     pub(super) async fn ask_all(
         &self,
         to: &Connection,
         commands: &Pipeline,
         deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<(Vec<Value>, Instant), Failure> {
-        let sent_at = Instant::now();
-        attempt.in_flight = Some(to.clone());
-        let answers = to.run_all(commands, deadline).await;
-        Ok((self.hear(to, attempt, sent_at, answers)?, sent_at))
-    }
-
-    /// What these locks hold, behind another command if there is one.
-    pub(super) async fn values(
-        &self,
-        keys: &[Arc<str>],
-        first: Option<Cmd>,
-        deadline: Deadline,
     ) -> Result<Vec<Value>, Failure> {
-        let from = self.connection("", deadline).await?;
-        let looks = keys.chunks(KEYS_AT_ONCE);
-        let looks = looks.map(|keys| commands::values(self.space(), keys.iter().map(|key| &**key)));
-        let commands = commands::pipeline(first.into_iter().chain(looks));
-        let attempt = &mut Attempt::default();
-        let (answers, _) = self.ask_all(&from, &commands, deadline, attempt).await?;
-        let mut values = Vec::with_capacity(keys.len());
-        for answer in answers {
-            match answer {
-                Value::Array(some) => values.extend(some),
-                Value::ServerError(error) => {
-                    return Err(self.refused(&from, "", error, deadline, attempt).await);
-                }
-                _ => {}
-            }
+        let sent_at = Instant::now();
+        let answers = to.run_all(commands, deadline).await;
+        self.hear(to, &mut Attempt::default(), sent_at, answers)
+    }
+
+    /// The last of the numbers that were drawn behind a lock. A counter that has lost
+    /// what it was when the connection was made would give old ones again: a new
+    /// connection lifts it.
+    pub(super) fn drawn(&self, from: &Connection, last: i64) -> Result<u64, Failure> {
+        let last = last.unsigned_abs();
+        if last.saturating_sub(TOKENS_PER_GRANT - 1) > from.token_floor() {
+            return Ok(last);
         }
-        Ok(values)
-    }
-
-    async fn renew_one(&self, request: &Request, deadline: Deadline) -> Result<Renewed, Failure> {
-        let build = || commands::renew(self.space(), request);
-        let attempt = &mut Attempt::default();
-        // In a cluster it has less time than an answer may take. With the others, it
-        // shows all the same when its connection is dead.
-        let (key, how) = (&request.key, How::WithTheNext);
-        let asked = self.exchange(key, how, deadline, attempt, build);
-        let answer = asked.await?;
-        read_renewal(&answer.value, answer.sent_at).ok_or_else(|| self.nonsense(&answer.from))
-    }
-
-    pub(super) async fn renew_together(
-        &self,
-        requests: &[&Request],
-        deadline: Deadline,
-    ) -> Vec<Result<Renewed, Failure>> {
-        in_parts(requests, |request| self.renew_one(request, deadline)).await
-    }
-
-    /// The nodes side by side: one that is silent must not cost the leases on the
-    /// others. What is asked of one node goes out together.
-    pub(super) async fn renew_by_node(
-        &self,
-        topology: &Topology,
-        requests: &[&Request],
-        deadline: Deadline,
-    ) -> Vec<Result<Renewed, Failure>> {
-        let mut of_nodes: HashMap<_, Vec<usize>> = HashMap::new();
-        for (index, request) in requests.iter().enumerate() {
-            let node = topology.map.owner(self.space().slot(&request.key));
-            of_nodes.entry(node).or_default().push(index);
-        }
-        let of_nodes = of_nodes.into_values().map(|indices| async {
-            let of_node: Vec<_> = indices.iter().map(|&index| requests[index]).collect();
-            let renewed = self.renew_together(&of_node, deadline).await;
-            indices.into_iter().zip(renewed).collect::<Vec<_>>()
-        });
-        let mut renewed: Vec<_> = join_all(of_nodes).await.into_iter().flatten().collect();
-        renewed.sort_unstable_by_key(|(index, _)| *index);
-        renewed.into_iter().map(|(_, renewed)| renewed).collect()
+        from.discard();
+        Err(Failure {
+            cause: Cause::Error(BackendError::unavailable(format!(
+                "{} has lost its data; the next attempt begins above its old tokens",
+                from.endpoint()
+            ))),
+            next: Next::Pause,
+            applied: Applied::Answered,
+        })
     }
 
     /// With an answer, nothing is on its way any more. A connection that is broken,
     /// or on which nothing is heard, is replaced.
-    pub(super) fn hear<T>(
+    fn hear<T>(
         &self,
         from: &Connection,
         attempt: &mut Attempt,
@@ -288,18 +270,15 @@ impl Servers {
             }
             Err(lost) => lost,
         };
-        if !matches!(lost, Lost::TooLate) {
-            from.discard();
-        }
         if let Some(topology) = topology {
             topology.map.refresh_soon();
         }
-        let applied = match &lost {
-            Lost::TooLate => Applied::OnItsWay,
-            Lost::Broken(_) | Lost::Silent => {
-                attempt.in_flight = None;
-                Applied::Unknown { sent_at }
-            }
+        let applied = if let Lost::TooLate = lost {
+            Applied::OnItsWay
+        } else {
+            from.discard();
+            attempt.in_flight = None;
+            Applied::Unknown { sent_at }
         };
         let cause = match lost {
             Lost::Broken(error) => Cause::Error(from.endpoint().unreachable(error)),
@@ -321,64 +300,60 @@ impl Servers {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Failure {
+        use RetryPolicy::{Ask, Cluster, Foreign, ForeignCounter, Moved, Reconnect, Retry};
         let (endpoint, policy) = (from.endpoint(), classify(&error));
         let cause = match policy {
-            RetryPolicy::Foreign => {
+            Foreign => {
                 // Who leaves meanwhile may have left something.
                 attempt.in_flight = Some(from.clone());
                 let foreign = self.foreign(from, key, deadline).await;
                 attempt.in_flight = None;
                 foreign
             }
-            RetryPolicy::ForeignCounter => endpoint.foreign_counter(key),
+            ForeignCounter => endpoint.foreign_counter(key),
             _ => endpoint.refused(&error),
         };
         let next = match policy {
-            RetryPolicy::Retry => Next::Pause,
-            RetryPolicy::Reconnect => {
+            Retry => Next::Pause,
+            Reconnect => {
                 from.discard();
                 if let Some(topology) = self.topology() {
                     topology.map.refresh_soon();
                 }
                 Next::Pause
             }
-            RetryPolicy::Moved | RetryPolicy::Ask | RetryPolicy::Cluster => {
-                self.redirected(from, &error)
-            }
+            Moved | Ask | Cluster => self.redirected(from, &error, policy),
             _ => Next::Stop,
         };
-        let was_sent_on = matches!(policy, RetryPolicy::Moved | RetryPolicy::Ask);
         Failure {
             cause: Cause::Error(cause),
             next,
-            applied: if was_sent_on {
-                Applied::No
-            } else {
-                Applied::Answered
+            applied: match policy {
+                Moved | Ask => Applied::No,
+                _ => Applied::Answered,
             },
         }
     }
 
     /// Another node has the slot of a lock, or none has.
-    fn redirected(&self, from: &Connection, error: &ServerError) -> Next {
+    fn redirected(&self, from: &Connection, error: &ServerError, policy: RetryPolicy) -> Next {
         match &self.route {
             // Nobody can follow.
-            Route::One(_, None) => Next::Stop,
+            Route::One(_, None) => return Next::Stop,
             // The next connection goes to where the slot is.
             Route::One(_, Some(_)) => {
                 if self.connector.locator.redirected(error, from.address()) {
                     from.discard();
                 }
-                Next::Pause
             }
             Route::BySlot(topology) => {
                 topology.map.redirected(error, from.address());
-                match classify(error) {
-                    RetryPolicy::Moved => Next::Now,
-                    _ => Next::Pause,
+                if policy == RetryPolicy::Moved {
+                    return Next::Now;
                 }
             }
         }
+        Next::Pause
     }
 
     /// Says which of the keys is not dlock's.
@@ -399,37 +374,13 @@ impl Servers {
         let types: Vec<_> = types.collect();
         from.endpoint().one_is_foreign(key, &types)
     }
-
-    /// It was answered with what Redis does not give.
-    pub(super) fn nonsense(&self, from: &Connection) -> Failure {
-        Failure {
-            cause: Cause::Error(from.endpoint().nonsense()),
-            next: Next::Stop,
-            applied: Applied::Answered,
-        }
-    }
 }
 
-/// Does it for many of them together, but not for all.
-pub(super) async fn in_parts<'r, F: Future>(
-    requests: &[&'r Request],
-    renew: impl Fn(&'r Request) -> F,
-) -> Vec<F::Output> {
-    let mut renewed = Vec::with_capacity(requests.len());
-    for some in requests.chunks(RENEWED_AT_ONCE) {
-        let some = some.iter().map(|&request| renew(request));
-        renewed.extend(join_all(some).await);
-    }
-    renewed
-}
-
-/// The answer to a renewal that was sent then.
-pub(super) fn read_renewal(answer: &Value, sent_at: Instant) -> Option<Renewed> {
-    match answer {
-        Value::Int(0) => Some(Renewed::Gone),
-        Value::Int(_) => Some(Renewed::Extended {
-            sent_at: sent_at.into(),
-        }),
-        _ => None,
+/// It was answered with what Redis does not give.
+pub(super) fn nonsense(from: &Connection) -> Failure {
+    Failure {
+        cause: Cause::Error(from.endpoint().nonsense()),
+        next: Next::Stop,
+        applied: Applied::Answered,
     }
 }

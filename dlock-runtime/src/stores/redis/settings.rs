@@ -1,6 +1,5 @@
 //! How to connect to a server and log in, as a store URL says it.
 
-use std::fmt;
 use std::time::Duration;
 
 use redis::{ProtocolVersion, RedisConnectionInfo};
@@ -66,17 +65,6 @@ impl Settings {
         return self.tls.is_some();
         #[cfg(not(feature = "tls"))]
         return false;
-    }
-}
-
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("database", &self.login.db())
-            .field("user", &self.login.username())
-            .field("encrypted", &self.encrypted())
-            .field("replicas", &self.replicas)
-            .finish_non_exhaustive()
     }
 }
 

@@ -15,15 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use super::super::commands;
 use super::super::config::{Config, Electorate};
 use super::super::locate::Locator;
 use super::super::names::{VOTERS, slot_of, tag_of};
+use super::super::servers::RedisStore;
 use super::super::settings::FORM;
-use super::super::store::RedisStore;
 use super::super::topology::Topology;
 use crate::backend::{Backend as _, BackendError, BackendErrorKind};
 use crate::engine::{Engine, Running};
@@ -32,20 +31,16 @@ use crate::quorum::{FEWEST_VOTERS, MOST_VOTERS};
 /// How often the voters are looked at.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// The cluster, as far as it is asked for its voters. It has no locks of its own here.
-struct Cluster {
+/// The voters, and the cluster as far as it is asked for them. It has no locks of its
+/// own here.
+struct Masters {
     running: Arc<Running<RedisStore>>,
     topology: Arc<Topology>,
-    /// Dropped, it ends.
-    _engine: Engine<RedisStore>,
-}
-
-/// The voters.
-struct Masters {
-    cluster: Cluster,
     tags: Vec<Arc<str>>,
     /// Others have been chosen since.
     replaced: AtomicBool,
+    /// Dropped, it ends.
+    _engine: Engine<RedisStore>,
 }
 
 /// Who votes in a cluster: a slot for each of its masters.
@@ -53,11 +48,16 @@ pub(in super::super) async fn elect(
     config: &Config,
     request_timeout: Duration,
 ) -> Result<Vec<Config>, BackendError> {
-    let cluster = Cluster::open(config.clone(), request_timeout).await?;
-    let tags = match cluster.voters().await? {
+    let engine = Engine::<RedisStore>::new(config.clone()).request_timeout(request_timeout);
+    engine.start().await?;
+    let running = Arc::clone(engine.running()?);
+    let servers = &running.store;
+    let topology = servers.topology().map(Arc::clone);
+    let topology = topology.ok_or_else(|| servers.connector.endpoint.nonsense())?;
+    let tags = match voters(&running).await? {
         Some(tags) => tags,
         None => {
-            let slots = cluster.topology.map.last_slots();
+            let slots = topology.map.last_slots();
             if slots.len() < FEWEST_VOTERS {
                 return Err(FORM.invalid(format!(
                     "`quorum=masters` needs at least {FEWEST_VOTERS} masters, and the cluster has \
@@ -65,7 +65,7 @@ pub(in super::super) async fn elect(
                     slots.len()
                 )));
             }
-            cluster.agree_on(&propose(slots)).await?
+            agree_on(&running, &propose(slots)).await?
         }
     };
     if tags.len() > MOST_VOTERS {
@@ -74,14 +74,16 @@ pub(in super::super) async fn elect(
         )));
     }
     let masters = Arc::new(Masters {
-        cluster,
+        running,
+        topology,
         tags,
         replaced: AtomicBool::new(false),
+        _engine: engine,
     });
     let work = Arc::clone(&masters).look_after();
-    masters.cluster.running.spawn_until_stop(work);
+    masters.running.spawn_until_stop(work);
     let voters = masters.tags.iter().map(|tag| {
-        let map = Arc::clone(&masters.cluster.topology.map);
+        let map = Arc::clone(&masters.topology.map);
         let slot = slot_of(tag.as_bytes());
         let locator = Locator::Slot(map, slot, Arc::clone(tag));
         Config {
@@ -95,7 +97,7 @@ pub(in super::super) async fn elect(
 
 impl Electorate for Masters {
     fn topology(&self) -> &Arc<Topology> {
-        &self.cluster.topology
+        &self.topology
     }
 
     fn check(&self) -> Result<(), BackendError> {
@@ -107,63 +109,45 @@ impl Electorate for Masters {
             format!(
                 "{}: other masters vote now than when this process connected (`{VOTERS}` has \
                  changed); restart it, as all processes must ask the same",
-                self.cluster.topology.map.endpoint
+                self.topology.map.endpoint
             ),
         ))
     }
 
     fn close(&self) {
-        self.cluster.running.close();
+        self.running.close();
     }
 }
 
-impl Cluster {
-    async fn open(config: Config, request_timeout: Duration) -> Result<Self, BackendError> {
-        let engine = Engine::<RedisStore>::new(config).request_timeout(request_timeout);
-        engine.start().await?;
-        let running = Arc::clone(engine.running()?);
-        let servers = &running.store.servers;
-        let topology = servers.topology().map(Arc::clone);
-        Ok(Self {
-            topology: topology.ok_or_else(|| servers.connector.endpoint.nonsense())?,
-            running,
-            _engine: engine,
-        })
-    }
+/// The voters in the cluster, if it has any.
+async fn voters(running: &Running<RedisStore>) -> Result<Option<Vec<Arc<str>>>, BackendError> {
+    let servers = &running.store;
+    let asked = running.repeat(|deadline| servers.ask(VOTERS, deadline, commands::voters));
+    let answer = asked.await?;
+    let foreign = || servers.connector.endpoint.foreign(&VOTERS, "value");
+    let text: Option<String> = redis::from_redis_value(answer.value).map_err(|_| foreign())?;
+    text.map(|text| read(&text).ok_or_else(foreign)).transpose()
+}
 
-    async fn ask(&self, build: impl Fn() -> Cmd + Sync) -> Result<Value, BackendError> {
-        let servers = &self.running.store.servers;
-        let mut call = self.running.call();
-        loop {
-            let (deadline, attempt) = (call.begin()?, &mut call.attempt);
-            match servers.ask(VOTERS, deadline, attempt, &build).await {
-                Ok(answer) => return Ok(answer.value),
-                Err(failure) => call.failed(failure).await?,
-            }
-        }
-    }
-
-    /// The voters in the cluster, if it has any.
-    async fn voters(&self) -> Result<Option<Vec<Arc<str>>>, BackendError> {
-        let foreign = || self.topology.map.endpoint.foreign(&VOTERS, "value");
-        let answer = self.ask(commands::voters).await?;
-        let text: Option<String> = redis::from_redis_value(answer).map_err(|_| foreign())?;
-        text.map(|text| read(&text).ok_or_else(foreign)).transpose()
-    }
-
-    /// The same, but these if it has none.
-    async fn agree_on(&self, proposed: &str) -> Result<Vec<Arc<str>>, BackendError> {
-        self.ask(|| commands::propose_voters(proposed)).await?;
-        let voters = self.voters().await?;
-        voters.ok_or_else(|| self.topology.map.endpoint.nonsense())
-    }
+/// The same, but these if it has none.
+async fn agree_on(
+    running: &Running<RedisStore>,
+    proposed: &str,
+) -> Result<Vec<Arc<str>>, BackendError> {
+    let servers = &running.store;
+    let propose = || commands::propose_voters(proposed);
+    running
+        .repeat(|deadline| servers.ask(VOTERS, deadline, propose))
+        .await?;
+    let voters = voters(running).await?;
+    voters.ok_or_else(|| servers.connector.endpoint.nonsense())
 }
 
 impl Masters {
     /// Makes sure that the voters are known and the same, and says so if two of them
     /// are one server.
     async fn look_after(self: Arc<Self>) {
-        let Topology { map, .. } = &*self.cluster.topology;
+        let Topology { map, .. } = &*self.topology;
         let mut shared_before = false;
         let mut changes = map.changes();
         let mut next_look = Instant::now() + PERIOD;
@@ -190,7 +174,7 @@ impl Masters {
             }
             next_look = Instant::now() + PERIOD;
             // Without an answer nothing is known.
-            if let Ok(found) = self.cluster.agree_on(&self.tags.join(" ")).await
+            if let Ok(found) = agree_on(&self.running, &self.tags.join(" ")).await
                 && found != self.tags
                 && !self.replaced.swap(true, Ordering::AcqRel)
             {

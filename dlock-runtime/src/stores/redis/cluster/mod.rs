@@ -20,8 +20,8 @@ use async_trait::async_trait;
 
 use super::config::Config;
 use super::locate::Locator;
+use super::servers::RedisStore;
 use super::settings::{DEFAULT_PORT, FILES, Settings};
-use super::store::RedisStore;
 use crate::backend::{
     self, Backend, BackendError, Capabilities, Grant, LockInfo, Released, Renewed, Request,
 };

@@ -2,48 +2,43 @@
 -- as often as it likes: who holds the lock already has its lease extended, and
 -- who is in the queue keeps its place.
 --
---   KEYS[1] lock   KEYS[2] token counter
---   KEYS[3] to [5], in a cluster: the queue, the readers, and one that is never
---   there
+--   KEYS[1] lock
+--   then, in a cluster, the queue, the readers, and one that is never there
+--   KEYS[#KEYS] token counter
 --   ARGV[1] mode: w or r   ARGV[2] owner   ARGV[3] ttl in ms
 --   ARGV[4] the process    ARGV[5] 1 to queue, 0 only to try
 --   ARGV[6] how many token numbers a grant reserves
 --   ARGV[7] in a cluster: a number that the token must be above
 --
--- Returns the last of the reserved token numbers, or 0 if the lock was not had.
+-- Returns the last of the reserved token numbers; or what the lock holds, if it
+-- was not had.
 
 local mode, owner, ttl, process = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
 local waits = ARGV[5] == '1'
 local entry = mode .. ':' .. owner .. ':' .. ARGV[3] .. ':' .. process
 
-local held, holder, mark = state()
-if held == 'foreign' then
-  return redis.error_reply('DLOCKFOREIGN the value was not written by dlock')
-end
-
 -- Drawn after the lock was taken, so before any later grant.
 local function granted()
-  return draw()
+  local counter = KEYS[#KEYS]
+  if BY_CLOCK then
+    -- Of a counter that has a slot, no connection can say when it was lifted
+    -- last: the slot may have moved since, or a replica have taken it over.
+    return draw(counter, tonumber(ARGV[6]), math.max(clock(), tonumber(ARGV[7])))
+  end
+  -- It was lifted when the connection was made.
+  return redis.call('INCRBY', counter, ARGV[6])
 end
 
 -- Held already: a grant that this answers, or a repetition.
-if holder == owner then
-  -- First, as a server that is full lets a script go on that has written before.
-  redis.call('PEXPIRE', lock, ARGV[3])
-  if mark == UNCLAIMED then
-    redis.call('SET', lock, 'w:' .. owner .. '+', 'KEEPTTL')
-  end
-  keep_queue(ttl, ttl)
+local had, held, holder, mark = extend(owner, ttl)
+if had then
   return granted()
-end
-if held == 'read' and mode == 'r' and answers_as_reader(owner) then
-  keep_queue(let_in(owner, ttl), ttl)
-  return granted()
+elseif held == 'foreign' then
+  return redis.error_reply('DLOCKFOREIGN the value was not written by dlock')
 end
 
-local function take()
+local function take(waited)
   if mode == 'w' then
-    local waited = redis.call('EXISTS', queue) == 1 and '+' or ''
     redis.call('SET', lock, 'w:' .. owner .. waited, 'PX', ARGV[3])
   else
     let_in(owner, ttl, held == 'free' and owner)
@@ -65,25 +60,21 @@ end
 
 if held == 'free' or (held == 'read' and mode == 'r') then
   if redis.call('EXISTS', queue) == 0 then
-    return take()
+    return take('')
   end
   -- Nobody overtakes those who came before.
   if waits then
     enqueue()
   end
-  local given, mine, blocked = advance(held == 'read', entry)
+  local given, mine, blocked = advance(held, entry)
   if mine then
     return granted()
-  elseif blocked or given == 'w' or (given == 'r' and mode == 'w') then
-    return 0
-  elseif given == 'r' then
-    held = 'read'
+  elseif not (blocked or given == 'w' or (given == 'r' and mode == 'w')) then
+    -- Nobody was there to take it, or only readers with whom to share it.
+    held = given == 'r' and 'read' or held
+    return take(redis.call('EXISTS', queue) == 1 and '+' or '')
   end
-  -- Nobody was there to take it, or only readers with whom to share it.
-  return take()
-end
-
-if waits then
+elseif waits then
   enqueue()
 end
-return 0
+return redis.call('GET', lock)

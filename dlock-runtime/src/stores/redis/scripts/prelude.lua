@@ -1,10 +1,14 @@
--- Shared by the scripts that hand a lock on. They all get the lock as KEYS[1],
--- and, put in front by scripts.rs, the constants
+-- What the scripts share. They get the lock as KEYS[1], and, put in front by
+-- scripts.rs, the constants
 --   QUEUE, READERS       what follows the lock's name in those of its other keys
 --   ALIVE, WAKE          the prefixes of a process's keys
 --   ALIVE_MS, CLAIM_MS   how long a heartbeat counts, and a grant waits
 --   UNCLAIMED            the mark of a grant that waits
--- and on_server.lua or in_slot.lua.
+--   IN_SLOT              whether a slot of a cluster has the keys: all that a
+--                        script touches must be in it, and the slot is not on its
+--                        way while one runs that was told of a key that is never
+--                        there
+--   BY_CLOCK             whether the token counter is lifted with each draw
 --
 -- What the keys hold:
 --   lock     "w:<owner>": one writer, and nobody waits. "w:<owner>+": one
@@ -19,20 +23,57 @@
 
 local lock, queue, readers = KEYS[1], KEYS[1] .. QUEUE, KEYS[1] .. READERS
 
+-- A process has one key that says that it is alive, and one channel; where a slot
+-- has the keys, it has them for each lock.
+local of_lock = IN_SLOT and string.sub(lock, 7) .. ':' or ''
+
+local function alive_key(process)
+  return ALIVE .. of_lock .. process
+end
+
+-- Returns how many heard it; in a cluster, at this node.
+local function publish(channel, message)
+  local heard = IN_SLOT and redis.pcall('SPUBLISH', channel, message)
+  if type(heard) == 'number' then
+    return heard
+  end
+  -- Before Redis 7, channels belong to no slot.
+  return redis.call('PUBLISH', channel, message)
+end
+
+local function tell(process, message)
+  return publish(WAKE .. of_lock .. process, message)
+end
+
 -- Redis would write a large number with an exponent, or round it.
 local function text(number)
   return string.format('%.0f', number)
 end
 
-local function now()
+-- The server's clock, in microseconds.
+local function clock()
   local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+  return time[1] * 1000000 + time[2]
+end
+
+-- The same in milliseconds.
+local function now()
+  return math.floor(clock() / 1000)
+end
+
+-- Draws so many numbers from a token counter, all of them above `lowest`. Returns
+-- the last. Exact: doubles hold every whole number up to 2^53, five times the
+-- clock.
+local function draw(counter, numbers, lowest)
+  local behind = lowest - redis.call('INCRBY', counter, 0)
+  return redis.call('INCRBY', counter, text(math.max(behind, 0) + numbers))
 end
 
 -- The queue outlives the lock a little: if the holder dies, the waiters keep
--- their places until one of them notices.
+-- their places until one of them notices. A writer's renewal in a cluster is told
+-- of the lock alone: the queue may be on its way to another node just then.
 local function keep_queue(lock_ms, ttl)
-  redis.call('PEXPIRE', queue, text(lock_ms + math.max(ttl, CLAIM_MS)))
+  redis.pcall('PEXPIRE', queue, text(lock_ms + math.max(ttl, CLAIM_MS)))
 end
 
 -- The lock lasts as long as the last of its readers. Returns how long.
@@ -76,16 +117,58 @@ local function let_in(reader, ms, shown)
   return keep_readers(time)
 end
 
--- Whether an owner is among the readers. If it had not answered, it has now: it is
--- to be let in behind this.
-local function answers_as_reader(owner)
-  return redis.call('ZSCORE', readers, owner)
-    or redis.call('ZREM', readers, owner .. UNCLAIMED) == 1
+-- Extends the lease of an owner, if it holds the lock. If it had not answered its
+-- grant, it has now. Returns whether it holds it, and the state.
+local function extend(owner, ms)
+  local held, holder, mark = state()
+  local had = held == 'write' and holder == owner
+  if had then
+    -- First, as a server that is full lets a script go on that has written before.
+    redis.call('PEXPIRE', lock, text(ms))
+    if mark == UNCLAIMED then
+      redis.call('SET', lock, 'w:' .. owner .. '+', 'KEEPTTL')
+    end
+    if mark ~= '' then
+      keep_queue(ms, ms)
+    end
+  elseif held == 'read' then
+    had = redis.call('ZSCORE', readers, owner)
+      or redis.call('ZREM', readers, owner .. UNCLAIMED) == 1
+    if had then
+      keep_queue(let_in(owner, ms), ms)
+    end
+  end
+  return had, held, holder, mark
+end
+
+-- Takes the lock away from an owner, if it holds it; `unclaimed`: only if it has
+-- not answered its grant. Returns whether it did, and who holds the lock then.
+local function take_back(owner, unclaimed)
+  local held, holder, mark = state()
+  if held == 'write' and holder == owner and (mark == UNCLAIMED or not unclaimed) then
+    redis.call('DEL', lock)
+    return true, 'free'
+  elseif held ~= 'read' then
+    return false, held
+  end
+  local found = redis.call('ZREM', readers, owner .. UNCLAIMED)
+  if not unclaimed then
+    found = found + redis.call('ZREM', readers, owner)
+  end
+  if found == 0 then
+    return false, held
+  elseif redis.call('EXISTS', readers) == 0 then
+    redis.call('DEL', lock)
+    return true, 'free'
+  end
+  -- Not longer than the last of those who stay.
+  keep_readers(now())
+  return true, held
 end
 
 -- Gives the lock to the waiter at the head of the queue, and if that is a
--- reader, to the readers right behind it. With `shared`, readers hold the lock
--- and only readers can be let in. `here` is the entry of the caller, who is
+-- reader, to the readers right behind it. It is free, or readers `held` it, and
+-- only readers can be let in. `here` is the entry of the caller, who is
 -- alive for certain and needs no message. Returns the mode that was given, if
 -- any; whether the caller is among them; and whether a writer waits next.
 --
@@ -94,9 +177,12 @@ end
 -- lock goes to the next who listens: a process that was killed is passed over
 -- at once, because its connection is closed. If nobody listens the lock stays
 -- free, and who lives finds that out within a second.
-local function advance(shared, here)
+local function advance(held, here)
+  if held ~= 'free' and held ~= 'read' then
+    return
+  end
   local given, mine, blocked = nil, false, false
-  local deaf, alive, listens = {}, {}, {}
+  local shared, deaf, alive, listens = held == 'read', {}, {}, {}
 
   local function is_alive(process)
     if alive[process] == nil then
@@ -106,11 +192,9 @@ local function advance(shared, here)
   end
 
   local function told(process, entry)
-    if listens[process] == false then
-      return false
+    if listens[process] ~= false then
+      listens[process] = tell(process, entry .. ' ' .. lock) > 0
     end
-    local heard = tell(process, entry .. ' ' .. lock)
-    listens[process] = heard > 0
     return listens[process]
   end
 
@@ -144,14 +228,15 @@ local function advance(shared, here)
       string.match(entry, '^([rw]):(%x+%.%x+):(%d+):(.+)$')
     local caller = entry == here
     if mode and (caller or is_alive(process)) then
+      ttl = tonumber(ttl)
       if mode == 'w' and shared then
-        put_back(entry, tonumber(ttl))
+        put_back(entry, ttl)
         blocked = true
         break
       elseif caller or told(process, entry) then
-        give(mode, owner, tonumber(ttl), caller)
+        give(mode, owner, ttl, caller)
       else
-        deaf[#deaf + 1] = { entry, tonumber(ttl) }
+        deaf[#deaf + 1] = { entry, ttl }
       end
     end
   end

@@ -2,15 +2,10 @@
 --
 --   KEYS[1] token counter
 --   ARGV[1] the number
+--   ARGV[2] 1: and to the server's clock, in microseconds. So tokens rise even if
+--           Redis has lost its data, for as long as its clock does not go back.
 --
 -- Returns the counter.
 
-local counter = tonumber(redis.call('GET', KEYS[1]) or 0)
-if not counter then
-  return redis.error_reply('DLOCKFOREIGN the token counter holds no number')
-end
-if counter < tonumber(ARGV[1]) then
-  redis.call('SET', KEYS[1], ARGV[1])
-  return tonumber(ARGV[1])
-end
-return counter
+local lowest = tonumber(ARGV[1])
+return draw(KEYS[1], 0, ARGV[2] == '1' and math.max(lowest, clock()) or lowest)

@@ -1,27 +1,14 @@
--- Gives a node's vote for a lease back, and tells those who wait for the lock:
--- they ask all nodes themselves, since no node alone may hand the lock on.
+-- Gives a node's vote for a lease back. Nobody queues at a node, since none alone
+-- may hand the lock on: those who wait are told, and ask all nodes themselves.
 --
 --   KEYS[1] lock
---   ARGV[1] mode: w or r   ARGV[2] owner
+--   ARGV[1] owner   ARGV[2] 1 to tell those who wait
 --
 -- Returns 1 if the owner had the vote, else 0.
 
-local held, holder = state()
-if ARGV[1] == 'w' then
-  if held ~= 'write' or holder ~= ARGV[2] then
-    return 0
-  end
-  redis.call('DEL', lock)
-else
-  if held ~= 'read' or redis.call('ZREM', readers, ARGV[2]) == 0 then
-    return 0
-  end
-  if redis.call('EXISTS', readers) == 1 then
-    -- Not longer than the last of those who stay, who keep out whoever waits.
-    keep_readers(now())
-    return 1
-  end
-  redis.call('DEL', lock)
+local had, held = take_back(ARGV[1])
+-- Readers who stay keep out whoever waits.
+if had and held == 'free' and ARGV[2] == '1' then
+  publish(WAKE .. lock, ARGV[1])
 end
-tell_all(lock, ARGV[2])
-return 1
+return had and 1 or 0

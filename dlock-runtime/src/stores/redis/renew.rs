@@ -1,0 +1,104 @@
+//! Renewals; with `replicas=N`, a lease counts as far as N replicas know of it.
+//!
+//! Redis answers before its replicas have what was written. `WAIT` waits for
+//! them, but keeps all that is sent over its connection waiting too, for its
+//! whole timeout when replicas are missing. So it has a connection of its own,
+//! and what goes there is renewals with a `WAIT` behind them: the ones show that
+//! the server at the end of this connection has the locks, whichever server that
+//! is by now, and the other that N replicas have all that it had written by
+//! then. A grant counts when it was renewed in this way, and every later
+//! renewal goes the same way. What comes while one `WAIT` is in flight goes out
+//! together behind it.
+
+use std::collections::HashMap;
+
+use futures_util::future::join_all;
+use redis::Value;
+
+use super::batcher::How;
+use super::commands;
+use super::servers::{Answer, Attempt, RedisStore, Route, nonsense};
+use crate::backend::{Renewed, Request};
+use crate::deadline::Deadline;
+use crate::store::Failure;
+
+/// So many leases are extended in one go. More would keep the server from
+/// answering others, and their answers from being read.
+const AT_ONCE: usize = 256;
+
+impl RedisStore {
+    /// The nodes side by side: one that is silent must not cost the leases on the
+    /// others. What is asked of one node goes out together.
+    pub(super) async fn renew_all(
+        &self,
+        requests: &[&Request],
+        deadline: Deadline,
+    ) -> Vec<Result<Renewed, Failure>> {
+        let mut of_nodes: HashMap<_, Vec<usize>> = HashMap::new();
+        for (index, request) in requests.iter().enumerate() {
+            let node = match &self.route {
+                Route::One(..) => None,
+                Route::BySlot(topology) => topology.map.owner(self.space().slot(&request.key)),
+            };
+            of_nodes.entry(node).or_default().push(index);
+        }
+        let renewals = of_nodes.into_values().map(|of_node| async move {
+            let mut renewed = Vec::with_capacity(of_node.len());
+            for some in of_node.chunks(AT_ONCE) {
+                let some = some.iter().map(|&index| async move {
+                    (index, self.renew_one(requests[index], deadline).await)
+                });
+                renewed.extend(join_all(some).await);
+            }
+            renewed
+        });
+        let mut renewed: Vec<_> = join_all(renewals).await.into_iter().flatten().collect();
+        renewed.sort_unstable_by_key(|(index, _)| *index);
+        renewed.into_iter().map(|(_, renewed)| renewed).collect()
+    }
+
+    /// Renews the lease, if it is held; on enough replicas too.
+    pub(super) async fn renew_one(
+        &self,
+        request: &Request,
+        deadline: Deadline,
+    ) -> Result<Renewed, Failure> {
+        let how = match self.confirming {
+            Some(_) => How::Confirmed,
+            // In a cluster it has less time than an answer may take. With the others, it
+            // shows all the same when its connection is dead.
+            None => How::WithTheNext,
+        };
+        let (attempt, build) = (&mut Attempt::default(), || {
+            commands::renew(self.space(), request)
+        });
+        let renewing = self.exchange(&request.key, how, deadline, attempt, build);
+        let answer = renewing.await?;
+        match answer.value {
+            Value::Int(0) => return Ok(Renewed::Gone),
+            Value::Int(_) => {}
+            _ => return Err(nonsense(&answer.from)),
+        }
+        if how == How::Confirmed {
+            self.is_on_enough(&answer)?;
+        }
+        Ok(Renewed::Extended {
+            sent_at: answer.sent_at.into(),
+        })
+    }
+
+    /// Whether so many replicas have what was written.
+    fn is_on_enough(&self, answer: &Answer) -> Result<(), Failure> {
+        let (endpoint, settings) = (answer.from.endpoint(), &self.connector.settings);
+        let needed = settings.replicas;
+        match &answer.behind {
+            Value::Int(replicas) if replicas.unsigned_abs() >= needed as u64 => Ok(()),
+            Value::Int(replicas) => {
+                let too_few = endpoint.too_few_replicas(*replicas, needed, settings.wait_limit());
+                Err(Failure::refused(too_few))
+            }
+            Value::ServerError(error) => Err(Failure::refused(endpoint.refused(error))),
+            _ => Err(nonsense(&answer.from)),
+        }
+    }
+}
