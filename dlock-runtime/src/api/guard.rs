@@ -22,12 +22,8 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    /// If it is the last inside and dropped, the lock goes back in the background and is
-    /// not handed over.
     pub(crate) fn new(section: SectionRef) -> Self {
-        Self {
-            section: section.of_guard(),
-        }
+        Self { section }
     }
 
     /// The key as written.
@@ -68,7 +64,7 @@ impl LockGuard {
     /// guard's: the work may have overlapped with another holder's.
     /// [`LockError::Unavailable`] if the store did not answer: the release is
     /// tried again in the background until the lease has run out.
-    pub async fn release(self) -> Result<(), LockError> {
+    pub async fn release(mut self) -> Result<(), LockError> {
         let section = Arc::clone(self.section());
         if let Some(reason) = section.loss() {
             return Err(section.lost_error(reason));
@@ -85,5 +81,14 @@ impl LockGuard {
 
     fn section(&self) -> &Arc<Section> {
         self.section.get()
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        // Whether its work ended well, nobody knows; a body that it re-entered
+        // is none the worse for it. If it was the last, the lock goes back in
+        // the background and is not handed over.
+        drop(self.section.leave());
     }
 }

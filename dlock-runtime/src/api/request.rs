@@ -186,7 +186,7 @@ impl LockRequest {
         });
         let section = match reenter(&manager, &spec, &scope)? {
             Some(section) => section,
-            None => Box::pin(acquire_anew(manager, spec, scope)).await?,
+            None => Box::pin(acquire_anew(manager, spec, &scope)).await?,
         };
         Ok(LockGuard::new(section))
     }

@@ -47,7 +47,7 @@ pin_project! {
 
 enum State {
     New(Option<Arc<Inner>>, Box<LockSpec>),
-    Acquiring(Boxed<Result<SectionRef, LockError>>, Scope, OnLost),
+    Acquiring(Boxed<Result<Running, LockError>>),
     Running(Running),
     TearingDown(Boxed<()>),
     Done,
@@ -83,62 +83,39 @@ impl<F: Future> Future for Run<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         loop {
-            match this.state {
+            let next = match this.state {
                 State::New(..) => {
-                    let State::New(manager, spec) = std::mem::replace(this.state, State::Done)
-                    else {
-                        continue;
+                    let State::New(manager, spec) = this.state.take() else {
+                        unreachable!("it is new")
                     };
-                    match start(manager, spec) {
-                        Ok(state) => *this.state = state,
-                        Err(error) => {
-                            this.body.set(None);
-                            return Poll::Ready(Err(error));
-                        }
-                    }
+                    start(manager, spec)
                 }
-                State::Acquiring(acquiring, scope, on_lost) => {
-                    let answer = ready!(acquiring.as_mut().poll(cx));
-                    let (scope, on_lost) = (std::mem::take(scope), *on_lost);
-                    *this.state = State::Done;
-                    match answer {
-                        Ok(section) => {
-                            *this.state = State::Running(Running::begin(section, scope, on_lost));
-                        }
-                        Err(error) => {
-                            this.body.set(None);
-                            return Poll::Ready(Err(error));
-                        }
-                    }
+                State::Acquiring(acquiring) => {
+                    ready!(acquiring.as_mut().poll(cx)).map(State::Running)
                 }
                 State::Running(running) => {
                     if let Some(error) = running.cancelled() {
                         running.enter(|| this.body.set(None));
-                        *this.state = State::Done;
-                        return Poll::Ready(Err(error));
-                    }
-                    let Some(body) = this.body.as_mut().as_pin_mut() else {
-                        unreachable!("a running body is there")
-                    };
-                    match running.enter(|| body.poll(cx)) {
-                        Poll::Ready(output) => {
-                            // What the body borrowed or owned goes before the lock does.
-                            this.body.set(None);
-                            let State::Running(running) =
-                                std::mem::replace(this.state, State::Done)
-                            else {
-                                unreachable!("the body was running")
-                            };
-                            match running.section.leave().and_then(Teardown::hand_over) {
-                                None => return Poll::Ready(Ok(output)),
-                                Some(teardown) => {
-                                    *this.output = Some(output);
-                                    *this.state = State::TearingDown(give_back(teardown));
-                                }
-                            }
-                        }
-                        Poll::Pending => {
+                        Err(error)
+                    } else {
+                        let Some(body) = this.body.as_mut().as_pin_mut() else {
+                            unreachable!("a running body is there")
+                        };
+                        let Poll::Ready(output) = running.enter(|| body.poll(cx)) else {
                             ready!(running.poll_lost(cx));
+                            continue;
+                        };
+                        // What the body borrowed or owned goes before the lock does.
+                        this.body.set(None);
+                        let State::Running(mut running) = this.state.take() else {
+                            unreachable!("the body was running")
+                        };
+                        match running.section.leave().and_then(Teardown::hand_over) {
+                            None => return Poll::Ready(Ok(output)),
+                            Some(teardown) => {
+                                *this.output = Some(output);
+                                Ok(State::TearingDown(give_back(teardown)))
+                            }
                         }
                     }
                 }
@@ -151,8 +128,22 @@ impl<F: Future> Future for Run<F> {
                     return Poll::Ready(Ok(output));
                 }
                 State::Done => panic!("`Run` was polled after it had completed"),
+            };
+            match next {
+                Ok(state) => *this.state = state,
+                Err(error) => {
+                    *this.state = State::Done;
+                    this.body.set(None);
+                    return Poll::Ready(Err(error));
+                }
             }
         }
+    }
+}
+
+impl State {
+    fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::Done)
     }
 }
 
@@ -171,10 +162,10 @@ fn start(manager: Option<Arc<Inner>>, spec: Box<LockSpec>) -> Result<State, Lock
     let manager = scope.manager(manager, &spec.key)?;
     Ok(match reenter(&manager, &spec, &scope)? {
         Some(section) => State::Running(Running::begin(section, scope, on_lost)),
-        None => {
-            let acquiring = acquire_anew(manager, spec, scope.clone());
-            State::Acquiring(Box::pin(acquiring), scope, on_lost)
-        }
+        None => State::Acquiring(Box::pin(async move {
+            let section = acquire_anew(manager, spec, &scope).await?;
+            Ok(Running::begin(section, scope, on_lost))
+        })),
     })
 }
 

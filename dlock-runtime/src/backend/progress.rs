@@ -1,6 +1,6 @@
 //! What a request that waits has heard from the store.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::{BackendError, Owner};
 use crate::clock::Clock;
 use crate::observe;
+use crate::sync::Mutex;
 
 /// What a request has heard from the store. Whoever waits for its answer asks it
 /// whether the lock was held by somebody, or the store was not there.
@@ -42,14 +43,10 @@ impl Progress {
         }
     }
 
-    fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn held(&self) {
         let now = self.clock.now();
         let before = {
-            let mut heard = self.heard();
+            let mut heard = self.heard.lock();
             let before = heard.held;
             heard.held = before.max(Some(now));
             before
@@ -61,19 +58,19 @@ impl Progress {
 
     /// The request waits before it asks the store.
     pub(crate) fn asks_later(&self) {
-        self.heard().asked = None;
+        self.heard.lock().asked = None;
     }
 
     pub(crate) fn asks_now(&self) {
-        self.heard().asked = Some(self.clock.now());
+        self.heard.lock().asked = Some(self.clock.now());
     }
 
     pub(super) fn asks_as(&self, owner: Owner) {
-        self.heard().asker = Some(owner);
+        self.heard.lock().asker = Some(owner);
     }
 
     pub(super) fn asker(&self) -> Option<Owner> {
-        self.heard().asker
+        self.heard.lock().asker
     }
 
     pub(crate) fn begun(&self) -> Instant {
@@ -82,17 +79,17 @@ impl Progress {
 
     /// When the store was asked, if it was.
     pub(crate) fn asked(&self) -> Option<Instant> {
-        self.heard().asked
+        self.heard.lock().asked
     }
 
     /// Whether the store has ever said that somebody holds the lock.
     pub(crate) fn has_heard(&self) -> bool {
-        self.heard().held.is_some()
+        self.heard.lock().held.is_some()
     }
 
     /// Whether it has said so at `since` or later.
     pub(crate) fn heard_since(&self, since: Instant) -> bool {
-        self.heard().held.is_some_and(|held| held >= since)
+        self.heard.lock().held.is_some_and(|held| held >= since)
     }
 
     /// Why the store counts as unavailable for a caller who has waited since

@@ -66,7 +66,7 @@ pub(crate) fn reenter(
 pub(crate) fn acquire_anew(
     manager: Arc<Inner>,
     spec: Box<LockSpec>,
-    scope: Scope,
+    scope: &Scope,
 ) -> impl Future<Output = Result<SectionRef, LockError>> + Send {
     async move {
         let labels = manager.labels(&spec.options);
@@ -79,7 +79,7 @@ pub(crate) fn acquire_anew(
         // Pinned where it is made, here and below: a future that is moved leaves
         // room for two in the one around it.
         let taken = {
-            let mut taken = pin!(take(&manager, &spec, &scope, span));
+            let mut taken = pin!(take(&manager, &spec, scope, span));
             poll_fn(|cx| span.enter(|| taken.as_mut().poll(cx))).await
         };
         match taken {

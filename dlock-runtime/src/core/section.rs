@@ -209,45 +209,35 @@ impl Section {
 }
 
 /// Keeps a [`Section`] from ending. Dropped, it counts as a body that did not end
-/// normally, unless it is a guard's.
+/// normally.
 pub(crate) struct SectionRef {
-    section: Arc<Section>,
-    clean: bool,
-    left: bool,
+    /// Present until it is given up.
+    section: Option<Arc<Section>>,
 }
 
 impl SectionRef {
     fn to(section: Arc<Section>) -> Self {
         Self {
-            section,
-            clean: false,
-            left: false,
+            section: Some(section),
         }
     }
 
-    /// For a guard. Whether its work ends well, nobody knows; a body that it
-    /// re-entered is none the worse for it.
-    pub(crate) fn of_guard(mut self) -> Self {
-        self.clean = true;
-        self
-    }
-
     pub(crate) fn get(&self) -> &Arc<Section> {
-        &self.section
+        let section = self.section.as_ref();
+        section.unwrap_or_else(|| unreachable!("a reference is given up once"))
     }
 
-    /// Leaves after a body that ended normally. What is returned, if this was the
-    /// last reference, gives the locks back.
-    pub(crate) fn leave(mut self) -> Option<Teardown> {
-        self.left = true;
-        self.section.leave(true)
+    /// Leaves after a body that ended normally: the last that is done with this. What is
+    /// returned, if it was the last reference, gives the locks back.
+    pub(crate) fn leave(&mut self) -> Option<Teardown> {
+        self.section.take()?.leave(true)
     }
 }
 
 impl Drop for SectionRef {
     fn drop(&mut self) {
-        if !self.left {
-            drop(self.section.leave(self.clean));
+        if let Some(section) = self.section.take() {
+            drop(section.leave(false));
         }
     }
 }
@@ -255,7 +245,7 @@ impl Drop for SectionRef {
 impl fmt::Debug for SectionRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SectionRef")
-            .field(&self.section.key)
+            .field(&self.section.as_ref().map(|section| &section.key))
             .finish()
     }
 }
@@ -327,7 +317,7 @@ impl HeldKey {
                 }
                 turn.end(not_before).await
             }
-            Self::Reentered(outer) => match outer.leave() {
+            Self::Reentered(mut outer) => match outer.leave() {
                 Some(teardown) => Box::pin(teardown.finish()).await,
                 None => Ok(Released::Released),
             },

@@ -214,7 +214,7 @@ impl Ticket {
 
     /// Counts as held what lies here, until somebody comes for it.
     pub(super) fn show(&self) {
-        let shown = Counted::holding(self.labels);
+        let shown = self.labels.holding();
         let Some(mut slot) = self.slot.try_lock() else {
             return;
         };

@@ -10,9 +10,8 @@ use tokio::time::Instant;
 use super::Leases;
 use super::keeper::Keeper;
 use super::plan::{Renewals, drift_margin};
-use super::state::Lease;
+use super::state::{Lease, WayBack};
 use crate::backend::{BackendError, Released, Renewed};
-use crate::in_flight::Counted;
 use crate::observe::{Operation, SectionSpan};
 
 /// The first pause before a failed release is tried again; doubled up to
@@ -28,25 +27,6 @@ pub(crate) struct LeaseGuard {
     lease: Arc<Lease>,
     keeper: Arc<Keeper>,
     leases: Arc<Leases>,
-    back: WayBack,
-}
-
-/// How far a lease is on its way back.
-#[derive(Debug, Default)]
-struct WayBack {
-    /// It stays until then, though nobody works under it any more.
-    kept_until: Option<Instant>,
-    /// The store has answered that it will let it expire by itself then.
-    told: bool,
-    /// A request asked for its end, and may have been done: that the lease is gone
-    /// then is no news.
-    asked: bool,
-    /// That the store did not take it has been said.
-    said: bool,
-    background: bool,
-    arrived: bool,
-    /// A shutdown waits for it.
-    counted: Option<Counted>,
 }
 
 impl LeaseGuard {
@@ -55,7 +35,6 @@ impl LeaseGuard {
             lease: Arc::new(lease),
             keeper: leases.keeper(),
             leases,
-            back: WayBack::default(),
         }
     }
 
@@ -75,9 +54,9 @@ impl LeaseGuard {
     /// Nobody has had the lease, and nobody will. The store may have begun to count
     /// just now, so it is given back for as long as a lease lasts. It may have ended
     /// it too, which is no news.
-    pub(super) fn is_too_late(&mut self, now: Instant) {
+    pub(super) fn is_too_late(&self, now: Instant) {
         self.ends_after(self.lease.ttl(), now);
-        self.back.asked = true;
+        self.back(|back| back.asked = true);
     }
 
     /// From now on the lease serves this critical section, and is renewed as
@@ -100,7 +79,7 @@ impl LeaseGuard {
     /// lease has run out. What follows the lease goes on once the store has
     /// been asked; `followed` says that there is a task that will ask it for the
     /// same key then.
-    pub(crate) async fn release(mut self, followed: bool) -> Result<Released, BackendError> {
+    pub(crate) async fn release(self, followed: bool) -> Result<Released, BackendError> {
         self.count();
         self.attempt(followed).await
     }
@@ -110,22 +89,35 @@ impl LeaseGuard {
     /// by itself: neither the end of the runtime nor that of the process frees
     /// it sooner. If it does not answer, or the caller is dropped, that goes on
     /// in the background too.
-    pub(crate) async fn release_at(mut self, instant: Instant) -> Result<Released, BackendError> {
-        self.back.kept_until = Some(instant);
+    pub(crate) async fn release_at(self, instant: Instant) -> Result<Released, BackendError> {
+        self.back(|back| back.kept_until = Some(instant));
         self.count();
         self.tell(instant).await
     }
 
     /// The same, all of it in the background.
-    pub(crate) fn abandon_at(mut self, instant: Instant) {
-        self.back.kept_until = Some(instant);
+    pub(crate) fn abandon_at(self, instant: Instant) {
+        self.back(|back| back.kept_until = Some(instant));
     }
 
     /// Nobody need wait for a lease that has run out: whether its release arrives makes
     /// no difference to those who wait for the lock.
-    fn count(&mut self) {
+    fn count(&self) {
         let held = self.lease.loss().is_none();
-        self.back.counted = held.then(|| self.leases.returns.count());
+        let counted = held.then(|| self.leases.returns.count());
+        self.back(|back| back.counted = counted);
+    }
+
+    /// There is nothing left to do, and to wait for.
+    fn arrived(&self) {
+        self.back(|back| {
+            back.arrived = true;
+            back.counted = None;
+        });
+    }
+
+    fn back<T>(&self, change: impl FnOnce(&mut WayBack) -> T) -> T {
+        change(&mut self.lease.state.lock().back)
     }
 
     /// Nobody works under the lease any more: it is not renewed from now on.
@@ -153,7 +145,7 @@ impl LeaseGuard {
     }
 
     /// Sets the store's own expiry to the end of a lease that is kept, and ours.
-    async fn tell(&mut self, until: Instant) -> Result<Released, BackendError> {
+    async fn tell(&self, until: Instant) -> Result<Released, BackendError> {
         self.set_renewals(Renewals::Never);
         self.lease.renewal_answered().await;
         let left = until.saturating_duration_since(self.now());
@@ -161,14 +153,14 @@ impl LeaseGuard {
         request.ttl = left.max(Duration::from_millis(1));
         // Before it is sent, here and below: whoever drops this at the next await
         // leaves it open whether the store has done it.
-        let asked_before = std::mem::replace(&mut self.back.asked, true);
+        let asked_before = self.back(|back| std::mem::replace(&mut back.asked, true));
         let (lease, backend) = (&self.lease, &self.leases.backend);
         let answers = backend.renew(std::slice::from_ref(&request)).await;
         let Some(answer) = answers.into_iter().next() else {
             return Ok(Released::NotHeld);
         };
         let answer = answer.inspect_err(|error| lease.store_failed(Operation::Release, error))?;
-        self.back.told = true;
+        self.back(|back| back.told = true);
         Ok(match answer {
             Renewed::Extended { sent_at } => {
                 self.ends_after(request.ttl, sent_at);
@@ -184,19 +176,14 @@ impl LeaseGuard {
         })
     }
 
-    async fn attempt(&mut self, followed: bool) -> Result<Released, BackendError> {
+    async fn attempt(&self, followed: bool) -> Result<Released, BackendError> {
         let known_lost = self.lease.loss().is_some();
         self.stop_renewal().await;
-        let Self {
-            lease,
-            leases,
-            back,
-            ..
-        } = self;
-        let asked_before = std::mem::replace(&mut back.asked, true);
+        let Self { lease, leases, .. } = self;
+        let asked_before = self.back(|back| std::mem::replace(&mut back.asked, true));
         let result = {
             // The background has a connection of its own.
-            let in_order = leases.in_order && !back.background;
+            let in_order = leases.in_order && !self.back(|back| back.background);
             let mut request = lease.request.clone();
             if in_order && followed {
                 request = request.followed();
@@ -224,14 +211,14 @@ impl LeaseGuard {
             Ok(Released::Released | Released::NotHeld) => section.released(key),
             Err(error) => {
                 lease.store_failed(Operation::Release, error);
-                if !std::mem::replace(&mut back.said, true) {
+                if !self.back(|back| std::mem::replace(&mut back.said, true)) {
                     section.release_failed(key, error);
                 }
             }
         }
         let result = result?;
         lease.serve_nobody();
-        back.arrived = true;
+        self.arrived();
         Ok(match result {
             Released::NotHeld if ran_out && !known_lost => Released::Released,
             told => told,
@@ -240,8 +227,8 @@ impl LeaseGuard {
 
     /// The work of the background: tries until the store has answered, or has let the
     /// lease expire.
-    async fn finish(mut self) {
-        if let Some(until) = self.back.kept_until {
+    async fn finish(self) {
+        if let Some(until) = self.back(|back| back.kept_until) {
             if !self.keep(until).await {
                 return;
             }
@@ -267,13 +254,13 @@ impl LeaseGuard {
 
     /// Keeps the lease until its time has come, or it is lost. `false`: the rest is
     /// left to the store.
-    async fn keep(&mut self, until: Instant) -> bool {
+    async fn keep(&self, until: Instant) -> bool {
         self.tell_once(until).await;
         // Without a runtime there is nothing to wait on.
         if Handle::try_current().is_err() {
             return false;
         }
-        if !self.back.told {
+        if !self.back(|back| back.told) {
             self.set_renewals(Renewals::Always);
         }
         let lost = self.lease.loss_token();
@@ -283,14 +270,14 @@ impl LeaseGuard {
             () = self.leases.shut_down.cancelled() => {}
         }
         self.tell_once(until).await;
-        if !self.back.told {
+        if !self.back(|back| back.told) {
             self.lease.section().min_hold_not_told(self.lease.key());
         }
         false
     }
 
-    async fn tell_once(&mut self, until: Instant) {
-        if !self.back.told {
+    async fn tell_once(&self, until: Instant) {
+        if !self.back(|back| back.told) {
             let _ = self.tell(until).await;
         }
     }
@@ -298,30 +285,25 @@ impl LeaseGuard {
 
 impl Drop for LeaseGuard {
     fn drop(&mut self) {
-        let Self {
-            lease,
-            keeper,
-            leases,
-            back,
-        } = self;
-        if back.arrived {
+        let lease = &self.lease;
+        let (arrived, background) =
+            self.back(|back| (back.arrived, std::mem::replace(&mut back.background, true)));
+        if arrived {
             return;
         }
         // There is nobody left to go on: the runtime has ended, or all was tried.
-        if back.background {
-            keeper.unschedule(lease);
+        if background {
+            self.keeper.unschedule(lease);
             lease.let_follow();
             lease.serve_nobody();
-            return;
+            return self.arrived();
         }
-        let mut again = Self {
+        let again = Self {
             lease: Arc::clone(lease),
-            keeper: Arc::clone(keeper),
-            leases: Arc::clone(leases),
-            back: std::mem::take(back),
+            keeper: Arc::clone(&self.keeper),
+            leases: Arc::clone(&self.leases),
         };
-        again.back.background = true;
         again.count();
-        leases.executor.spawn_release(again.finish());
+        self.leases.executor.spawn_release(again.finish());
     }
 }

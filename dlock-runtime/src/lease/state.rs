@@ -12,6 +12,7 @@ use super::plan::{Plan, Renewals, drift_margin};
 use crate::backend::{BackendError, Grant, Renewed, Request};
 use crate::clock::Clock;
 use crate::error::LossReason;
+use crate::in_flight::Counted;
 use crate::observe::{Operation, Renewal, SectionSpan};
 use crate::sync::{Mutex, MutexGuard, found};
 use crate::token::FencingToken;
@@ -52,6 +53,26 @@ pub(super) struct State {
     /// What comes after the lease in this process. It goes on when the lease is
     /// lost, or when the store has been asked to take it back.
     follower: Option<Following>,
+    pub(super) back: WayBack,
+}
+
+/// How far a lease is on its way back, as its guard knows.
+#[derive(Debug, Default)]
+pub(super) struct WayBack {
+    /// It stays until then, though nobody works under it any more.
+    pub(super) kept_until: Option<Instant>,
+    /// The store has answered that it will let it expire by itself then.
+    pub(super) told: bool,
+    /// A request asked for its end, and may have been done: that the lease is gone
+    /// then is no news.
+    pub(super) asked: bool,
+    /// That the store did not take it has been said.
+    pub(super) said: bool,
+    /// In a task of the manager's own.
+    pub(super) background: bool,
+    pub(super) arrived: bool,
+    /// A shutdown waits for it.
+    pub(super) counted: Option<Counted>,
 }
 
 /// What comes after a lease.
@@ -89,6 +110,7 @@ impl Lease {
                 home: runtime::Handle::try_current().ok(),
                 loss: None,
                 follower: None,
+                back: WayBack::default(),
             }),
             answered: Notify::new(),
         }

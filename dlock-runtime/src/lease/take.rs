@@ -125,7 +125,7 @@ impl Asking<'_> {
         let lease = Lease::new(request, grant, clock, section);
         let owner = lease.request.owner;
         // From here on, dropping it gives it back.
-        let mut guard = LeaseGuard::new(lease, Arc::clone(leases));
+        let guard = LeaseGuard::new(lease, Arc::clone(leases));
         let now = clock.now();
         let late_by = now.checked_duration_since(guard.lease().deadline());
         if late_by.is_none() {

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::metrics::{self, Counted};
-use super::{Labels, SectionSpan, is_observed, outcome};
+use super::{HOLD_SECONDS, Labels, SectionSpan, WAIT_SECONDS, WAITING, is_observed, outcome};
 use crate::clock::Clock;
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -28,7 +28,7 @@ impl Asking {
             section: SectionSpan::begin(labels, key),
             begun: is_observed().then(|| clock.now()),
             clock,
-            waiting: Some(Counted::waiting(labels)),
+            waiting: Some(Counted::one(WAITING, labels)),
         }
     }
 
@@ -48,7 +48,7 @@ impl Asking {
                 span.record("waited", tracing::field::debug(waited));
                 span.record("token", tracing::field::display(token));
             }
-            metrics::waited(*labels, waited);
+            metrics::record(WAIT_SECONDS, *labels, waited);
         }
         let waited = times.map(|(_, waited)| tracing::field::debug(waited));
         tracing::debug!(target: "dlock::grant", parent: span, waited, %token, "granted");
@@ -57,7 +57,7 @@ impl Asking {
             section: self.section.clone(),
             granted: times.map(|(now, _)| now),
             clock: self.clock,
-            _counted: Counted::holding(self.section.labels),
+            _counted: self.section.labels.holding(),
         }
     }
 
@@ -72,7 +72,7 @@ impl Asking {
 
     fn answered(&mut self, outcome: &'static str) {
         self.waiting = None;
-        metrics::acquisition(self.section.labels, outcome);
+        self.section.labels.answered(outcome);
     }
 }
 
@@ -115,6 +115,6 @@ impl Drop for Holding {
         if !span.is_disabled() {
             span.record("held", tracing::field::debug(held));
         }
-        metrics::held(*labels, held);
+        metrics::record(HOLD_SECONDS, *labels, held);
     }
 }

@@ -22,6 +22,16 @@ use crate::error::{LockError, LossReason};
 use crate::key::{LockKey, Shown};
 use crate::token::FencingToken;
 
+const ACQUISITIONS: &str = "dlock_acquisitions_total";
+const WAITING: &str = "dlock_waiting";
+const HELD: &str = "dlock_held";
+const WAIT_SECONDS: &str = "dlock_wait_seconds";
+const HOLD_SECONDS: &str = "dlock_hold_seconds";
+const HANDOVERS: &str = "dlock_handovers_total";
+const RENEWALS: &str = "dlock_renewals_total";
+const LOSSES: &str = "dlock_losses_total";
+const STORE_ERRORS: &str = "dlock_store_errors_total";
+
 /// Whether times are of use to anybody. To look at the clock is dear beside the
 /// rest of a critical section that does no I/O.
 fn is_observed() -> bool {
@@ -63,9 +73,20 @@ pub(crate) struct SectionSpan {
 }
 
 impl Labels {
+    /// A lock that is held, though it may be that nobody works under it yet.
+    pub(crate) fn holding(self) -> Counted {
+        Counted::one(HELD, self)
+    }
+
+    /// A call has its answer.
+    fn answered(self, outcome: &'static str) {
+        let own = [("mode", self.mode.name()), ("outcome", outcome)];
+        metrics::count(ACQUISITIONS, self, &own);
+    }
+
     /// Counts a re-entry, which is no critical section of its own.
     pub(crate) fn reentered(self) {
-        metrics::acquisition(self, "reentered");
+        self.answered("reentered");
     }
 
     /// A call was refused before it became a section of its own: inside the one
@@ -73,7 +94,7 @@ impl Labels {
     pub(crate) fn refused(self, error: &LockError) {
         let outcome = outcome(error);
         tracing::debug!(target: "dlock::refuse", outcome, %error, "not had");
-        metrics::acquisition(self, outcome);
+        self.answered(outcome);
     }
 
     pub(crate) fn store_error(self, operation: Operation, kind: BackendErrorKind) {
@@ -82,7 +103,8 @@ impl Labels {
             BackendErrorKind::Config => "config",
             BackendErrorKind::Unsupported => "unsupported",
         };
-        metrics::store_error(self, operation.name(), kind);
+        let own = [("operation", operation.name()), ("kind", kind)];
+        metrics::count(STORE_ERRORS, self, &own);
     }
 }
 
@@ -127,7 +149,7 @@ impl SectionSpan {
             target: "dlock::handover", parent: &self.span,
             key = %Shown(key), %token, "handed over to the next task of this process"
         );
-        metrics::handover(self.labels);
+        metrics::count(HANDOVERS, self.labels, &[]);
     }
 
     pub(crate) fn renewal(&self, key: &str, renewal: Renewal) {
@@ -137,14 +159,14 @@ impl SectionSpan {
             Renewal::Failed => "failed",
         };
         tracing::trace!(target: "dlock::renewal", parent: &self.span, key = %Shown(key), outcome, "renewal");
-        metrics::renewal(self.labels, outcome);
+        metrics::count(RENEWALS, self.labels, &[("outcome", outcome)]);
     }
 
     pub(crate) fn lost(&self, key: &str, owner: Owner, reason: LossReason) {
         tracing::warn!(
             target: "dlock::loss", parent: &self.span, key = %Shown(key), %owner, %reason, "lease lost"
         );
-        metrics::loss(self.labels, reason.name());
+        metrics::count(LOSSES, self.labels, &[("reason", reason.name())]);
     }
 
     pub(crate) fn released(&self, key: &str) {
@@ -158,7 +180,8 @@ impl SectionSpan {
             target: "dlock::release", parent: &self.span, key = %Shown(key), %owner,
             "the lock was gone when its body ended; the work may overlap with another's"
         );
-        metrics::loss(self.labels, LossReason::Gone.name());
+        let own = [("reason", LossReason::Gone.name())];
+        metrics::count(LOSSES, self.labels, &own);
     }
 
     /// A release that the store did not take is tried again.

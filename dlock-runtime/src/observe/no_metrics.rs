@@ -6,29 +6,15 @@ use super::Labels;
 
 pub(crate) fn describe() {}
 
-pub(super) fn acquisition(_: Labels, _: &'static str) {}
+pub(super) fn count(_: &'static str, _: Labels, _: &[(&'static str, &'static str)]) {}
+
+pub(super) fn record(_: &'static str, _: Labels, _: Duration) {}
 
 #[derive(Debug)]
 pub(crate) struct Counted;
 
 impl Counted {
-    pub(super) fn waiting(_: Labels) -> Self {
-        Self
-    }
-
-    pub(crate) fn holding(_: Labels) -> Self {
+    pub(super) fn one(_: &'static str, _: Labels) -> Self {
         Self
     }
 }
-
-pub(super) fn waited(_: Labels, _: Duration) {}
-
-pub(super) fn held(_: Labels, _: Duration) {}
-
-pub(super) fn handover(_: Labels) {}
-
-pub(super) fn renewal(_: Labels, _: &'static str) {}
-
-pub(super) fn loss(_: Labels, _: &'static str) {}
-
-pub(super) fn store_error(_: Labels, _: &'static str, _: &'static str) {}

@@ -1,6 +1,6 @@
 //! What the clones of a store share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::store::Store;
 use crate::backend::losses::Losses;
 use crate::backend::{BackendError, Owner};
+use crate::sync::{Mutex, MutexGuard};
 
 #[derive(Debug, Default)]
 pub(super) struct Shared {
@@ -26,23 +27,18 @@ pub(super) struct Injected {
 
 impl Shared {
     pub(super) fn store(&self) -> MutexGuard<'_, Store> {
-        // No code of ours panics while it holds this.
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn clones(&self) -> MutexGuard<'_, Vec<Weak<Losses>>> {
-        self.clones.lock().unwrap_or_else(PoisonError::into_inner)
+        self.store.lock()
     }
 
     /// From now on this clone hears of losses.
     pub(super) fn tells(&self, losses: &Arc<Losses>) {
-        let mut clones = self.clones();
+        let mut clones = self.clones.lock();
         clones.retain(|clone| clone.strong_count() > 0);
         clones.push(Arc::downgrade(losses));
     }
 
     pub(super) fn tell_losses(&self, owners: &[Owner]) {
-        for losses in self.clones().iter().filter_map(Weak::upgrade) {
+        for losses in self.clones.lock().iter().filter_map(Weak::upgrade) {
             losses.tell(owners.iter().copied());
         }
     }

@@ -7,7 +7,6 @@
 //! back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sqlx::pool::PoolConnection;
@@ -19,6 +18,7 @@ use super::errors::{Endpoint, Failed};
 use super::retry::RetryPolicy;
 use super::rows::{Answer, Row};
 use crate::store::Cause;
+use crate::sync::Mutex;
 
 /// When nothing has been answered for so long, a connection has to show that it
 /// carries anything before a script is sent over it: who forgets one that is
@@ -84,7 +84,7 @@ impl<D: Database> Pooled<D> {
             tokio::time::timeout_at(deadline.into(), run).await.ok()
         };
         if matches!(answer, Some(Ok(_) | Err(sqlx::Error::Database(_)))) {
-            *self.answered() = Instant::now();
+            *self.answered.lock() = Instant::now();
         }
         match answer {
             Some(Ok(rows)) => {
@@ -144,7 +144,9 @@ impl<D: Database> Pooled<D> {
                 return Err(failed);
             }
         };
-        if D::IS_FILE || self.answered().elapsed() < QUIET || self.shows_life(&mut connection).await
+        if D::IS_FILE
+            || self.answered.lock().elapsed() < QUIET
+            || self.shows_life(&mut connection).await
         {
             return Ok(connection);
         }
@@ -154,7 +156,7 @@ impl<D: Database> Pooled<D> {
         while let Some(idle) = self.pool.try_acquire() {
             drop(idle.detach());
         }
-        *self.answered() = Instant::now();
+        *self.answered.lock() = Instant::now();
         Err(self.endpoint.not_reached::<D>())
     }
 
@@ -180,10 +182,6 @@ impl<D: Database> Pooled<D> {
                 let _ = connection.close().await;
             }
         }
-    }
-
-    fn answered(&self) -> MutexGuard<'_, Instant> {
-        self.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

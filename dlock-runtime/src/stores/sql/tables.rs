@@ -4,8 +4,8 @@
 //! future that is dropped in the middle of a statement would leave its connection
 //! in the middle of an answer.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
@@ -24,6 +24,7 @@ use crate::engine::time::Time;
 use crate::in_flight::InFlight;
 use crate::store::{Applied, Cause, Context, Failure, Next};
 use crate::stores::tier::FoundTier;
+use crate::sync::Mutex;
 
 /// The task of a script tells so long after its deadline that there is no answer,
 /// if the driver has not: it may be stuck in the operating system.
@@ -254,7 +255,7 @@ impl Durability {
 
     /// Whether to look again now, as somebody asks who may be refused.
     pub(super) fn is_due(&self) -> bool {
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looked = self.looked.lock();
         let due = looked.elapsed() >= AGAIN;
         if due {
             *looked = Instant::now();
