@@ -85,6 +85,12 @@ impl Time {
         }
     }
 
+    /// This pause, up to a quarter shorter or longer: those who begin together do not
+    /// go on together.
+    pub fn jitter(&self, pause: Duration) -> Duration {
+        pause.mul_f64(0.75 + self.draw() / 2.0)
+    }
+
     /// The manager's runtime.
     #[cfg(feature = "redis")]
     pub(crate) fn manager(&self) -> &Handle {
@@ -189,7 +195,7 @@ impl Backoff {
     pub fn pause(&mut self, time: &Time) -> Duration {
         let pause = self.next.min(self.longest);
         self.next = pause.saturating_mul(2);
-        pause.mul_f64(0.75 + time.draw() / 2.0)
+        time.jitter(pause)
     }
 
     /// Waits for it.

@@ -12,7 +12,7 @@ pub(super) async fn keep_clean<D: Database>(tables: Arc<Tables<D>>) {
     loop {
         tables.used.notified().await;
         while !tables.pooled.rests() && hold_something(&tables).await {
-            let pause = CLEANED_EVERY.mul_f64(1.0 + fastrand::f64() / 2.0);
+            let pause = CLEANED_EVERY.mul_f64(1.0 + tables.time.draw() / 2.0);
             tables.time.sleep(tables.time.after(pause)).await;
         }
     }

@@ -231,7 +231,7 @@ impl<D: Notifies> Store for SqlStore<D> {
     fn pace(&self, seen: &mut Seen) -> Duration {
         match self.tables.is_notified() {
             true => LOOK,
-            false => seen.pause(D::PACE, self.tables.time.now()),
+            false => seen.pause(D::PACE, &self.tables.time),
         }
     }
 

@@ -13,7 +13,7 @@ use super::script::Args;
 use super::tables::Tables;
 use crate::backend::Owner;
 use crate::deadline::Deadline;
-use crate::store::{Failure, Store, Waited};
+use crate::store::{Failure, Store, Time, Waited};
 
 /// Part of the time that has been waited already.
 const PART: u32 = 6;
@@ -26,13 +26,12 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    pub(super) fn pause(&self, pace: Pace, now: Instant) -> Duration {
+    pub(super) fn pause(&self, pace: Pace, time: &Time) -> Duration {
         let calm = self
             .calm_since
-            .map(|since| now.saturating_duration_since(since));
-        (calm.unwrap_or_default() / PART)
-            .clamp(pace.shortest, pace.longest)
-            .mul_f64(0.75 + fastrand::f64() / 2.0)
+            .map(|since| time.now().saturating_duration_since(since));
+        let pause = calm.unwrap_or_default() / PART;
+        time.jitter(pause.clamp(pace.shortest, pace.longest))
     }
 }
 

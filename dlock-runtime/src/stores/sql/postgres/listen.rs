@@ -51,7 +51,8 @@ pub(super) async fn listen(tables: Arc<Tables<PostgresDatabase>>) {
             // It could not be tried.
             Err(_) => pause = (2 * pause).min(Duration::from_secs(5)),
         }
-        tokio::time::sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+        let time = &listener.tables.time;
+        time.sleep(time.after(time.jitter(pause))).await;
     }
 }
 
