@@ -48,11 +48,6 @@ enum Found {
     Http,
 }
 
-/// Whether client and server agree on encryption by themselves.
-pub(super) fn negotiates_encryption(protocol: Protocol) -> bool {
-    matches!(protocol, Protocol::Postgres | Protocol::MySql)
-}
-
 /// What is wrong with the servers, and what to do, if they are not what they
 /// should be.
 pub(super) async fn mismatch(servers: &Servers) -> Option<String> {

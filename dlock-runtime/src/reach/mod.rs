@@ -12,10 +12,14 @@ mod dial;
 #[cfg(feature = "servers")]
 mod identify;
 
-/// Without a store that is reached over a network there is none to refuse.
+/// Without a store that is reached over a network there is nobody to ask.
 #[cfg(not(feature = "servers"))]
-mod dial {
+mod nobody {
     pub(super) async fn refusals(_: &[String]) -> Option<(Vec<String>, std::io::Error)> {
+        None
+    }
+
+    pub(super) async fn mismatch(_: &crate::backend::Servers) -> Option<String> {
         None
     }
 }
@@ -30,7 +34,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
 
-use crate::backend::{Backend, BackendError, BackendErrorKind, Servers};
+#[cfg(not(feature = "servers"))]
+use self::nobody::{mismatch, refusals};
+#[cfg(feature = "servers")]
+use self::{dial::refusals, identify::mismatch};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Protocol, Servers};
 use crate::error::Source;
 
 /// A store that is there has answered by then, as a rule.
@@ -218,7 +226,7 @@ impl Inner {
     /// Which of the servers refuse connections.
     async fn refused(&self) -> Option<Refused> {
         let Servers { hosts, name, .. } = self.backend.servers()?;
-        let (by, cause) = dial::refusals(&hosts).await?;
+        let (by, cause) = refusals(&hosts).await?;
         Some(Refused {
             all: by.len() == hosts.len(),
             by,
@@ -229,30 +237,25 @@ impl Inner {
 
     /// The error of a start that failed, and before it what answers in place of
     /// the store.
-    #[cfg(feature = "servers")]
     async fn identified(&self, error: BackendError) -> BackendError {
         let Some(servers) = self.backend.servers() else {
             return error;
         };
-        // What a database answers with, it has understood.
+        // What a database answers with, it has understood: it agrees on encryption by
+        // itself.
         let is_told = error.kind() == BackendErrorKind::Unsupported
             || error.kind() == BackendErrorKind::Config
-                && identify::negotiates_encryption(servers.protocol);
+                && matches!(servers.protocol, Protocol::Postgres | Protocol::MySql);
         if is_told || says_refused(&error) {
             return error;
         }
-        match identify::mismatch(&servers).await {
+        match mismatch(&servers).await {
             Some(found) => {
                 let message = format!("{found} ({error})");
                 BackendError::new(error.kind(), message).with_source(error)
             }
             None => error,
         }
-    }
-
-    #[cfg(not(feature = "servers"))]
-    async fn identified(&self, error: BackendError) -> BackendError {
-        error
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::vec;
 
 use redis::{Cmd, Pipeline, RedisError, ServerError, Value};
@@ -110,12 +110,6 @@ pub(super) struct Batch {
     is_confirmed: bool,
 }
 
-enum Collected {
-    Batch(Batch),
-    Nothing,
-    Closed,
-}
-
 /// Sends what is in a batcher.
 pub(super) struct Dispatcher<B> {
     /// In the order in which they were sent, which is that of their answers.
@@ -176,26 +170,27 @@ impl Batcher {
         }
     }
 
-    fn collect(&self, context: &Context<'_>, holds: bool) -> Collected {
+    /// What is to be sent now; nothing any more, once it was closed.
+    fn poll_batch(&self, context: &Context<'_>, holds: bool) -> Poll<Option<Batch>> {
         let mut state = self.state();
         if state.closed {
-            return Collected::Closed;
+            return Poll::Ready(None);
         }
         if holds || state.waiting.is_empty() {
             match &mut state.idle {
                 Some(idle) => idle.clone_from(context.waker()),
                 idle => *idle = Some(context.waker().clone()),
             }
-            return Collected::Nothing;
+            return Poll::Pending;
         }
         if std::mem::take(&mut state.awaits_next) {
             context.waker().wake_by_ref();
-            return Collected::Nothing;
+            return Poll::Pending;
         }
         let waiting = std::mem::take(&mut state.waiting);
         let wait = self.wait.as_ref().filter(|_| state.confirms);
         drop(state);
-        Collected::Batch(Batch::new(waiting, wait))
+        Poll::Ready(Some(Batch::new(waiting, wait)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -318,19 +313,14 @@ impl<B: Future<Output = ()>> Dispatcher<B> {
         send: impl Fn(Batch) -> B,
         context: &mut Context<'_>,
     ) -> Poll<()> {
-        loop {
-            match batcher.collect(context, self.holds) {
-                Collected::Batch(batch) => {
-                    self.holds = batch.is_confirmed;
-                    let mut batch = Box::pin(send(batch));
-                    if batch.as_mut().poll(context).is_pending() {
-                        self.in_flight.push_back(batch);
-                    }
-                }
-                Collected::Nothing => return Poll::Pending,
-                Collected::Closed => return Poll::Ready(()),
+        while let Some(batch) = ready!(batcher.poll_batch(context, self.holds)) {
+            self.holds = batch.is_confirmed;
+            let mut batch = Box::pin(send(batch));
+            if batch.as_mut().poll(context).is_pending() {
+                self.in_flight.push_back(batch);
             }
         }
+        Poll::Ready(())
     }
 
     /// Delivers the answers that have come, and says whether there is something to send
@@ -368,7 +358,7 @@ mod tests {
         let dropped = batcher.put(redis::cmd("DROPPED"), How::Take);
         drop(dropped);
 
-        let Collected::Batch(batch) = batcher.collect(context, false) else {
+        let Poll::Ready(Some(batch)) = batcher.poll_batch(context, false) else {
             panic!("something was put in");
         };
         let sent: Vec<_> = batch
@@ -381,10 +371,7 @@ mod tests {
             sent[4].contains("INCRBY") && sent[4].contains("192"),
             "{sent:?}"
         );
-        assert!(matches!(
-            batcher.collect(context, false),
-            Collected::Nothing
-        ));
+        assert!(batcher.poll_batch(context, false).is_pending());
 
         let mut answers = values(5);
         answers[4] = Value::Int(1192);
@@ -405,16 +392,11 @@ mod tests {
         let (batcher, woken) = (Batcher::new(None), Arc::new(Woken::default()));
         let waker = Waker::from(Arc::clone(&woken));
         let context = &Context::from_waker(&waker);
-        let sent = |count: usize| match batcher.collect(context, false) {
-            Collected::Batch(batch) => assert_eq!(batch.commands().len(), count),
+        let sent = |count: usize| match batcher.poll_batch(context, false) {
+            Poll::Ready(Some(batch)) => assert_eq!(batch.commands().len(), count),
             _ => panic!("nothing was sent"),
         };
-        let nothing_sent = || {
-            assert!(matches!(
-                batcher.collect(context, false),
-                Collected::Nothing
-            ))
-        };
+        let nothing_sent = || assert!(batcher.poll_batch(context, false).is_pending());
 
         nothing_sent();
         let _release = batcher.put(redis::cmd("DEL"), How::WithTheNext);
@@ -513,6 +495,7 @@ mod tests {
             assert_eq!(closed, oneshot::error::TryRecvError::Closed);
         }
         let context = &Context::from_waker(Waker::noop());
-        assert!(matches!(batcher.collect(context, false), Collected::Closed));
+        let sent = batcher.poll_batch(context, false);
+        assert!(matches!(sent, Poll::Ready(None)));
     }
 }

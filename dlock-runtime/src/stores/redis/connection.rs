@@ -126,14 +126,16 @@ impl Connection {
         let mut multiplexed = self.0.multiplexed.clone();
         if how == How::Plain {
             let answer = Box::pin(async move { multiplexed.send_packed_command(&command).await });
-            return Ok([alone.bound(sending, answer).await?, Value::Nil]);
+            let answer = self.bound(alone.timer.as_mut(), sending, answer);
+            return Ok([answer.await?, Value::Nil]);
         }
         let commands = commands::pipeline([command, commands::draw_tokens(&Keyspace::Server, 1)]);
         let answers = Box::pin(async move {
             let count = commands.len();
             multiplexed.send_packed_commands(&commands, 0, count).await
         });
-        let answers = alone.bound(sending, answers).await?;
+        let answers = self.bound(alone.timer.as_mut(), sending, answers);
+        let answers = answers.await?;
         answers.try_into().map_err(|_| Lost::Broken(closed()))
     }
 
@@ -175,7 +177,7 @@ impl Connection {
         }
         let mut multiplexed = self.0.multiplexed.clone();
         let answers = Box::pin(multiplexed.send_packed_commands(commands, 0, commands.len()));
-        let answers = self.bound(deadline, answers).await?;
+        let answers = self.bound(None, Sending::now(deadline), answers).await?;
         if answers.len() == commands.len() {
             Ok(answers)
         } else {
@@ -233,15 +235,26 @@ impl Connection {
         }
     }
 
+    /// Waits for an answer until the caller's deadline, or until the server's patience is
+    /// at its end.
     async fn bound<A>(
         &self,
-        deadline: Deadline,
+        timer: Option<&mut Timer>,
+        sending: Sending,
         answer: impl Future<Output = RedisResult<A>>,
     ) -> Result<A, Lost> {
-        let sending = Sending::now(deadline);
-        let patience = sending.after(self.0.patience);
-        let answer = self.0.time.bound(deadline.min(patience), answer).await;
-        heard(answer, deadline, patience)
+        let Inner { patience, time, .. } = &*self.0;
+        let patience = sending.after(*patience);
+        let end = sending.deadline.min(patience);
+        let answer = match timer {
+            Some(timer) => timer.bound(time, sending.at, end, answer).await,
+            None => time.bound(end, answer).await,
+        };
+        match answer {
+            Ok(answer) => answer.map_err(Lost::Broken),
+            Err(Elapsed) if sending.deadline < patience => Err(Lost::TooLate),
+            Err(Elapsed) => Err(Lost::Silent),
+        }
     }
 
     /// With nothing else in flight there is nothing to send together. The
@@ -367,40 +380,9 @@ struct Alone<'a> {
     timer: Option<Timer>,
 }
 
-impl Alone<'_> {
-    async fn bound<A>(
-        &mut self,
-        sending: Sending,
-        answer: impl Future<Output = RedisResult<A>>,
-    ) -> Result<A, Lost> {
-        let Inner { patience, time, .. } = &*self.connection.0;
-        let patience = sending.after(*patience);
-        let end = sending.deadline.min(patience);
-        let answer = match &mut self.timer {
-            Some(timer) => timer.bound(time, sending.at, end, answer).await,
-            None => time.bound(end, answer).await,
-        };
-        heard(answer, sending.deadline, patience)
-    }
-}
-
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
         *self.connection.timer() = self.timer.take();
-    }
-}
-
-/// What came of an answer that was waited for until the caller's deadline, or
-/// until the server's `patience` was at its end.
-fn heard<A>(
-    answer: Result<RedisResult<A>, Elapsed>,
-    deadline: Deadline,
-    patience: Deadline,
-) -> Result<A, Lost> {
-    match answer {
-        Ok(answer) => answer.map_err(Lost::Broken),
-        Err(Elapsed) if deadline < patience => Err(Lost::TooLate),
-        Err(Elapsed) => Err(Lost::Silent),
     }
 }
 

@@ -131,7 +131,7 @@ fn meaning(code: &str, role: Role) -> Meaning<RetryPolicy> {
         ("DLOCKCOUNTER", _) => unavailable(ForeignCounter, SEE_LOG),
         ("WRONGPASS", _) => config(role.wrong_login_advice()),
         ("NOAUTH", _) => Meaning {
-            // Its master may know this user.
+            // A new connection logs in anew.
             retry: Reconnect,
             ..config(role.password_advice())
         },

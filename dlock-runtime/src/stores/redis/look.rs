@@ -64,7 +64,9 @@ impl RedisStore {
                 Ok(value) => {
                     answered = true;
                     wake(key, value);
-                    if topology.is_some_and(|topology| topology.subscriptions.is_deaf(&key.key)) {
+                    if topology
+                        .is_some_and(|topology| topology.subscriptions.is_disconnected(&key.key))
+                    {
                         // Its turn would pass by.
                         key.wake_all();
                     }

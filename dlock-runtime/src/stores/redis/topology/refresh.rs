@@ -37,6 +37,10 @@ const LONGEST_BETWEEN: Duration = Duration::from_secs(1);
 /// So many nodes are asked at a time.
 const ASKED: usize = 3;
 
+/// After such a time without an answer others are asked: during a failover the silent
+/// ones are often among those that are asked.
+const SOON: Duration = Duration::from_secs(1);
+
 /// How long the slowest is waited for once most of them have answered.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 
@@ -79,24 +83,27 @@ impl Topology {
         }
         nodes.sort_by_cached_key(|_| self.time.draw().to_bits());
         let (mut views, mut failed) = (Vec::new(), Vec::new());
-        let patience = self.settings.patience();
         self.map.is_asked_for();
-        for some in nodes.chunks(ASKED) {
-            let mut asking: FuturesUnordered<_> = some
-                .iter()
-                // In an outage the silent ones are often among the first, so they do
-                // not get all the time that an answer may take.
-                .map(|node| self.ask(node, patience / 2))
-                .collect();
-            let mut limit = Deadline::never();
+        let mut groups = nodes.chunks(ASKED).peekable();
+        while let Some(some) = groups.next() {
+            let patience = self.settings.patience();
+            let asking = some.iter().map(|node| self.ask(node, patience));
+            let mut asking: FuturesUnordered<_> = asking.collect();
+            // Slow ones are waited for if there are no others.
+            let mut limit = match groups.peek() {
+                Some(_) => self.time.after(SOON),
+                None => Deadline::never(),
+            };
             while let Ok(Some(answer)) = self.time.bound(limit, asking.next()).await {
                 match answer {
                     Ok(view) => views.push(view),
                     Err(error) => failed.push(error),
                 }
-                if views.len() > ASKED / 2 {
-                    limit = limit.within(FOR_THE_OTHERS);
-                }
+                limit = match views.len() {
+                    0 => limit,
+                    some if some > ASKED / 2 => limit.within(FOR_THE_OTHERS),
+                    _ => limit.within(SOON),
+                };
             }
             if !views.is_empty() {
                 self.map.update(most_frequent(views));

@@ -62,7 +62,7 @@ impl Subscriptions {
     }
 
     /// Whether they were, and are not any more.
-    pub(crate) fn is_deaf(&self, key: &str) -> bool {
+    pub(crate) fn is_disconnected(&self, key: &str) -> bool {
         self.is_heard(key) == Some(false)
     }
 
