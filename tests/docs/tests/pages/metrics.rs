@@ -6,7 +6,7 @@ use crate::markdown::{pages, root};
 use crate::none_wrong;
 
 /// Where their names are.
-const SOURCE: &str = "dlock-runtime/src/observe/metrics.rs";
+const SOURCE: &str = "dlock-runtime/src/observe/mod.rs";
 
 /// Names that begin like a metric's, and are those of tables.
 const TABLES: &str = "dlock-runtime/src/stores/sql/protocol.sql";
