@@ -11,7 +11,7 @@ use crate::harness::{Scene, config, connect};
 use crate::support::locks::{self, had, healed, held, is_busy, is_lost, queued, served};
 use crate::support::polls::{Polled, drop_at_poll};
 use crate::support::wait::{HANG, eventually, until, within};
-use crate::support::zookeeper::Setup;
+use crate::support::zookeeper::{Setup, make};
 
 /// A session that outlives what the test does to its connection.
 const LONG: &str = "30s";
@@ -86,6 +86,41 @@ async fn what_was_given_up_is_told_from_a_node_of_another_session() {
     proxy.swallow_replies(false);
     scene.has_nodes("key", others.len()).await;
     assert_eq!(scene.nodes("key").await, others);
+}
+
+/// The answer to a deletion was lost, and the server that is asked next is behind the
+/// others: it goes on showing the node, and not the one that was before it.
+#[tokio::test]
+async fn a_node_that_was_given_back_holds_nothing() {
+    let scene = Scene::set().await;
+    let (proxy, client) = (scene.proxy(), scene.server.client().await);
+    let url = scene.url_through(&proxy, LONG);
+    let manager = locks::connect(config(&url).request_timeout(HANG)).await;
+    let guard = held(connect(&scene.url()).await.lock("key")).await;
+
+    // Operation 2 is a deletion; its path has a length in front.
+    let folder = format!("{}/key/", scene.root);
+    let length = folder.len() + scene.nodes("key").await[0].len();
+    let length = char::from(u8::try_from(length).expect("a short path"));
+    proxy.hold_back(Some(&format!("\0\0\0\u{2}\0\0\0{length}{folder}")));
+    let trying = tokio::spawn(manager.lock("key").try_acquire());
+    until(
+        "it gives its node back",
+        async || proxy.holds_back(),
+        |&is| is,
+    )
+    .await;
+    let own = scene.nodes("key").await.remove(1);
+    proxy.swallow_replies(true);
+    proxy.hold_back(None);
+    scene.has_nodes("key", 1).await;
+    guard.release().await.expect("the release");
+    let shown = folder + &own;
+    make(&client, &shown).await;
+    proxy.swallow_replies(false);
+    is_busy(within(HANG, trying).await.expect("no panic"));
+    client.delete(&shown, None).await.expect("what was shown");
+    had(&manager, "key").await;
 }
 
 /// A session keeps its nodes for as long as it lives. One that could not be

@@ -1,20 +1,18 @@
 //! The ensemble, as this process reaches it: over one session after the other.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use zookeeper_client::SessionState;
 
-use super::errors::{self, Failed};
-use super::names;
 use super::session::Session;
 use super::settings::Settings;
-use super::used_up::UsedUp;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
-use crate::store::{Applied, Cause, Context, Failure, Next, Scope};
+use crate::store::{Context, Failure, Next, Scope};
 
 /// Between attempts to open a session.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -27,12 +25,14 @@ const TO_CLOSE: Duration = Duration::from_secs(1);
 pub(super) struct Ensemble {
     pub(super) settings: Settings,
     pub(super) context: Context,
-    /// The session of this time, if there is one.
-    session: watch::Sender<Option<Arc<Session>>>,
-    /// Why none could be opened when that was tried last.
-    trouble: Mutex<Option<BackendError>>,
-    pub(super) used_up: UsedUp,
+    session: watch::Sender<Current>,
+    /// Folders that have come to the end of their numbers. Each has had two thousand
+    /// million nodes, so they are few.
+    used_up: Mutex<HashSet<String>>,
 }
+
+/// The session of this time; or why none could be opened when that was tried last.
+type Current = Result<Arc<Session>, Option<BackendError>>;
 
 impl Ensemble {
     /// Nothing is connected yet.
@@ -40,9 +40,8 @@ impl Ensemble {
         Arc::new(Self {
             settings,
             context,
-            session: watch::Sender::new(None),
-            trouble: Mutex::default(),
-            used_up: UsedUp::default(),
+            session: watch::Sender::new(Err(None)),
+            used_up: Mutex::default(),
         })
     }
 
@@ -56,18 +55,14 @@ impl Ensemble {
         let opened = Session::open(&self.settings, &self.context, deadline).await;
         let session = opened.map_err(|error| {
             let took = time.now().saturating_duration_since(asked_at);
-            let was_silent = took >= self.settings.silence(self.context.patience());
+            let was_silent = took >= self.settings.silence(self.context.patience())
+                && error.kind() == BackendErrorKind::Unavailable;
             Failure {
-                next: if was_silent && error.kind() == BackendErrorKind::Unavailable {
-                    Next::Pause
-                } else {
-                    Next::Stop
-                },
-                cause: Cause::Error(error),
-                applied: Applied::No,
+                next: if was_silent { Next::Pause } else { Next::Stop },
+                ..Failure::refused(error)
             }
         })?;
-        self.session.send_replace(Some(Arc::clone(&session)));
+        self.is_now(Ok(Arc::clone(&session)));
         self.context.spawn(Arc::clone(self).keep_session(session));
         Ok(())
     }
@@ -79,7 +74,7 @@ impl Ensemble {
         let place = self.settings.place();
         loop {
             let state = session.follow().await;
-            self.session.send_replace(None);
+            self.is_now(Err(None));
             let number = events.ended(session.scope());
             // A session that is still alive is closed by this.
             drop(session);
@@ -94,40 +89,44 @@ impl Ensemble {
                 let deadline = time.after(self.context.request_timeout);
                 match Session::open(&self.settings, &self.context, deadline).await {
                     Ok(session) => break session,
-                    Err(error) => *self.trouble() = Some(error),
+                    Err(error) => self.is_now(Err(Some(error))),
                 }
                 backoff.wait(time).await;
             };
-            *self.trouble() = None;
             tracing::info!(target: "dlock::store", "a new session with {place}");
-            self.session.send_replace(Some(Arc::clone(&session)));
+            self.is_now(Ok(Arc::clone(&session)));
         }
     }
 
+    fn is_now(&self, session: Current) {
+        self.session.send_modify(|now| *now = session);
+    }
+
     /// The session of this time. Waits for a new one if it has ended.
-    pub(super) async fn session(&self, deadline: Deadline) -> Result<Arc<Session>, Failed> {
-        let is_good = |session: &Option<Arc<Session>>| {
-            session.as_ref().is_some_and(|session| !session.is_over())
-        };
+    pub(super) async fn session(&self, deadline: Deadline) -> Result<Arc<Session>, Failure> {
         let mut sessions = self.session.subscribe();
-        let good = sessions.wait_for(is_good);
-        let good = self.context.time.bound(deadline, good).await;
-        let good = good.ok().and_then(Result::ok);
-        good.and_then(|session| session.clone())
-            .ok_or_else(|| Failed::NoSession(self.trouble().clone()))
+        let good = sessions.wait_for(|now| now.as_ref().is_ok_and(|session| !session.is_over()));
+        // The sender is this one's own.
+        let _ = self.context.time.bound(deadline, good).await;
+        let now = self.session.borrow().clone();
+        now.map_err(|trouble| trouble.map_or_else(Failure::not_sent, Failure::refused))
+    }
+
+    pub(super) fn used_up(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.used_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All have but the one of this time.
     pub(super) fn has_ended(&self, scope: Scope) -> bool {
         let session = self.session.borrow();
         let is_it = |session: &Arc<Session>| session.scope() == scope && !session.is_over();
-        !session.as_ref().is_some_and(is_it)
+        !session.as_ref().is_ok_and(is_it)
     }
 
     /// Closes the session, and with it what it holds. If a lock is to be held
     /// beyond the end (`min_hold`), it is left to expire.
     pub(super) async fn leave(&self, holds: bool, deadline: Deadline) {
-        let Some(session) = self.session.send_replace(None) else {
+        let Ok(session) = self.session.send_replace(Err(None)) else {
             return;
         };
         let time = &self.context.time;
@@ -148,36 +147,5 @@ impl Ensemble {
             }
         };
         let _ = time.bound(deadline.min(time.after(TO_CLOSE)), closed).await;
-    }
-
-    pub(super) fn folder(&self, key: &str) -> String {
-        names::folder(&self.settings.root, key)
-    }
-
-    /// What an attempt has failed with that had to do with this folder.
-    pub(super) fn failure(&self, failed: Failed, folder: &str, applied: Applied) -> Failure {
-        let place = self.settings.place();
-        let (cause, next) = match failed {
-            Failed::Refused(error) => {
-                let error = errors::refused(&place, folder, error);
-                (Cause::Error(error), Next::Stop)
-            }
-            Failed::UsedUp => (Cause::Error(errors::used_up(&place, folder)), Next::Stop),
-            Failed::NoSession(Some(error)) => (Cause::Error(error), Next::Pause),
-            Failed::NoSession(None)
-            | Failed::NotSent
-            | Failed::Lost
-            | Failed::Over
-            | Failed::TooLate => (Cause::Silence, Next::Pause),
-        };
-        Failure {
-            cause,
-            next,
-            applied,
-        }
-    }
-
-    fn trouble(&self) -> MutexGuard<'_, Option<BackendError>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

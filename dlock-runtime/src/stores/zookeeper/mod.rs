@@ -16,7 +16,6 @@
 
 mod ensemble;
 mod errors;
-mod inspect;
 mod names;
 mod nodes;
 mod queue;
@@ -24,9 +23,6 @@ mod records;
 mod session;
 mod settings;
 mod store;
-#[cfg(feature = "tls")]
-mod tls;
-mod used_up;
 
 use self::settings::Settings;
 use self::store::ZooKeeperStore;

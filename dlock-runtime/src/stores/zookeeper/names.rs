@@ -12,9 +12,7 @@
 //! | `read-lock-` | dlock, to read: an `InterProcessMutex` takes it for one of its own, and waits |
 //! | `__WRIT__`, `__READ__` | `InterProcessReadWriteLock`; dlock with `recipe=read-write` |
 
-use std::fmt::Write as _;
-
-use percent_encoding::percent_decode_str;
+use percent_encoding::{percent_decode_str, percent_encode_byte};
 
 use crate::backend::{Mode, Owner};
 
@@ -74,10 +72,8 @@ fn escaped(key: &str) -> String {
     for (index, character) in key.char_indices() {
         if matches!(character, '%' | '/') || is_refused(character) || (reserved && index == 0) {
             let mut bytes = [0; 4];
-            for byte in character.encode_utf8(&mut bytes).bytes() {
-                // Writing to a string does not fail.
-                let _ = write!(name, "%{byte:02X}");
-            }
+            let bytes = character.encode_utf8(&mut bytes).bytes();
+            name.extend(bytes.map(percent_encode_byte));
         } else {
             name.push(character);
         }
@@ -118,11 +114,12 @@ pub(super) fn request(owner: Owner, recipe: Recipe, mode: Mode) -> String {
 pub(super) struct Member {
     /// All of it: nodes of one folder have the same number at times.
     pub(super) name: String,
-    pub(super) sequence: Sequence,
+    /// The number that the server has appended.
+    pub(super) sequence: i64,
     pub(super) mode: Mode,
 }
 
-/// The number that the server has appended.
+/// Whether whoever has this number is refused.
 ///
 /// The server counts in 32 bits, and what it does at the end of them is of no
 /// use to a lock: it appends the last number again and again, and numbers below
@@ -136,44 +133,35 @@ pub(super) struct Member {
 /// That is why nobody of dlock holds or waits by such a number. And it stays
 /// away from the end by what services in Java may use up while one lock of
 /// dlock is held: they do not stop there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Sequence(pub(super) i64);
-
-impl Sequence {
-    /// Whoever comes from here on is refused.
+pub(super) fn is_at_the_end(sequence: i64) -> bool {
     const END: i64 = i32::MAX as i64 - (1 << 24);
-
-    pub(super) fn is_at_the_end(self) -> bool {
-        !(0..Self::END).contains(&self.0)
-    }
+    !(0..END).contains(&sequence)
 }
 
 impl Member {
-    /// The order of the queue. Numbers below zero are the first in it, as they
-    /// are for Curator.
-    pub(super) fn order(&self) -> (Sequence, &str) {
-        (self.sequence, &self.name)
-    }
-
     /// `None` if it is not the node of a request for a lock.
     pub(super) fn read(name: &str) -> Option<Self> {
-        let marked = |mark: &str| {
-            let at = name.rfind(mark)?;
-            let sequence = name[at + mark.len()..].parse().ok()?;
-            Some((at, Sequence(sequence)))
-        };
-        let (sequence, mode) = if let Some((_, sequence)) = marked(WRITE) {
-            (sequence, Mode::Write)
-        } else if let Some((_, sequence)) = marked(READ).or_else(|| marked(MUTEX_READ)) {
-            (sequence, Mode::Read)
-        } else {
-            (marked(MUTEX)?.1, Mode::Write)
-        };
-        Some(Self {
-            name: name.to_owned(),
-            sequence,
-            mode,
+        let marks = [
+            (WRITE, Mode::Write),
+            (READ, Mode::Read),
+            // Before the other, which is in it.
+            (MUTEX_READ, Mode::Read),
+            (MUTEX, Mode::Write),
+        ];
+        marks.into_iter().find_map(|(mark, mode)| {
+            let (_, sequence) = name.rsplit_once(mark)?;
+            Some(Self {
+                name: name.to_owned(),
+                sequence: sequence.parse().ok()?,
+                mode,
+            })
         })
+    }
+
+    /// The order of the queue. Numbers below zero are the first in it, as they
+    /// are for Curator.
+    pub(super) fn order(&self) -> (i64, &str) {
+        (self.sequence, &self.name)
     }
 }
 
@@ -213,7 +201,7 @@ mod tests {
             member.name.len(),
             "_c_".len() + 36 + "-lock-0000000012".len()
         );
-        assert_eq!((member.sequence, member.mode), (Sequence(12), Mode::Write));
+        assert_eq!((member.sequence, member.mode), (12, Mode::Write));
         for (recipe, mode) in [
             (Recipe::Mutex, Mode::Read),
             (Recipe::ReadWrite, Mode::Read),
@@ -222,7 +210,7 @@ mod tests {
             let name = name(recipe, mode);
             assert!(name.starts_with(&own(owner)), "{name}");
             let member = Member::read(&name).expect("a request");
-            assert_eq!((member.sequence, member.mode), (Sequence(12), mode));
+            assert_eq!((member.sequence, member.mode), (12, mode));
         }
         for other in ["", "lock-", "lock-x", "config", "_c_1-lease-0000000001"] {
             assert_eq!(Member::read(other), None, "{other}");
@@ -233,7 +221,7 @@ mod tests {
     fn the_end_comes_before_numbers_repeat() {
         let is_at_the_end = |name: &str| {
             let member = Member::read(name).expect("a request");
-            member.sequence.is_at_the_end()
+            super::is_at_the_end(member.sequence)
         };
         for name in ["lock-0000000000", "__WRIT__0000000001", "lock-2130706430"] {
             assert!(!is_at_the_end(name), "{name}");

@@ -1,18 +1,18 @@
-//! The node of a request: made in the lock's folder, found there again, watched,
-//! and deleted.
+//! The node of a request: made in the lock's folder, found there again, and deleted.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures_util::future::{OptionFuture, join};
-use zookeeper_client::{CreateMode, Error, Stat};
+use futures_util::future::join;
+use zookeeper_client::{Client, CreateMode, Error};
 
 use super::ensemble::Ensemble;
-use super::errors::Failed;
+use super::errors;
 use super::names;
 use super::session::Session;
 use crate::backend::{Owner, Request};
 use crate::deadline::Deadline;
+use crate::store::Failure;
 
 /// The node of a request, or one that comes yet.
 #[derive(Clone)]
@@ -20,91 +20,171 @@ pub(super) struct Node {
     pub(super) session: Arc<Session>,
     /// The lock's.
     pub(super) folder: String,
-    /// Its name in the folder, empty if it was not heard of.
+    /// Its name in the folder. Empty if it is not known to be there: the answer to its
+    /// creation or its deletion has not come.
     pub(super) name: String,
     /// The transaction that made it.
     pub(super) czxid: i64,
 }
 
-/// The nodes of a folder, as seen by what was sent then.
-pub(super) struct Listed {
-    pub(super) names: Vec<String>,
-    pub(super) sent_at: Instant,
-}
-
 impl Node {
+    fn to_be_made(session: &Arc<Session>, folder: &str) -> Self {
+        Self {
+            session: Arc::clone(session),
+            folder: folder.to_owned(),
+            name: String::new(),
+            czxid: 0,
+        }
+    }
+
     pub(super) fn path(&self) -> String {
         names::join(&self.folder, &self.name)
     }
 
-    pub(super) fn is_heard_of(&self) -> bool {
-        !self.name.is_empty()
+    /// Whether it is there: looks for it by what its name begins with, unless it is known.
+    ///
+    /// What the session has sent over this connection comes before the question.
+    /// What it sent over an earlier one has either reached the leader before the
+    /// session moved, and then `sync` waits until this server has it too; or it
+    /// is refused there, as the session has moved.
+    ///
+    /// The owner may have made another node by an earlier session, which the
+    /// server has not ended yet: so a name says less than whose the node is.
+    pub(super) async fn find(&mut self, owner: Owner, deadline: Deadline) -> Result<bool, Failure> {
+        if !self.name.is_empty() {
+            return Ok(true);
+        }
+        let (session, own) = (&self.session, names::own(owner));
+        let (names, _) = session.list(&self.folder, true, deadline).await?;
+        for name in names.into_iter().filter(|name| name.starts_with(&own)) {
+            let path = names::join(&self.folder, &name);
+            let looked = session.ask(deadline, |client| client.check_stat(&path));
+            let stat = looked.await?.0;
+            if let Some(stat) = stat.map_err(|error| session.refused(&path, error))?
+                && stat.ephemeral_owner == session.client.session_id().0
+            {
+                (self.name, self.czxid) = (name, stat.czxid);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Deletes it, and says whether it was there. Once answered, it is not there and
+    /// will not come.
+    pub(super) async fn delete(
+        &mut self,
+        owner: Owner,
+        deadline: Deadline,
+    ) -> Result<bool, Failure> {
+        if !self.find(owner, deadline).await? {
+            return Ok(false);
+        }
+        let (session, path) = (&self.session, self.path());
+        let deleted = session.ask(deadline, |client| {
+            // Without an answer it has to be found again: a server that is behind the
+            // others would go on showing it where it was.
+            self.name.clear();
+            client.delete(&path, None)
+        });
+        match deleted.await? {
+            (Ok(()), sent_at) => {
+                session.prove(sent_at);
+                Ok(true)
+            }
+            (Err(Error::NoNode), _) => Ok(false),
+            (Err(error), _) => Err(session.refused(&self.folder, error)),
+        }
     }
 }
 
 impl Ensemble {
-    /// Makes the request's node, and lists the folder behind it. What may be there
-    /// is in `node` from before it is sent.
+    pub(super) fn folder(&self, key: &str) -> String {
+        names::folder(&self.settings.root, key)
+    }
+
+    /// Makes the request's node, and lists the folder behind it: its names, and when
+    /// that was asked. What may be there is in `node` from before it is sent.
     pub(super) async fn make(
         &self,
         request: &Request,
         deadline: Deadline,
         node: &mut Option<Node>,
-    ) -> Result<Listed, Failed> {
+    ) -> Result<(Vec<String>, Instant), Failure> {
         let session = self.session(deadline).await?;
-        let client = &session.client;
         let folder = self.folder(&request.key);
-        self.used_up.check(&session, &folder, deadline).await?;
+        self.has_numbers(&session, &folder, deadline).await?;
         let start = names::request(request.owner, self.settings.recipe, request.mode);
         let path = names::join(&folder, &start);
         let data = request.owner.to_string();
         let options = CreateMode::EphemeralSequential.with_acls(self.settings.acls());
-        let (created, listed, sent_at) = loop {
-            session.connected(deadline).await?;
-            let sent_at = self.context.time.now();
-            *node = Some(Node {
-                session: Arc::clone(&session),
-                folder: folder.clone(),
-                name: String::new(),
-                czxid: 0,
-            });
-            // Both are sent at once, and done in this order: the one round trip.
-            let created = client.create(&path, data.as_bytes(), &options);
-            let listed = client.list_children(&folder);
-            let (created, listed) = session.bound(deadline, join(created, listed)).await?;
-            match created.map_err(|error| session.failed(error)) {
-                Ok(created) => break (created, listed, sent_at),
-                Err(Failed::Refused(error)) => {
-                    *node = None;
-                    if error != Error::NoNode {
-                        return Err(Failed::Refused(error));
-                    }
+        loop {
+            let made = session.ask(deadline, |client| {
+                *node = Some(Node::to_be_made(&session, &folder));
+                // Both are sent at once, and done in this order: the one round trip.
+                let created = client.create(&path, data.as_bytes(), &options);
+                let listed = client.list_children(&folder);
+                async {
+                    let (created, listed) = join(created, listed).await;
+                    Ok((created?, listed))
                 }
-                // Created or not? It has a name by which it is found.
-                Err(failed) => return Err(failed),
-            }
-            // There is no folder. It may also vanish again before it is used: the
-            // server removes containers that are empty.
-            self.make_folder(&session, &folder, deadline).await?;
-        };
-        session.prove(sent_at);
-        let (stat, sequence) = created;
-        let name = format!("{start}{sequence}");
-        // Not if a broken connection lies between the two.
-        let behind = listed.ok().filter(|names| names.contains(&name));
-        let made = node.insert(Node {
-            session,
-            folder,
-            name,
-            czxid: stat.czxid,
-        });
-        match behind {
-            Some(names) => Ok(Listed { names, sent_at }),
-            None => {
-                self.list(&made.session, &made.folder, false, deadline)
-                    .await
+            });
+            // Created or not? It has a name by which it is found.
+            let (said, sent_at) = made.await?;
+            match said {
+                Ok(((stat, sequence), listed)) => {
+                    session.prove(sent_at);
+                    let made = node.insert(Node {
+                        name: format!("{start}{sequence}"),
+                        czxid: stat.czxid,
+                        ..Node::to_be_made(&session, &folder)
+                    });
+                    // Not if a broken connection lies between the two.
+                    return match listed.ok().filter(|names| names.contains(&made.name)) {
+                        Some(names) => Ok((names, sent_at)),
+                        None => session.list(&folder, false, deadline).await,
+                    };
+                }
+                // There is no folder. It may also vanish again before it is used: the
+                // server removes containers that are empty.
+                Err(Error::NoNode) => {
+                    *node = None;
+                    self.make_folder(&session, &folder, deadline).await?;
+                }
+                Err(error) => {
+                    *node = None;
+                    return Err(session.refused(&folder, error));
+                }
             }
         }
+    }
+
+    /// Fails if the folder has come to the end of its numbers, as far as that is known,
+    /// and still has. (A server that is behind the others may say so for a moment after
+    /// it was deleted.)
+    ///
+    /// A request finds out by the number of its own node, which it takes back. Were
+    /// each to try, they would use up the numbers that are left, and the folder
+    /// would never be empty, so that nobody could delete it. So the process keeps
+    /// such folders in mind, and looks before it makes the next node in one.
+    async fn has_numbers(
+        &self,
+        session: &Session,
+        folder: &str,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        if !self.used_up().contains(folder) {
+            return Ok(());
+        }
+        let looked = session.ask(deadline, |client| client.check_stat(folder));
+        let stat = looked.await?.0;
+        let stat = stat.map_err(|error| session.refused(folder, error))?;
+        let next = stat.map(|stat| next_number(stat.cversion, stat.num_children));
+        if next.is_some_and(names::is_at_the_end) {
+            return Err(errors::used_up(&session.place, folder));
+        }
+        self.used_up().remove(folder);
+        Ok(())
     }
 
     /// Makes a lock's folder and those around it: containers, which the server
@@ -114,21 +194,22 @@ impl Ensemble {
         session: &Session,
         folder: &str,
         deadline: Deadline,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), Failure> {
         loop {
-            let made = self.folder_in_use(session, folder);
-            match session.answer(deadline, made).await {
+            let made = session.ask(deadline, |client| self.folder_in_use(client, folder));
+            match made.await?.0 {
                 // What was not made shows in the next attempt.
-                Ok(()) | Err(Failed::Refused(Error::NodeExists)) => return Ok(()),
-                Err(Failed::Refused(Error::NoNode)) => {}
-                Err(failed) => return Err(failed),
+                Ok(()) | Err(Error::NodeExists) => return Ok(()),
+                Err(Error::NoNode) => {}
+                Err(error) => return Err(session.refused(folder, error)),
             }
             let options = CreateMode::Container.with_acls(self.settings.acls());
-            let made = session.client.mkdir(&self.settings.root, &options);
-            match session.answer(deadline, made).await {
+            let root = &self.settings.root;
+            let made = session.ask(deadline, |client| client.mkdir(root, &options));
+            match made.await?.0 {
                 Ok(()) => {}
-                Err(Failed::Refused(Error::NoNode)) => return Ok(()),
-                Err(failed) => return Err(failed),
+                Err(Error::NoNode) => return Ok(()),
+                Err(error) => return Err(session.refused(root, error)),
             }
         }
     }
@@ -136,11 +217,11 @@ impl Ensemble {
     /// Makes the lock's folder as one in which something has been, all at once. Only
     /// such a container is ever removed (`ContainerManager.getCandidates` of
     /// ZooKeeper 3.8), and the request may be dropped before it has a node there.
-    async fn folder_in_use(&self, session: &Session, folder: &str) -> Result<(), Error> {
+    async fn folder_in_use(&self, client: &Client, folder: &str) -> Result<(), Error> {
         let acls = self.settings.acls();
         let first = names::join(folder, "first");
         let made = {
-            let mut steps = session.client.new_multi_writer();
+            let mut steps = client.new_multi_writer();
             steps.add_create(folder, b"", &CreateMode::Container.with_acls(acls))?;
             steps.add_create(&first, b"", &CreateMode::Persistent.with_acls(acls))?;
             steps.add_delete(&first, None)?;
@@ -149,114 +230,26 @@ impl Ensemble {
         made.await?;
         Ok(())
     }
+}
 
-    /// The nodes of a folder; none if there is no folder. `synced`: as they are now, and
-    /// not as they were when this server last heard of the others.
-    pub(super) async fn list(
-        &self,
-        session: &Session,
-        folder: &str,
-        synced: bool,
-        deadline: Deadline,
-    ) -> Result<Listed, Failed> {
-        session.connected(deadline).await?;
-        let sent_at = self.context.time.now();
-        // Both are sent at once, in this order.
-        let synced = synced.then(|| session.client.sync(&self.settings.root));
-        let listed = session.client.list_children(folder);
-        let answers = async {
-            let (synced, listed) = join(OptionFuture::from(synced), listed).await;
-            synced.transpose()?;
-            match listed {
-                Err(Error::NoNode) => Ok(Vec::new()),
-                listed => listed,
-            }
-        };
-        let names = session.answer(deadline, answers).await?;
-        Ok(Listed { names, sent_at })
-    }
+/// The number of the next node in a folder. The server counts what is created,
+/// and shows it as what was created and deleted: twice the number, less the
+/// nodes that are there (`DataNode.copyStat` of ZooKeeper 3.8).
+fn next_number(cversion: i32, children: i32) -> i64 {
+    // Twice a number of 31 bits needs the sign's.
+    let twice = cversion.wrapping_add(children).cast_unsigned();
+    i64::from(twice / 2)
+}
 
-    /// Looks for the node of a request whose creation was not answered, and says
-    /// whether it is there.
-    ///
-    /// What the session has sent over this connection comes before the question.
-    /// What it sent over an earlier one has either reached the leader before the
-    /// session moved, and then `sync` waits until this server has it too; or it
-    /// is refused there, as the session has moved.
-    ///
-    /// The owner may have made another node by an earlier session, which the
-    /// server has not ended yet: so a name says less than whose the node is.
-    pub(super) async fn find(
-        &self,
-        owner: Owner,
-        node: &mut Node,
-        deadline: Deadline,
-    ) -> Result<bool, Failed> {
-        let session = &node.session;
-        let own = names::own(owner);
-        let listed = self.list(session, &node.folder, true, deadline).await?;
-        for name in listed.names {
-            if !name.starts_with(&own) {
-                continue;
-            }
-            let path = names::join(&node.folder, &name);
-            let looked_at = session.client.check_stat(&path);
-            let stat = session.answer(deadline, looked_at).await?;
-            let is_ours = |stat: &Stat| stat.ephemeral_owner == session.client.session_id().0;
-            if let Some(Stat { czxid, .. }) = stat.filter(is_ours) {
-                (node.name, node.czxid) = (name, czxid);
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Waits until the node of this path is gone, or may be.
-    pub(super) async fn wait_for_the_end_of(
-        &self,
-        session: &Session,
-        path: &str,
-    ) -> Result<(), Failed> {
-        // When that has passed in silence, as much is left to ask again.
-        let limit = self.context.request_timeout / 2;
-        let deadline = self.context.time.after(limit);
-        session.connected(deadline).await?;
-        // Of its data, as that leaves no watch behind if there is no node.
-        let watched = session.client.get_and_watch_data(path);
-        let watcher = match session.answer(deadline, watched).await {
-            Ok((_, _, watcher)) => watcher,
-            Err(Failed::Refused(Error::NoNode)) => return Ok(()),
-            Err(failed) => return Err(failed),
-        };
-        tokio::select! {
-            changed = session.changed(watcher) => changed,
-            () = session.is_silent_for(limit) => Err(Failed::NotSent),
-        }
-    }
-
-    /// Deletes the node of a request, and says whether it was there. Once
-    /// answered, it is not there and will not come.
-    pub(super) async fn delete(
-        &self,
-        owner: Owner,
-        node: &mut Node,
-        deadline: Deadline,
-    ) -> Result<bool, Failed> {
-        if !node.is_heard_of() && !self.find(owner, node, deadline).await? {
-            return Ok(false);
-        }
-        let session = &node.session;
-        session.connected(deadline).await?;
-        let path = node.path();
-        let sent_at = self.context.time.now();
-        let deleted = session.client.delete(&path, None);
-        match session.answer(deadline, deleted).await {
-            Ok(()) => {
-                session.prove(sent_at);
-                Ok(true)
-            }
-            Err(Failed::Refused(Error::NoNode)) => Ok(false),
-            Err(failed) => Err(failed),
+    #[test]
+    fn the_next_number_is_what_the_folder_has_counted() {
+        for (created, there) in [(0, 0), (1, 1), (7, 3), (i32::MAX - 1, 2), (i32::MAX, 5)] {
+            let shown = created.wrapping_mul(2).wrapping_sub(there);
+            assert_eq!(next_number(shown, there), i64::from(created));
         }
     }
 }

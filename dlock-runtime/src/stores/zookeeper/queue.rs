@@ -21,29 +21,16 @@ pub(super) enum Standing {
 
 /// Where a request stands among the nodes of its folder.
 pub(super) fn standing(names: &[String], own: &Member) -> Standing {
-    let mut is_there = false;
-    // The last of those before it that it waits for.
-    let mut before: Option<Member> = None;
-    for member in names.iter().filter_map(|name| Member::read(name)) {
-        if member.name == own.name {
-            is_there = true;
-            continue;
-        }
-        if member.order() > own.order() || (own.mode == Mode::Read && member.mode == Mode::Read) {
-            continue;
-        }
-        if before
-            .as_ref()
-            .is_none_or(|other| member.order() > other.order())
-        {
-            before = Some(member);
-        }
+    if !names.contains(&own.name) {
+        return Standing::Missing;
     }
-    match before {
-        _ if !is_there => Standing::Missing,
-        Some(member) => Standing::Behind(member.name),
-        None => Standing::Holds,
-    }
+    let in_the_way = |other: &Member| {
+        other.order() < own.order() && (own.mode == Mode::Write || other.mode == Mode::Write)
+    };
+    let others = names.iter().filter_map(|name| Member::read(name));
+    let before = others.filter(in_the_way);
+    let last = before.max_by(|one, other| one.order().cmp(&other.order()));
+    last.map_or(Standing::Holds, |member| Standing::Behind(member.name))
 }
 
 /// The requests of a folder: those who hold the lock, and those who wait.

@@ -4,15 +4,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::errors::Failed;
 use super::nodes::Node;
-use super::session::Checked;
+use super::store::AT_ONCE;
 use crate::deadline::Deadline;
-use crate::store::{Due, Store};
-
-/// How many bytes of paths go into one transaction: the server takes a megabyte
-/// (`jute.maxbuffer`).
-const MOST_BYTES: usize = 256 * 1024;
+use crate::store::Failure;
 
 /// A node that holds a lock; or one that nobody wants.
 pub(crate) struct Record {
@@ -43,7 +38,7 @@ impl Record {
 
     /// When it was last seen. `None`: it is not there any more.
     pub(super) fn seen_at(&self) -> Option<Instant> {
-        self.seen().filter(|_| !self.node.session.is_over())
+        lock(&self.seen_at).filter(|_| !self.node.session.is_over())
     }
 
     /// Whether a lease of this ttl cannot be extended by what is known. It is seen
@@ -56,10 +51,6 @@ impl Record {
             Duration::ZERO
         };
         self.seen_at().is_some_and(|seen_at| now > seen_at + enough)
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Option<Instant>> {
-        lock(&self.seen_at)
     }
 }
 
@@ -74,35 +65,23 @@ impl Held {
         record
     }
 
-    /// Looks at the nodes of leases that cannot be extended by what is known; and then
-    /// at all others that have not been seen for a while: renewals that are due one
-    /// by one share it.
+    /// Looks at the nodes of these leases, if there are any; and then at all others that
+    /// have not been seen for a while: renewals that are due one by one share it.
     pub(super) async fn look_at(
         &self,
-        due: &[Due<impl Store<Record = Arc<Record>>>],
+        mut due: Vec<Arc<Record>>,
         now: Instant,
         deadline: Deadline,
-    ) -> Result<(), Failed> {
-        let is_unseen = |record: &Arc<Record>| record.is_to_be_seen(record.ttl, now);
-        let due = due.iter().filter_map(|due| {
-            let record = due.record.as_ref()?;
-            record.is_to_be_seen(due.request.ttl, now).then_some(record)
-        });
-        let due: Vec<_> = due.cloned().collect();
+    ) -> Result<(), Failure> {
         if due.is_empty() {
             return Ok(());
         }
-        let mut records: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
-        records.retain(is_unseen);
-        records.extend(due.into_iter().filter(|record| !is_unseen(record)));
-        while !records.is_empty() {
-            let mut bytes = 0;
-            let fits = records.iter().take_while(|record| {
-                bytes += record.node.path().len() + 32;
-                bytes <= MOST_BYTES
-            });
-            let fits = fits.count().max(1);
-            look_at_batch(records.drain(..fits).collect(), deadline).await?;
+        let is_unseen = |record: &Arc<Record>| record.is_to_be_seen(record.ttl, now);
+        due.retain(|record| !is_unseen(record));
+        let held: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
+        due.extend(held.into_iter().filter(is_unseen));
+        for records in due.chunks(AT_ONCE) {
+            look_at_some(records.to_vec(), deadline).await?;
         }
         Ok(())
     }
@@ -110,18 +89,18 @@ impl Held {
 
 /// Checks that the nodes exist, in one transaction; without those that do not, in
 /// another. All are of one session: those of one that has ended are gone with it.
-async fn look_at_batch(mut records: Vec<Arc<Record>>, deadline: Deadline) -> Result<(), Failed> {
+async fn look_at_some(mut records: Vec<Arc<Record>>, deadline: Deadline) -> Result<(), Failure> {
     while let Some(first) = records.first() {
         let session = Arc::clone(&first.node.session);
-        let paths = records.iter().map(|record| record.node.path());
-        match session.check(paths, deadline).await? {
-            Checked::There(sent_at) => {
+        let paths: Vec<_> = records.iter().map(|record| record.node.path()).collect();
+        match session.check(&paths, deadline).await? {
+            Ok(sent_at) => {
                 for record in records.drain(..) {
-                    let mut seen = record.seen();
-                    *seen = seen.map(|last| last.max(sent_at));
+                    let mut seen_at = lock(&record.seen_at);
+                    *seen_at = seen_at.map(|last| last.max(sent_at));
                 }
             }
-            Checked::Missing(index) => *records.remove(index).seen() = None,
+            Err(missing) => *lock(&records.remove(missing).seen_at) = None,
         }
     }
     Ok(())

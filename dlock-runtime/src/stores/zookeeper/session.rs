@@ -22,17 +22,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use futures_util::future::{OptionFuture, join};
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::{Client, Error, MultiWriteError, OneshotWatcher, SessionState};
+use zookeeper_client::{Client, Error, MultiWriteError, SaslOptions, SessionState};
 
-use super::errors::{Failed, no_answer, not_connected};
-use super::settings::{Scheme, Settings};
+use super::errors::{Verdict, described, no_answer, stop, verdict};
+use super::settings::Settings;
 use crate::backend::BackendError;
 use crate::deadline::Deadline;
-use crate::store::{Context, Scope};
+use crate::key::Shown;
+use crate::store::{Applied, Context, Failure, Scope};
 
 pub(crate) struct Session {
     pub(super) client: Client,
+    /// The servers, as messages name them.
+    pub(super) place: String,
     context: Context,
     /// The longest lease that it can carry.
     pub(super) longest: Duration,
@@ -41,13 +45,8 @@ pub(crate) struct Session {
     over: CancellationToken,
 }
 
-/// What became of a check of nodes.
-pub(super) enum Checked {
-    /// All of them are there, and so is the session. When that was asked.
-    There(Instant),
-    /// This one is not.
-    Missing(usize),
-}
+/// What the server has said, and when it was asked.
+type Answer<T> = (Result<T, Error>, Instant);
 
 impl Session {
     /// Opens a session, with the tasks for it on the current runtime.
@@ -63,14 +62,16 @@ impl Session {
             // Who asks again is the keeper, with pauses that do not grow.
             .with_fail_eagerly();
         if let Some(login) = &settings.login {
-            connector = match login.scheme {
-                Scheme::Sasl => connector.with_sasl(login.sasl()),
-                Scheme::Digest => connector.with_auth("digest", &login.digest()),
+            let (user, password) = (login.user.clone(), login.password.clone());
+            connector = if login.by_sasl {
+                connector.with_sasl(SaslOptions::digest_md5(user, password))
+            } else {
+                connector.with_auth("digest", format!("{user}:{password}").as_bytes())
             };
         }
         #[cfg(feature = "tls")]
-        if let Some(tls) = &settings.tls {
-            connector = connector.with_tls(tls.options());
+        if let Some(tls) = settings.tls() {
+            connector = connector.with_tls(tls);
         }
         let sent_at = context.time.now();
         let cluster = settings.cluster();
@@ -86,11 +87,12 @@ impl Session {
             .bound(deadline, connect)
             .await
             .map_err(|_| no_answer(&place))?
-            .map_err(|error| not_connected(&place, error))?;
+            .map_err(|error| described(&place, error))?;
         context.events.heard(sent_at);
         Ok(Arc::new(Self {
             longest: longest_lease(client.session_timeout(), silence),
             client,
+            place,
             context: context.clone(),
             // To open a session is a write.
             proven: Mutex::new(sent_at),
@@ -102,13 +104,9 @@ impl Session {
         Scope(self.client.session_id().0.cast_unsigned())
     }
 
+    /// Whether it has ended, or is of no more use.
     pub(super) fn is_over(&self) -> bool {
         self.over.is_cancelled()
-    }
-
-    /// Resolves when the session has ended, or is of no more use.
-    pub(super) async fn ended(&self) {
-        self.over.cancelled().await;
     }
 
     /// Follows the session to its end.
@@ -122,25 +120,50 @@ impl Session {
             if self.is_over() {
                 return state;
             }
-            tokio::select! {
+            let changed = self.over.run_until_cancelled(states.changed()).await;
+            if changed.is_some() {
                 // Until now there was a connection, or there is one again.
-                _ = states.changed() => self.heard(self.context.time.now()),
-                () = self.ended() => {}
+                self.context.events.heard(self.context.time.now());
             }
         }
     }
 
-    /// Waits for a connection. Nothing is sent without one: the client would
-    /// keep it and send it whenever there is one again.
-    pub(super) async fn connected(&self, deadline: Deadline) -> Result<(), Failed> {
-        if self.is_over() {
-            return Err(Failed::Over);
+    /// Asks once there is a connection. Nothing is sent without one: the client would
+    /// keep it, and send it whenever there is one again.
+    pub(super) async fn ask<'s, T, F>(
+        &'s self,
+        deadline: Deadline,
+        send: impl FnOnce(&'s Client) -> F,
+    ) -> Result<Answer<T>, Failure>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        if self.bound(deadline, self.is_connected()).await.is_none() {
+            return Err(Failure::not_sent());
         }
-        let connected = self.bound(deadline, self.is_connected()).await;
-        connected.map_err(|failed| match failed {
-            Failed::TooLate => Failed::NotSent,
-            failed => failed,
-        })
+        let sent_at = self.context.time.now();
+        let said = self.bound(deadline, send(&self.client)).await;
+        let unanswered = Failure {
+            applied: Applied::Unknown { sent_at },
+            ..Failure::not_sent()
+        };
+        let said = said.ok_or_else(|| unanswered.clone())?;
+        match said.as_ref().err().map_or(Verdict::Refused, verdict) {
+            Verdict::Refused => {
+                self.context.events.heard(sent_at);
+                return Ok((said, sent_at));
+            }
+            Verdict::Lost => {}
+            Verdict::Over => self.over.cancel(),
+        }
+        Err(unanswered)
+    }
+
+    /// `None`: not in time, or the session has ended.
+    async fn bound<F: Future>(&self, deadline: Deadline, answer: F) -> Option<F::Output> {
+        let answer = self.over.run_until_cancelled(answer);
+        let answer = self.context.time.bound(deadline, answer).await;
+        answer.ok().flatten()
     }
 
     async fn is_connected(&self) {
@@ -150,94 +173,8 @@ impl Session {
         }
     }
 
-    /// Waits for an answer to what was sent.
-    pub(super) async fn bound<F: Future>(
-        &self,
-        deadline: Deadline,
-        answer: F,
-    ) -> Result<F::Output, Failed> {
-        let answer = async {
-            tokio::select! {
-                biased;
-                answer = answer => Ok(answer),
-                () = self.ended() => Err(Failed::Over),
-            }
-        };
-        let answer = self.context.time.bound(deadline, answer).await;
-        answer.unwrap_or(Err(Failed::TooLate))
-    }
-
-    /// The same for one command.
-    pub(super) async fn answer<T>(
-        &self,
-        deadline: Deadline,
-        answer: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Failed> {
-        let sent_at = self.context.time.now();
-        let answer = self.bound(deadline, answer).await?;
-        let answer = answer.map_err(|error| self.failed(error));
-        if matches!(answer, Ok(_) | Err(Failed::Refused(_))) {
-            self.heard(sent_at);
-        }
-        answer
-    }
-
-    pub(super) fn failed(&self, error: Error) -> Failed {
-        let failed = Failed::of(error);
-        if matches!(failed, Failed::Over) {
-            self.over.cancel();
-        }
-        failed
-    }
-
-    /// Waits until the watched node changes, or the session ends.
-    pub(super) async fn changed(&self, watcher: OneshotWatcher) -> Result<(), Failed> {
-        // The client's watcher panics when the client's own task has ended.
-        let changed = AssertUnwindSafe(watcher.changed()).catch_unwind();
-        let changed = tokio::select! {
-            biased;
-            () = self.ended() => return Err(Failed::Over),
-            changed = changed => changed,
-        };
-        changed.map(drop).map_err(|_| {
-            self.over.cancel();
-            Failed::Over
-        })
-    }
-
-    /// Checks that nodes exist, by a transaction that changes nothing.
-    pub(super) async fn check(
-        &self,
-        paths: impl Iterator<Item = String>,
-        deadline: Deadline,
-    ) -> Result<Checked, Failed> {
-        self.connected(deadline).await?;
-        let sent_at = self.context.time.now();
-        let answer = {
-            let mut question = self.client.new_multi_writer();
-            for path in paths {
-                // Of any version.
-                question
-                    .add_check_version(&path, -1)
-                    .map_err(|error| self.failed(error))?;
-            }
-            question.commit()
-        };
-        match self.bound(deadline, answer).await? {
-            Ok(_) => {
-                self.prove(sent_at);
-                Ok(Checked::There(sent_at))
-            }
-            Err(MultiWriteError::OperationFailed {
-                index,
-                source: Error::NoNode,
-            }) => Ok(Checked::Missing(index)),
-            Err(error) => Err(self.failed(error.into())),
-        }
-    }
-
     /// Resolves when there has been no connection for so long.
-    pub(super) async fn is_silent_for(&self, limit: Duration) {
+    async fn is_silent_for(&self, limit: Duration) {
         let time = &self.context.time;
         let mut states = self.client.state_watcher();
         while time
@@ -249,17 +186,103 @@ impl Session {
         }
     }
 
+    /// The nodes of a folder, and when that was asked; none if there is no folder.
+    /// `synced`: as they are now, and not as they were when this server last heard of
+    /// the others.
+    pub(super) async fn list(
+        &self,
+        folder: &str,
+        synced: bool,
+        deadline: Deadline,
+    ) -> Result<(Vec<String>, Instant), Failure> {
+        let listed = self.ask(deadline, |client| {
+            // Both are sent at once, in this order.
+            let synced = OptionFuture::from(synced.then(|| client.sync(folder)));
+            let listed = client.list_children(folder);
+            async {
+                let (synced, listed) = join(synced, listed).await;
+                synced.transpose()?;
+                listed
+            }
+        });
+        match listed.await? {
+            (Ok(names), sent_at) => Ok((names, sent_at)),
+            (Err(Error::NoNode), sent_at) => Ok((Vec::new(), sent_at)),
+            (Err(error), _) => Err(self.refused(folder, error)),
+        }
+    }
+
+    /// Checks that nodes exist, by a transaction that changes nothing: when that was
+    /// asked, or which of them is missing.
+    pub(super) async fn check(
+        &self,
+        paths: &[String],
+        deadline: Deadline,
+    ) -> Result<Result<Instant, usize>, Failure> {
+        let checked = self.ask(deadline, |client| async {
+            let answer = {
+                let mut question = client.new_multi_writer();
+                for path in paths {
+                    // Of any version.
+                    question.add_check_version(path, -1)?;
+                }
+                question.commit()
+            };
+            match answer.await {
+                Ok(_) => Ok(None),
+                Err(MultiWriteError::OperationFailed {
+                    index,
+                    source: Error::NoNode,
+                }) => Ok(Some(index)),
+                Err(error) => Err(error.into()),
+            }
+        });
+        let (said, sent_at) = checked.await?;
+        let path = paths.first().map_or("", String::as_str);
+        Ok(match said.map_err(|error| self.refused(path, error))? {
+            Some(missing) => Err(missing),
+            None => {
+                self.prove(sent_at);
+                Ok(sent_at)
+            }
+        })
+    }
+
+    /// Waits until the node of this path is gone, or may be: with the session, so is
+    /// the place of who waits.
+    pub(super) async fn wait_for_the_end_of(&self, path: &str) -> Result<(), Failure> {
+        // When that has passed in silence, as much is left to ask again.
+        let limit = self.context.request_timeout / 2;
+        let deadline = self.context.time.after(limit);
+        // Of its data, as that leaves no watch behind if there is no node.
+        let watched = self.ask(deadline, |client| client.get_and_watch_data(path));
+        let watcher = match watched.await?.0 {
+            Ok((_, _, watcher)) => watcher,
+            Err(Error::NoNode) => return Ok(()),
+            Err(error) => return Err(self.refused(path, error)),
+        };
+        // The client's watcher panics when the client's own task has ended.
+        let changed = AssertUnwindSafe(watcher.changed()).catch_unwind();
+        tokio::select! {
+            changed = changed => if changed.is_err() {
+                self.over.cancel();
+            },
+            () = self.over.cancelled() => {}
+            () = self.is_silent_for(limit) => return Err(Failure::not_sent()),
+        }
+        Ok(())
+    }
+
+    /// The server does not do what it was asked for there.
+    pub(super) fn refused(&self, path: &str, error: Error) -> Failure {
+        let place = format!("{}, {}", self.place, Shown(path));
+        stop(described(place, error))
+    }
+
     /// A write that was sent then has been confirmed.
     pub(super) fn prove(&self, sent_at: Instant) {
         let mut proven = self.proven.lock().unwrap_or_else(PoisonError::into_inner);
         *proven = sent_at.max(*proven);
-        drop(proven);
-        self.heard(sent_at);
-    }
-
-    /// Some server has answered what was sent then.
-    pub(super) fn heard(&self, sent_at: Instant) {
-        self.context.events.heard(sent_at);
     }
 
     /// When a lease of this ttl begins whose node was seen by what was sent then.

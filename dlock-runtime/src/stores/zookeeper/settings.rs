@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use zookeeper_client::{Acls, SaslOptions};
+use zookeeper_client::Acls;
+#[cfg(feature = "tls")]
+use zookeeper_client::TlsOptions;
 
 use super::names::Recipe;
-#[cfg(feature = "tls")]
-use super::tls::Tls;
 use crate::backend::BackendError;
 use crate::duration::parse_duration;
 use crate::limits;
@@ -29,35 +29,22 @@ pub(crate) struct Settings {
     pub(super) root: String,
     pub(super) login: Option<Login>,
     pub(super) recipe: Recipe,
-    pub(super) access: Access,
+    /// The nodes that dlock makes are closed to all but who made them.
+    pub(super) creator_only: bool,
     pub(super) session_timeout: Duration,
     pub(super) encrypted: bool,
+    /// Whom to trust, and who we are.
     #[cfg(feature = "tls")]
-    pub(super) tls: Option<Tls>,
+    tls: Option<TlsOptions>,
 }
 
 #[derive(Clone)]
 pub(super) struct Login {
-    pub(super) scheme: Scheme,
-    user: String,
-    password: String,
-}
-
-/// How the server learns who asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scheme {
-    /// SASL with DIGEST-MD5: the server knows the password, and checks it.
-    Sasl,
+    /// With DIGEST-MD5: the server knows the password, and checks it. Else by
     /// ZooKeeper's own `digest`: nodes may be reserved for whoever says it.
-    Digest,
-}
-
-/// Who may touch the nodes that dlock makes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Access {
-    #[default]
-    Anyone,
-    Creator,
+    pub(super) by_sasl: bool,
+    pub(super) user: String,
+    pub(super) password: String,
 }
 
 static FORM: Form = Form {
@@ -74,10 +61,10 @@ impl Settings {
     pub(super) fn from_url(url: &str) -> Result<Self, BackendError> {
         let url = FORM.read(url)?;
         let recipes = [("mutex", Recipe::Mutex), ("read-write", Recipe::ReadWrite)];
-        let accesses = [("anyone", Access::Anyone), ("creator", Access::Creator)];
+        let accesses = [("anyone", false), ("creator", true)];
         let login = login(&url)?;
-        let access = url.choice("acl", &accesses)?.unwrap_or_default();
-        if access == Access::Creator && login.is_none() && url.option("cert").is_none() {
+        let creator_only = url.choice("acl", &accesses)?.unwrap_or_default();
+        if creator_only && login.is_none() && url.option("cert").is_none() {
             return Err(url.invalid(
                 "with `acl=creator` somebody must be the creator; name a user and password",
             ));
@@ -87,11 +74,11 @@ impl Settings {
             root: root(&url)?,
             login,
             recipe: url.choice("recipe", &recipes)?.unwrap_or_default(),
-            access,
+            creator_only,
             session_timeout: session_timeout(&url)?,
             encrypted: url.encrypted,
             #[cfg(feature = "tls")]
-            tls: url.encrypted.then(|| Tls::new(&url)).transpose()?,
+            tls: url.encrypted.then(|| tls(&url)).transpose()?,
         })
     }
 
@@ -106,10 +93,23 @@ impl Settings {
     }
 
     pub(super) fn acls(&self) -> Acls<'static> {
-        match self.access {
-            Access::Anyone => Acls::anyone_all(),
-            Access::Creator => Acls::creator_all(),
+        if self.creator_only {
+            Acls::creator_all()
+        } else {
+            Acls::anyone_all()
         }
+    }
+
+    #[cfg(feature = "tls")]
+    pub(super) fn tls(&self) -> Option<TlsOptions> {
+        use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+        // The client takes the process-wide provider, and panics where several are
+        // built in and none was chosen.
+        if self.encrypted && CryptoProvider::get_default().is_none() {
+            // Somebody else may have chosen meanwhile, which is as good.
+            let _ = ring::default_provider().install_default();
+        }
+        self.tls.clone()
     }
 
     /// How long a server may be silent before another is asked: a part of the
@@ -118,20 +118,6 @@ impl Settings {
     pub(super) fn silence(&self, patience: Duration) -> Duration {
         let least = Duration::from_secs(1);
         patience.max(least).min(self.session_timeout / 6)
-    }
-}
-
-impl Login {
-    pub(super) fn sasl(&self) -> SaslOptions {
-        SaslOptions::digest_md5(self.user.clone(), self.password.clone()).into()
-    }
-
-    pub(super) fn digest(&self) -> Vec<u8> {
-        format!("{}:{}", self.user, self.password).into_bytes()
-    }
-
-    pub(super) fn user(&self) -> &str {
-        &self.user
     }
 }
 
@@ -153,15 +139,14 @@ fn root(url: &StoreUrl<'_>) -> Result<String, BackendError> {
 }
 
 fn login(url: &StoreUrl<'_>) -> Result<Option<Login>, BackendError> {
-    let schemes = [("sasl", Scheme::Sasl), ("digest", Scheme::Digest)];
-    let scheme = url.choice("auth", &schemes)?;
+    let by_sasl = url.choice("auth", &[("sasl", true), ("digest", false)])?;
     match (url.user.clone(), url.password.clone()) {
         (Some(user), Some(password)) => Ok(Some(Login {
-            scheme: scheme.unwrap_or(Scheme::Sasl),
+            by_sasl: by_sasl.unwrap_or(true),
             user,
             password,
         })),
-        (None, None) if scheme.is_none() => Ok(None),
+        (None, None) if by_sasl.is_none() => Ok(None),
         (None, None) => Err(url.invalid(
             "`auth` says how a user logs in; name the user, as in \
              zookeeper://user:password@10.0.0.1",
@@ -185,15 +170,33 @@ fn session_timeout(url: &StoreUrl<'_>) -> Result<Duration, BackendError> {
     Ok(timeout)
 }
 
+#[cfg(feature = "tls")]
+fn tls(url: &StoreUrl<'_>) -> Result<TlsOptions, BackendError> {
+    let ca = url.authority()?.ok_or_else(|| {
+        url.invalid(
+            "zookeeper+tls:// needs to know whom to trust; name the authority's certificate, as in \
+             ?ca=/etc/zookeeper/ca.pem",
+        )
+    })?;
+    let options = TlsOptions::new().with_pem_ca(&ca);
+    let options = options.map_err(|error| url.unusable("ca", error))?;
+    match url.identity()? {
+        Some((certificate, key)) => options
+            .with_pem_identity(&certificate, &key)
+            .map_err(|error| url.unusable("cert", error)),
+        None => Ok(options),
+    }
+}
+
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ZooKeeper")
             .field("hosts", &self.hosts)
             .field("root", &self.root)
-            .field("user", &self.login.as_ref().map(Login::user))
+            .field("user", &self.login.as_ref().map(|login| &login.user))
             .field("encrypted", &self.encrypted)
             .field("recipe", &self.recipe)
-            .field("acl", &self.access)
+            .field("creator_only", &self.creator_only)
             .field("session_timeout", &self.session_timeout)
             .finish_non_exhaustive()
     }
@@ -215,17 +218,17 @@ mod tests {
         assert_eq!(settings.cluster(), "a:2181,b:7,[::1]:2181");
         assert_eq!(settings.root, "/my/locks");
         assert_eq!(settings.recipe, Recipe::ReadWrite);
-        assert_eq!(settings.access, Access::Creator);
+        assert!(settings.creator_only);
         assert_eq!(settings.session_timeout, Duration::from_secs(90));
         let login = settings.login.expect("a user");
-        assert_eq!(login.digest(), b"al:ice:p@ss");
-        assert_eq!(login.scheme, Scheme::Digest);
+        assert_eq!((&*login.user, &*login.password), ("al:ice", "p@ss"));
+        assert!(!login.by_sasl);
 
         let settings = read("zookeeper://a");
         assert_eq!(settings.root, "/dlock");
         assert!(settings.login.is_none());
         let login = read("zookeeper://u:p@a/").login.expect("a user");
-        assert_eq!(login.scheme, Scheme::Sasl);
+        assert!(login.by_sasl);
     }
 
     #[test]

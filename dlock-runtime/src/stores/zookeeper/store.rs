@@ -8,16 +8,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::try_join_all;
 use zookeeper_client::MultiReadResult;
 
 use super::ensemble::Ensemble;
-use super::errors::{self, Failed, TOO_OLD};
-use super::inspect::Listing;
+use super::errors::{self, TOO_OLD};
 use super::names::{self, Member};
 use super::nodes::Node;
-use super::queue::{Standing, standing};
+use super::queue::{Standing, holders, standing};
 use super::records::{Held, Record};
-use super::session::{Checked, Session};
+use super::session::Session;
 use super::settings::Settings;
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Owner, Protocol, Renewed,
@@ -35,9 +35,9 @@ use crate::token::TOKENS_PER_GRANT;
 /// is told then what it has missed.)
 const BETWEEN_LOOKS: Duration = Duration::from_secs(3);
 
-/// How many nodes one look is about: it must stay well below the megabyte that the
-/// server takes (`jute.maxbuffer`).
-const AT_ONCE: usize = 200;
+/// How many nodes or folders are looked at in one go: a question must stay well below
+/// the megabyte that the server takes (`jute.maxbuffer`).
+pub(super) const AT_ONCE: usize = 400;
 
 pub(crate) struct ZooKeeperStore {
     ensemble: Arc<Ensemble>,
@@ -49,13 +49,10 @@ pub(crate) struct ZooKeeperStore {
 pub(crate) struct Attempt {
     /// The request's node, or one that comes yet.
     node: Option<Node>,
-    listing: Listing,
-}
-
-/// The node before one's own.
-pub(crate) struct Watch {
-    session: Arc<Session>,
-    path: Arc<str>,
+    /// Of a list: the locks that are not looked at yet, once they are known, and those
+    /// that are.
+    keys: Option<Vec<String>>,
+    locks: Vec<LockInfo>,
 }
 
 impl Store for ZooKeeperStore {
@@ -63,7 +60,8 @@ impl Store for ZooKeeperStore {
     type Record = Arc<Record>;
     type Attempt = Attempt;
     type Flight = Infallible;
-    type Watch = Watch;
+    /// The node before one's own.
+    type Watch = (Arc<Session>, Arc<str>);
     type Seen = ();
 
     const LOOKS: Looks = Looks::Together;
@@ -115,22 +113,20 @@ impl Store for ZooKeeperStore {
         attempt: &mut Attempt,
     ) -> Result<Take<Self>, Failure> {
         let node = &mut attempt.node;
-        node.take_if(|node| node.session.is_over());
-        match self.pursue(request, want, deadline, node).await {
-            Err(Failed::Over) => {
-                *node = None;
-                Ok(Take::PlaceLost(None))
+        let is_over = |node: &mut Node| node.session.is_over();
+        node.take_if(is_over);
+        let taken = self.pursue(request, want, deadline, node).await;
+        taken.or_else(|failure| {
+            if node.take_if(is_over).is_some() {
+                return Ok(Take::PlaceLost(None));
             }
-            answer => answer.map_err(|failed| {
-                // It will be found by its name, or never comes.
-                let applied = match node {
-                    Some(_) => Applied::Answered,
-                    None => Applied::No,
-                };
-                let folder = self.ensemble.folder(&request.key);
-                self.ensemble.failure(failed, &folder, applied)
-            }),
-        }
+            // What was sent will be found by its name, or never comes.
+            let applied = match node {
+                Some(_) => Applied::Answered,
+                None => Applied::No,
+            };
+            Err(Failure { applied, ..failure })
+        })
     }
 
     /// A lease counts from when its node was last seen: a renewal that comes soon
@@ -142,8 +138,12 @@ impl Store for ZooKeeperStore {
         _: &mut Attempt,
     ) -> Vec<Result<Renewed, Failure>> {
         let now = self.now();
-        let looked = self.held.look_at(due, now, deadline).await;
-        let failure = looked.err().map(|failed| self.failure_anywhere(failed));
+        let unseen = due.iter().filter_map(|due| {
+            let record = due.record.as_ref()?;
+            record.is_to_be_seen(due.request.ttl, now).then_some(record)
+        });
+        let unseen = unseen.cloned().collect();
+        let failure = self.held.look_at(unseen, now, deadline).await.err();
         let extended = |due: &Due<Self>| {
             let (ttl, record) = (due.request.ttl, due.record.as_ref());
             let seen = record.and_then(|record| Some((record, record.seen_at()?)));
@@ -173,25 +173,19 @@ impl Store for ZooKeeperStore {
             return Ok(Freed::NotHeld);
         };
         let node = attempt.node.get_or_insert_with(|| record.node.clone());
-        let sent_at = self.now();
-        match self.ensemble.delete(request.owner, node, deadline).await {
+        match node.delete(request.owner, deadline).await {
             Ok(true) => Ok(Freed::Released),
             Ok(false) => Ok(Freed::NotHeld),
             // With the session, whether or not it had been deleted before.
-            Err(Failed::Over) => Ok(Freed::Lost),
-            Err(failed) => {
-                let applied = match failed {
-                    Failed::Lost | Failed::TooLate => Applied::Unknown { sent_at },
-                    _ => Applied::No,
-                };
-                let failure = self.ensemble.failure(failed, &node.folder, applied);
+            Err(_) if record.node.session.is_over() => Ok(Freed::Lost),
+            Err(failure) => {
                 if let (Ending::Left, Cause::Error(error)) = (ending, &failure.cause)
                     && error.kind() != BackendErrorKind::Unavailable
                 {
-                    let folder = &node.folder;
                     tracing::warn!(
                         target: "dlock::store",
-                        "a node in {folder} cannot be deleted, and stays until the session ends: {error}"
+                        "a node in {} cannot be deleted, and stays until the session ends: {error}",
+                        node.folder
                     );
                 }
                 Err(failure)
@@ -224,13 +218,15 @@ impl Store for ZooKeeperStore {
         self.ensemble.has_ended(scope)
     }
 
-    async fn wait(&self, _: &Request, watch: Watch, _: &mut Attempt) -> Result<(), Failure> {
-        let Watch { session, path } = watch;
-        match self.ensemble.wait_for_the_end_of(&session, &path).await {
-            // With the session, the place in the queue is gone.
-            Ok(()) | Err(Failed::Over) => Ok(()),
-            Err(failed) => Err(self.ensemble.failure(failed, &path, Applied::No)),
-        }
+    async fn wait(
+        &self,
+        _: &Request,
+        (session, path): Self::Watch,
+        _: &mut Attempt,
+    ) -> Result<(), Failure> {
+        let ended = session.wait_for_the_end_of(&path).await;
+        // With the session, the place in the queue is gone.
+        ended.or_else(|failure| session.is_over().then_some(()).ok_or(failure))
     }
 
     fn pace(&self, (): &mut ()) -> Duration {
@@ -244,8 +240,7 @@ impl Store for ZooKeeperStore {
         deadline: Deadline,
     ) -> Result<(), Failure> {
         for waited in waited.chunks_mut(AT_ONCE) {
-            let looked = self.look_at(waited, deadline).await;
-            looked.map_err(|failed| self.failure_anywhere(failed))?;
+            self.look_at(waited, deadline).await?;
         }
         Ok(())
     }
@@ -261,22 +256,35 @@ impl Store for ZooKeeperStore {
         deadline: Deadline,
         _: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
-        let info = self.ensemble.info(key, true, deadline).await;
-        info.map_err(|failed| {
-            let folder = self.ensemble.folder(key);
-            self.ensemble.failure(failed, &folder, Applied::No)
-        })
+        let session = self.ensemble.session(deadline).await?;
+        self.info(&session, key, true, deadline).await
     }
 
+    /// The folders of the locks, and then a look at so many of them at a time.
     async fn list(
         &self,
         prefix: &str,
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        let listing = &mut attempt.listing;
-        let listed = self.ensemble.next_of_list(prefix, deadline, listing).await;
-        listed.map_err(|failed| self.failure_anywhere(failed))
+        let session = self.ensemble.session(deadline).await?;
+        let Some(keys) = &mut attempt.keys else {
+            let root = &self.ensemble.settings.root;
+            let (names, _) = session.list(root, true, deadline).await?;
+            let keys = names.iter().filter_map(|name| names::key(name));
+            attempt.keys = Some(keys.filter(|key| key.starts_with(prefix)).collect());
+            return Ok(None);
+        };
+        if keys.is_empty() {
+            return Ok(Some(std::mem::take(&mut attempt.locks)));
+        }
+        let rest = keys.len().saturating_sub(AT_ONCE);
+        let infos = keys[rest..].iter();
+        let infos = infos.map(|key| self.info(&session, key, false, deadline));
+        let infos = try_join_all(infos).await?;
+        attempt.locks.extend(infos.into_iter().flatten());
+        keys.truncate(rest);
+        Ok(None)
     }
 }
 
@@ -289,46 +297,45 @@ impl ZooKeeperStore {
         want: Want,
         deadline: Deadline,
         node: &mut Option<Node>,
-    ) -> Result<Take<Self>, Failed> {
-        if let Some(unheard) = node.as_mut().filter(|node| !node.is_heard_of())
-            && !self.ensemble.find(request.owner, unheard, deadline).await?
+    ) -> Result<Take<Self>, Failure> {
+        if let Some(made) = node
+            && !made.find(request.owner, deadline).await?
         {
             *node = None;
         }
-        let listed = match node {
-            Some(made) => {
-                let (session, folder) = (&made.session, &made.folder);
-                self.ensemble.list(session, folder, false, deadline).await?
-            }
+        let (names, seen_at) = match node {
+            Some(made) => made.session.list(&made.folder, false, deadline).await?,
             None => self.ensemble.make(request, deadline, node).await?,
         };
         let Some(own) = node else {
             return Ok(Take::PlaceLost(None));
         };
-        let member = Member::read(&own.name).ok_or(TOO_OLD)?;
-        let standing = standing(&listed.names, &member);
-        let is_used_up = member.sequence.is_at_the_end();
-        if is_used_up || (want == Want::Try && matches!(standing, Standing::Behind(_))) {
-            if is_used_up {
-                self.ensemble.used_up.keep_in_mind(&own.folder);
-            } else {
+        let too_old = || own.session.refused(&own.folder, TOO_OLD);
+        let member = Member::read(&own.name).ok_or_else(too_old)?;
+        if names::is_at_the_end(member.sequence) {
+            self.ensemble.used_up().insert(own.folder.clone());
+            own.delete(request.owner, deadline).await?;
+            let refused = errors::used_up(&own.session.place, &own.folder);
+            *node = None;
+            return Err(refused);
+        }
+        match standing(&names, &member) {
+            Standing::Behind(_) if want == Want::Try => {
                 // Before the answer to what follows.
                 request.is_held_by_somebody();
+                // Here and now: who asks again must not find itself in the way.
+                own.delete(request.owner, deadline).await?;
+                *node = None;
+                return Ok(Take::Busy);
             }
-            // Here and now: who asks again must not find itself in the way.
-            self.ensemble.delete(request.owner, own, deadline).await?;
-            *node = None;
-            return if is_used_up {
-                Err(Failed::UsedUp)
-            } else {
-                Ok(Take::Busy)
-            };
-        }
-        match standing {
-            Standing::Behind(before) => return Ok(behind(own, &before)),
+            Standing::Behind(before) => {
+                let name: Arc<str> = names::join(&own.folder, &before).into();
+                let watch = (Arc::clone(&own.session), Arc::clone(&name));
+                return Ok(Take::Behind(Behind { name, watch }));
+            }
             Standing::Holds => {
-                let granted = self.granted(request, own, listed.sent_at, deadline);
-                if let Some(granted) = granted.await? {
+                let granted = self.granted(request, own, seen_at, deadline).await?;
+                if let Some(granted) = granted {
                     return Ok(Take::Granted(granted));
                 }
             }
@@ -346,39 +353,45 @@ impl ZooKeeperStore {
         node: &Node,
         mut seen_at: Instant,
         deadline: Deadline,
-    ) -> Result<Option<Granted<Self>>, Failed> {
+    ) -> Result<Option<Granted<Self>>, Failure> {
         let session = &node.session;
         let ttl = request.ttl.min(session.longest);
         // After a wait, the session's last write may be long ago: most of the lease is
         // to be ahead.
         let ends = session.begin(seen_at, ttl) + ttl;
         if ends.saturating_duration_since(self.now()) < ttl * 3 / 4 {
-            let path = std::iter::once(node.path());
-            match session.check(path, deadline).await? {
-                Checked::There(sent_at) => seen_at = sent_at,
-                Checked::Missing(_) => return Ok(None),
+            match session.check(&[node.path()], deadline).await? {
+                Ok(sent_at) => seen_at = sent_at,
+                Err(_) => return Ok(None),
             }
         }
+        let token = token(node.czxid);
         Ok(Some(Granted {
-            token: token(node.czxid).ok_or(TOO_OLD)?,
+            token: token.ok_or_else(|| session.refused(&node.folder, TOO_OLD))?,
             sent_at: session.begin(seen_at, ttl),
             record: self.held.enter(node.clone(), ttl, seen_at),
         }))
     }
 
-    async fn look_at(&self, waited: &mut [Waited<Self>], deadline: Deadline) -> Result<(), Failed> {
+    async fn look_at(
+        &self,
+        waited: &mut [Waited<Self>],
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
         let session = self.ensemble.session(deadline).await?;
-        session.connected(deadline).await?;
-        let answers = {
-            let mut question = session.client.new_multi_reader();
-            for before in &*waited {
-                let asked = question.add_get_data(&before.key);
-                asked.map_err(|error| session.failed(error))?;
-            }
-            question.commit()
-        };
-        let answers = session.answer(deadline, answers).await?;
-        for (before, answer) in waited.iter_mut().zip(answers) {
+        let looked = session.ask(deadline, |client| async {
+            let answers = {
+                let mut question = client.new_multi_reader();
+                for before in &*waited {
+                    question.add_get_data(&before.key)?;
+                }
+                question.commit()
+            };
+            answers.await
+        });
+        let answers = looked.await?.0;
+        let answers = answers.map_err(|error| session.refused(&self.ensemble.settings.root, error));
+        for (before, answer) in waited.iter_mut().zip(answers?) {
             if matches!(answer, MultiReadResult::Error { .. }) {
                 before.wake_all();
             }
@@ -386,26 +399,27 @@ impl ZooKeeperStore {
         Ok(())
     }
 
-    /// Of what is about more than one lock.
-    fn failure_anywhere(&self, failed: Failed) -> Failure {
-        let root = &self.ensemble.settings.root;
-        self.ensemble.failure(failed, root, Applied::No)
+    /// What is known of a lock; as it is now, if `synced`.
+    async fn info(
+        &self,
+        session: &Session,
+        key: &str,
+        synced: bool,
+        deadline: Deadline,
+    ) -> Result<Option<LockInfo>, Failure> {
+        let folder = self.ensemble.folder(key);
+        let (names, _) = session.list(&folder, synced, deadline).await?;
+        let (holders, waiters) = holders(&names);
+        let mode = holders.first().map(|first| first.mode);
+        let holders = holders.into_iter();
+        let holders = holders.map(|member| HolderInfo::new(member.name, None));
+        let holders = holders.collect();
+        Ok(mode.map(|mode| LockInfo::new(key.to_owned(), mode, holders, waiters.len())))
     }
 
     fn now(&self) -> Instant {
         self.ensemble.context.time.now()
     }
-}
-
-fn behind(node: &Node, before: &str) -> Take<ZooKeeperStore> {
-    let path: Arc<str> = names::join(&node.folder, before).into();
-    Take::Behind(Behind {
-        name: Arc::clone(&path),
-        watch: Watch {
-            session: Arc::clone(&node.session),
-            path,
-        },
-    })
 }
 
 /// The transaction that made the node, with room for hand-overs. It rises from
