@@ -23,9 +23,8 @@
 //! numbers or above them. When all nodes have voted, `T` is the median, which a
 //! majority has reached already: then no node need be raised.
 
-use super::voter::{Holder, Vote};
-use super::voter_set::VoterSet;
-use crate::backend::{BackendError, BackendErrorKind, Mode, Owner};
+use super::voter::{Holder, Vote, VoterSet};
+use crate::backend::{BackendError, BackendErrorKind, Mode};
 use crate::token::TOKENS_PER_GRANT;
 
 /// The votes of one election.
@@ -33,8 +32,6 @@ use crate::token::TOKENS_PER_GRANT;
 pub(super) struct Ballot {
     mode: Mode,
     votes: Vec<Option<Vote>>,
-    /// Nodes whose answer may still come.
-    open: VoterSet,
 }
 
 /// How an election has ended.
@@ -55,17 +52,15 @@ pub(super) fn majority_of(nodes: usize) -> usize {
 }
 
 impl Ballot {
-    /// An election in which these nodes of `count` are asked.
-    pub(super) fn new(mode: Mode, count: usize, asked: VoterSet) -> Self {
+    /// An election of so many nodes.
+    pub(super) fn new(mode: Mode, count: usize) -> Self {
         Self {
             mode,
             votes: vec![None; count],
-            open: asked,
         }
     }
 
     pub(super) fn count(&mut self, node: usize, vote: Vote) {
-        self.open.remove(node);
         if let Some(slot) = self.votes.get_mut(node) {
             *slot = Some(vote);
         }
@@ -73,11 +68,6 @@ impl Ballot {
 
     pub(super) fn majority(&self) -> usize {
         majority_of(self.votes.len())
-    }
-
-    /// Nodes that were asked and have not answered.
-    pub(super) fn open(&self) -> VoterSet {
-        self.open
     }
 
     /// Nodes that have said yes.
@@ -98,11 +88,11 @@ impl Ballot {
             .collect()
     }
 
-    /// Whether it shows already what the answers that are still to come make of it.
+    /// Whether it shows already what so many answers that are still to come make of it.
     /// Who cannot win any more needs a majority of answers to know whether somebody
     /// has the lock, or too few nodes answer.
-    pub(super) fn is_decided(&self) -> bool {
-        let (yes, open) = (self.voters().len(), self.open.len());
+    pub(super) fn is_decided(&self, open: usize) -> bool {
+        let yes = self.voters().len();
         let answered = yes + self.refusals();
         let may_be_known = answered < self.majority() && answered + open >= self.majority();
         yes >= self.majority() || (yes + open < self.majority() && !may_be_known)
@@ -116,7 +106,11 @@ impl Ballot {
         }
         let answered = voters + self.refusals();
         if answered < self.majority() {
-            return Outcome::NoQuorum(self.no_quorum(answered));
+            let errors = self.votes.iter().filter_map(|vote| match vote {
+                Some(Vote::Failed(error)) => Some(error),
+                _ => None,
+            });
+            return Outcome::NoQuorum(no_quorum(self.votes.len(), answered, errors));
         }
         if self.most_held() >= self.majority() {
             Outcome::Held
@@ -138,29 +132,14 @@ impl Ballot {
                 _ => None,
             })
         };
-        let readers = holders().filter(|value| value.mode == Mode::Read).count();
-        let writers = holders().filter(|value| value.mode == Mode::Write);
-        let strongest = writers
-            .map(|writer| {
-                holders()
-                    .filter(|other| same_writer(other, writer.owner))
-                    .count()
-            })
-            .max();
-        // To a writer all readers are one holder. A reader is not in their way.
-        let readers = if self.mode == Mode::Write { readers } else { 0 };
-        strongest.unwrap_or(0).max(readers)
-    }
-
-    fn no_quorum(&self, answered: usize) -> BackendError {
-        no_quorum(
-            self.votes.len(),
-            answered,
-            self.votes.iter().filter_map(|vote| match vote {
-                Some(Vote::Failed(error)) => Some(error),
-                _ => None,
-            }),
-        )
+        let is_same = |one: &Holder, other: &Holder| match (one.mode, other.mode) {
+            (Mode::Write, Mode::Write) => one.owner == other.owner,
+            // To a writer all readers are one holder. A reader is not in their way.
+            (Mode::Read, Mode::Read) => self.mode == Mode::Write,
+            _ => false,
+        };
+        let strength = |one: Holder| holders().filter(|other| is_same(&one, other)).count();
+        holders().map(strength).max().unwrap_or(0)
     }
 
     /// The last of the grant's token numbers, see above; of an election that
@@ -188,10 +167,6 @@ impl Ballot {
             _ => None,
         })
     }
-}
-
-fn same_writer(value: &Holder, owner: Owner) -> bool {
-    value.mode == Mode::Write && value.owner == owner
 }
 
 /// The first of the numbers of which this is the last.
@@ -244,10 +219,10 @@ pub(super) fn no_quorum<'e>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Owner;
 
     fn ballot(mode: Mode, votes: &[Option<Vote>]) -> Ballot {
-        let asked = (0..votes.len()).collect();
-        let mut ballot = Ballot::new(mode, votes.len(), asked);
+        let mut ballot = Ballot::new(mode, votes.len());
         for (node, vote) in votes.iter().enumerate() {
             if let Some(vote) = vote {
                 ballot.count(node, vote.clone());
@@ -282,11 +257,11 @@ mod tests {
         }
         // Two of the two that answered are not a majority of five.
         let won = ballot(Mode::Write, &[yes(1), yes(1), None, failed(), yes(1)]);
-        assert!(won.is_decided() && matches!(won.outcome(), Outcome::Won));
+        assert!(won.is_decided(1) && matches!(won.outcome(), Outcome::Won));
         let open = ballot(Mode::Write, &[yes(1), yes(1), None, failed(), failed()]);
-        assert!(!open.is_decided());
+        assert!(!open.is_decided(1));
         let lost = ballot(Mode::Write, &[yes(1), yes(1), failed(), failed(), failed()]);
-        assert!(lost.is_decided());
+        assert!(lost.is_decided(0));
         assert!(matches!(lost.outcome(), Outcome::NoQuorum(_)));
     }
 
@@ -295,18 +270,18 @@ mod tests {
     #[test]
     fn a_holder_is_told_from_silence() {
         let writer = holder(Mode::Write);
-        let mut ballot = Ballot::new(Mode::Write, 5, (2..5).collect());
+        let mut ballot = Ballot::new(Mode::Write, 5);
         for node in 2..5 {
-            assert!(!ballot.is_decided(), "{ballot:?}");
+            assert!(!ballot.is_decided(5 - node), "{ballot:?}");
             ballot.count(node, Vote::No(Some(writer)));
         }
-        assert!(ballot.is_decided());
+        assert!(ballot.is_decided(0));
         assert!(matches!(ballot.outcome(), Outcome::Held));
 
-        let mut ballot = Ballot::new(Mode::Write, 5, (2..5).collect());
+        let mut ballot = Ballot::new(Mode::Write, 5);
         ballot.count(2, Vote::No(Some(writer)));
         ballot.count(3, Vote::Failed(BackendError::unavailable("out of order")));
-        assert!(ballot.is_decided(), "a majority cannot answer any more");
+        assert!(ballot.is_decided(1), "a majority cannot answer any more");
     }
 
     #[test]
@@ -371,7 +346,7 @@ mod tests {
                 fastrand::shuffle(&mut nodes);
                 // Grants of other keys draw at some nodes only.
                 counters[fastrand::usize(..count)] += TOKENS_PER_GRANT * fastrand::u64(..3);
-                let mut election = Ballot::new(Mode::Write, count, (0..count).collect());
+                let mut election = Ballot::new(Mode::Write, count);
                 for &node in &nodes[..voters] {
                     counters[node] += TOKENS_PER_GRANT;
                     let last = counters[node];

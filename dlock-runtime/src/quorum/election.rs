@@ -5,24 +5,90 @@
 //! are given back at once; and what has not been answered is left to the engines of
 //! those voters.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::future::join_all;
 
 use super::Quorum;
-use super::ballot::{Ballot, Outcome, first_token, no_quorum};
-use super::voter::{Vote, Voter};
-use super::voter_set::VoterSet;
-use super::votes::{Attempt, Election, Owners, Part, Votes};
-use crate::backend::{BackendError, Request};
+use super::ballot::{Ballot, Outcome, first_token, majority_of, no_quorum};
+use super::lease::Votes;
+use super::subscriptions::Subscription;
+use super::voter::{Vote, Voter, VoterSet};
+use crate::backend::{BackendError, Owner, Request};
 use crate::deadline::Deadline;
-use crate::store::{Behind, Ending, Failure, Granted, Take, Want};
+use crate::store::{Behind, Ending, Failure, Granted, LeftBehind, Take, Want};
 
 /// How long one who has won waits for voters to whom there was no connection yet:
 /// on the first lock of a runtime, and when a voter comes back.
 const FOR_CONNECTIONS: Duration = Duration::from_millis(50);
+
+/// What an acquisition remembers from election to election.
+#[derive(Default)]
+pub(crate) struct Attempt<A> {
+    owners: Owners,
+    /// What the election that is under way may leave: one for each voter, or none.
+    parts: Vec<Part<A>>,
+    /// As what it is given back, once that has begun.
+    ending: Option<Ending>,
+    /// From the time it waits.
+    pub(super) subscription: Option<Subscription>,
+}
+
+/// What one voter was asked.
+#[derive(Default)]
+pub(super) struct Part<A> {
+    pub(super) attempt: A,
+    pub(super) left: LeftBehind,
+}
+
+/// The owners of a request, one for each election, the last one first. What an earlier
+/// election has left at a voter is given back by itself, and is nobody who holds the
+/// lock.
+#[derive(Default)]
+struct Owners(VecDeque<Owner>);
+
+impl Owners {
+    /// Older ones have been given back.
+    const REMEMBERED: usize = 16;
+
+    /// The request as the voters are to know it in the next election. The first is
+    /// for the request's own owner, which no other election has.
+    fn next(&mut self, request: &Request) -> Result<Request, BackendError> {
+        let election = match self.0.is_empty() {
+            true => request.clone(),
+            false => request.again()?,
+        };
+        self.0.truncate(Self::REMEMBERED - 1);
+        self.0.push_front(election.owner);
+        Ok(election)
+    }
+
+    /// As they know it in the last.
+    fn last(&self, request: &Request) -> Request {
+        request.granted_to(self.0.front().copied().unwrap_or(request.owner))
+    }
+
+    fn has(&self, owner: Owner) -> bool {
+        self.0.contains(&owner)
+    }
+}
+
+impl<A> Attempt<A> {
+    /// As what the election is given back. Nobody waits for one that could not be
+    /// won: to tell of its votes would only be the cause of the next.
+    fn ending(&mut self) -> Ending {
+        *self.ending.get_or_insert_with(|| {
+            let voted = |part: &&Part<A>| !part.left.is_nothing();
+            if self.parts.iter().filter(voted).count() >= majority_of(self.parts.len()) {
+                Ending::Left
+            } else {
+                Ending::Outvoted
+            }
+        })
+    }
+}
 
 impl<V: Voter> Quorum<V> {
     pub(super) async fn elect(
@@ -30,12 +96,12 @@ impl<V: Voter> Quorum<V> {
         request: &Request,
         want: Want,
         deadline: Deadline,
-        attempt: &mut Attempt<V>,
+        attempt: &mut Attempt<V::Attempt>,
     ) -> Result<Take<Self>, Failure> {
         let sent_at = self.time.now();
-        let election = attempt.owners.next(request).map_err(Failure::refused)?;
+        let candidate = attempt.owners.next(request).map_err(Failure::refused)?;
         // What is told from here on is cause to ask again.
-        let subscription = match want {
+        let since = match want {
             Want::First | Want::Try => None,
             Want::Queue { .. } => Some(self.subscription(request, attempt).now()),
         };
@@ -44,59 +110,60 @@ impl<V: Voter> Quorum<V> {
         let end = deadline
             .max(self.time.after(patience / 4))
             .min(self.time.after(patience));
-        let election = Election::new(election, self.members.len());
-        let election = attempt.election.insert(election);
-        let ballot = self.ask_all(election, &attempt.owners, end).await;
-        match ballot.outcome() {
+        attempt.ending = None;
+        attempt.parts.clear();
+        attempt.parts.resize_with(self.members.len(), Part::default);
+        let ballot = self.hold(&candidate, attempt, end).await;
+        let take = match ballot.outcome() {
             Outcome::Won => {
                 let last = ballot.last_token();
                 let reached = ballot.reached(last);
                 let behind = ballot.voters().without(reached);
+                let missing = self.majority().saturating_sub(reached.len());
                 let limit = self.time.after(patience);
-                match self.raise(reached, behind, last, limit).await {
-                    Ok(sure) => Ok(Take::Granted(Granted {
+                let (raised, failed) = self.raise(behind, missing, last, limit).await;
+                let sure = reached.with(raised);
+                if raised.len() >= missing {
+                    return Ok(Take::Granted(Granted {
                         token: first_token(last),
                         sent_at,
-                        record: self.grant(attempt, last, sure),
-                    })),
-                    Err(error) => {
-                        self.leave(attempt);
-                        Err(Failure::refused(error))
-                    }
+                        record: self.grant(&candidate, attempt, last, sure),
+                    }));
                 }
+                self.leave(request, attempt);
+                let error = no_quorum(self.members.len(), sure.len(), failed.iter());
+                return Err(Failure::refused(error));
             }
             Outcome::NoQuorum(error) => {
-                self.give_back(attempt, end).await;
-                Err(Failure::refused(error))
+                self.give_back(&candidate, attempt, end).await;
+                return Err(Failure::refused(error));
             }
-            outcome @ (Outcome::Held | Outcome::Split) => {
-                request.is_held_by_somebody();
-                self.events.heard(sent_at);
-                self.give_back(attempt, end).await;
-                Ok(match (outcome, subscription) {
-                    (Outcome::Held, Some(since)) => Take::Behind(Behind {
-                        name: Arc::clone(&request.key),
-                        watch: since,
-                    }),
-                    (Outcome::Held, None) => Take::Busy,
-                    _ => Take::Contended,
+            Outcome::Held => since.map_or(Take::Busy, |watch| {
+                Take::Behind(Behind {
+                    name: Arc::clone(&request.key),
+                    watch,
                 })
-            }
-        }
+            }),
+            Outcome::Split => Take::Contended,
+        };
+        request.is_held_by_somebody();
+        self.events.heard(sent_at);
+        self.give_back(&candidate, attempt, end).await;
+        Ok(take)
     }
 
     /// Asks who is to be asked, until no answer can change the outcome.
-    async fn ask_all(
+    async fn hold(
         &self,
-        election: &mut Election<V>,
-        owners: &Owners,
+        candidate: &Request,
+        attempt: &mut Attempt<V::Attempt>,
         deadline: Deadline,
     ) -> Ballot {
-        let Election { request, parts, .. } = election;
+        let Attempt { owners, parts, .. } = attempt;
         let chosen = self.chosen();
         let is_connected = |voter: &usize| self.members[*voter].voter().is_connected();
         let connected = chosen.iter().filter(is_connected).collect();
-        let mut ballot = Ballot::new(request.mode, parts.len(), chosen);
+        let mut ballot = Ballot::new(candidate.mode, parts.len());
         let count = |ballot: &mut Ballot, (voter, vote): (usize, Vote)| {
             if let Vote::Failed(error) = &vote {
                 self.members[voter].complain(error);
@@ -109,16 +176,17 @@ impl<V: Voter> Quorum<V> {
                 },
             );
         };
-        let mut questions: FuturesUnordered<_> = parts
-            .iter_mut()
-            .enumerate()
-            .filter(|(voter, _)| chosen.contains(*voter))
-            .map(|(voter, part)| {
-                let vote = self.members[voter].vote(request, part, deadline);
-                async move { (voter, vote.await) }
-            })
-            .collect();
-        while !ballot.is_decided()
+        let mut to_ask = parts.iter_mut().enumerate();
+        let mut questions = self.ask(chosen, None, |member| {
+            let part = to_ask.find(|(voter, _)| *voter == member.number);
+            async move {
+                match part {
+                    Some((_, part)) => member.vote(candidate, part, deadline).await,
+                    None => unreachable!("there is one for each voter"),
+                }
+            }
+        });
+        while !ballot.is_decided(questions.silent.len())
             && let Some(answer) = questions.next().await
         {
             count(&mut ballot, answer);
@@ -127,128 +195,136 @@ impl<V: Voter> Quorum<V> {
             // The others are about to answer, and with all of them no counter
             // need be raised; or it shows who is in the way.
             tokio::task::yield_now().await;
-            while let Some(Some(answer)) = questions.next().now_or_never() {
+            while let Some(answer) = questions.next_ready() {
                 count(&mut ballot, answer);
             }
         }
         if let Outcome::Won = ballot.outcome() {
             // A lease on few voters is lost with few.
-            let limit = self.time.after(FOR_CONNECTIONS).min(deadline);
-            while !ballot.open().without(connected).is_empty()
-                && let Ok(Some(answer)) = self.time.bound(limit, questions.next()).await
+            questions.limit = Some(self.time.after(FOR_CONNECTIONS).min(deadline));
+            while !questions.silent.without(connected).is_empty()
+                && let Some(answer) = questions.next().await
             {
                 count(&mut ballot, answer);
             }
         }
+        let silent = questions.silent;
         drop(questions);
-        for voter in ballot.open().with(ballot.failed()).iter() {
+        for voter in silent.with(ballot.failed()).iter() {
             self.members[voter].doubt(V::lane(&parts[voter].attempt));
         }
         ballot
     }
 
-    /// Raises the counters of `behind` until a majority has reached `last`.
-    /// Those that have.
-    async fn raise(
+    /// Raises the token counters of these voters to `last`, until `enough` have been.
+    pub(super) async fn raise(
         &self,
-        mut reached: VoterSet,
-        behind: VoterSet,
+        voters: VoterSet,
+        enough: usize,
         last: u64,
         deadline: Deadline,
-    ) -> Result<VoterSet, BackendError> {
-        if reached.len() >= self.majority() {
-            return Ok(reached);
-        }
+    ) -> (VoterSet, Vec<BackendError>) {
         let asked = self.time.now();
-        let mut questions: FuturesUnordered<_> = behind
-            .iter()
-            .map(|voter| {
-                let raise = self.members[voter].voter().raise(last, deadline);
-                async move { (voter, raise.await) }
-            })
-            .collect();
-        let mut failed = Vec::new();
-        while reached.len() < self.majority() {
-            match questions.next().await {
-                Some((voter, Ok(()))) => reached.insert(voter),
-                Some((voter, Err(failure))) => {
-                    failed.push(self.members[voter].error(failure, asked));
-                }
-                None => {
-                    return Err(no_quorum(self.members.len(), reached.len(), failed.iter()));
-                }
+        let (mut raised, mut failed) = (VoterSet::default(), Vec::new());
+        let mut questions = self.ask(voters, None, |member| member.voter().raise(last, deadline));
+        while raised.len() < enough
+            && let Some((voter, answer)) = questions.next().await
+        {
+            match answer {
+                Ok(()) => raised.insert(voter),
+                Err(failure) => failed.push(self.members[voter].error(failure, asked)),
             }
         }
-        Ok(reached)
+        (raised, failed)
     }
 
     /// The lock is had; from here on the votes are the lease's.
-    fn grant(&self, attempt: &mut Attempt<V>, last: u64, sure: VoterSet) -> Arc<Votes<V>> {
-        let election = attempt.election.take();
-        let (request, parts) = election.map_or_else(
-            || unreachable!("it was held just now"),
-            |election| (election.request, election.parts),
-        );
-        let (mut unsure, mut in_flight) = (VoterSet::default(), Vec::new());
-        for (voter, part) in parts.into_iter().enumerate() {
-            let member = &self.members[voter];
+    fn grant(
+        &self,
+        candidate: &Request,
+        attempt: &mut Attempt<V::Attempt>,
+        last: u64,
+        sure: VoterSet,
+    ) -> Arc<Votes<V::Attempt>> {
+        let (mut may_have, mut in_flight) = (sure, Vec::new());
+        let parts = std::mem::take(&mut attempt.parts);
+        for (part, member) in parts.into_iter().zip(&self.members) {
             member.voter().given(last);
-            if part.left.in_flight {
-                if V::lane(&part.attempt).is_some() {
-                    in_flight.push((voter, part));
-                }
-                continue;
-            }
             if let Some(sent_at) = part.left.unknown {
-                member.engine.note_unknown(&request, None, sent_at);
+                member.engine.note_unknown(candidate, None, sent_at);
             }
-            if !part.left.is_nothing() && !sure.contains(voter) {
-                unsure.insert(voter);
+            if part.left.in_flight {
+                // Or else it was not sent.
+                if V::lane(&part.attempt).is_some() {
+                    may_have.insert(member.number);
+                    in_flight.push((member.number, part));
+                }
+            } else if !part.left.is_nothing() {
+                may_have.insert(member.number);
             }
         }
-        let votes = Votes::new(request.owner, last, sure, unsure, in_flight);
-        Arc::new(votes)
+        Arc::new(Votes::new(candidate.owner, last, sure, may_have, in_flight))
     }
 
     /// Gives the votes back that were had, here and now, and without waking
     /// anybody: who saw them has seen no majority. The rest follows by itself.
-    async fn give_back(&self, attempt: &mut Attempt<V>, deadline: Deadline) {
-        if let Some(election) = &mut attempt.election {
-            election.ending(self.majority());
-            let Election { request, parts, .. } = election;
-            let votes = parts.iter_mut().enumerate();
-            let votes = votes.filter(|(_, part)| part.left.there && part.left.unknown.is_none());
-            let releases = votes.map(|(voter, part)| {
-                let (voter, request) = (self.members[voter].voter(), &*request);
-                async move {
-                    let mut attempt = V::Attempt::default();
-                    let ending = Ending::Outvoted;
-                    let release = voter.release(request, None, ending, deadline, &mut attempt);
-                    if release.await.is_ok() {
-                        *part = Part::default();
-                    }
-                }
-            });
-            releases
-                .collect::<FuturesUnordered<_>>()
-                .collect::<()>()
-                .await;
-        }
-        self.leave(attempt);
+    async fn give_back(
+        &self,
+        candidate: &Request,
+        attempt: &mut Attempt<V::Attempt>,
+        deadline: Deadline,
+    ) {
+        attempt.ending();
+        let had = attempt.parts.iter_mut().zip(&self.members);
+        let had = had.filter(|(part, _)| part.left.there && part.left.unknown.is_none());
+        let releases = had.map(async |(part, member)| {
+            let (voter, mut attempt) = (member.voter(), V::Attempt::default());
+            let ending = Ending::Outvoted;
+            let release = voter.release(candidate, None, ending, deadline, &mut attempt);
+            if release.await.is_ok() {
+                *part = Part::default();
+            }
+        });
+        join_all(releases).await;
+        self.leave(candidate, attempt);
     }
 
     /// Leaves what may be left of an election to the engines of the voters.
-    pub(super) fn leave(&self, attempt: &mut Attempt<V>) {
-        let Some(mut election) = attempt.election.take() else {
-            return;
-        };
-        let ending = election.ending(self.majority());
-        for (member, mut part) in self.members.iter().zip(election.parts) {
+    pub(super) fn leave(&self, request: &Request, attempt: &mut Attempt<V::Attempt>) {
+        let (candidate, ending) = (attempt.owners.last(request), attempt.ending());
+        for (mut part, member) in attempt.parts.drain(..).zip(&self.members) {
             if !part.left.is_nothing() {
                 part.left.ending = ending;
                 let engine = &member.engine;
-                engine.leave_behind(&election.request, part.attempt, &part.left);
+                engine.leave_behind(&candidate, part.attempt, &part.left);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::backend::Mode;
+
+    #[test]
+    fn an_earlier_election_is_nobody_else() {
+        let mut owners = Owners::default();
+        let request = Request::new("key", Mode::Write, Duration::from_secs(1));
+        let next = |owners: &mut Owners| {
+            let election = owners.next(&request).expect("a random number");
+            assert_eq!(request.asker(), election.owner);
+            election.owner
+        };
+        let first = next(&mut owners);
+        assert_eq!(first, request.owner, "it has been drawn already");
+        assert!(owners.has(first));
+        assert!(!owners.has(Owner::unique()));
+        for _ in 0..Owners::REMEMBERED {
+            assert_ne!(next(&mut owners), first);
+        }
+        assert!(!owners.has(first), "it would grow without an end");
     }
 }

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
+use super::election::Part;
 use super::subscriptions::{Ears, Subscriptions};
 use super::voter::{Vote, Voter};
-use super::votes::Part;
 use crate::backend::{BackendError, BackendErrorKind, Request};
 use crate::deadline::Deadline;
 use crate::engine::Running;
@@ -29,7 +29,7 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Member<V: Voter> {
-    number: usize,
+    pub(super) number: usize,
     pub(super) engine: Arc<Running<V>>,
     /// How long one answer may take.
     patience: Duration,
@@ -78,7 +78,7 @@ impl<V: Voter> Member<V> {
     pub(super) async fn vote(
         &self,
         request: &Request,
-        part: &mut Part<V>,
+        part: &mut Part<V::Attempt>,
         deadline: Deadline,
     ) -> Vote {
         let asked = self.engine.time.now();

@@ -3,7 +3,7 @@
 //!
 //! - A lock is had with the votes of a majority of all configured voters, who are
 //!   asked at the same time ([`election`]); it is renewed and released in the same
-//!   way ([`renewal`], [`release`]). A vote is the lock on one voter.
+//!   way ([`lease`]). A vote is the lock on one voter.
 //! - Each voter is a running engine of its own, and what a vote may have left is
 //!   given back by that engine's cleanup: one that is silent holds up no other. Here
 //!   are neither waiters, nor give-backs, nor the timing of renewals.
@@ -16,28 +16,28 @@
 //! - A voter that does not answer is left out until it does ([`member`]).
 
 mod ballot;
-mod check;
 mod election;
+mod lease;
 mod look;
 mod member;
-mod release;
-mod renewal;
 mod store;
 mod subscriptions;
 pub(crate) mod voter;
-mod voter_set;
-mod votes;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 
 use self::ballot::majority_of;
 use self::member::Member;
 use self::subscriptions::Subscriptions;
-use self::voter::Voter;
 #[cfg(feature = "redis")]
-pub(crate) use self::voter_set::MOST_VOTERS;
-use self::voter_set::VoterSet;
+pub(crate) use self::voter::MOST_VOTERS;
+use self::voter::{Voter, VoterSet};
+use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
 
@@ -97,5 +97,60 @@ impl<V: Voter> Quorum<V> {
     /// ttl must be left when a majority has.
     fn patience_for(&self, ttl: Duration) -> Duration {
         self.patience.min(ttl / 4)
+    }
+
+    /// Asks these voters at the same time. Without a limit, each question has its own.
+    fn ask<'q, F: Future>(
+        &'q self,
+        voters: VoterSet,
+        limit: Option<Deadline>,
+        mut ask: impl FnMut(&'q Arc<Member<V>>) -> F,
+    ) -> Questions<'q, impl Future<Output = (usize, F::Output)>> {
+        let questions = voters.iter().map(|voter| {
+            let answer = ask(&self.members[voter]);
+            async move { (voter, answer.await) }
+        });
+        Questions {
+            asked: questions.collect(),
+            silent: voters,
+            limit,
+            time: &self.time,
+        }
+    }
+}
+
+/// What several voters are asked at the same time.
+struct Questions<'q, F> {
+    asked: FuturesUnordered<F>,
+    /// Who has not answered yet.
+    silent: VoterSet,
+    /// Until when they are waited for.
+    limit: Option<Deadline>,
+    time: &'q Time,
+}
+
+impl<T, F: Future<Output = (usize, T)>> Questions<'_, F> {
+    /// The next answer, and whose it is. `None`: all have answered, or the time is up.
+    async fn next(&mut self) -> Option<(usize, T)> {
+        let next = self.asked.next();
+        let (voter, answer) = match self.limit {
+            Some(limit) => self.time.bound(limit, next).await.ok()??,
+            None => next.await?,
+        };
+        self.silent.remove(voter);
+        Some((voter, answer))
+    }
+
+    /// One that is there.
+    fn next_ready(&mut self) -> Option<(usize, T)> {
+        let (voter, answer) = self.asked.next().now_or_never()??;
+        self.silent.remove(voter);
+        Some((voter, answer))
+    }
+
+    /// The others are waited for only so much longer.
+    fn within(&mut self, wait: Duration) {
+        let soon = self.time.after(wait);
+        self.limit = Some(self.limit.map_or(soon, |limit| limit.min(soon)));
     }
 }

@@ -4,16 +4,18 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::future::join_all;
 
 use super::ballot::no_quorum;
+use super::election::Attempt;
+use super::lease::Votes;
 use super::member::Member;
 use super::subscriptions::{Since, Subscription, Subscriptions};
-use super::voter::Voter;
-use super::votes::{Attempt, Votes};
+use super::voter::{Holder, Voter};
 use super::{Quorum, Voters};
-use crate::backend::{BackendError, Capabilities, LockInfo, Renewed, Request, Servers, TokenTier};
+use crate::backend::{
+    BackendError, Capabilities, LockInfo, Mode, Renewed, Request, Servers, TokenTier,
+};
 use crate::deadline::Deadline;
 use crate::store::{
     Abandoned, Context, Due, Ending, Failure, Freed, Late, LeftBehind, Looks, Opening, Store, Take,
@@ -26,8 +28,8 @@ const RELEASE_SPREADS: Duration = Duration::from_millis(20);
 
 impl<V: Voter> Store for Quorum<V> {
     type Config = Voters<V::Config>;
-    type Record = Arc<Votes<V>>;
-    type Attempt = Attempt<V>;
+    type Record = Arc<Votes<V::Attempt>>;
+    type Attempt = Attempt<V::Attempt>;
     /// What is in flight, the voters' engines follow.
     type Flight = Infallible;
     /// What a voter tells from this moment on.
@@ -68,20 +70,17 @@ impl<V: Voter> Store for Quorum<V> {
 
     /// Waits for the voters that answer.
     async fn settle(&self) {
-        let voters = self.members.iter().map(|member| async {
+        let settled = self.members.iter().map(async |member| {
             tokio::select! {
                 () = member.engine.settle() => {}
                 () = member.is_silent() => {}
             }
         });
-        let voters: FuturesUnordered<_> = voters.collect();
-        voters.collect().await
+        join_all(settled).await;
     }
 
     async fn shut_down(&self, _: bool, _: Deadline) {
-        let voters = self.members.iter().map(|member| member.engine.stop());
-        let voters: FuturesUnordered<_> = voters.collect();
-        voters.collect().await
+        join_all(self.members.iter().map(|member| member.engine.stop())).await;
     }
 
     fn close(&self) {
@@ -133,7 +132,7 @@ impl<V: Voter> Store for Quorum<V> {
         request: &Request,
         want: Want,
         deadline: Deadline,
-        attempt: &mut Attempt<V>,
+        attempt: &mut Attempt<V::Attempt>,
     ) -> Result<Take<Self>, Failure> {
         if matches!(want, Want::Queue { .. }) && attempt.subscription.is_none() {
             // What is released before somebody listens is not heard.
@@ -155,7 +154,7 @@ impl<V: Voter> Store for Quorum<V> {
         &self,
         due: &mut [Due<Self>],
         deadline: Deadline,
-        _: &mut Attempt<V>,
+        _: &mut Attempt<V::Attempt>,
     ) -> Vec<Result<Renewed, Failure>> {
         self.extend(due, deadline).await
     }
@@ -163,10 +162,10 @@ impl<V: Voter> Store for Quorum<V> {
     async fn release(
         &self,
         request: &Request,
-        votes: Option<&Arc<Votes<V>>>,
+        votes: Option<&Arc<Votes<V::Attempt>>>,
         _: Ending,
         deadline: Deadline,
-        _: &mut Attempt<V>,
+        _: &mut Attempt<V::Attempt>,
     ) -> Result<Freed, Failure> {
         match votes {
             Some(votes) => self.free(request, votes, deadline).await,
@@ -179,13 +178,18 @@ impl<V: Voter> Store for Quorum<V> {
     }
 
     /// Nothing is left to this engine.
-    fn abandon(&self, _: &Request, mut attempt: Attempt<V>, _: &LeftBehind) -> Abandoned<Self> {
-        self.leave(&mut attempt);
+    fn abandon(
+        &self,
+        request: &Request,
+        mut attempt: Attempt<V::Attempt>,
+        _: &LeftBehind,
+    ) -> Abandoned<Self> {
+        self.leave(request, &mut attempt);
         Abandoned::at_rest(None)
     }
 
     /// The voters' engines know.
-    fn late(&self, _: &Request, _: Option<&Arc<Votes<V>>>, _: Instant) -> Late {
+    fn late(&self, _: &Request, _: Option<&Arc<Votes<V::Attempt>>>, _: Instant) -> Late {
         Late::Never
     }
 
@@ -193,7 +197,7 @@ impl<V: Voter> Store for Quorum<V> {
         &self,
         request: &Request,
         since: Since,
-        attempt: &mut Attempt<V>,
+        attempt: &mut Attempt<V::Attempt>,
     ) -> Result<(), Failure> {
         let subscription = self.subscription(request, attempt);
         subscription.freed(since, 1).await;
@@ -202,31 +206,54 @@ impl<V: Voter> Store for Quorum<V> {
         Ok(())
     }
 
+    /// Wakes who could have the votes of a majority.
     async fn recheck(
         &self,
         waited: &mut [Waited<Self>],
         _: bool,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        self.look(waited, deadline).await
+        let keys: Vec<_> = waited.iter().map(|key| Arc::clone(&key.key)).collect();
+        let limit = deadline.min(self.time.after(self.patience));
+        let asked = self.time.now();
+        let answers = self.ask_most(limit, async |member| {
+            let values = member.voter().values(&keys, limit).await;
+            values.map_err(|failure| member.error(failure, asked))
+        });
+        let answers = answers.await?;
+        for (index, key) in waited.iter_mut().enumerate() {
+            let values = || answers.iter().map(|values| values.get(index).copied());
+            for waiter in &mut key.waiters {
+                let in_the_way =
+                    |holder: Holder| holder.mode == Mode::Write || waiter.mode == Mode::Write;
+                let free = values().filter(|value| !value.flatten().is_some_and(in_the_way));
+                waiter.wake |= free.count() >= self.majority();
+            }
+        }
+        Ok(())
     }
 
     async fn inspect(
         &self,
         key: &str,
         deadline: Deadline,
-        _: &mut Attempt<V>,
+        _: &mut Attempt<V::Attempt>,
     ) -> Result<Option<LockInfo>, Failure> {
-        self.look_at(key, deadline).await
+        let look = async |member: &Arc<Member<V>>| {
+            let lock = member.engine.inspect(key).await?;
+            Ok(lock.into_iter().collect())
+        };
+        Ok(self.agreed(deadline, look).await?.into_iter().next())
     }
 
     async fn list(
         &self,
         prefix: &str,
         deadline: Deadline,
-        _: &mut Attempt<V>,
+        _: &mut Attempt<V::Attempt>,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        self.look_for(prefix, deadline).await.map(Some)
+        let agreed = self.agreed(deadline, |member| member.engine.list(prefix));
+        agreed.await.map(Some)
     }
 }
 
@@ -234,7 +261,7 @@ impl<V: Voter> Quorum<V> {
     pub(super) fn subscription<'a>(
         &self,
         request: &Request,
-        attempt: &'a mut Attempt<V>,
+        attempt: &'a mut Attempt<V::Attempt>,
     ) -> &'a Subscription {
         let subscribe = || self.subscriptions.subscribe(&request.key);
         attempt.subscription.get_or_insert_with(subscribe)

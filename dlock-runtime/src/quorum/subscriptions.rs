@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::voter_set::VoterSet;
+use super::voter::VoterSet;
 use crate::engine::events::Listener;
 
 /// The keys that are listened to.
@@ -66,9 +66,9 @@ impl Subscriptions {
             subscribers: 0,
         });
         entry.subscribers += 1;
-        let (heard, first) = (Arc::clone(&entry.heard), entry.subscribers == 1);
+        let (heard, is_first) = (Arc::clone(&entry.heard), entry.subscribers == 1);
         drop(keys);
-        if first {
+        if is_first {
             self.changed.send_replace(());
         }
         Subscription {
@@ -88,8 +88,8 @@ impl Subscriptions {
 
     /// A voter is listened to, for these keys.
     pub(super) fn listens(&self, voter: usize, keys: &HashSet<Arc<str>>) {
-        let entries = self.keys();
-        for entry in keys.iter().filter_map(|key| entries.get(key)) {
+        let wanted = self.keys();
+        for entry in keys.iter().filter_map(|key| wanted.get(key)) {
             entry.heard.send_if_modified(|heard| {
                 let before = heard.listening.len();
                 heard.listening.insert(voter);
@@ -157,10 +157,8 @@ impl Listener for Ears {
     }
 
     fn missed(&self) {
-        for entry in self.subscriptions.keys().values() {
-            entry
-                .heard
-                .send_modify(|heard| heard.listening.remove(self.voter));
+        for Entry { heard, .. } in self.subscriptions.keys().values() {
+            heard.send_modify(|heard| heard.listening.remove(self.voter));
         }
         self.subscriptions.changed.send_replace(());
     }
