@@ -19,6 +19,12 @@ const LONG: &str = "30s";
 /// One that ends within the test.
 const SHORT: &str = "2s";
 
+/// Also with a server that is silent for long: on a busy machine, a test may take a
+/// while to get to what it does in that time.
+async fn patient(url: &str) -> LockManager {
+    locks::connect(config(url).request_timeout(HANG)).await
+}
+
 /// A server that is slow to begin with is asked again, for as long as a call may
 /// take: only what refuses at once is given up at once.
 #[tokio::test]
@@ -42,7 +48,7 @@ async fn a_server_that_is_silent_at_first_is_asked_again() {
 async fn a_node_of_another_session_is_not_taken_for_our_own() {
     let scene = Scene::set().await;
     let proxy = scene.proxy();
-    let manager = connect(&scene.url_through(&proxy, LONG)).await;
+    let manager = patient(&scene.url_through(&proxy, LONG)).await;
     had(&manager, "key").await;
 
     proxy.swallow_replies(true);
@@ -69,7 +75,7 @@ async fn a_node_of_another_session_is_not_taken_for_our_own() {
 async fn what_was_given_up_is_told_from_a_node_of_another_session() {
     let scene = Scene::set().await;
     let proxy = scene.proxy();
-    let manager = connect(&scene.url_through(&proxy, LONG)).await;
+    let manager = patient(&scene.url_through(&proxy, LONG)).await;
     had(&manager, "key").await;
 
     proxy.swallow_replies(true);
@@ -94,8 +100,7 @@ async fn what_was_given_up_is_told_from_a_node_of_another_session() {
 async fn a_node_that_was_given_back_holds_nothing() {
     let scene = Scene::set().await;
     let (proxy, client) = (scene.proxy(), scene.server.client().await);
-    let url = scene.url_through(&proxy, LONG);
-    let manager = locks::connect(config(&url).request_timeout(HANG)).await;
+    let manager = patient(&scene.url_through(&proxy, LONG)).await;
     let guard = held(connect(&scene.url()).await.lock("key")).await;
 
     // Operation 2 is a deletion; its path has a length in front.
@@ -241,9 +246,7 @@ async fn a_waiter_outlives_its_session() {
     let scene = Scene::set().await;
     let proxy = scene.proxy();
     let other = connect(&scene.url()).await;
-    let url = scene.url_through(&proxy, SHORT);
-    let patient = config(&url).request_timeout(HANG);
-    let manager = LockManager::connect(patient).await.expect("a connection");
+    let manager = patient(&scene.url_through(&proxy, SHORT)).await;
     let guard = held(other.lock("key")).await;
     let waiting = tokio::spawn(manager.lock("key").acquire());
     queued(&other, "key", 1).await;
@@ -269,8 +272,7 @@ async fn a_section_behind_another_is_five_requests() {
         "zookeeper://127.0.0.1:{}/?session_timeout=40s",
         server.port()
     );
-    let patient = async || locks::connect(config(&url).request_timeout(HANG)).await;
-    let (manager, other) = (patient().await, patient().await);
+    let (manager, other) = (patient(&url).await, patient(&url).await);
     // From here on there is a folder.
     had(&manager, "key").await;
     let asked = Cell::new(0);
