@@ -1,56 +1,24 @@
 //! What a user reads when annotated functions take locks in orders that can end
 //! in a deadlock: to the letter, as it is all there is to go by.
 
-use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use dlock::{Config, LockError, distributed_lock};
+use dlock_conformance::connect;
+use dlock_conformance::support::log::Log;
 
-use dlock::{Config, LockError, LockManager, distributed_lock};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
-
-/// The warnings of target `dlock::order` while `work` runs.
+/// The messages of target `dlock::order` while `work` runs.
 async fn warnings(work: impl Future<Output = Result<(), LockError>>) -> Vec<String> {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
-    let config = Config::default().detect_lock_order(true);
-    let manager = LockManager::connect(config).await.expect("memory");
+    let (log, _guard) = Log::of_this_thread();
+    let manager = connect(Config::default().detect_lock_order(true)).await;
     manager.scope(work).await.expect("every lock is free");
-    warnings.0.lock().expect("no panic under it").clone()
-}
-
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "dlock::order" && *metadata.level() == tracing::Level::WARN
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut message = Message(String::new());
-        event.record(&mut message);
-        self.0.lock().expect("no panic under it").push(message.0);
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-struct Message(String);
-
-impl Visit for Message {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if field.name() == "message" {
-            self.0 = format!("{value:?}");
-        }
-    }
+    let messages = log
+        .lines_with("WARN dlock::order ")
+        .into_iter()
+        .map(|line| {
+            let (_, fields) = line.split_once(" message=").expect("a message");
+            let (message, _) = fields.split_once(" circle=").expect("the circle");
+            message.to_owned()
+        });
+    messages.collect()
 }
 
 /// Where `name` stands under its attribute.

@@ -1,24 +1,15 @@
 //! What a client is answered for each lock error, and what it is not told.
 
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "it is the file of another package"
-)]
-#[path = "../../tests/conformance/support/log.rs"]
-mod log;
-
 use std::future::pending;
 use std::time::Duration;
 
 use axum_core::response::{IntoResponse, Response};
+use dlock_conformance::support::log::Log;
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::{Config, LockError, LockManager};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http_body_util::BodyExt;
-
-use log::Log;
 
 /// In every key, and so never to be in a response.
 const SECRET: &str = "alice@example.org";

@@ -3,16 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::LockError;
+use dlock::backend::Mode;
+use dlock::{LockError, LockManager};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::critical::Section;
-use super::{Store, free, held, process, queued};
-use crate::support::locks::served;
-use crate::support::locks::{all_served, is_busy};
-use crate::support::wait::{HANG, within};
+use super::{Store, free, had, held, process, queued};
+use crate::support::locks::{all_served, is_busy, served, shown};
+
+async fn three_processes(store: &dyn Store) -> (LockManager, LockManager, LockManager) {
+    let first = process(store).await;
+    (first, process(store).await, process(store).await)
+}
 
 pub(crate) async fn bodies_of_one_key_do_not_overlap(store: &mut dyn Store) {
     let section = Arc::new(Section::default());
@@ -29,9 +33,7 @@ pub(crate) async fn bodies_of_one_key_do_not_overlap(store: &mut dyn Store) {
             });
         }
     }
-    while let Some(contender) = contenders.join_next().await {
-        contender.expect("no panic").expect("the lock");
-    }
+    all_served(contenders).await;
     assert_eq!(section.entries(), 3 * 4 * 10);
     assert_eq!(section.most(), 1);
 }
@@ -46,15 +48,9 @@ pub(crate) async fn readers_share_and_a_writer_is_alone(store: &mut dyn Store) {
     let all_inside = Arc::new(Barrier::new(4));
     let mut readers = JoinSet::new();
     for manager in managers.iter().cycle().take(4) {
-        let (manager, all_inside) = (manager.clone(), Arc::clone(&all_inside));
-        readers.spawn(async move {
-            manager
-                .lock("key")
-                .read()
-                .run(all_inside.wait())
-                .await
-                .map(|_| ())
-        });
+        let all_inside = Arc::clone(&all_inside);
+        let body = async move { drop(all_inside.wait().await) };
+        readers.spawn(manager.lock("key").read().run(body));
     }
     all_served(readers).await;
 
@@ -85,9 +81,7 @@ pub(crate) async fn readers_share_and_a_writer_is_alone(store: &mut dyn Store) {
             Ok::<_, LockError>(())
         });
     }
-    while let Some(contender) = contenders.join_next().await {
-        contender.expect("no overlap").expect("the lock");
-    }
+    all_served(contenders).await;
     assert_eq!(section.most(), 1);
     assert_eq!(section.entries(), 4 * 5);
 }
@@ -103,40 +97,30 @@ pub(crate) async fn a_reader_waits_for_the_writer_that_holds(store: &mut dyn Sto
     let waiting = tokio::spawn(reader.lock("key").read().acquire());
     queued(store, &writer, "key", 1).await;
     guard.release().await.expect("the release");
-    let answer = within(HANG, waiting).await.expect("no panic");
-    drop(answer.expect("the read lock"));
+    drop(served(waiting).await);
 }
 
 pub(crate) async fn a_writer_waits_for_every_reader(store: &mut dyn Store) {
-    let managers = [
-        process(store).await,
-        process(store).await,
-        process(store).await,
-    ];
-    if !managers[0].capabilities().read_write {
+    let (one, other, writer) = three_processes(store).await;
+    if !one.capabilities().read_write {
         return;
     }
-    let first = held(managers[0].lock("key").read()).await;
-    let second = held(managers[1].lock("key").read()).await;
-    let writer = managers[2].clone();
+    let first = held(one.lock("key").read()).await;
+    let second = held(other.lock("key").read()).await;
     let waiting = tokio::spawn(writer.lock("key").acquire());
-    queued(store, &managers[0], "key", 1).await;
+    queued(store, &one, "key", 1).await;
 
     first.release().await.expect("the release");
-    // One reader is still inside.
-    let shown = managers[0]
-        .inspect("key")
-        .await
-        .expect("inspect")
-        .expect("a holder");
+    let shown = shown(&one, "key").await;
+    assert_eq!(shown.mode, Mode::Read);
     assert_eq!((shown.holders.len(), shown.waiters), (1, 1), "{shown:?}");
-    is_busy(managers[0].lock("key").try_acquire().await);
+    is_busy(one.lock("key").try_acquire().await);
     assert!(!waiting.is_finished());
 
     second.release().await.expect("the release");
     let guard = served(waiting).await;
     guard.release().await.expect("the release");
-    free(&managers[0], "key").await;
+    free(&one, "key").await;
 }
 
 /// A writer that waits is let in although readers keep coming.
@@ -148,31 +132,25 @@ pub(crate) async fn readers_do_not_starve_a_writer(store: &mut dyn Store) {
     }
     let mut reading = JoinSet::new();
     for number in 0..4 {
-        let readers = readers.clone();
+        let lock = readers.lock("key").read();
         // They overlap, so that without a queue the key would never be free.
         let pause = Duration::from_millis(10 + 3 * number);
         reading.spawn(async move {
             loop {
-                readers
-                    .lock("key")
-                    .read()
-                    .run(sleep(pause))
-                    .await
-                    .expect("the read lock");
+                let read = lock.clone().run(sleep(pause)).await;
+                read.expect("the read lock");
             }
         });
     }
     for _ in 0..5 {
-        let write = writer.lock("key").run(tokio::task::yield_now());
-        within(HANG, write).await.expect("the write lock");
+        had(&writer, "key").await;
     }
     reading.shutdown().await;
 }
 
 /// Who waits to read behind one who waits to write.
 pub(crate) async fn readers_behind_a_writer_who_leaves_are_let_in(store: &mut dyn Store) {
-    let (holder, writer) = (process(store).await, process(store).await);
-    let reader = process(store).await;
+    let (holder, writer, reader) = three_processes(store).await;
     if !holder.capabilities().read_write {
         return;
     }
@@ -190,4 +168,43 @@ pub(crate) async fn readers_behind_a_writer_who_leaves_are_let_in(store: &mut dy
         reader.release().await.expect("the release");
     }
     free(&holder, "key").await;
+}
+
+/// The queue is one, and in its order: readers who stand together are let in together,
+/// and nobody overtakes who waits to write.
+pub(crate) async fn readers_and_writers_are_let_in_as_they_came(store: &mut dyn Store) {
+    let mut others = Vec::new();
+    for _ in 0..4 {
+        others.push(process(store).await);
+    }
+    let holder = process(store).await;
+    let capabilities = holder.capabilities();
+    if !capabilities.read_write || !capabilities.fair {
+        return;
+    }
+    let reader = held(holder.lock("key").read()).await;
+    let mut waiting = Vec::new();
+    for (other, reads) in others.iter().zip([false, true, true, false]) {
+        let lock = other.lock("key");
+        waiting.push(tokio::spawn(
+            if reads { lock.read() } else { lock }.acquire(),
+        ));
+        queued(store, &holder, "key", waiting.len()).await;
+    }
+    is_busy(holder.lock("key").read().try_acquire().await);
+    reader.release().await.expect("the release");
+    let last = waiting.pop().expect("a writer");
+    let mut waiting = waiting.into_iter();
+    let writer = served(waiting.next().expect("a writer")).await;
+    queued(store, &holder, "key", 3).await;
+    writer.release().await.expect("the release");
+    let mut readers = Vec::new();
+    for reading in waiting {
+        readers.push(served(reading).await);
+    }
+    let shown = shown(&holder, "key").await;
+    assert_eq!((shown.mode, shown.holders.len()), (Mode::Read, 2));
+    assert!(shown.waiters == 1 && !last.is_finished());
+    drop(readers);
+    served(last).await.release().await.expect("the release");
 }

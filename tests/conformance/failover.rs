@@ -8,8 +8,8 @@ use dlock::LockManager;
 
 use crate::processes::{ENDLESS, Scene, Shared, all_end_well};
 use crate::restart::next_token;
-use crate::support::locks::{connect, held, is_busy, nothing_left, queued, served};
-use crate::support::wait::HANG;
+use crate::support::locks::{connect, held, is_busy, nothing_left, queued, served, shown};
+use crate::support::wait::{HANG, eventually};
 use crate::{Running, block_on};
 
 /// How a leader fails.
@@ -99,6 +99,7 @@ async fn a_lease_and_its_waiters_go_along(mut scene: Scene<dyn Led>) {
     for manager in [&holder, &other, &late] {
         queued(manager, "key", 2).await;
     }
+    is_renewed(&other, "key").await;
     assert!(guard.is_held());
     is_busy(holder.lock("key").try_acquire().await);
     let token = guard.token();
@@ -115,6 +116,22 @@ async fn a_lease_and_its_waiters_go_along(mut scene: Scene<dyn Led>) {
     assert!(again.token() > last);
     again.release().await.expect("the release");
     nothing_left(&holder).await;
+}
+
+/// Waits until a lease is extended, as whoever leads now shows it.
+async fn is_renewed(manager: &LockManager, key: &str) {
+    let left = async || shown(manager, key).await.holders[0].expires_in;
+    let Some(mut before) = left().await else {
+        // It ends with a session, which lives.
+        return;
+    };
+    eventually("it is renewed", async || {
+        let now = left().await?;
+        let is_longer = now > before;
+        before = now;
+        is_longer.then_some(())
+    })
+    .await;
 }
 
 #[doc(hidden)]

@@ -2,13 +2,13 @@
 //! be done at once, later, or never, and locks a key for nobody.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use dlock::{LockError, LockGuard, LockManager};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::critical::Section;
 use super::{Store, connect, free, had, held, nothing_left, process, queued};
 use crate::support::locks::{healed, is_busy, is_unavailable, served};
 use crate::support::proxy::Proxy;
@@ -60,14 +60,12 @@ struct Witness {
 
 impl Witness {
     async fn of(store: &dyn Store) -> Self {
-        let manager = match store.past_proxies() {
-            Some(config) => Some(connect(config).await),
-            None => None,
-        };
-        Self {
-            manager,
-            records: store.records().await,
+        let mut manager = None;
+        if let Some(config) = store.past_proxies() {
+            manager = Some(connect(config).await);
         }
+        let records = store.records().await;
+        Self { manager, records }
     }
 
     /// Waits until somebody holds `key`, or so many wait for it too.
@@ -102,9 +100,6 @@ impl Witness {
 }
 
 pub(crate) async fn a_request_that_arrives_late_leaves_nothing(store: &mut dyn Store) {
-    if store.proxies().is_empty() {
-        return;
-    }
     let judge = process(store).await;
     let manager = impatient(store).await;
     for waits in [false, true] {
@@ -128,9 +123,6 @@ pub(crate) async fn a_request_that_arrives_late_leaves_nothing(store: &mut dyn S
 }
 
 pub(crate) async fn a_dropped_call_that_arrives_late_leaves_nothing(store: &mut dyn Store) {
-    if store.proxies().is_empty() {
-        return;
-    }
     let judge = process(store).await;
     let manager = impatient(store).await;
     for waits in [false, true] {
@@ -146,9 +138,6 @@ pub(crate) async fn a_dropped_call_that_arrives_late_leaves_nothing(store: &mut 
 
 /// The answer is lost for good: the store has granted the lock, and nobody knows.
 pub(crate) async fn a_lock_that_was_had_unheard_is_given_back(store: &mut dyn Store) {
-    if store.proxies().is_empty() {
-        return;
-    }
     let judge = process(store).await;
     let manager = impatient(store).await;
     let kept = held(manager.lock("kept")).await;
@@ -168,9 +157,6 @@ pub(crate) async fn a_lock_that_was_had_unheard_is_given_back(store: &mut dyn St
 
 /// There is time to ask again: it is not taken for somebody else's lock.
 pub(crate) async fn a_lock_whose_answer_was_lost_is_had(store: &mut dyn Store) {
-    if store.proxies().is_empty() {
-        return;
-    }
     let (judge, manager) = (process(store).await, patient(store).await);
     let kept = held(manager.lock("kept")).await;
     for waits in [false, true] {
@@ -192,9 +178,6 @@ pub(crate) async fn a_lock_whose_answer_was_lost_is_had(store: &mut dyn Store) {
 
 /// The store has done it when it is asked again, and says that nobody holds the lock.
 pub(crate) async fn a_release_whose_answer_was_lost_is_one(store: &mut dyn Store) {
-    if store.proxies().is_empty() {
-        return;
-    }
     let manager = patient(store).await;
     let guard = held(manager.lock("key")).await;
     let witness = Witness::of(store).await;
@@ -209,9 +192,6 @@ pub(crate) async fn a_release_whose_answer_was_lost_is_one(store: &mut dyn Store
 /// Who shuts down may end the process: nobody would be left to give back what was
 /// dropped before that.
 pub(crate) async fn a_shutdown_waits_for_what_was_dropped(store: &mut dyn Store) {
-    if store.proxies().is_empty() {
-        return;
-    }
     let judge = process(store).await;
     had(&judge, "key").await;
     let guard = held(judge.lock("held")).await;
@@ -242,9 +222,6 @@ pub(crate) async fn a_shutdown_waits_for_what_was_dropped(store: &mut dyn Store)
 /// Calls may hear of the outage, but nothing overlaps, hangs or is left; and what was
 /// freed behind a waiter's back wakes it.
 pub(crate) async fn cut_connections_keep_nobody_waiting(store: &mut dyn Store) {
-    if store.proxies().is_empty() {
-        return;
-    }
     let (holder, other) = (patient(store).await, patient(store).await);
     for _ in 0..3 {
         let guard = held(holder.lock("key")).await;
@@ -255,19 +232,15 @@ pub(crate) async fn cut_connections_keep_nobody_waiting(store: &mut dyn Store) {
         served(waiting).await;
     }
 
-    let inside = Arc::new(AtomicBool::new(false));
+    let section = Arc::new(Section::default());
     let mut players = JoinSet::new();
     for number in 0..8 {
         let manager = [&holder, &other][number % 2].clone();
-        let inside = Arc::clone(&inside);
+        let section = Arc::clone(&section);
         players.spawn(async move {
             let mut left = 15;
             while left > 0 {
-                let body = async {
-                    assert!(!inside.swap(true, SeqCst), "two bodies at once");
-                    sleep(Duration::from_millis(2)).await;
-                    inside.store(false, SeqCst);
-                };
+                let body = section.during(sleep(Duration::from_millis(2)));
                 match manager.lock("key").run(body).await {
                     Ok(()) => left -= 1,
                     Err(LockError::Unavailable { .. }) => {}
@@ -286,6 +259,7 @@ pub(crate) async fn cut_connections_keep_nobody_waiting(store: &mut dyn Store) {
         _ = within(HANG, players.join_all()) => {}
         () = cuts => {}
     }
+    assert_eq!(section.most(), 1, "two bodies at once");
     healed(&holder).await;
     nothing_left(&holder).await;
 }
@@ -293,18 +267,20 @@ pub(crate) async fn cut_connections_keep_nobody_waiting(store: &mut dyn Store) {
 /// They are open, and carry nothing any more: a firewall has forgotten them. It costs
 /// no call, no wait and no lease.
 pub(crate) async fn dead_connections_are_replaced(store: &mut dyn Store) {
-    if store.proxies().is_empty() || !store.leaves_dead_connections() {
+    if !store.leaves_dead_connections() {
         return;
     }
-    let limit = 4 * store.request_timeout();
-    let manager = async || {
+    let manager = async |limit| {
         let manager = connect(super::config(store).request_timeout(limit)).await;
         had(&manager, "used").await;
         manager
     };
-    let (holder, other) = (manager().await, manager().await);
+    let limit = 4 * store.request_timeout();
+    let (holder, other) = (manager(limit).await, manager(limit).await);
+    // Its renewals find out in time, however long it waits for an answer.
+    let patient = manager(HANG).await;
     let ttl = 4 * store.short_ttl();
-    let own = held(other.lock("own").ttl(ttl)).await;
+    let own = held(patient.lock("own").ttl(ttl)).await;
     let guard = held(holder.lock("key")).await;
     let waiting = tokio::spawn(other.lock("key").acquire());
     queued(store, &holder, "key", 1).await;
@@ -315,5 +291,4 @@ pub(crate) async fn dead_connections_are_replaced(store: &mut dyn Store) {
     all(store, Proxy::freeze);
     sleep(ttl).await;
     assert!(own.is_held(), "it is renewed over another one");
-    own.release().await.expect("the release");
 }

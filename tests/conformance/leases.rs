@@ -9,12 +9,13 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
 use dlock::{LockError, LockGuard, LockRequest, current, distributed_lock};
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::{Store, connect, free, had, nothing_left, process};
-use crate::support::locks::{held, is_lost, served};
+use crate::support::locks::{held, is_busy, is_lost, says, served};
 use crate::support::polls::{Polled, drop_at_poll};
 use crate::support::wait::{HANG, within};
 
@@ -26,22 +27,14 @@ pub(crate) async fn a_lease_is_renewed(store: &mut dyn Store) {
         let start = Instant::now();
         while start.elapsed() < 3 * ttl {
             for key in ["body", "guard"] {
-                let busy = other.lock(key).try_acquire().await;
-                assert!(
-                    matches!(busy, Err(LockError::Busy { .. })),
-                    "{key}: {busy:?}"
-                );
+                is_busy(other.lock(key).try_acquire().await);
             }
             assert!(current().expect("inside the lock").is_held());
             sleep(ttl / 20).await;
         }
     };
-    manager
-        .lock("body")
-        .ttl(ttl)
-        .run(body)
-        .await
-        .expect("a lease that is renewed");
+    let renewed = manager.lock("body").ttl(ttl).run(body).await;
+    renewed.expect("a lease that is renewed");
     assert!(guard.is_held());
     guard.release().await.expect("a lease that was renewed");
 }
@@ -50,10 +43,8 @@ pub(crate) async fn a_fixed_lease_ends(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
     let fixed = || manager.lock("key").ttl(ttl).renew(false);
-    fixed()
-        .run(async {})
-        .await
-        .expect("a body that ends in time");
+    let in_time = fixed().run(async {}).await;
+    in_time.expect("a body that ends in time");
 
     let start = Instant::now();
     let went_on = AtomicBool::new(false);
@@ -71,25 +62,15 @@ pub(crate) async fn max_hold_ends_a_hung_body(store: &mut dyn Store) {
     let ttl = store.short_ttl();
     let limit = 2 * ttl;
     let start = Instant::now();
-    let hung = manager
-        .lock("key")
-        .ttl(ttl)
-        .max_hold(limit)
-        .run(std::future::pending::<()>());
+    let limited = || manager.lock("key").ttl(ttl).max_hold(limit);
+    let hung = limited().run(std::future::pending::<()>());
     is_lost(within(HANG, hung).await);
-    assert!(
-        start.elapsed() >= ttl,
-        "lost after {:?} of {limit:?}",
-        start.elapsed()
-    );
+    let lasted = start.elapsed();
+    assert!(lasted >= ttl, "lost after {lasted:?} of {limit:?}");
     had(&other, "key").await;
 
     // A body that ends in time does not notice.
-    let short = manager
-        .lock("key")
-        .ttl(ttl)
-        .max_hold(limit)
-        .run(async { 7 });
+    let short = limited().run(async { 7 });
     assert_eq!(within(HANG, short).await.expect("the lock"), 7);
 }
 
@@ -105,12 +86,12 @@ pub(crate) async fn a_lease_taken_away_ends_the_body(store: &mut dyn Store) {
         went_on.store(true, Relaxed);
     };
     let lost = manager.lock("key").ttl(ttl).run(body);
-    let error = within(HANG, lost).await.expect_err("a lost lease");
+    let error = is_lost(within(HANG, lost).await);
     let LockError::Lost { key, token, .. } = &error else {
-        panic!("{error:?}")
+        unreachable!("{error:?}")
     };
     assert_eq!(key.to_string(), "key");
-    assert!(error.to_string().contains(&token.to_string()), "{error}");
+    says(&error, &[&token.to_string()]);
     assert!(dropped.load(Relaxed) && !went_on.load(Relaxed));
 }
 
@@ -150,22 +131,17 @@ pub(crate) async fn on_lost_continue_lets_the_body_go_on(store: &mut dyn Store) 
     within(HANG, running).await.expect("the body runs");
     store.take_away("key").await;
     tell.send(()).expect("the body runs");
-    let still_held = within(HANG, body)
-        .await
-        .expect("no panic")
-        .expect("the body's value");
-    assert!(!still_held);
+    assert!(!served(body).await, "it is still held");
+}
+
+fn current_thread() -> Runtime {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime")
 }
 
 /// Runs `body` on a current-thread runtime of its own.
 async fn on_one_thread<T: Send + 'static>(body: impl Future<Output = T> + Send + 'static) -> T {
-    let thread = tokio::task::spawn_blocking(|| {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime")
-            .block_on(body)
-    });
+    let thread = tokio::task::spawn_blocking(|| current_thread().block_on(body));
     thread.await.expect("the thread")
 }
 
@@ -198,11 +174,7 @@ pub(crate) async fn a_body_that_blocks_its_runtime_keeps_its_lease(store: &mut d
             Err(error) => panic!("{error:?}"),
         }
     }
-    let held = within(HANG, blocked)
-        .await
-        .expect("no panic")
-        .expect("a lease that was kept");
-    assert!(held);
+    assert!(served(blocked).await, "a lease that was kept");
 }
 
 pub(crate) async fn a_fixed_lease_is_lost_after_a_block(store: &mut dyn Store) {
@@ -227,11 +199,7 @@ pub(crate) async fn a_block_past_max_hold_holds_up_no_other_lock(store: &mut dyn
     let (done, is_done) = oneshot::channel();
     // A thread that no runtime waits for: it may hang.
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(async {
+        current_thread().block_on(async {
             let manager = connect(config).await;
             let body = async {
                 std::thread::sleep(ttl * 3 / 5);

@@ -227,7 +227,7 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// Which store a test asks for.
 #[doc(hidden)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(
     non_camel_case_types,
     reason = "named as the methods that they stand for"
@@ -236,6 +236,8 @@ pub enum Start {
     start,
     start_durable,
     start_alone,
+    /// As `start`, of a store that a network can keep from its users.
+    start_far,
 }
 
 /// Runs one case against a store of its own, with a limit against hanging.
@@ -246,10 +248,13 @@ pub fn run<S: Store>(as_asked: Start, case: fn(&mut dyn Store) -> Running<'_>) {
         runtime.worker_threads(2),
         Box::pin(async move {
             let mut store = match as_asked {
-                Start::start => S::start().await,
+                Start::start | Start::start_far => S::start().await,
                 Start::start_durable => S::start_durable().await,
                 Start::start_alone => S::start_alone().await,
             };
+            if as_asked == Start::start_far && store.proxies().is_empty() {
+                return;
+            }
             within(2 * HANG, case(&mut store)).await;
         }),
     );
@@ -326,6 +331,7 @@ macro_rules! __themes {
                 a_writer_waits_for_every_reader
                 readers_do_not_starve_a_writer
                 readers_behind_a_writer_who_leaves_are_let_in
+                readers_and_writers_are_let_in_as_they_came
             }
             start several {
                 several_keys_are_had_together
@@ -417,7 +423,7 @@ macro_rules! __themes {
                 reading_inside_ones_own_write_is_re_entry
                 current_shows_the_innermost_lock
             }
-            start late_commands {
+            start_far late_commands {
                 a_request_that_arrives_late_leaves_nothing
                 a_dropped_call_that_arrives_late_leaves_nothing
                 a_lock_that_was_had_unheard_is_given_back

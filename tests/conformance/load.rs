@@ -10,10 +10,6 @@ use super::critical::PlainCounter;
 use super::{Store, nothing_left, process};
 use crate::support::locks::all_served;
 
-async fn all_done(contenders: JoinSet<Result<(), LockError>>) {
-    all_served(contenders).await;
-}
-
 /// So many managers, each of which stands for a process: among the tasks of
 /// one, its own gate does most of the work, among several the store does.
 async fn managers(store: &dyn Store, count: usize) -> Vec<LockManager> {
@@ -32,7 +28,7 @@ async fn contenders_add_up(store: &dyn Store, contenders: usize, processes: usiz
         let (manager, counter) = (managers[number % processes].clone(), Arc::clone(&counter));
         adding.spawn(async move { manager.lock("counter").run(counter.add_one()).await });
     }
-    all_done(adding).await;
+    all_served(adding).await;
     assert_eq!(counter.value(), contenders as u64);
     nothing_left(&managers[0]).await;
 }
@@ -66,10 +62,10 @@ pub(crate) async fn tasks_over_keys_drawn_at_random_add_up(store: &mut dyn Store
                 let body = counters[drawn].add_one_slowly(pause);
                 manager.lock(format!("counter:{drawn}")).run(body).await?;
             }
-            Ok(())
+            Ok::<_, LockError>(())
         });
     }
-    all_done(adding).await;
+    all_served(adding).await;
     let total: u64 = counters.iter().map(PlainCounter::value).sum();
     assert_eq!(total, (TASKS * ROUNDS) as u64);
     nothing_left(&managers[0]).await;
@@ -92,14 +88,11 @@ pub(crate) async fn contenders_that_renew_add_up(store: &mut dyn Store) {
         adding.spawn(async move {
             // Between the read and the write, the lease would run out twice.
             let body = counters[key].add_one_slowly(2 * ttl);
-            manager
-                .lock(format!("counter:{key}"))
-                .ttl(ttl)
-                .run(body)
-                .await
+            let lock = manager.lock(format!("counter:{key}")).ttl(ttl);
+            lock.run(body).await
         });
     }
-    all_done(adding).await;
+    all_served(adding).await;
     let counts: Vec<_> = counters.iter().map(PlainCounter::value).collect();
     assert_eq!(counts, [(CONTENDERS / KEYS) as u64; KEYS]);
     nothing_left(&managers[0]).await;

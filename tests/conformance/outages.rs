@@ -1,19 +1,17 @@
 //! Guarantee 9: nothing waits without a limit, an outage says so, and it heals
 //! by itself.
 
-use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use dlock::{LockError, LockKey, LockManager, LockRequest};
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
 use super::{Store, connect, free, had, held, nothing_left, process, queued};
-use crate::support::locks::{healed, is_lost, is_unavailable};
-use crate::support::locks::{is_busy, served};
+use crate::support::locks::{healed, is_busy, is_late, is_lost, is_unavailable, says, served};
+use crate::support::polls::{Polled, leave_at_poll};
 use crate::support::wait::{HANG, within};
 
 /// Shorter than what the store may take to answer.
@@ -28,27 +26,32 @@ async fn impatient(store: &dyn Store) -> LockManager {
 
 pub(crate) async fn an_outage_is_its_own_error(store: &mut dyn Store) {
     let manager = impatient(store).await;
+    // A server is named.
+    let server = if store.proxies().is_empty() {
+        ""
+    } else {
+        "127.0.0.1:"
+    };
     // With a connection that was used, and with none.
     for key in ["used", "new"] {
         store.set_outage(true).await;
         let ran = AtomicBool::new(false);
         let body = async { ran.store(true, Relaxed) };
-        let mut answers = vec![
-            within(HANG, manager.lock(key).acquire()).await.map(drop),
-            within(HANG, manager.lock(key).try_acquire())
-                .await
-                .map(drop),
-            within(HANG, manager.lock(key).run(body)).await,
-        ];
+        let lock = || manager.lock(key);
+        for answer in [
+            within(HANG, lock().acquire()).await.map(drop),
+            within(HANG, lock().try_acquire()).await.map(drop),
+            within(HANG, lock().run(body)).await,
+        ] {
+            says(&is_unavailable(answer), &[&format!("`{key}`"), server]);
+        }
         if !store.can_be_read_in_an_outage() {
-            answers.extend([
+            for answer in [
                 within(HANG, manager.inspect(key)).await.map(drop),
                 within(HANG, manager.list("")).await.map(drop),
-            ]);
-        }
-        for error in answers {
-            let error = is_unavailable(error);
-            assert!(!error.to_string().is_empty());
+            ] {
+                says(&is_unavailable(answer), &[server]);
+            }
         }
         assert!(!ran.load(Relaxed), "the body ran without the lock");
         store.set_outage(false).await;
@@ -60,9 +63,8 @@ pub(crate) async fn a_timeout_bounds_an_outage(store: &mut dyn Store) {
     // The request timeout alone would let it wait for longer than any test.
     let patient = connect(super::config(store).request_timeout(10 * HANG)).await;
     store.set_outage(true).await;
-    let error = within(HANG, patient.lock("key").acquire_within(TIMEOUT))
-        .await
-        .expect_err("an outage");
+    let waits = patient.lock("key").acquire_within(TIMEOUT);
+    let error = within(HANG, waits).await.expect_err("an outage");
     // Which of the two comes first depends on how the outage shows.
     assert!(
         matches!(
@@ -90,8 +92,7 @@ pub(crate) async fn a_try_takes_one_request_timeout_of_silence(store: &mut dyn S
     store.set_silence(true).await;
     let tries = async |lock: &dyn Fn() -> LockRequest| {
         for _ in ["over a connection that was used", "over none, as a rule"] {
-            let answer = within(LIMIT, lock().try_acquire()).await;
-            is_unavailable(answer);
+            is_unavailable(within(LIMIT, lock().try_acquire()).await);
         }
     };
     let reads = async {
@@ -118,10 +119,7 @@ pub(crate) async fn a_store_that_comes_back_serves_again(store: &mut dyn Store) 
         healed(&other).await;
         // What hears of releases works again as well.
         let guard = held(manager.lock("key")).await;
-        let waiting = tokio::spawn({
-            let other = other.clone();
-            async move { other.lock("key").run(async {}).await }
-        });
+        let waiting = tokio::spawn(other.lock("key").run(async {}));
         queued(store, &manager, "key", 1).await;
         guard.release().await.expect("the release");
         served(waiting).await;
@@ -187,20 +185,14 @@ async fn does_not_outlive(store: &dyn Store, set: impl AsyncFn(bool)) {
 pub(crate) async fn a_waiter_does_not_hang_in_an_outage(store: &mut dyn Store) {
     let (holder, other) = (impatient(store).await, impatient(store).await);
     let guard = held(holder.lock("key")).await;
-    let waiting = tokio::spawn({
-        let other = other.clone();
-        async move { other.lock("key").run(async {}).await }
-    });
+    let waiting = tokio::spawn(other.lock("key").run(async {}));
     queued(store, &holder, "key", 1).await;
     store.set_outage(true).await;
     sleep(2 * store.request_timeout()).await;
     store.set_outage(false).await;
     healed(&holder).await;
     let _ = guard.release().await;
-    match within(HANG, waiting).await.expect("no panic") {
-        Ok(()) => {}
-        Err(error) => assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}"),
-    }
+    served_or_told(waiting).await;
     healed(&other).await;
     had(&other, "key").await;
     nothing_left(&other).await;
@@ -217,10 +209,8 @@ pub(crate) async fn a_release_is_made_up_for_after_an_outage(store: &mut dyn Sto
         "value"
     };
     // A release that fails does not take the body's result.
-    let value = within(HANG, manager.lock("ran").run(body))
-        .await
-        .expect("the body's value");
-    assert_eq!(value, "value");
+    let value = within(HANG, manager.lock("ran").run(body)).await;
+    assert_eq!(value.expect("the body's value"), "value");
     drop(dropped);
     is_unavailable(within(HANG, released.release()).await);
     store.set_outage(false).await;
@@ -240,18 +230,17 @@ pub(crate) async fn a_try_behind_a_task_that_asks_is_told_of_the_outage(store: &
         let lock = manager.lock("key");
         let (begun, begins) = oneshot::channel();
         calls.spawn(async move {
-            let call = async {
+            let mut call = Box::pin(async move {
                 match waits {
                     true => lock.acquire().await,
                     false => lock.try_acquire().await,
                 }
-            };
-            let mut call = std::pin::pin!(call);
-            let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+            });
+            let first = leave_at_poll(&mut call, 1, HANG).await;
             let _ = begun.send(());
             match first {
-                Poll::Ready(answer) => answer,
-                Poll::Pending => call.await,
+                Polled::Done(answer) => answer,
+                _ => call.await,
             }
         });
         begins.await.expect("it was polled");
@@ -271,39 +260,42 @@ pub(crate) async fn calls_behind_others_tell_an_outage(store: &mut dyn Store) {
     // Who waits is patient, and so does not tell those behind.
     let patient = connect(super::config(store).request_timeout(10 * HANG)).await;
     let guard = held(holder.lock("key")).await;
-    let waiting = tokio::spawn({
-        let patient = patient.clone();
-        async move { patient.lock("key").run(async {}).await }
-    });
+    let waiting = tokio::spawn(patient.lock("key").run(async {}));
     queued(store, &holder, "key", 1).await;
     // A busy machine may take some time for an answer.
     let limit = 4 * TIMEOUT;
-    let late = within(HANG, patient.lock("key").acquire_within(limit)).await;
-    let error = late.map(drop).expect_err("somebody holds it");
-    assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
-    let busy = within(HANG, patient.lock("key").try_acquire()).await;
-    is_busy(busy);
+    is_late(within(HANG, patient.lock("key").acquire_within(limit)).await);
+    is_busy(within(HANG, patient.lock("key").try_acquire()).await);
     store.set_outage(true).await;
-    let mut calls = JoinSet::new();
-    for _ in 0..8 {
-        let lock = patient.lock("key");
-        calls.spawn(async move { lock.acquire_within(TIMEOUT).await });
-    }
-    for answer in within(HANG, calls.join_all()).await {
-        let error = answer.map(drop).expect_err("an outage");
-        if !store.can_be_read_in_an_outage() {
-            assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        }
-    }
+    hear_of_it(store, &patient, 8).await;
     store.set_outage(false).await;
     healed(&holder).await;
     let _ = guard.release().await;
-    match within(HANG, waiting).await.expect("no panic") {
-        Ok(()) => {}
-        Err(error) => assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}"),
-    }
+    served_or_told(waiting).await;
     healed(&patient).await;
     had(&patient, "key").await;
+}
+
+/// So many calls whose time is over before the store answers are told of an outage.
+async fn hear_of_it(store: &dyn Store, manager: &LockManager, count: usize) {
+    let mut calls = JoinSet::new();
+    for _ in 0..count {
+        calls.spawn(manager.lock("key").acquire_within(TIMEOUT));
+    }
+    for answer in within(HANG, calls.join_all()).await {
+        let error = answer.map(drop).expect_err("no answer");
+        if !store.can_be_read_in_an_outage() {
+            is_unavailable(Err::<(), _>(error));
+        }
+    }
+}
+
+/// A waiter is, or has heard of the outage.
+async fn served_or_told(waiting: JoinHandle<Result<(), LockError>>) {
+    let waited = within(HANG, waiting).await.expect("no panic");
+    if waited.is_err() {
+        is_unavailable(waited);
+    }
 }
 
 /// Another task of the process has had the lock, and the store does not answer its
@@ -314,17 +306,7 @@ pub(crate) async fn calls_behind_a_release_tell_an_outage(store: &mut dyn Store)
     let guard = held(patient.lock("key")).await;
     store.set_silence(true).await;
     let released = tokio::spawn(guard.release());
-    let mut calls = JoinSet::new();
-    for _ in 0..4 {
-        let lock = patient.lock("key");
-        calls.spawn(async move { lock.acquire_within(TIMEOUT).await });
-    }
-    for answer in within(HANG, calls.join_all()).await {
-        let error = answer.map(drop).expect_err("silence");
-        if !store.can_be_read_in_an_outage() {
-            assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-        }
-    }
+    hear_of_it(store, &patient, 4).await;
     store.set_silence(false).await;
     released.abort();
     healed(&patient).await;
@@ -345,8 +327,7 @@ fn many(name: &str) -> LockKey {
 
 pub(crate) async fn many_releases_wait_for_one_outage(store: &mut dyn Store) {
     let manager = impatient(store).await;
-    let guard = manager.lock(many("guard")).acquire().await;
-    let guard = guard.expect("the locks");
+    let guard = held(manager.lock(many("guard"))).await;
     let mut start = Instant::now();
     let body = async {
         store.set_outage(true).await;
@@ -368,8 +349,8 @@ pub(crate) async fn a_shutdown_waits_for_one_outage(store: &mut dyn Store) {
     let manager = impatient(store).await;
     let mut guards = Vec::new();
     for number in 0..MANY {
-        let lock = manager.lock(format!("key:{number}")).ttl(store.short_ttl());
-        guards.push(lock.acquire().await.expect("the lock"));
+        let lock = manager.lock(format!("key:{number}"));
+        guards.push(held(lock.ttl(store.short_ttl())).await);
     }
     store.set_outage(true).await;
     let start = Instant::now();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use dlock::{LockError, LockManager, distributed_lock};
 
 use super::{Store, connect, free, process, queued};
-use crate::support::locks::{held, is_busy};
+use crate::support::locks::{held, is_busy, is_late, says};
 use crate::support::wait::{HANG, within};
 
 /// Long enough for a store on a busy machine to have answered: else it is an
@@ -15,27 +15,16 @@ const PATIENCE: Duration = Duration::from_millis(600);
 
 pub(crate) async fn a_free_lock_is_had_at_once(store: &mut dyn Store) {
     let manager = process(store).await;
-    let guard = manager
-        .lock("key")
-        .try_acquire()
-        .await
-        .expect("a free lock");
+    let guard = manager.lock("key").try_acquire().await;
+    let guard = guard.expect("a free lock");
     assert!(guard.is_held());
     assert_eq!(guard.key().to_string(), "key");
     guard.release().await.expect("the release");
 
-    let guard = manager
-        .lock("key")
-        .acquire_within(HANG)
-        .await
-        .expect("a free lock");
-    guard.release().await.expect("the release");
-    let value = manager
-        .lock("key")
-        .run(async { 7 })
-        .await
-        .expect("a free lock");
-    assert_eq!(value, 7);
+    let guard = manager.lock("key").acquire_within(HANG).await;
+    guard.expect("a free lock").release().await.expect("held");
+    let value = manager.lock("key").run(async { 7 }).await;
+    assert_eq!(value.expect("a free lock"), 7);
     free(&manager, "key").await;
 }
 
@@ -43,13 +32,8 @@ pub(crate) async fn a_held_lock_is_busy_for_who_does_not_wait(store: &mut dyn St
     let (holder, other) = (process(store).await, process(store).await);
     let guard = held(holder.lock("key")).await;
     for manager in [&holder, &other] {
-        let busy = manager
-            .lock("key")
-            .try_acquire()
-            .await
-            .expect_err("a held lock");
-        assert!(matches!(busy, LockError::Busy { .. }), "{busy:?}");
-        assert!(busy.to_string().contains("`key`"), "{busy}");
+        let busy = is_busy(manager.lock("key").try_acquire().await);
+        says(&busy, &["`key`"]);
     }
     guard.release().await.expect("the release");
     drop(other.lock("key").try_acquire().await.expect("a free lock"));
@@ -60,16 +44,10 @@ pub(crate) async fn a_wait_ends_at_its_timeout(store: &mut dyn Store) {
     let guard = held(holder.lock("key")).await;
     for manager in [&holder, &other] {
         let start = Instant::now();
-        let error = within(HANG, manager.lock("key").acquire_within(PATIENCE))
-            .await
-            .expect_err("a held lock");
-        assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
-        assert!(error.to_string().contains("`key`"), "{error}");
-        assert!(
-            start.elapsed() >= PATIENCE,
-            "gave up after {:?}",
-            start.elapsed()
-        );
+        let waits = manager.lock("key").acquire_within(PATIENCE);
+        says(&is_late(within(HANG, waits).await), &["`key`"]);
+        let waited = start.elapsed();
+        assert!(waited >= PATIENCE, "gave up after {waited:?}");
     }
     assert!(guard.is_held());
 }
@@ -80,32 +58,21 @@ pub(crate) async fn the_configured_timeout_applies(store: &mut dyn Store) {
     let _guard = held(holder.lock("key")).await;
     let ran = AtomicBool::new(false);
     let body = async { ran.store(true, Relaxed) };
-    let error = within(HANG, other.lock("key").run(body))
-        .await
-        .expect_err("a held lock");
-    assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
+    is_late(within(HANG, other.lock("key").run(body)).await);
     assert!(!ran.load(Relaxed), "the body ran without the lock");
-    let error = within(HANG, other.lock("key").acquire())
-        .await
-        .expect_err("a held lock");
-    assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
+    is_late(within(HANG, other.lock("key").acquire()).await);
 }
 
 #[distributed_lock(key = "stock:<sku>")]
 async fn holders_of(manager: &LockManager, sku: &str) -> Result<usize, LockError> {
-    Ok(manager
-        .inspect(format!("stock:{sku}"))
-        .await?
-        .map_or(0, |lock| lock.holders.len()))
+    let lock = manager.inspect(format!("stock:{sku}")).await?;
+    Ok(lock.map_or(0, |lock| lock.holders.len()))
 }
 
 pub(crate) async fn the_attribute_runs_its_body_under_the_lock(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
-    let holders = manager
-        .scope(holders_of(&other, "42"))
-        .await
-        .expect("the lock");
-    assert_eq!(holders, 1);
+    let holders = manager.scope(holders_of(&other, "42")).await;
+    assert_eq!(holders.expect("the lock"), 1);
     free(&other, "stock:42").await;
 }
 
@@ -126,18 +93,14 @@ pub(crate) async fn the_attribute_gives_up_as_it_is_told(store: &mut dyn Store) 
     let guard = held(holder.lock("job")).await;
     let ran = AtomicBool::new(false);
     is_busy(within(HANG, other.scope(try_job(&ran))).await);
-    let error = within(HANG, other.scope(wait_for_job(&ran)))
-        .await
-        .expect_err("a held lock");
-    assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
+    is_late(within(HANG, other.scope(wait_for_job(&ran))).await);
     assert!(!ran.load(Relaxed), "the body ran without the lock");
 
     // Who gave up leaves the queue in the background.
     queued(store, &holder, "job", 0).await;
     guard.release().await.expect("the release");
-    within(HANG, other.scope(try_job(&ran)))
-        .await
-        .expect("a free lock");
+    let tried = within(HANG, other.scope(try_job(&ran))).await;
+    tried.expect("a free lock");
     assert!(ran.load(Relaxed));
 }
 

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock::backend::TokenTier;
-use dlock::{Config, LockError, LockManager};
+use dlock::{Config, LockManager};
 
 use crate::support::dir::TempDir;
+use crate::support::locks::{connect, had, held, is_busy, nothing_left};
 use crate::support::resource::Resource;
-use crate::support::wait::{HANG, until, within};
+use crate::support::wait::until;
 use crate::support::worker::Worker;
 use crate::{Running, Store, block_on};
 
@@ -119,9 +120,7 @@ impl<S: Shared + ?Sized> Scene<S> {
 
     /// One more process, as far as the store can tell: this one.
     pub async fn judge(&self) -> LockManager {
-        let judge = LockManager::connect(self.store.config())
-            .await
-            .expect("a connection");
+        let judge = connect(self.store.config()).await;
         assert_eq!(
             judge.capabilities().tokens > TokenTier::None,
             self.store.tokens()
@@ -196,18 +195,13 @@ async fn a_killed_holder_frees_its_lock(scene: Scene<dyn Shared>) {
     history.check();
     assert_eq!(history.value(), 2 * 2 * 20);
     assert_eq!(history.writes_of("victim"), 0);
-    until(
-        "nothing is left",
-        async || judge.list("").await.expect("list"),
-        Vec::is_empty,
-    )
-    .await;
+    nothing_left(&judge).await;
 }
 
 /// Killed while it waits, in front of the others.
 async fn a_killed_waiter_delays_the_rest_for_a_bounded_time(scene: Scene<dyn Shared>) {
     let judge = scene.judge().await;
-    let guard = judge.lock("counter").acquire().await.expect("the lock");
+    let guard = held(judge.lock("counter")).await;
     let mut victim = scene.worker("contend", "victim", 2, 5, false);
     scene.waiting(&judge, 1).await;
     let mut workers = vec![scene.worker("contend", "a", 2, 5, false)];
@@ -219,19 +213,25 @@ async fn a_killed_waiter_delays_the_rest_for_a_bounded_time(scene: Scene<dyn Sha
     let history = scene.resource.history();
     history.check();
     assert_eq!(history.value(), 2 * 5);
-    until(
-        "nothing is left",
-        async || judge.list("").await.expect("list"),
-        Vec::is_empty,
-    )
-    .await;
+    nothing_left(&judge).await;
 }
 
 /// Paused inside for longer than its ttl: others go on, and when it comes back
 /// its body is dropped before it writes.
 async fn a_paused_holder_stops_when_it_comes_back(scene: Scene<dyn Shared>) {
+    comes_back_late(scene, false, "lost").await;
+}
+
+/// The same with a body that goes on regardless: its late write is refused.
+async fn a_paused_holder_that_writes_late_is_refused(scene: Scene<dyn Shared>) {
+    if scene.store.tokens() {
+        comes_back_late(scene, true, "outdated").await;
+    }
+}
+
+async fn comes_back_late(scene: Scene<dyn Shared>, stubborn: bool, reports: &str) {
     scene.resource.hold_back("victim");
-    let victim = scene.worker("contend", "victim", 1, 3, false);
+    let victim = scene.worker("contend", "victim", 1, 3, stubborn);
     scene.inside("victim").await;
     let mut workers = vec![scene.worker("contend", "a", 2, 20, false)];
 
@@ -248,32 +248,7 @@ async fn a_paused_holder_stops_when_it_comes_back(scene: Scene<dyn Shared>) {
     let history = scene.resource.history();
     history.check();
     assert_eq!(history.value(), 2 * 20 + 3);
-    assert_eq!(history.reports_of("victim"), ["lost"]);
-}
-
-/// The same with a body that goes on regardless: its late write is refused.
-async fn a_paused_holder_that_writes_late_is_refused(scene: Scene<dyn Shared>) {
-    if !scene.store.tokens() {
-        return;
-    }
-    scene.resource.hold_back("victim");
-    let victim = scene.worker("contend", "victim", 1, 3, true);
-    scene.inside("victim").await;
-    let mut workers = vec![scene.worker("contend", "a", 2, 20, false)];
-
-    scene.pause(&victim).await;
-    scene.resource.suspended("victim");
-    scene.resource.answer("victim");
-    scene.others_add("victim", 5).await;
-    scene.resource.resumed("victim");
-    victim.resume();
-
-    workers.push(victim);
-    all_end_well(&mut workers).await;
-    let history = scene.resource.history();
-    history.check();
-    assert_eq!(history.value(), 2 * 20 + 3);
-    assert_eq!(history.reports_of("victim"), ["outdated"]);
+    assert_eq!(history.reports_of("victim"), [reports]);
 }
 
 /// Many processes; some are paused at random moments, some are killed.
@@ -311,12 +286,7 @@ async fn kills_and_pauses_at_random_moments_add_up(scene: Scene<dyn Shared>) {
         );
     }
     let judge = scene.judge().await;
-    until(
-        "nothing is left",
-        async || judge.list("").await.expect("list"),
-        Vec::is_empty,
-    )
-    .await;
+    nothing_left(&judge).await;
 }
 
 /// A holder in another process, seen from this one.
@@ -327,12 +297,9 @@ async fn another_processs_lock_is_busy_until_it_dies(scene: Scene<dyn Shared>) {
     until("it holds", reports, |&reports| reports == 1).await;
     // Renewed from over there.
     tokio::time::sleep(2 * scene.store.ttl()).await;
-    let busy = judge.lock("counter").try_acquire().await;
-    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    is_busy(judge.lock("counter").try_acquire().await);
     holder.kill();
-    within(HANG, judge.lock("counter").run(async {}))
-        .await
-        .expect("the lock");
+    had(&judge, "counter").await;
 }
 
 /// Runs one case around a store of its own.

@@ -42,12 +42,9 @@ pub(crate) async fn processes_are_served_in_order(store: &mut dyn Store) {
     let guard = held(holder.lock("key")).await;
     let mut waiters = JoinSet::new();
     for number in 0..6 {
-        let manager = process(store).await;
         let served = Arc::clone(&served);
-        waiters.spawn(async move {
-            let body = async { served.lock().expect("the order").push(number) };
-            manager.lock("key").run(body).await
-        });
+        let body = async move { served.lock().expect("the order").push(number) };
+        waiters.spawn(process(store).await.lock("key").run(body));
         // The next one comes when this one stands in the queue.
         queued(store, &holder, "key", number + 1).await;
     }
@@ -74,11 +71,9 @@ pub(crate) async fn tasks_of_one_process_are_served_in_order(store: &mut dyn Sto
     }
     let serve = async {
         // The last one is polled first: it is the place that counts.
-        let answers = join_all(waiting.into_iter().rev()).await;
-        answers
-            .into_iter()
-            .collect::<Result<(), _>>()
-            .expect("the lock");
+        for answer in join_all(waiting.into_iter().rev()).await {
+            answer.expect("the lock");
+        }
     };
     let release = async {
         queued(store, &holder, "key", 1).await;

@@ -4,13 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{FencingToken, LockError, LockScopeExt, current, distributed_lock};
+use dlock::{FencingToken, LockError, LockManager, LockScopeExt, current, distributed_lock};
 use tokio::sync::oneshot;
 
 use super::critical::Section;
 use super::{Store, had, process};
-use crate::support::locks::{held, is_busy, served};
+use crate::support::locks::{held, is_busy, says, served, would_deadlock};
 use crate::support::wait::{HANG, within};
+
+/// The value of a body under the lock.
+async fn ran<T>(manager: &LockManager, body: impl Future<Output = T>) -> T {
+    let ran = within(HANG, manager.lock("key").run(body)).await;
+    ran.expect("the lock")
+}
 
 fn token() -> FencingToken {
     current().expect("inside the lock").token()
@@ -20,26 +26,18 @@ pub(crate) async fn a_nested_call_returns_at_once_with_the_same_token(store: &mu
     let (manager, other) = (process(store).await, process(store).await);
     let body = async {
         let outer = token();
-        let inner = manager
-            .lock("key")
-            .run(async { token() })
-            .await
-            .expect("re-entry");
-        let tried = manager.lock("key").try_acquire().await.expect("re-entry");
-        let within_no_time = manager
-            .lock("key")
-            .acquire_within(Duration::ZERO)
-            .await
-            .expect("re-entry");
+        let lock = || manager.lock("key");
+        let inner = lock().run(async { token() }).await.expect("re-entry");
+        let tried = lock().try_acquire().await.expect("re-entry");
+        let within_no_time = lock().acquire_within(Duration::ZERO).await;
+        let within_no_time = within_no_time.expect("re-entry");
         assert_eq!([inner, tried.token(), within_no_time.token()], [outer; 3]);
         drop((tried, within_no_time));
         // What re-entered has ended; the lock is still the body's.
         assert!(current().expect("inside the lock").is_held());
         is_busy(other.lock("key").try_acquire().await);
     };
-    within(HANG, manager.lock("key").run(body))
-        .await
-        .expect("the lock");
+    ran(&manager, body).await;
     had(&other, "key").await;
 }
 
@@ -71,9 +69,7 @@ pub(crate) async fn re_entry_asks_nothing_of_the_store(store: &mut dyn Store) {
         store.set_outage(false).await;
         inside
     };
-    let inside = within(HANG, manager.lock("key").run(body))
-        .await
-        .expect("the lock");
+    let inside = ran(&manager, body).await;
     inside.expect("re-entry during an outage");
 }
 
@@ -99,33 +95,19 @@ pub(crate) async fn halves_of_a_join_exclude_each_other(store: &mut dyn Store) {
             manager.lock("key").run(async { token() }),
         )
     };
-    let (one, two) = within(HANG, manager.lock("key").run(body))
-        .await
-        .expect("the lock");
+    let (one, two) = ran(&manager, body).await;
     assert_eq!(one.expect("re-entry"), two.expect("re-entry"));
 }
 
 pub(crate) async fn a_spawned_task_waits(store: &mut dyn Store) {
     let manager = process(store).await;
-    let spawned = {
-        let manager = manager.clone();
-        move || {
-            let manager = manager.clone();
-            tokio::spawn(async move { manager.lock("key").run(async { token() }).await })
-        }
-    };
     let body = async {
-        let tried = {
-            let manager = manager.clone();
-            tokio::spawn(async move { manager.lock("key").try_acquire().await.map(drop) })
-        };
-        let busy = tried.await.expect("no panic");
-        assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
-        (token(), spawned())
+        let tried = tokio::spawn(manager.lock("key").try_acquire());
+        is_busy(tried.await.expect("no panic"));
+        let waiting = manager.lock("key").run(async { token() });
+        (token(), tokio::spawn(waiting))
     };
-    let (outside, waiting) = within(HANG, manager.lock("key").run(body))
-        .await
-        .expect("the lock");
+    let (outside, waiting) = ran(&manager, body).await;
     let inside = served(waiting).await;
     assert!(
         inside > outside || inside == FencingToken::NONE,
@@ -137,10 +119,8 @@ pub(crate) async fn a_spawned_task_in_the_lock_scope_reenters(store: &mut dyn St
     let manager = process(store).await;
     let body = async {
         let spawned = async { dlock::lock("key").run(async { token() }).await };
-        let inside = tokio::spawn(spawned.in_lock_scope())
-            .await
-            .expect("no panic");
-        (token(), inside)
+        let inside = tokio::spawn(spawned.in_lock_scope()).await;
+        (token(), inside.expect("no panic"))
     };
     // `dlock::lock` finds the manager of the scope, in the spawned task too.
     let run = manager.scope(manager.lock("key").run(body));
@@ -153,19 +133,18 @@ pub(crate) async fn the_lock_scope_ends_with_the_lock(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let (tell, told) = oneshot::channel::<()>();
     let body = async {
-        let manager = manager.clone();
+        let lock = manager.lock("key");
         let late = async move {
             told.await.expect("the test says when");
             assert!(current().is_none(), "inside a lock that was released");
-            manager.lock("key").try_acquire().await.map(drop)
+            lock.try_acquire().await.map(drop)
         };
         tokio::spawn(late.in_lock_scope())
     };
     let late = manager.lock("key").run(body).await.expect("the lock");
     let _guard = held(other.lock("key")).await;
     tell.send(()).expect("the task waits");
-    let busy = within(HANG, late).await.expect("no panic");
-    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    is_busy(within(HANG, late).await.expect("no panic"));
 }
 
 /// A task that re-entered keeps the lock until it has ended, so that no body
@@ -177,32 +156,25 @@ pub(crate) async fn a_task_inside_keeps_the_lock(store: &mut dyn Store) {
     let (enter, entered) = oneshot::channel();
     let (tell, told) = oneshot::channel::<()>();
     let inside = {
-        let (manager, section) = (manager.clone(), Arc::clone(&section));
-        async move {
-            let body = section.during(async {
+        let section = Arc::clone(&section);
+        manager.lock("key").run(async move {
+            let body = async {
                 enter.send(()).expect("the parent waits");
                 told.await.expect("the test says when");
-            });
-            manager.lock("key").run(body).await
-        }
+            };
+            section.during(body).await;
+        })
     };
     let body = async {
         let spawned = tokio::spawn(inside.in_lock_scope());
         entered.await.expect("the task re-enters");
         spawned
     };
-    let spawned = within(HANG, manager.lock("key").run(body))
-        .await
-        .expect("the lock");
+    let spawned = ran(&manager, body).await;
     is_busy(other.lock("key").try_acquire().await);
     tell.send(()).expect("the task waits");
-    within(HANG, spawned)
-        .await
-        .expect("no panic")
-        .expect("re-entry");
-    within(HANG, other.lock("key").run(section.visit()))
-        .await
-        .expect("the lock");
+    served(spawned).await;
+    ran(&other, section.visit()).await;
     assert_eq!((section.entries(), section.most()), (2, 1));
 }
 
@@ -216,18 +188,8 @@ pub(crate) async fn writing_inside_ones_own_read_is_refused(store: &mut dyn Stor
         inside.expect("reading inside a read");
         within(HANG, manager.lock("key").acquire()).await.map(drop)
     };
-    let error = manager
-        .lock("key")
-        .read()
-        .run(body)
-        .await
-        .expect("the lock");
-    let error = error.expect_err("writing inside a read");
-    assert!(
-        matches!(error, LockError::WouldDeadlock { .. }),
-        "{error:?}"
-    );
-    assert!(error.to_string().contains("`key`"), "{error}");
+    let wrote = manager.lock("key").read().run(body).await;
+    says(&would_deadlock(wrote.expect("the lock")), &["`key`"]);
 }
 
 pub(crate) async fn reading_inside_ones_own_write_is_re_entry(store: &mut dyn Store) {

@@ -6,13 +6,13 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use dlock::{Config, LockError, LockManager};
+use dlock::{LockError, LockManager};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use super::{Store, connect, had};
-use crate::support::locks::healed;
+use crate::support::locks::{healed, refusal, says};
 use crate::support::port::free_port;
 use crate::support::wait::{HANG, within};
 
@@ -38,15 +38,9 @@ pub(crate) async fn a_refused_connection_is_told_at_once(store: &mut dyn Store) 
     let Some(url) = store.url_at(ports) else {
         return;
     };
-    let config = Config::from_url(&url).expect("a valid URL");
-    let connecting = LockManager::connect(config.request_timeout(DAY));
-    let error = within(HANG, connecting).await.expect_err("nobody is there");
+    let error = refusal(&url, |config| config.request_timeout(DAY)).await;
     is_refusal(&error);
-    let message = error.to_string();
-    assert!(
-        message.contains(&format!("127.0.0.1:{}", ports[0])),
-        "{message}"
-    );
+    says(&error, &[&format!("127.0.0.1:{}", ports[0])]);
 }
 
 /// A service that runs outlives a restart of its store, and a call that has no
@@ -81,80 +75,76 @@ pub(crate) async fn a_refused_connection_is_the_cause_that_is_told(store: &mut d
     }
 }
 
-/// What a server of another kind answers with, whatever it is asked.
-const OTHERS: [(&str, &[u8], &str); 4] = [
+/// What a server of another kind does with who connects, and what is said of it.
+#[derive(Clone, Copy, Debug)]
+enum Other {
+    /// It answers this, whatever it is asked.
+    Answers(&'static [u8]),
+    /// It speaks first, and says no more.
+    Greets(&'static [u8]),
+    Hangs,
+    HangsUp,
+}
+
+const OTHERS: [(Other, &str); 7] = [
     (
-        "HTTP",
-        b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+        Other::Answers(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"),
         "an HTTP server",
     ),
-    ("TLS", b"\x15\x03\x03\x00\x02\x02\x28", "(TLS)"),
-    ("memcached", b"ERROR\r\n", "memcached://"),
-    ("redis", b"-ERR unknown command\r\n", "redis://"),
+    (Other::Answers(b"\x15\x03\x03\x00\x02\x02\x28"), "(TLS)"),
+    (Other::Answers(b"ERROR\r\n"), "memcached://"),
+    (Other::Answers(b"-ERR unknown command\r\n"), "redis://"),
+    (Other::Greets(b"SSH-2.0-OpenSSH_9.2\r\n"), ""),
+    (Other::Hangs, ""),
+    (Other::HangsUp, ""),
 ];
 
 pub(crate) async fn another_kind_of_server_is_named(store: &mut dyn Store) {
     let own = store.url_at([1, 2, 3]).unwrap_or_default();
     let mut asking = JoinSet::new();
-    let mut servers = Vec::new();
-    for (kind, answer, says) in OTHERS {
-        if own.starts_with(kind) {
+    let mut servers = JoinSet::new();
+    for (other, says) in OTHERS {
+        // It is that itself.
+        if !says.is_empty() && own.starts_with(says.trim_end_matches("://")) {
             continue;
         }
         let mut ports = [0; 3];
         for port in &mut ports {
-            let (server, listens_on) = other(answer).await;
-            servers.push(server);
-            *port = listens_on;
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+            let listener = listener.expect("a free port");
+            *port = listener.local_addr().expect("its address").port();
+            servers.spawn(serve(listener, other));
         }
         let Some(url) = store.url_at(ports) else {
             return;
         };
-        let config = Config::from_url(&url).expect("a valid URL");
-        let config = config.request_timeout(store.request_timeout());
+        let timeout = store.request_timeout();
         asking.spawn(async move {
-            let connecting = LockManager::connect(config);
-            let error = within(HANG, connecting).await.expect_err("another server");
+            let error = refusal(&url, |config| config.request_timeout(timeout)).await;
             let message = error.to_string();
-            assert!(message.contains(says), "{kind}: {message}");
-            assert!(message.contains("127.0.0.1:"), "{kind}: {message}");
+            for word in [says, "127.0.0.1:"] {
+                assert!(message.contains(word), "{other:?}: {message}");
+            }
         });
     }
-    while let Some(asked) = asking.join_next().await {
-        if let Err(panic) = asked {
-            std::panic::resume_unwind(panic.into_panic());
-        }
-    }
-    drop(servers);
+    asking.join_all().await;
 }
 
-/// Ends with the test.
-struct Other(AbortHandle);
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// A server that gives this answer to all that it is sent.
-async fn other(answer: &'static [u8]) -> (Other, u16) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .await
-        .expect("a free port");
-    let port = listener.local_addr().expect("its address").port();
-    let serving = tokio::spawn(async move {
-        let mut connections = JoinSet::new();
-        while let Ok((mut stream, _)) = listener.accept().await {
-            connections.spawn(async move {
-                let mut asked = [0; 4096];
-                while matches!(stream.read(&mut asked).await, Ok(1..)) {
-                    if stream.write_all(answer).await.is_err() {
-                        break;
-                    }
+async fn serve(listener: TcpListener, other: Other) {
+    let mut connections = JoinSet::new();
+    while let Ok((mut stream, _)) = listener.accept().await {
+        connections.spawn(async move {
+            if let Other::Greets(greeting) = other {
+                let _ = stream.write_all(greeting).await;
+            }
+            let mut asked = [0; 4096];
+            while !matches!(other, Other::HangsUp)
+                && matches!(stream.read(&mut asked).await, Ok(1..))
+            {
+                if let Other::Answers(answer) = other {
+                    let _ = stream.write_all(answer).await;
                 }
-            });
-        }
-    });
-    (Other(serving.abort_handle()), port)
+            }
+        });
+    }
 }

@@ -7,7 +7,7 @@ use dlock::{LockError, LockManager, distributed_lock};
 use tokio::sync::oneshot;
 
 use super::{Store, free, had, nothing_left, process};
-use crate::support::locks::{held, is_busy, is_lost};
+use crate::support::locks::{held, is_busy, is_lost, is_shut_down, shown};
 use crate::support::wait::{HANG, until, within};
 
 #[distributed_lock(key = "key")]
@@ -18,38 +18,25 @@ async fn fail(why: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
 
 pub(crate) async fn a_value_releases(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
-    let value = manager
-        .lock("key")
-        .run(async { "value" })
-        .await
-        .expect("the lock");
-    assert_eq!(value, "value");
+    let value = manager.lock("key").run(async { "value" }).await;
+    assert_eq!(value.expect("the lock"), "value");
     // At once, not just some time later.
     assert!(other.inspect("key").await.expect("inspect").is_none());
 }
 
 pub(crate) async fn an_error_releases(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
-    let error = manager
-        .scope(fail("the body's own"))
-        .await
-        .expect_err("the body's error");
+    let error = manager.scope(fail("the body's own")).await;
+    let error = error.expect_err("the body's error");
     assert_eq!(error.to_string(), "the body's own");
     assert!(other.inspect("key").await.expect("inspect").is_none());
 }
 
 pub(crate) async fn a_panic_releases(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
-    let panicked = tokio::spawn({
-        let manager = manager.clone();
-        async move {
-            manager
-                .lock("key")
-                .run(async { panic!("the body's own") })
-                .await
-        }
-    });
-    let ended: Result<Result<(), LockError>, _> = panicked.await;
+    let panics = async { panic!("the body's own") };
+    let ended: Result<Result<(), LockError>, _> =
+        tokio::spawn(manager.lock("key").run(panics)).await;
     assert!(ended.expect_err("the body's panic").is_panic());
     free(&other, "key").await;
     // The manager is none the worse for it.
@@ -59,13 +46,10 @@ pub(crate) async fn a_panic_releases(store: &mut dyn Store) {
 pub(crate) async fn a_dropped_body_releases(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let (inside, is_inside) = oneshot::channel();
-    let body = tokio::spawn(async move {
-        let hang = async {
-            inside.send(()).expect("the test waits");
-            std::future::pending::<()>().await;
-        };
-        manager.lock("key").run(hang).await
-    });
+    let body = tokio::spawn(manager.lock("key").run(async {
+        inside.send(()).expect("the test waits");
+        std::future::pending::<()>().await;
+    }));
     is_inside.await.expect("the body runs");
     is_busy(other.lock("key").try_acquire().await);
     body.abort();
@@ -88,11 +72,8 @@ pub(crate) async fn a_holder_that_died_frees_it_within_its_ttl(store: &mut dyn S
     std::mem::forget(guard);
     let guard = held(other.lock("key")).await;
     // Clocks may run at rates that differ by 1%.
-    assert!(
-        start.elapsed() >= ttl.mul_f64(0.98),
-        "had after {:?} of {ttl:?}",
-        start.elapsed()
-    );
+    let had = start.elapsed();
+    assert!(had >= ttl.mul_f64(0.98), "had after {had:?} of {ttl:?}");
     assert!(guard.is_held());
 }
 
@@ -120,11 +101,7 @@ pub(crate) async fn a_late_release_changes_nothing(store: &mut dyn Store) {
 }
 
 async fn owner(manager: &LockManager) -> String {
-    let shown = manager
-        .inspect("key")
-        .await
-        .expect("inspect")
-        .expect("a holder");
+    let shown = shown(manager, "key").await;
     let [holder] = shown.holders.as_slice() else {
         panic!("one holder, not {shown:?}")
     };
@@ -153,23 +130,17 @@ pub(crate) async fn min_hold_keeps_it(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let least = Duration::from_millis(700);
     let start = Instant::now();
-    manager
-        .lock("key")
-        .min_hold(least)
-        .run(async {})
-        .await
-        .expect("the lock");
+    let kept = manager.lock("key").min_hold(least).run(async {});
+    kept.await.expect("the lock");
     let early = other.lock("key").try_acquire().await;
     if start.elapsed() < least {
-        assert!(matches!(early, Err(LockError::Busy { .. })), "{early:?}");
+        is_busy(early);
+    } else {
+        drop(early);
     }
-    drop(early);
     had(&other, "key").await;
-    assert!(
-        start.elapsed() >= least,
-        "had after {:?} of {least:?}",
-        start.elapsed()
-    );
+    let had = start.elapsed();
+    assert!(had >= least, "had after {had:?} of {least:?}");
 }
 
 /// Whoever ran the body may end the process right behind it.
@@ -181,8 +152,7 @@ pub(crate) async fn the_store_knows_of_min_hold_when_the_body_has_ended(store: &
         let request = request.min_hold(Duration::from_secs(600));
         request.run(async {}).await.expect("the lock");
         // No waiting here.
-        let lock = other.inspect(number.to_string()).await.expect("inspect");
-        let lock = lock.expect("held by min_hold");
+        let lock = shown(&other, &number.to_string()).await;
         if let Some(left) = lock.holders[0].expires_in {
             assert!(left > ttl, "its lease ends in {left:?}");
         }
@@ -197,12 +167,7 @@ pub(crate) async fn shutdown_finishes_what_is_under_way(store: &mut dyn Store) {
     within(HANG, manager.shutdown()).await;
     // No waiting here: they are back.
     assert!(other.list("").await.expect("list").is_empty());
-    let error = manager
-        .lock("key")
-        .acquire()
-        .await
-        .expect_err("after the shutdown");
-    assert!(matches!(error, LockError::ShutDown { .. }), "{error:?}");
+    is_shut_down(manager.lock("key").acquire().await);
 }
 
 /// Guarantee 11: the store keeps nothing of a lock for longer than its ttl.
@@ -210,32 +175,24 @@ pub(crate) async fn nothing_is_left_behind(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
     // What the store keeps once for all locks is there from the first.
+    let had = async |manager: &LockManager, key: &str| {
+        let lock = manager.lock(key).ttl(ttl);
+        lock.run(async {}).await.expect("the lock");
+    };
     for manager in [&manager, &other] {
-        manager
-            .lock("first")
-            .ttl(ttl)
-            .run(async {})
-            .await
-            .expect("the lock");
+        had(manager, "first").await;
     }
     let Some(before) = store.records().await else {
         return;
     };
 
     for number in 0..100 {
-        let key = format!("released:{number}");
-        manager
-            .lock(&key)
-            .ttl(ttl)
-            .run(async {})
-            .await
-            .expect("the lock");
+        had(&manager, &format!("released:{number}")).await;
     }
     for number in 0..20 {
         // Waited for, given up, and held by nobody who would release it.
         let key = format!("abandoned:{number}");
-        let request = manager.lock(&key).ttl(ttl).renew(false);
-        std::mem::forget(request.acquire().await.expect("the lock"));
+        std::mem::forget(held(manager.lock(&key).ttl(ttl).renew(false)).await);
         let waiting = tokio::spawn(other.lock(&key).ttl(ttl).acquire());
         // On a busy machine the lease may have run out first.
         let queued = async || waiting.is_finished() || store.waiters(&manager, &key).await == 1;

@@ -14,11 +14,12 @@ const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const NANO: Duration = Duration::from_nanos(1);
 
-fn names(error: &LockError, expected: &str) {
-    let LockError::Config { setting, .. } = error else {
-        panic!("{expected}: {error:?}")
-    };
-    assert_eq!(setting, expected, "{error}");
+#[track_caller]
+fn names<T>(answer: Result<T, LockError>, expected: &str) {
+    match answer.map(drop) {
+        Err(LockError::Config { setting, .. }) => assert_eq!(setting, expected),
+        other => panic!("{expected}: {other:?}"),
+    }
 }
 
 pub(crate) async fn a_configuration_out_of_its_range_is_refused(store: &mut dyn Store) {
@@ -35,10 +36,7 @@ pub(crate) async fn a_configuration_out_of_its_range_is_refused(store: &mut dyn 
         ("ttl", config().ttl(TEN_YEARS + NANO)),
     ];
     for (setting, config) in cases {
-        let error = within(HANG, LockManager::connect(config))
-            .await
-            .expect_err("out of range");
-        names(&error, setting);
+        names(within(HANG, LockManager::connect(config)).await, setting);
     }
 }
 
@@ -56,20 +54,11 @@ pub(crate) async fn a_request_out_of_its_range_is_refused(store: &mut dyn Store)
         ("max_hold", lock().renew(false).max_hold(s(5))),
         ("min_hold", lock().max_hold(s(5)).min_hold(s(6))),
     ] {
-        let error = within(HANG, request.clone().acquire())
-            .await
-            .expect_err("out of range");
-        names(&error, setting);
-        let error = within(HANG, request.run(async {}))
-            .await
-            .expect_err("out of range");
-        names(&error, setting);
+        names(within(HANG, request.clone().acquire()).await, setting);
+        names(within(HANG, request.run(async {})).await, setting);
     }
     for limit in [Duration::MAX, TEN_YEARS + NANO] {
-        let error = within(HANG, lock().acquire_within(limit))
-            .await
-            .expect_err("out of range");
-        names(&error, "timeout");
+        names(within(HANG, lock().acquire_within(limit)).await, "timeout");
     }
     nothing_left(&manager).await;
 }
@@ -95,9 +84,8 @@ pub(crate) async fn the_ends_of_the_ranges_work(store: &mut dyn Store) {
         assert_eq!(value.expect("the lock"), 7);
         free(&manager, "key").await;
     }
-    let guard = within(HANG, lock().acquire_within(TEN_YEARS))
-        .await
-        .expect("the lock");
+    let guard = within(HANG, lock().acquire_within(TEN_YEARS)).await;
+    let guard = guard.expect("the lock");
     is_busy(lock().try_acquire().await);
     guard.release().await.expect("the release");
     nothing_left(&manager).await;

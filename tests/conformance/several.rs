@@ -6,21 +6,16 @@ use dlock::{LockError, LockManager, distributed_lock};
 use tokio::task::JoinSet;
 
 use super::critical::PlainCounter;
-use super::{Store, free, nothing_left, process, queued};
-use crate::support::locks::{all_served, held};
-use crate::support::wait::{HANG, within};
+use super::tokens::{gives_none, next};
+use super::{Store, free, had, held, nothing_left, process, queued};
+use crate::support::locks::{all_served, is_busy};
 
 pub(crate) async fn several_keys_are_had_together(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     // `b` twice: it must not wait for itself.
-    let request = manager.lock(["b", "a", "b"]);
-    let guard = within(HANG, request.acquire()).await.expect("the locks");
+    let guard = held(manager.lock(["b", "a", "b"])).await;
     for key in ["a", "b"] {
-        let busy = other.lock(key).try_acquire().await;
-        assert!(
-            matches!(busy, Err(LockError::Busy { .. })),
-            "{key}: {busy:?}"
-        );
+        is_busy(other.lock(key).try_acquire().await);
     }
     guard.release().await.expect("the release");
     for key in ["a", "b"] {
@@ -32,12 +27,7 @@ pub(crate) async fn all_or_none(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     for one in ["a", "b", "c"] {
         let guard = held(other.lock(one)).await;
-        let busy = manager
-            .lock(["c", "a", "b"])
-            .try_acquire()
-            .await
-            .expect_err("one is held");
-        assert!(matches!(busy, LockError::Busy { .. }), "{busy:?}");
+        is_busy(manager.lock(["c", "a", "b"]).try_acquire().await);
         for key in ["a", "b", "c"].into_iter().filter(|key| *key != one) {
             free(&other, key).await;
         }
@@ -88,30 +78,16 @@ pub(crate) async fn tokens_come_in_the_order_written(store: &mut dyn Store) {
     let manager = process(store).await;
     // Makes the tokens of the keys differ.
     for _ in 0..3 {
-        held(manager.lock("b"))
-            .await
-            .release()
-            .await
-            .expect("the release");
+        had(&manager, "b").await;
     }
-    let alone = async |key: &str| {
-        let guard = held(manager.lock(key)).await;
-        let token = guard.token();
-        guard.release().await.expect("the release");
-        token
-    };
-    let before = [alone("b").await, alone("a").await];
-    let guard = manager
-        .lock(["b", "a", "b"])
-        .acquire()
-        .await
-        .expect("the locks");
+    let before = [next(&manager, "b").await, next(&manager, "a").await];
+    let guard = held(manager.lock(["b", "a", "b"])).await;
     let tokens = guard.tokens();
     assert_eq!(tokens.len(), 2, "duplicates are folded: {tokens:?}");
     assert_eq!(guard.token(), tokens[0]);
     guard.release().await.expect("the release");
-    let after = [alone("b").await, alone("a").await];
-    if manager.capabilities().tokens > dlock::backend::TokenTier::None {
+    let after = [next(&manager, "b").await, next(&manager, "a").await];
+    if !gives_none(&manager) {
         for (index, token) in tokens.into_iter().enumerate() {
             assert!(before[index] < token && token < after[index]);
         }

@@ -1,25 +1,19 @@
 //! Calls that are not polled while their turn comes: an arm of a `select!` whose
 //! other arm runs long, one of many in `buffer_unordered`. They hold up nobody
-//! for more than a few seconds, and queue again when they are polled.
+//! for more than a few seconds, and queue again when they are polled. (A lease that ran
+//! out by itself would take twenty times as long as a test may.)
 
-use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::Poll;
 
-use dlock::{LockError, LockGuard, LockManager};
+use dlock::{LockError, LockGuard};
 use tokio::time::Instant;
 
 use super::{Store, had, nothing_left, process, queued};
 use crate::support::locks::{held, served};
-use crate::support::polls::poll_once;
+use crate::support::polls::{Polled, drive_until, leave_at_poll, poll_once};
 use crate::support::wait::{HANG, until, within};
 
 type Call = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
-
-/// A lease that ran out by itself would take twenty times as long.
-async fn is_passed_on(manager: &LockManager, key: &str) {
-    had(manager, key).await;
-}
 
 /// It was not polled for a while, and is served like any other.
 async fn is_served_again(call: Call) {
@@ -60,15 +54,14 @@ pub(crate) async fn a_lock_that_nobody_comes_for_is_passed_on(store: &mut dyn St
         } else {
             Box::pin(request.acquire())
         };
-        let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
-        if let Poll::Ready(answer) = polled {
+        if let Polled::Done(answer) = leave_at_poll(&mut call, 1, HANG).await {
             // A store that answers at once.
             drop(answer.expect("the lock"));
             continue;
         }
         // First a task of its own process, or the other way round.
         for manager in [&here, &there] {
-            is_passed_on(manager, key).await;
+            had(manager, key).await;
         }
         if tries {
             has_an_answer(call).await;
@@ -90,17 +83,10 @@ pub(crate) async fn a_place_that_nobody_comes_for_is_passed_on(store: &mut dyn S
         let request = if read { request.read() } else { request };
         let mut call: Call = Box::pin(request.acquire());
         // Polled until it waits, and left there.
-        tokio::select! {
-            biased;
-            () = queued(store, &there, "key", 1) => {}
-            _ = &mut call => panic!("somebody else holds the lock"),
-        }
-        let local = tokio::spawn({
-            let here = here.clone();
-            async move { here.lock("key").run(async {}).await }
-        });
+        drive_until(&mut call, queued(store, &there, "key", 1)).await;
+        let local = tokio::spawn(here.lock("key").run(async {}));
         guard.release().await.expect("the release");
-        is_passed_on(&there, "key").await;
+        had(&there, "key").await;
         served(local).await;
         is_served_again(call).await;
     }
@@ -110,10 +96,7 @@ pub(crate) async fn a_place_that_nobody_comes_for_is_passed_on(store: &mut dyn S
 pub(crate) async fn a_hand_over_that_nobody_comes_for_is_passed_on(store: &mut dyn Store) {
     let (here, there) = (process(store).await, process(store).await);
     let guard = held(there.lock("key")).await;
-    let first = tokio::spawn({
-        let here = here.clone();
-        async move { here.lock("key").run(async {}).await }
-    });
+    let first = tokio::spawn(here.lock("key").run(async {}));
     queued(store, &there, "key", 1).await;
     let mut call: Call = Box::pin(here.lock("key").acquire());
     poll_once(&mut call).await;
@@ -125,7 +108,7 @@ pub(crate) async fn a_hand_over_that_nobody_comes_for_is_passed_on(store: &mut d
     until("the lock is given back", list, Vec::is_empty).await;
     assert!(start.elapsed().as_secs() >= 1, "it was not handed over");
     for manager in [&here, &there] {
-        is_passed_on(manager, "key").await;
+        had(manager, "key").await;
     }
     is_served_again(call).await;
     nothing_left(&here).await;
@@ -135,16 +118,12 @@ pub(crate) async fn what_a_sleeper_has_of_several_keys_is_passed_on(store: &mut 
     let (here, there) = (process(store).await, process(store).await);
     let guard = held(there.lock("b")).await;
     let mut call: Call = Box::pin(here.lock(["a", "b"]).acquire());
-    tokio::select! {
-        biased;
-        () = queued(store, &there, "b", 1) => {}
-        _ = &mut call => panic!("somebody else holds the lock"),
-    }
+    drive_until(&mut call, queued(store, &there, "b", 1)).await;
     // The other is still held.
-    is_passed_on(&there, "a").await;
+    had(&there, "a").await;
     guard.release().await.expect("the release");
     for key in ["a", "b"] {
-        is_passed_on(&there, key).await;
+        had(&there, key).await;
     }
     is_served_again(call).await;
     nothing_left(&here).await;

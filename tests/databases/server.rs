@@ -2,21 +2,21 @@
 
 use std::marker::PhantomData;
 use std::path::Path;
-use std::process::Command;
-use std::sync::{Arc, Mutex, Weak};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use dlock::backend::sqlx::{self, Connection as _};
 
 use crate::support::dir::TempDir;
 use crate::support::port::free_port;
-use crate::support::process::Process;
-use crate::support::wait::eventually;
+use crate::support::server::{self, Shared};
 
 /// One kind of database server.
 pub(crate) trait Kind: Sized + 'static {
     type Sql: sqlx::Database;
 
     const SCHEME: &'static str;
+    const PACKAGE: &'static str;
     /// Who may do everything.
     const ROOT: &'static str;
     /// The database that each server has.
@@ -39,26 +39,27 @@ pub(crate) trait Kind: Sized + 'static {
 
 pub(crate) type Connection<D> = <<D as Kind>::Sql as sqlx::Database>::Connection;
 
-/// A running server, killed when the last test that uses it has ended.
-pub(crate) struct Server<D> {
+pub(crate) type Server<D> = server::Server<Database<D>>;
+
+pub(crate) struct Database<D> {
     port: u16,
-    process: Mutex<Option<Process>>,
     dir: TempDir,
+    /// Besides those that all have.
     arguments: &'static [&'static str],
     kind: PhantomData<fn() -> D>,
 }
 
 /// One that waits for no disk, and one that does.
 pub(crate) struct SharedServers<D> {
-    fast: tokio::sync::Mutex<Weak<Server<D>>>,
-    durable: tokio::sync::Mutex<Weak<Server<D>>>,
+    fast: Shared<Server<D>>,
+    durable: Shared<Server<D>>,
 }
 
 impl<D> SharedServers<D> {
     pub(crate) const fn none() -> Self {
         Self {
-            fast: tokio::sync::Mutex::const_new(Weak::new()),
-            durable: tokio::sync::Mutex::const_new(Weak::new()),
+            fast: Shared::none(),
+            durable: Shared::none(),
         }
     }
 }
@@ -69,95 +70,58 @@ pub(crate) const DURABLE: &[&str] = &[];
 impl<D: Kind> Server<D> {
     /// The server that the tests share which do it no harm.
     pub(crate) async fn shared() -> Arc<Self> {
-        Self::share(&D::shared().fast, D::FAST).await
+        D::shared().fast.or_start(Self::start(D::FAST)).await
     }
 
     /// The same for tests that ask for strict tokens.
     pub(crate) async fn shared_durable() -> Arc<Self> {
-        Self::share(&D::shared().durable, DURABLE).await
+        D::shared().durable.or_start(Self::start(DURABLE)).await
     }
 
-    async fn share(
-        shared: &tokio::sync::Mutex<Weak<Self>>,
-        arguments: &'static [&'static str],
-    ) -> Arc<Self> {
-        let mut shared = shared.lock().await;
-        if let Some(server) = shared.upgrade() {
-            return server;
-        }
-        let server = Arc::new(Self::start(arguments).await);
-        *shared = Arc::downgrade(&server);
-        server
-    }
-
-    /// A server of the test's own, with these arguments besides those that all
-    /// have.
+    /// A server of the test's own.
     pub(crate) async fn start(arguments: &'static [&'static str]) -> Self {
         let dir = TempDir::default();
         D::install(dir.path());
-        let mut server = Self {
+        Self::of(Database {
             port: 0,
-            process: Mutex::default(),
             dir,
             arguments,
             kind: PhantomData,
-        };
-        // Somebody may take a free port before our server does.
-        for _ in 0..5 {
-            server.port = free_port();
-            server.launch();
-            if server.answers().await {
-                return server;
-            }
-        }
-        let log = std::fs::read_to_string(server.dir.path().join("log"));
-        panic!("{} did not start: {}", D::SCHEME, log.unwrap_or_default());
-    }
-
-    fn launch(&self) {
-        let log = std::fs::File::create(self.dir.path().join("log")).expect("a file");
-        let mut server = D::command(self.dir.path(), self.port);
-        server.args(self.arguments);
-        server.stdout(std::process::Stdio::null()).stderr(log);
-        let process = Process::spawn(server).expect("a server");
-        *self.process.lock().expect("the process") = Some(process);
-    }
-
-    /// Waits for it, unless it ends.
-    async fn answers(&self) -> bool {
-        eventually("the server answers or has ended", async || {
-            let ended = self
-                .process
-                .lock()
-                .expect("the process")
-                .as_mut()
-                .is_none_or(|process| process.ended().is_some());
-            if ended {
-                return Some(false);
-            }
-            self.connect(D::OWN).await.ok().map(|_| true)
         })
         .await
     }
+}
 
-    /// `SIGKILL`, as when its machine fails: what it has confirmed it keeps.
-    pub(crate) fn kill(&self) {
-        *self.process.lock().expect("the process") = None;
-    }
+impl<D: Kind> server::Kind for Database<D> {
+    const NAME: &'static str = D::SCHEME;
+    const PACKAGE: &'static str = D::PACKAGE;
 
-    pub(crate) async fn start_again(&self) {
-        // It may refuse to start while one of its processes lives.
-        eventually("the server starts again", async || {
-            self.launch();
-            self.answers().await.then_some(())
-        })
-        .await;
-    }
-
-    pub(crate) fn port(&self) -> u16 {
+    fn port(&self) -> u16 {
         self.port
     }
 
+    fn take_ports(&mut self) {
+        self.port = free_port();
+    }
+
+    fn command(&self) -> Command {
+        let log = std::fs::File::create(self.dir.path().join("log")).expect("a file");
+        let mut server = D::command(self.dir.path(), self.port);
+        server.args(self.arguments);
+        server.stdout(Stdio::null()).stderr(log);
+        server
+    }
+
+    async fn answers(&self, _: u32) -> bool {
+        self.connect(D::OWN).await.is_ok()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl<D: Kind> Database<D> {
     async fn connect(&self, database: &str) -> sqlx::Result<Connection<D>> {
         Connection::<D>::connect(&self.url(database, self.port)).await
     }

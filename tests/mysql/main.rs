@@ -35,6 +35,7 @@ impl Kind for MariaDb {
     type Sql = sqlx::MySql;
 
     const SCHEME: &'static str = "mysql";
+    const PACKAGE: &'static str = "mariadb-server";
     const ROOT: &'static str = "root";
     const OWN: &'static str = "mysql";
     const FAST: &'static [&'static str] = &["--innodb-flush-log-at-trx-commit=2"];

@@ -40,7 +40,7 @@ async fn tokens(manager: &LockManager) -> [FencingToken; 2] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_outlives_a_crash_whatever_its_session_waits_for() {
-    let server = Server::start(LAZY).await;
+    let mut server = Server::start(LAZY).await;
     let before = {
         let manager = connect(config(&server)).await;
         // The tables.
@@ -49,7 +49,7 @@ async fn a_token_outlives_a_crash_whatever_its_session_waits_for() {
         server.kill();
         before
     };
-    server.start_again().await;
+    server.restart().await;
     let manager = connect(config(&server)).await;
     let after = tokens(&manager).await;
     for (after, before) in after.into_iter().zip(before) {

@@ -14,6 +14,7 @@ impl Kind for PostgreSql {
     type Sql = sqlx::Postgres;
 
     const SCHEME: &'static str = "postgres";
+    const PACKAGE: &'static str = "postgresql";
     const ROOT: &'static str = "postgres";
     const OWN: &'static str = "postgres";
     const FAST: &'static [&'static str] = &["-c", "fsync=off"];

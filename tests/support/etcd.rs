@@ -1,16 +1,15 @@
 //! Real `etcd` servers of the test's own, alone or three of them as a cluster.
 
 use std::process::{Command, Output, Stdio};
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::Mutex;
 
 use super::dir::TempDir;
 use super::port::free_port;
-use super::process::{Process, command};
+use super::process::command;
+use super::server::{Kind, Server, Shared};
 use super::tls::Certificates;
 use super::wait::{HANG, eventually, within};
 
@@ -46,21 +45,14 @@ impl Setup {
         let setup = self
             .with("--heartbeat-interval=20")
             .with("--election-timeout=200");
-        // Somebody may take a free port before our server does.
-        for _ in 0..5 {
-            let mut server = EtcdServer::new("m0".to_owned(), setup.clone());
-            server.peers = server.as_peer();
-            if server.launch().await {
-                return server;
-            }
-        }
-        panic!("etcd did not start on any of five pairs of free ports");
+        Server::of(Etcd::new("m0".to_owned(), setup)).await
     }
 }
 
-/// A server, killed on drop.
+pub(crate) type EtcdServer = Server<Etcd>;
+
 #[derive(Debug)]
-pub(crate) struct EtcdServer {
+pub(crate) struct Etcd {
     name: String,
     port: u16,
     peer_port: u16,
@@ -70,7 +62,6 @@ pub(crate) struct EtcdServer {
     tls: Option<Certificates>,
     /// What it shows its peers, and whom of them it trusts.
     peer_tls: Option<Certificates>,
-    process: Option<Process>,
     dir: TempDir,
 }
 
@@ -79,25 +70,19 @@ impl EtcdServer {
         Setup::default().start().await
     }
 
-    /// One for all tests that put nothing in its way. It ends with the last of
-    /// those that run at the same time.
     pub(crate) async fn shared() -> Arc<Self> {
-        static SHARED: Mutex<Weak<EtcdServer>> = Mutex::const_new(Weak::new());
-        let mut shared = SHARED.lock().await;
-        if let Some(server) = shared.upgrade() {
-            return server;
-        }
-        let server = Arc::new(Self::start().await);
-        *shared = Arc::downgrade(&server);
-        server
+        static SHARED: Shared<EtcdServer> = Shared::none();
+        SHARED.or_start(Self::start()).await
     }
+}
 
+impl Etcd {
     fn new(name: String, setup: Setup) -> Self {
         let dir = TempDir::default();
         Self {
             name,
-            port: free_port(),
-            peer_port: free_port(),
+            port: 0,
+            peer_port: 0,
             peers: String::new(),
             tls: setup.tls.then(|| {
                 let given = setup.certificates.clone();
@@ -105,13 +90,8 @@ impl EtcdServer {
             }),
             setup,
             peer_tls: None,
-            process: None,
             dir,
         }
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.port
     }
 
     /// What a client must trust.
@@ -194,68 +174,23 @@ impl EtcdServer {
             .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
             .sum()
     }
+}
 
-    /// `SIGKILL`.
-    pub(crate) fn kill(&mut self) {
-        self.process = None;
+impl Kind for Etcd {
+    const NAME: &'static str = "etcd";
+    const PACKAGE: &'static str = "etcd-server";
+
+    fn port(&self) -> u16 {
+        self.port
     }
 
-    /// Starts it again, on the same ports and with what it kept on disk.
-    pub(crate) async fn restart(&mut self) {
-        self.kill();
-        // The ports are ours but for the moment in which the server was down.
-        for _ in 0..20 {
-            if self.launch().await {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        panic!("etcd did not come back on its ports:\n{}", self.log());
+    fn take_ports(&mut self) {
+        self.port = free_port();
+        self.peer_port = free_port();
+        self.peers = self.as_peer();
     }
 
-    /// `SIGSTOP`: connections stay open and nothing is answered.
-    pub(crate) fn pause(&self) {
-        self.running().pause();
-    }
-
-    /// `SIGCONT`.
-    pub(crate) fn resume(&self) {
-        self.running().resume();
-    }
-
-    fn running(&self) -> &Process {
-        self.process.as_ref().expect("a running server")
-    }
-
-    /// Whether it came up: a server that finds its port taken ends at once.
-    async fn launch(&mut self) -> bool {
-        self.spawn();
-        let up = eventually("etcd answers or has ended", async || {
-            if self
-                .process
-                .as_mut()
-                .is_some_and(|process| process.ended().is_some())
-            {
-                return Some(false);
-            }
-            let health = self.try_control(&["endpoint", "health"]).await;
-            let refused = String::from_utf8_lossy(&health.stderr).contains("user name is empty");
-            (health.status.success() || refused).then_some(true)
-        })
-        .await;
-        if !up {
-            self.kill();
-        }
-        up
-    }
-
-    fn spawn(&mut self) {
-        let process = Process::spawn(self.command_line())
-            .expect("`etcd` is needed: apt-get install etcd-server");
-        self.process = Some(process);
-    }
-
-    fn command_line(&self) -> Command {
+    fn command(&self) -> Command {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let clients = format!("{scheme}://127.0.0.1:{}", self.port);
         let peers = self.peer_url();
@@ -286,6 +221,12 @@ impl EtcdServer {
             server.arg("--peer-trusted-ca-file").arg(&tls.authority);
         }
         server
+    }
+
+    async fn answers(&self, _: u32) -> bool {
+        let health = self.try_control(&["endpoint", "health"]).await;
+        let refused = String::from_utf8_lossy(&health.stderr).contains("user name is empty");
+        health.status.success() || refused
     }
 
     fn log(&self) -> String {
@@ -339,12 +280,12 @@ impl Cluster {
         for _ in 0..5 {
             let mut servers: Vec<_> = (0..3)
                 .map(|number| {
-                    let mut server = EtcdServer::new(format!("m{number}"), setup.clone());
+                    let mut server = Etcd::new(format!("m{number}"), setup.clone());
                     server.peer_tls = Some(peers.clone());
-                    server
+                    Server::not_started(server)
                 })
                 .collect();
-            let all: Vec<_> = servers.iter().map(EtcdServer::as_peer).collect();
+            let all: Vec<_> = servers.iter().map(|server| server.as_peer()).collect();
             for server in &mut servers {
                 server.peers = all.join(",");
                 // They wait for each other.
@@ -365,18 +306,7 @@ impl Cluster {
 
     async fn is_up(&mut self) -> bool {
         for server in &mut self.servers {
-            let up = eventually("a member answers or has ended", async || {
-                if server
-                    .process
-                    .as_mut()
-                    .is_some_and(|process| process.ended().is_some())
-                {
-                    return Some(false);
-                }
-                let health = server.try_control(&["endpoint", "health"]).await;
-                health.status.success().then_some(true)
-            });
-            if !up.await {
+            if !server.is_up().await {
                 return false;
             }
         }
@@ -387,7 +317,7 @@ impl Cluster {
     pub(crate) async fn leader(&self) -> usize {
         eventually("a member leads", async || {
             for (number, server) in self.servers.iter().enumerate() {
-                if server.process.is_none() {
+                if !server.is_running() {
                     continue;
                 }
                 let status = ["endpoint", "status", "--write-out=fields"];

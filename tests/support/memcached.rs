@@ -3,21 +3,23 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::port::free_port;
-use super::process::{Process, command};
-use super::wait::{HANG, STEP, eventually};
+use super::process::command;
+use super::server::{Kind, Server};
+use super::wait::{HANG, STEP};
 
-/// A running server, killed on drop.
+pub(crate) type MemcachedServer = Server<Memcached>;
+
 #[derive(Debug)]
-pub(crate) struct MemcachedServer {
+pub(crate) struct Memcached {
     port: u16,
+    /// The same again at each restart.
     options: Vec<&'static str>,
-    process: Option<Process>,
 }
 
 impl MemcachedServer {
@@ -25,60 +27,26 @@ impl MemcachedServer {
         Self::start_with(&[]).await
     }
 
-    /// With options of `memcached`, the same again at each restart.
+    /// With options of `memcached`.
     pub(crate) async fn start_with(options: &[&'static str]) -> Self {
-        let mut server = Self {
-            port: 0,
-            options: options.to_vec(),
-            process: None,
-        };
-        // Somebody may take a free port before our server does.
-        for _ in 0..5 {
-            server.port = free_port();
-            if server.launch().await {
-                return server;
-            }
-        }
-        panic!("memcached did not start on any of five free ports");
+        let options = options.to_vec();
+        Server::of(Memcached { port: 0, options }).await
     }
+}
 
-    pub(crate) fn port(&self) -> u16 {
+impl Kind for Memcached {
+    const NAME: &'static str = "memcached";
+    const PACKAGE: &'static str = "memcached";
+
+    fn port(&self) -> u16 {
         self.port
     }
 
-    pub(crate) fn url(&self) -> String {
-        memcached_url(self.port)
+    fn take_ports(&mut self) {
+        self.port = free_port();
     }
 
-    /// `SIGKILL`: everything is lost.
-    pub(crate) fn kill(&mut self) {
-        self.process = None;
-    }
-
-    /// The same, and starts it again on the same port.
-    pub(crate) async fn restart(&mut self) {
-        self.kill();
-        eventually("memcached has its port back", async || {
-            self.launch().await.then_some(())
-        })
-        .await;
-    }
-
-    /// `SIGSTOP`: it is there and silent.
-    pub(crate) fn pause(&self) {
-        self.running().pause();
-    }
-
-    pub(crate) fn resume(&self) {
-        self.running().resume();
-    }
-
-    fn running(&self) -> &Process {
-        self.process.as_ref().expect("a running server")
-    }
-
-    /// Whether it came up: a server that finds its port taken ends at once.
-    async fn launch(&mut self) -> bool {
+    fn command(&self) -> Command {
         let mut server = command("memcached");
         // As root it must be told whom to become.
         server
@@ -88,18 +56,17 @@ impl MemcachedServer {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let mut process =
-            Process::spawn(server).expect("`memcached` is needed: apt-get install memcached");
-        let up = eventually("memcached answers or has ended", async || {
-            match process.ended() {
-                Some(_) => Some(false),
-                // Whoever answers may be another server that took the port.
-                None => (self.try_stat("pid") == Some(process.id().into())).then_some(true),
-            }
-        })
-        .await;
-        self.process = up.then_some(process);
-        up
+        server
+    }
+
+    async fn answers(&self, process: u32) -> bool {
+        self.try_stat("pid") == Some(process.into())
+    }
+}
+
+impl Memcached {
+    pub(crate) fn url(&self) -> String {
+        memcached_url(self.port)
     }
 
     /// Sends a line, as an operator would with `telnet`, and reads up to a line

@@ -20,6 +20,7 @@ pub(crate) mod memcached;
 pub(crate) mod nodes;
 pub(crate) mod redis;
 pub(crate) mod sentinel;
+pub(crate) mod server;
 pub(crate) mod tls;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;

@@ -9,9 +9,10 @@ use redis::{FromRedisValue, RedisResult};
 
 use super::dir::TempDir;
 use super::port::free_port;
-use super::process::{Process, command};
+use super::process::command;
+use super::server::{Kind, Server};
 use super::tls::Certificates;
-use super::wait::{HANG, eventually, until};
+use super::wait::{HANG, until};
 
 /// How the server is set up, the same again at each restart.
 #[derive(Clone, Debug, Default)]
@@ -81,35 +82,23 @@ impl Setup {
     pub(crate) async fn start(self) -> RedisServer {
         let dir = TempDir::default();
         let tls = self.tls.then(|| Certificates::create_in(dir.path()));
-        let mut server = RedisServer {
+        Server::of(Redis {
             port: 0,
             tls_port: 0,
             bus_port: 0,
             announced: None,
             setup: self,
             tls,
-            process: None,
             dir,
-        };
-        // Somebody may take a free port before our server does.
-        for _ in 0..5 {
-            server.port = free_port();
-            server.tls_port = if server.setup.tls { free_port() } else { 0 };
-            server.bus_port = free_port();
-            if server.launch().await {
-                return server;
-            }
-        }
-        panic!(
-            "redis-server did not start on any of five free ports:\n{}",
-            server.log()
-        );
+        })
+        .await
     }
 }
 
-/// A running server, killed on drop.
+pub(crate) type RedisServer = Server<Redis>;
+
 #[derive(Debug)]
-pub(crate) struct RedisServer {
+pub(crate) struct Redis {
     port: u16,
     tls_port: u16,
     /// Where the nodes of a cluster speak to each other.
@@ -118,20 +107,10 @@ pub(crate) struct RedisServer {
     announced: Option<u16>,
     setup: Setup,
     tls: Option<Certificates>,
-    process: Option<Process>,
     dir: TempDir,
 }
 
-impl RedisServer {
-    /// A plain server that keeps nothing on disk.
-    pub(crate) async fn start() -> Self {
-        Setup::default().start().await
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.port
-    }
-
+impl Redis {
     pub(crate) fn bus_port(&self) -> u16 {
         self.bus_port
     }
@@ -246,45 +225,8 @@ impl RedisServer {
         self.command(&["KEYS", "*"]).await
     }
 
-    /// `SIGKILL`: connections break, and what was not on disk is lost.
-    pub(crate) fn kill(&mut self) {
-        self.process = None;
-    }
-
-    /// `SHUTDOWN`, as when an operator stops the service.
-    pub(crate) async fn shut_down(&mut self) {
-        // It ends without an answer.
-        let _: RedisResult<()> = redis::cmd("SHUTDOWN")
-            .query_async(&mut self.connection().await)
-            .await;
-        let mut process = self.process.take().expect("a running server");
-        eventually("redis-server has shut down", async || process.ended()).await;
-    }
-
-    /// Starts it again, on the same port and with what it kept on disk.
-    pub(crate) async fn restart(&mut self) {
-        self.kill();
-        // The port is ours but for the moment in which the server was down.
-        for _ in 0..20 {
-            if self.launch().await {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        panic!(
-            "redis-server did not come back on its port:\n{}",
-            self.log()
-        );
-    }
-
-    /// The same, but from now on it keeps nothing on disk.
-    pub(crate) async fn restart_forgetful(&mut self) {
-        self.setup.append_only = false;
-        self.restart().await;
-    }
-
     /// These replicas hear no more of it.
-    pub(crate) async fn loses(&self, replicas: &[&Self]) {
+    pub(crate) async fn loses(&self, replicas: &[&RedisServer]) {
         for replica in replicas {
             // It is refused whenever it comes back.
             let words = ["CONFIG", "SET", "masterauth", "wrong"];
@@ -295,41 +237,6 @@ impl RedisServer {
         let role = async || self.command::<Vec<redis::Value>>(&["ROLE"]).await;
         let none = redis::Value::Array(Vec::new());
         until("it has no replica", role, |role| role.get(2) == Some(&none)).await;
-    }
-
-    /// `SIGSTOP`: connections stay open and nothing is answered.
-    pub(crate) fn pause(&self) {
-        self.running().pause();
-    }
-
-    /// `SIGCONT`.
-    pub(crate) fn resume(&self) {
-        self.running().resume();
-    }
-
-    pub(crate) fn is_running(&self) -> bool {
-        self.process.is_some()
-    }
-
-    fn running(&self) -> &Process {
-        self.process.as_ref().expect("a running server")
-    }
-
-    /// Whether it came up: a server that finds its port taken ends at once.
-    async fn launch(&mut self) -> bool {
-        let mut process = Process::spawn(self.command_line())
-            .expect("`redis-server` is needed: apt-get install redis-server");
-        let up = eventually(
-            "redis-server answers or has ended",
-            async || match process.ended() {
-                Some(_) => Some(false),
-                // Whoever answers may be another server that took the port.
-                None => (self.answering_process().await == Some(process.id())).then_some(true),
-            },
-        )
-        .await;
-        self.process = up.then_some(process);
-        up
     }
 
     async fn answering_process(&self) -> Option<u32> {
@@ -346,7 +253,47 @@ impl RedisServer {
             .ok()
     }
 
-    fn command_line(&self) -> Command {
+    /// What a sentinel knows from the start, and where it notes what it learns.
+    fn sentinel_file(&self, watched: &Watched) -> PathBuf {
+        let path = self.dir.path().join("sentinel.conf");
+        if path.exists() {
+            return path;
+        }
+        let Watched {
+            name,
+            port,
+            password,
+            down_after,
+        } = watched;
+        let down_after = down_after.as_millis();
+        let mut text = format!(
+            "sentinel monitor {name} 127.0.0.1 {port} 2\n\
+             sentinel down-after-milliseconds {name} {down_after}\n\
+             sentinel failover-timeout {name} 3000\n"
+        );
+        if let Some(password) = password {
+            text += &format!("sentinel auth-pass {name} {password}\n");
+        }
+        std::fs::write(&path, text).expect("a file in our own directory");
+        path
+    }
+}
+
+impl Kind for Redis {
+    const NAME: &'static str = "redis-server";
+    const PACKAGE: &'static str = "redis-server";
+
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn take_ports(&mut self) {
+        self.port = free_port();
+        self.tls_port = if self.setup.tls { free_port() } else { 0 };
+        self.bus_port = free_port();
+    }
+
+    fn command(&self) -> Command {
         let mut server = command("redis-server");
         if let Some(watched) = &self.setup.watches {
             server.arg(self.sentinel_file(watched)).arg("--sentinel");
@@ -411,33 +358,34 @@ impl RedisServer {
         server
     }
 
-    /// What a sentinel knows from the start, and where it notes what it learns.
-    fn sentinel_file(&self, watched: &Watched) -> PathBuf {
-        let path = self.dir.path().join("sentinel.conf");
-        if path.exists() {
-            return path;
-        }
-        let Watched {
-            name,
-            port,
-            password,
-            down_after,
-        } = watched;
-        let down_after = down_after.as_millis();
-        let mut text = format!(
-            "sentinel monitor {name} 127.0.0.1 {port} 2\n\
-             sentinel down-after-milliseconds {name} {down_after}\n\
-             sentinel failover-timeout {name} 3000\n"
-        );
-        if let Some(password) = password {
-            text += &format!("sentinel auth-pass {name} {password}\n");
-        }
-        std::fs::write(&path, text).expect("a file in our own directory");
-        path
+    async fn answers(&self, process: u32) -> bool {
+        self.answering_process().await == Some(process)
     }
 
     fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join(LOG)).unwrap_or_default()
+    }
+}
+
+impl RedisServer {
+    /// A plain server that keeps nothing on disk.
+    pub(crate) async fn start() -> Self {
+        Setup::default().start().await
+    }
+
+    /// `SHUTDOWN`, as when an operator stops the service.
+    pub(crate) async fn shut_down(&mut self) {
+        // It ends without an answer.
+        let _: RedisResult<()> = redis::cmd("SHUTDOWN")
+            .query_async(&mut self.connection().await)
+            .await;
+        self.has_ended().await;
+    }
+
+    /// From now on it keeps nothing on disk.
+    pub(crate) async fn restart_forgetful(&mut self) {
+        self.setup.append_only = false;
+        self.restart().await;
     }
 }
 

@@ -4,16 +4,16 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backend::zookeeper_client::{Acls, Client, CreateMode, Error};
-use tokio::sync::Mutex;
 
 use super::dir::TempDir;
 use super::port::free_port;
 use super::process::{Process, command};
 use super::proxy::Proxy;
+use super::server::{Kind, Server, Shared};
 use super::tls::Certificates;
 use super::wait::eventually;
 
@@ -60,57 +60,64 @@ impl Setup {
     }
 
     pub(crate) async fn start(self) -> ZooKeeperServer {
-        // Somebody may take a free port before our server does.
-        for _ in 0..5 {
-            let mut server = ZooKeeperServer::new(self.clone());
-            if server.launch().await {
-                return server;
-            }
-        }
-        panic!("the server did not start on any of five free ports");
+        Server::of(ZooKeeper::new(self)).await
     }
 }
 
-/// A running server, killed on drop.
+pub(crate) type ZooKeeperServer = Server<ZooKeeper>;
+
 #[derive(Debug)]
-pub(crate) struct ZooKeeperServer {
+pub(crate) struct ZooKeeper {
     port: u16,
     tls_port: u16,
     setup: Setup,
     certificates: Option<Certificates>,
-    process: Option<Process>,
     dir: TempDir,
 }
 
 impl ZooKeeperServer {
-    /// One for all tests that put nothing in its way: a Java machine of its own
-    /// for each would cost more than the tests. It ends with the last of those
-    /// that run at the same time.
+    /// A Java machine for each test would cost more than the tests.
     pub(crate) async fn shared() -> Arc<Self> {
-        static SHARED: Mutex<Weak<ZooKeeperServer>> = Mutex::const_new(Weak::new());
-        let mut shared = SHARED.lock().await;
-        if let Some(server) = shared.upgrade() {
-            return server;
-        }
-        let server = Arc::new(Setup::default().tidy().start().await);
-        *shared = Arc::downgrade(&server);
-        server
+        static SHARED: Shared<ZooKeeperServer> = Shared::none();
+        SHARED.or_start(Setup::default().tidy().start()).await
     }
 
+    /// Starts it again as one that removes empty containers as soon as it sees
+    /// them.
+    pub(crate) async fn restart_tidy(&mut self) {
+        self.setup.tidy = true;
+        self.restart().await;
+    }
+
+    /// Starts it again with a folder that is as old as this: the next node in it
+    /// has this number.
+    pub(crate) async fn age(&mut self, folder: &str, next: i32) {
+        self.kill();
+        let mut program = command("java");
+        program
+            .args(["-XX:TieredStopAtLevel=1", "-cp", &libraries(), NEXT_NUMBER])
+            .args([self.dir.path().as_os_str(), folder.as_ref()])
+            .arg(next.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(self.new_log());
+        let mut process = Process::spawn(program).expect("`java`, as for the server");
+        let how = eventually("the folder is aged", async || process.ended()).await;
+        assert!(how.success(), "{folder} was not aged:\n{}", self.log());
+        self.restart().await;
+    }
+}
+
+impl ZooKeeper {
     fn new(setup: Setup) -> Self {
         let dir = TempDir::default();
         Self {
-            port: free_port(),
-            tls_port: if setup.tls { free_port() } else { 0 },
+            port: 0,
+            tls_port: 0,
             certificates: setup.tls.then(|| Certificates::create_in(dir.path())),
             setup,
-            process: None,
             dir,
         }
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.port
     }
 
     /// The encrypted port, and what a client must trust to use it.
@@ -152,94 +159,34 @@ impl ZooKeeperServer {
         zxid.expect("a number") & 0xFFFF_FFFF
     }
 
-    /// `SIGKILL`: connections break, and what was not on disk is lost.
-    pub(crate) fn kill(&mut self) {
-        self.process = None;
+    fn new_log(&self) -> std::fs::File {
+        std::fs::File::create(self.dir.path().join(LOG)).expect("our own directory")
     }
 
-    /// Starts it again, on the same port and with what it kept on disk.
-    pub(crate) async fn restart(&mut self) {
-        self.kill();
-        // The port is ours but for the moment in which the server was down.
-        for _ in 0..20 {
-            if self.launch().await {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        panic!("the server did not come back on its port:\n{}", self.log());
+    /// `leader`, `follower` or `standalone`, if it serves.
+    fn mode(&self) -> Option<String> {
+        let answer = self.asked("srvr")?;
+        let mode = answer
+            .lines()
+            .find_map(|line| line.strip_prefix("Mode: "))?;
+        Some(mode.trim().to_owned())
+    }
+}
+
+impl Kind for ZooKeeper {
+    const NAME: &'static str = "ZooKeeper";
+    const PACKAGE: &'static str = "default-jdk-headless libzookeeper-java";
+
+    fn port(&self) -> u16 {
+        self.port
     }
 
-    /// Starts it again as one that removes empty containers as soon as it sees
-    /// them.
-    pub(crate) async fn restart_tidy(&mut self) {
-        self.setup.tidy = true;
-        self.restart().await;
+    fn take_ports(&mut self) {
+        self.port = free_port();
+        self.tls_port = if self.setup.tls { free_port() } else { 0 };
     }
 
-    /// Starts it again with a folder that is as old as this: the next node in it
-    /// has this number.
-    pub(crate) async fn age(&mut self, folder: &str, next: i32) {
-        self.kill();
-        let mut program = command("java");
-        program
-            .args(["-XX:TieredStopAtLevel=1", "-cp", &libraries(), NEXT_NUMBER])
-            .args([self.dir.path().as_os_str(), folder.as_ref()])
-            .arg(next.to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(self.new_log());
-        let mut process = Process::spawn(program).expect("`java`, as for the server");
-        let how = eventually("the folder is aged", async || process.ended()).await;
-        assert!(how.success(), "{folder} was not aged:\n{}", self.log());
-        self.restart().await;
-    }
-
-    /// `SIGSTOP`: connections stay open and nothing is answered.
-    pub(crate) fn pause(&self) {
-        self.running().pause();
-    }
-
-    /// `SIGCONT`.
-    pub(crate) fn resume(&self) {
-        self.running().resume();
-    }
-
-    fn running(&self) -> &Process {
-        self.process.as_ref().expect("a running server")
-    }
-
-    async fn launch(&mut self) -> bool {
-        let mut process = self.spawn();
-        let dir = self.dir.path().to_path_buf();
-        let up = eventually("the server answers or has ended", async || {
-            match process.ended() {
-                Some(_) => Some(false),
-                // Whoever answers may be another server that took the port.
-                None => self.answers_from(&dir).then_some(true),
-            }
-        })
-        .await;
-        self.process = up.then_some(process);
-        up
-    }
-
-    fn spawn(&self) -> Process {
-        Process::spawn(self.command_line())
-            .expect("`java` is needed: apt-get install default-jdk-headless libzookeeper-java")
-    }
-
-    fn answers_from(&self, dir: &Path) -> bool {
-        let is_ours = |conf: String| conf.contains(&*dir.to_string_lossy());
-        self.asked("conf").is_some_and(is_ours) && self.listens_for_tls()
-    }
-
-    /// Its encrypted port comes after the other one.
-    fn listens_for_tls(&self) -> bool {
-        !self.setup.tls || TcpStream::connect((Ipv4Addr::LOCALHOST, self.tls_port)).is_ok()
-    }
-
-    fn command_line(&self) -> Command {
+    fn command(&self) -> Command {
         let dir = self.dir.path();
         let mut config = format!(
             "tickTime={TICK}\nminSessionTimeout={}\nmaxSessionTimeout=60000\ndataDir={}\n\
@@ -311,8 +258,12 @@ impl ZooKeeperServer {
         server
     }
 
-    fn new_log(&self) -> std::fs::File {
-        std::fs::File::create(self.dir.path().join(LOG)).expect("our own directory")
+    async fn answers(&self, _: u32) -> bool {
+        let dir = self.dir.path().to_string_lossy();
+        let is_ours = self.asked("conf").is_some_and(|conf| conf.contains(&*dir));
+        // Its encrypted port comes after the other one.
+        let (address, tls) = ((Ipv4Addr::LOCALHOST, self.tls_port), self.setup.tls);
+        is_ours && (!tls || TcpStream::connect(address).is_ok())
     }
 
     fn log(&self) -> String {
@@ -378,12 +329,12 @@ impl Ensemble {
     async fn of(views: [Vec<Peer>; 3], patient: bool) -> Self {
         let mut servers = Vec::new();
         for (number, peers) in views.into_iter().enumerate() {
-            let mut server = ZooKeeperServer::new(Setup {
+            let mut server = Server::not_started(ZooKeeper::new(Setup {
                 member: Some((number, peers)),
                 patient,
                 ..Setup::default().tidy()
-            });
-            server.process = Some(server.spawn());
+            }));
+            server.spawn();
             servers.push(server);
         }
         let ensemble = Self(servers);
@@ -394,7 +345,7 @@ impl Ensemble {
     /// Waits until every server serves.
     pub(crate) async fn is_whole(&self) {
         eventually("the ensemble serves", async || {
-            let modes = self.0.iter().map(ZooKeeperServer::mode);
+            let modes = self.0.iter().map(|server| server.mode());
             let serving = modes.flatten().filter(|mode| mode != "looking").count();
             (serving == self.0.len()).then_some(())
         })
@@ -441,17 +392,6 @@ impl Cuts {
                 proxy.stall(cut_off);
             }
         }
-    }
-}
-
-impl ZooKeeperServer {
-    /// `leader`, `follower` or `standalone`, if it serves.
-    pub(crate) fn mode(&self) -> Option<String> {
-        let answer = self.asked("srvr")?;
-        let mode = answer
-            .lines()
-            .find_map(|line| line.strip_prefix("Mode: "))?;
-        Some(mode.trim().to_owned())
     }
 }
 

@@ -1,16 +1,20 @@
 //! Grants whose lease is over when their answer is seen.
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
+use tokio::time::advance;
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
-use dlock_runtime::{Config, LockError, LockGuard, LockManager, LockRequest};
+use dlock_runtime::{LockError, LockGuard, LockManager, LockRequest};
 
-use crate::losses::Warnings;
+use crate::support::locks::served;
+use crate::support::log::Log;
+use crate::support::over_memory::Otherwise;
+use crate::support::polls::{Polled, leave_at_poll, poll_once};
+use crate::support::wait::HANG;
 use crate::{seconds as s, settle};
 
 const TTL: Duration = Duration::from_millis(200);
@@ -45,9 +49,9 @@ impl Slow {
 }
 
 #[async_trait::async_trait]
-impl Backend for Slow {
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
+impl Otherwise for Slow {
+    fn memory(&self) -> &Memory {
+        &self.memory
     }
     async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
         let grant = self.memory.try_acquire(r).await;
@@ -59,20 +63,8 @@ impl Backend for Slow {
         self.answer().await;
         grant
     }
-    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        self.memory.renew(r).await
-    }
-    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
-        self.memory.release(r).await
-    }
     fn has_ended(&self, _: Owner) -> bool {
         take_one(&self.ended)
-    }
-    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
-        self.memory.inspect(k).await
-    }
-    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
-        self.memory.list(p).await
     }
 }
 
@@ -92,9 +84,7 @@ async fn connect(slow: u32, answer: Option<Duration>, ended: u32) -> LockManager
         answer,
         ended: ended.into(),
     };
-    LockManager::connect(Config::with_backend(backend))
-        .await
-        .unwrap()
+    backend.manager().await
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -125,8 +115,7 @@ async fn nothing_is_left(here: &LockManager, had: Result<LockGuard, LockError>) 
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_came_too_late_is_asked_for_again() {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (warnings, _guard) = Log::of_this_thread();
     for how in HOW {
         let here = slow(1, Some(2 * TTL)).await;
         let guard = ask(how, here.lock("k")).await;
@@ -135,7 +124,7 @@ async fn a_grant_that_came_too_late_is_asked_for_again() {
         nothing_is_left(&here, Ok(guard)).await;
     }
     // Nobody worked under the lease that was over.
-    assert_eq!(warnings.count(), 0);
+    assert_eq!(warnings.text(), "");
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,11 +141,10 @@ async fn a_store_slower_than_the_ttl_is_told() {
 }
 
 /// Polls it, and lets the ttl pass before it is polled again, so often.
-async fn stand_still<F: Future>(mut asked: Pin<&mut F>, times: u32) -> F::Output {
+async fn stand_still<F: Future + Unpin>(mut asked: F, times: u32) -> F::Output {
     for _ in 0..times {
-        let polled = poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await;
-        assert!(polled.is_pending(), "answered before anybody looked");
-        tokio::time::advance(2 * TTL).await;
+        poll_once(&mut asked).await;
+        advance(2 * TTL).await;
     }
     asked.await
 }
@@ -197,16 +185,15 @@ async fn a_try_that_stands_still_is_made_twice() {
 async fn those_who_wait_behind_it_are_served_too() {
     let here = slow(0, None).await;
     let mut first = Box::pin(here.lock("k").ttl(TTL).run(async {}));
-    let polled = poll_fn(|context| Poll::Ready(first.as_mut().poll(context))).await;
-    assert!(polled.is_pending());
+    poll_once(&mut first).await;
     let behind: Vec<_> = (0..3)
         .map(|_| tokio::spawn(here.lock("k").ttl(TTL).run(async {})))
         .collect();
     settle().await;
-    tokio::time::advance(2 * TTL).await;
+    advance(2 * TTL).await;
     first.await.expect("the lock");
     for waiter in behind {
-        waiter.await.unwrap().expect("the lock");
+        served(waiter).await;
     }
 }
 
@@ -215,9 +202,9 @@ async fn those_who_wait_behind_it_are_served_too() {
 async fn a_try_that_stands_still_fails_nobody_behind_it() {
     let here = slow(0, None).await;
     let mut first = pin!(ask(How::Try, here.lock("k")));
-    poll_once(first.as_mut()).await;
+    poll_once(&mut first).await;
     let behind = behind(&here, &HOW_BEHIND).await;
-    tokio::time::advance(2 * TTL).await;
+    advance(2 * TTL).await;
     let error = stand_still(first, 1).await.expect_err("stood still twice");
     assert!(error.to_string().contains("stood still"), "{error}");
     all_are_served(&here, behind).await;
@@ -229,7 +216,7 @@ async fn a_lease_that_ended_twice_fails_nobody_behind_it() {
     for how in [How::Wait, How::Try] {
         let here = ends(2).await;
         let mut first = pin!(ask(how, here.lock("k")));
-        poll_once(first.as_mut()).await;
+        poll_once(&mut first).await;
         let behind = behind(&here, &HOW_BEHIND).await;
         let error = first.await.expect_err("ended twice");
         assert!(error.to_string().contains("ended its lease"), "{error}");
@@ -243,7 +230,7 @@ async fn a_lease_that_ended_twice_fails_nobody_behind_it() {
 async fn a_store_slower_than_the_ttl_is_told_to_all() {
     let here = slow(2, Some(TTL + TTL / 4)).await;
     let mut first = pin!(ask(How::Try, here.lock("k")));
-    poll_once(first.as_mut()).await;
+    poll_once(&mut first).await;
     let behind = behind(&here, &[How::Wait, How::Wait]).await;
     first.await.expect_err("always late");
     for waiter in behind {
@@ -254,11 +241,6 @@ async fn a_store_slower_than_the_ttl_is_told_to_all() {
 
 /// Who is behind, in this order: a try asks for itself when nobody waits.
 const HOW_BEHIND: [How; 3] = [How::Wait, How::Wait, How::Try];
-
-async fn poll_once<F: Future<Output: std::fmt::Debug>>(mut asked: Pin<&mut F>) {
-    let polled = poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await;
-    assert!(polled.is_pending(), "{polled:?}");
-}
 
 type Behind = Vec<tokio::task::JoinHandle<Result<bool, LockError>>>;
 
@@ -295,12 +277,12 @@ async fn dropped_while_it_asks_again_leaves_nothing() {
             let mut asked = Box::pin(ask(how, here.lock("k")));
             let mut done = false;
             for _ in 0..polls {
-                let polled = poll_fn(|context| Poll::Ready(asked.as_mut().poll(context))).await;
-                done = polled.is_ready();
+                let polled = leave_at_poll(&mut asked, 1, HANG).await;
+                done = matches!(polled, Polled::Done(_));
                 if done {
                     break;
                 }
-                tokio::time::advance(TTL).await;
+                advance(TTL).await;
             }
             drop(asked);
             here.shutdown().await;

@@ -1,51 +1,50 @@
-use std::future::Future;
+use std::future::{Future, pending};
 use std::time::Duration;
 
+use dlock_runtime::backend::Owner;
 use dlock_runtime::backend::memory::Memory;
-use dlock_runtime::backend::*;
-use dlock_runtime::{Config, LockError, LockManager, LossReason, OnLost, current};
+use dlock_runtime::{LockError, LockGuard, LockRequest, LossReason, current};
+use tokio::time::{Instant, sleep};
 
-use crate::{connect, manager, seconds, settle};
+use crate::support::locks::{had, held, is_lost, is_shut_down};
+use crate::support::over_memory::Otherwise;
+use crate::{connect, current_thread, manager, seconds, settle};
 
-#[tokio::test(start_paused = true)]
-async fn a_living_holder_is_renewed_far_beyond_its_ttl() {
-    let (memory, here) = manager().await;
-    let there = connect(&memory).await;
+/// Of a body that would not end, while this goes wrong.
+async fn reason(request: LockRequest, goes_wrong: impl FnOnce()) -> LossReason {
     let body = async {
-        tokio::time::sleep(seconds(1000)).await;
-        assert!(there.lock("k").try_acquire().await.is_err());
-        current().expect("inside").is_held()
+        goes_wrong();
+        pending::<()>().await;
     };
-    assert!(
-        here.lock("k")
-            .ttl(seconds(3))
-            .run(body)
-            .await
-            .expect("no loss")
-    );
+    match request.run(body).await {
+        Err(LockError::Lost { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fixed_lease_ends_with_its_ttl() {
-    let (_, manager) = manager().await;
-    let body = std::future::pending::<()>();
-    let lost = manager
-        .lock("k")
-        .ttl(seconds(3))
-        .renew(false)
-        .run(body)
-        .await;
-    assert!(
-        matches!(
-            lost,
-            Err(LockError::Lost {
-                reason: LossReason::Overran,
-                ..
-            })
-        ),
-        "{lost:?}"
-    );
-    drop(manager.lock("k").try_acquire().await.expect("free again"));
+async fn each_way_to_lose_has_its_reason() {
+    let (memory, manager) = manager().await;
+    let faults = memory.faults();
+    let lock = || manager.lock("k").ttl(seconds(3));
+    let fixed = reason(lock().renew(false), || {}).await;
+    assert_eq!(fixed, LossReason::Overran);
+
+    let start = Instant::now();
+    let limited = reason(lock().max_hold(seconds(60)), || {}).await;
+    assert_eq!(limited, LossReason::MaxHold);
+    let lasted = start.elapsed();
+    assert!(lasted > seconds(57) && lasted < seconds(63), "{lasted:?}");
+
+    let start = Instant::now();
+    let taken = reason(lock(), || assert!(faults.take_away("k"))).await;
+    assert_eq!(taken, LossReason::Gone);
+    assert!(start.elapsed() < seconds(1), "the store says so at once");
+
+    let outage = reason(lock(), || faults.set_unavailable(true)).await;
+    assert_eq!(outage, LossReason::Expired);
+    faults.set_unavailable(false);
+    had(&manager, "k").await;
 }
 
 /// Clocks may drift apart by 1% during a ttl, and the holder's may be the slow
@@ -55,224 +54,39 @@ async fn a_lease_ends_here_before_it_ends_in_the_store() {
     let (memory, here) = manager().await;
     let there = connect(&memory).await;
     for ttl in [seconds(1), seconds(100)] {
-        let guard = here.lock("k").ttl(ttl).renew(false).acquire().await;
-        let guard = guard.expect("free");
+        let guard = held(here.lock("k").ttl(ttl).renew(false)).await;
         guard.lost().await;
         let left = there.inspect("k").await.expect("answers").expect("held");
         let left = left.holders[0].expires_in.expect("memory says so");
         assert!(left >= ttl / 100, "{left:?} before the end of {ttl:?}");
-        drop(there.lock("k").acquire().await.expect("expires"));
+        had(&there, "k").await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn max_hold_ends_a_body_that_hangs() {
-    let (_, manager) = manager().await;
-    let start = tokio::time::Instant::now();
-    let body = std::future::pending::<()>();
-    let lost = manager
-        .lock("k")
-        .ttl(seconds(3))
-        .max_hold(seconds(60))
-        .run(body)
-        .await;
-    let reason = match lost {
-        Err(LockError::Lost { reason, .. }) => reason,
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(reason, LossReason::MaxHold);
-    let held = start.elapsed();
-    assert!(held > seconds(57) && held < seconds(63), "{held:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn min_hold_keeps_the_lock_after_the_body() {
-    let (memory, here) = manager().await;
-    let there = connect(&memory).await;
-    let start = tokio::time::Instant::now();
-    here.lock("k")
-        .ttl(seconds(3))
-        .min_hold(seconds(60))
-        .run(async {})
-        .await
-        .expect("free");
-    assert!(
-        start.elapsed() < seconds(1),
-        "the caller does not wait for it"
-    );
-    let guard = there
-        .lock("k")
-        .acquire()
-        .await
-        .expect("released in the end");
-    assert!(start.elapsed() >= seconds(60), "{:?}", start.elapsed());
-    guard.release().await.expect("held");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_leaves_min_hold_to_the_store() {
     let (memory, here) = manager().await;
     let there = connect(&memory).await;
-    let start = tokio::time::Instant::now();
-    here.lock("k")
-        .ttl(seconds(3))
-        .min_hold(seconds(60))
-        .run(async {})
-        .await
-        .expect("free");
+    let start = Instant::now();
+    let kept = here.lock("k").ttl(seconds(3)).min_hold(seconds(50));
+    kept.run(async {}).await.expect("free");
     here.shutdown().await;
-    assert!(
-        start.elapsed() < seconds(1),
-        "a shutdown does not wait for it"
-    );
-    drop(there.lock("k").acquire().await.expect("expires in the end"));
-    let held = start.elapsed();
-    assert!(held >= seconds(59) && held < seconds(62), "{held:?}");
-    let refused = here.lock("k").try_acquire().await;
-    assert!(
-        matches!(refused, Err(LockError::ShutDown { .. })),
-        "{refused:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lease_taken_away_ends_the_body_at_its_next_await() {
-    let (memory, manager) = manager().await;
-    let faults = memory.faults();
-    let body = async {
-        assert!(faults.take_away("k"));
-        // Not yet: the body is told at an await that waits.
-        settle().await;
-        std::future::pending::<()>().await;
-    };
-    let start = tokio::time::Instant::now();
-    let lost = manager.lock("k").run(body).await;
-    assert!(
-        matches!(
-            lost,
-            Err(LockError::Lost {
-                reason: LossReason::Gone,
-                ..
-            })
-        ),
-        "{lost:?}"
-    );
-    assert!(start.elapsed() < seconds(1), "the store says so at once");
-}
-
-#[tokio::test(start_paused = true)]
-async fn on_lost_continue_only_shows_the_loss() {
-    let (memory, manager) = manager().await;
-    let body = async {
-        memory.faults().take_away("k");
-        let held = current().expect("inside");
-        held.lost().await;
-        assert!(!held.is_held());
-        "finished"
-    };
-    let answer = manager.lock("k").on_lost(OnLost::Continue).run(body).await;
-    assert_eq!(answer.expect("the body's own result"), "finished");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_outage_longer_than_the_ttl_loses_the_lease_and_heals() {
-    let (memory, manager) = manager().await;
-    let faults = memory.faults();
-    let body = async {
-        faults.set_unavailable(true);
-        std::future::pending::<()>().await;
-    };
-    let lost = manager.lock("k").ttl(seconds(3)).run(body).await;
-    assert!(
-        matches!(
-            lost,
-            Err(LockError::Lost {
-                reason: LossReason::Expired,
-                ..
-            })
-        ),
-        "{lost:?}"
-    );
-    faults.set_unavailable(false);
-    manager
-        .lock("k")
-        .acquire()
-        .await
-        .expect("healed")
-        .release()
-        .await
-        .expect("held");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_outage_shorter_than_the_ttl_goes_unnoticed() {
-    let (memory, manager) = manager().await;
-    let faults = memory.faults();
-    let body = async {
-        tokio::time::sleep(seconds(10)).await;
-        faults.set_unavailable(true);
-        tokio::time::sleep(seconds(1)).await;
-        faults.set_unavailable(false);
-        tokio::time::sleep(seconds(10)).await;
-        "unharmed"
-    };
-    assert_eq!(
-        manager
-            .lock("k")
-            .ttl(seconds(3))
-            .run(body)
-            .await
-            .expect("no loss"),
-        "unharmed"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_during_an_outage_is_tried_again() {
-    let (memory, manager) = manager().await;
-    let guard = manager
-        .lock("k")
-        .ttl(seconds(60))
-        .acquire()
-        .await
-        .expect("free");
-    memory.faults().set_unavailable(true);
-    let answer = guard.release().await;
-    assert!(
-        matches!(answer, Err(LockError::Unavailable { .. })),
-        "{answer:?}"
-    );
-    tokio::time::sleep(seconds(1)).await;
-    memory.faults().set_unavailable(false);
-    let start = tokio::time::Instant::now();
-    manager
-        .lock("k")
-        .acquire()
-        .await
-        .expect("given back")
-        .release()
-        .await
-        .expect("held");
-    assert!(
-        start.elapsed() < seconds(5),
-        "long before the ttl: {:?}",
-        start.elapsed()
-    );
+    let took = start.elapsed();
+    assert!(took < seconds(1), "a shutdown does not wait for it");
+    had(&there, "k").await;
+    let lasted = start.elapsed();
+    assert!(lasted >= seconds(49) && lasted < seconds(52), "{lasted:?}");
+    is_shut_down(here.lock("k").try_acquire().await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_guard_says_so_when_it_is_released() {
     let (memory, manager) = manager().await;
-    let guard = manager.lock("k").acquire().await.expect("free");
+    let guard = held(manager.lock("k")).await;
     memory.faults().take_away("k");
-    let other = manager
-        .lock("k")
-        .ttl(seconds(7))
-        .try_acquire()
-        .await
-        .expect("free");
-    let answer = guard.release().await;
-    assert!(matches!(answer, Err(LockError::Lost { .. })), "{answer:?}");
+    let other = manager.lock("k").ttl(seconds(7)).try_acquire().await;
+    let other = other.expect("free");
+    is_lost(guard.release().await);
     assert!(other.is_held(), "a foreign release changes nothing");
     other.release().await.expect("held");
 }
@@ -285,45 +99,18 @@ async fn ten_thousand_leases_are_kept_by_one_keeper() {
         let request = manager.lock(format!("k{number}")).ttl(seconds(3));
         guards.push(request.try_acquire().await.expect("free"));
     }
-    tokio::time::sleep(seconds(60)).await;
-    assert!(guards.iter().all(dlock_runtime::LockGuard::is_held));
+    sleep(seconds(60)).await;
+    assert!(guards.iter().all(LockGuard::is_held));
     for guard in guards {
         guard.release().await.expect("held");
     }
     assert!(manager.list("").await.expect("answers").is_empty());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_ttl_that_cannot_be_kept_is_refused() {
-    let (_, manager) = manager().await;
-    for ttl in [
-        std::time::Duration::ZERO,
-        std::time::Duration::from_millis(1),
-        std::time::Duration::MAX,
-    ] {
-        let refused = manager.lock("k").ttl(ttl).try_acquire().await;
-        let Err(LockError::Config { setting, .. }) = refused else {
-            panic!("expected Config for {ttl:?}, got {refused:?}")
-        };
-        assert_eq!(setting, "ttl");
-    }
-    let refused = dlock_runtime::LockManager::connect(Config::default().ttl(seconds(0))).await;
-    assert!(
-        matches!(refused, Err(LockError::Config { .. })),
-        "{refused:?}"
-    );
-}
-
 /// On a thread that nobody waits for, since it may hang.
 fn on_one_thread<T: Send + 'static>(test: impl Future<Output = T> + Send + 'static) -> T {
     let (done, is_done) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        done.send(runtime.block_on(test))
-    });
+    std::thread::spawn(move || done.send(current_thread().block_on(test)));
     let done = is_done.recv_timeout(seconds(60));
     done.expect("the keeper hangs, and the process with it")
 }
@@ -345,16 +132,11 @@ fn a_keeper_that_comes_after_max_hold_goes_on() {
         manager.lock("other").run(settle()).await.unwrap();
         ended
     });
-    assert!(
-        matches!(
-            ended,
-            Err(LockError::Lost {
-                reason: LossReason::MaxHold,
-                ..
-            })
-        ),
-        "{ended:?}"
-    );
+    let error = is_lost(ended);
+    let LockError::Lost { reason, .. } = error else {
+        unreachable!("{error}")
+    };
+    assert_eq!(reason, LossReason::MaxHold);
 }
 
 /// Says again and again that no lease has ended.
@@ -362,27 +144,9 @@ fn a_keeper_that_comes_after_max_hold_goes_on() {
 struct Talkative(Memory);
 
 #[async_trait::async_trait]
-impl Backend for Talkative {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-    async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
-        self.0.try_acquire(r).await
-    }
-    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
-        self.0.acquire(r).await
-    }
-    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        self.0.renew(r).await
-    }
-    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
-        self.0.release(r).await
-    }
-    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
-        self.0.inspect(k).await
-    }
-    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
-        self.0.list(p).await
+impl Otherwise for Talkative {
+    fn memory(&self) -> &Memory {
+        &self.0
     }
     async fn next_losses(&self) -> Vec<Owner> {
         Vec::new()
@@ -392,11 +156,9 @@ impl Backend for Talkative {
 #[test]
 fn a_store_that_tells_of_no_losses_keeps_nobody_from_renewal() {
     on_one_thread(async {
-        let config = Config::with_backend(Talkative::default());
-        let here = LockManager::connect(config).await.unwrap();
+        let here = Talkative::default().manager().await;
         // On a busy machine the keeper may come a second late.
         let ttl = seconds(2);
-        let body = tokio::time::sleep(2 * ttl);
-        here.lock("k").ttl(ttl).run(body).await.unwrap();
+        here.lock("k").ttl(ttl).run(sleep(2 * ttl)).await.unwrap();
     });
 }

@@ -1,38 +1,28 @@
 //! Orders of locks that can end in a deadlock are told before one does.
 
-use std::fmt::{Debug, Write as _};
-use std::sync::{Arc, Mutex};
-
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::{
     Config, LockError, LockManager, LockRequest, LockScopeExt, Patience, current, lock,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Metadata, Subscriber};
 
+use crate::support::locks;
+use crate::support::log::Log;
 use crate::{seconds, settle};
 
-/// The warnings of this test, each with when it came.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<(Instant, String)>>>);
+/// The warnings of this test.
+struct Warnings(Log);
 
 impl Warnings {
     fn capture() -> (Self, DefaultGuard) {
-        let warnings = Self::default();
-        let guard = tracing::subscriber::set_default(warnings.clone());
-        (warnings, guard)
-    }
-
-    fn all(&self) -> Vec<(Instant, String)> {
-        self.0.lock().expect("no panic under it").clone()
+        let (log, guard) = Log::of_this_thread();
+        (Self(log), guard)
     }
 
     fn texts(&self) -> Vec<String> {
-        self.all().into_iter().map(|(_, text)| text).collect()
+        self.0.lines_with("WARN dlock::order ")
     }
 
     #[track_caller]
@@ -47,46 +37,16 @@ impl Warnings {
         let [text] = &texts[..] else {
             panic!("not one warning: {texts:#?}")
         };
-        assert!(text.contains(&format!("circle={circle} ")), "{text}");
+        assert!(
+            format!("{text} ").contains(&format!("circle={circle} ")),
+            "{text}"
+        );
         text.clone()
     }
 }
 
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "dlock::order"
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        assert_eq!(*event.metadata().level(), tracing::Level::WARN);
-        let mut fields = Fields(String::new());
-        event.record(&mut fields);
-        let mut warnings = self.0.lock().expect("no panic under it");
-        warnings.push((Instant::now(), fields.0));
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-struct Fields(String);
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        let _ = write!(self.0, "{}={value:?} ", field.name());
-    }
-}
-
 async fn connect(config: Config) -> LockManager {
-    LockManager::connect(config.detect_lock_order(true))
-        .await
-        .expect("memory connects")
+    locks::connect(config.detect_lock_order(true)).await
 }
 
 async fn manager() -> LockManager {
@@ -117,15 +77,18 @@ async fn a_deadlock_is_told_before_anyone_waits() {
             manager.lock(inner).acquire_within(seconds(5)).await
         })
     };
-    let (one, other) = tokio::join!(half("a", "b"), half("b", "a"));
+    let is_told = async {
+        settle().await;
+        assert_eq!(start.elapsed(), seconds(0));
+        assert_eq!(warnings.texts().len(), 1);
+    };
+    let (one, other, ()) = tokio::join!(half("a", "b"), half("b", "a"), is_told);
     let inner = [one.expect("free"), other.expect("free")];
     // The first to give up lets the other in.
     let timed_out = |inner| matches!(inner, &Err(LockError::Timeout { .. }));
     assert!(inner.iter().any(timed_out), "{inner:?}");
     assert_eq!(start.elapsed(), seconds(5));
-    let told = warnings.all();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert_eq!(told[0].0, start);
+    assert_eq!(warnings.texts().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,8 @@
 //! The layers of the runtime over the `memory:` store, with paused time: what
 //! a user would see of scope, gate and lease.
+//!
+//! What every store shows, `memory:` shows in the conformance suite. Here is what takes
+//! a store that answers otherwise, exact times, or a runtime of its own.
 
 // A body may well give a future as its value.
 #![allow(clippy::async_yields_async)]
@@ -32,8 +35,10 @@ mod unpolled;
 use std::future::Future;
 use std::time::Duration;
 
+use dlock_conformance::support;
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::{Config, LockManager};
+use tokio::runtime::{Builder, Runtime};
 
 /// A store, and a manager of it.
 async fn manager() -> (Memory, LockManager) {
@@ -44,9 +49,7 @@ async fn manager() -> (Memory, LockManager) {
 
 /// Another manager of the store: as good as another process.
 async fn connect(memory: &Memory) -> LockManager {
-    LockManager::connect(Config::with_backend(memory.clone()))
-        .await
-        .expect("memory connects")
+    support::locks::connect(Config::with_backend(memory.clone())).await
 }
 
 /// Lets every other task run until all of them wait.
@@ -67,4 +70,17 @@ async fn waits(future: &mut (impl Future + Unpin)) -> bool {
 
 fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
+}
+
+/// A runtime that runs on the thread that uses it.
+fn current_thread() -> Runtime {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime")
+}
+
+/// One that runs by itself.
+fn one_worker() -> Runtime {
+    let mut runtime = Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build();
+    runtime.expect("a runtime")
 }

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
-use dlock_runtime::{Config, LockError, LockGuard, LockManager};
+use dlock_runtime::{LockError, LockGuard, LockManager};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance, sleep, timeout};
 
+use crate::support::locks::{held, is_busy, is_late, is_unavailable};
+use crate::support::over_memory::Otherwise;
 use crate::{connect, seconds, settle, waits};
 
 /// How long the store is waited for.
@@ -31,8 +33,7 @@ impl Mute {
             memory: Memory::new(),
             silent: watch::Sender::new(false),
         };
-        let manager = LockManager::connect(Config::with_backend(store.clone())).await;
-        (store, manager.expect("connects"))
+        (store.clone(), store.manager().await)
     }
 
     fn set_silent(&self, silent: bool) {
@@ -60,9 +61,9 @@ impl Mute {
 }
 
 #[async_trait::async_trait]
-impl Backend for Mute {
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
+impl Otherwise for Mute {
+    fn memory(&self) -> &Memory {
+        &self.memory
     }
     async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
         self.passes().await?;
@@ -91,13 +92,8 @@ impl Backend for Mute {
         self.passes().await?;
         self.memory.release(r).await
     }
-    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
-        self.passes().await?;
-        self.memory.inspect(k).await
-    }
-    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
-        self.passes().await?;
-        self.memory.list(p).await
+    async fn before_a_look(&self) -> Result<(), BackendError> {
+        self.passes().await
     }
 }
 
@@ -106,12 +102,9 @@ impl Backend for Mute {
 struct Untold(Memory);
 
 #[async_trait::async_trait]
-impl Backend for Untold {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-    async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
-        self.0.try_acquire(r).await
+impl Otherwise for Untold {
+    fn memory(&self) -> &Memory {
+        &self.0
     }
     async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
         loop {
@@ -121,26 +114,6 @@ impl Backend for Untold {
             sleep(Duration::from_millis(50)).await;
         }
     }
-    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        self.0.renew(r).await
-    }
-    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
-        self.0.release(r).await
-    }
-    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
-        self.0.inspect(k).await
-    }
-    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
-        self.0.list(p).await
-    }
-}
-
-fn is_busy(answer: &Result<LockGuard, LockError>) -> bool {
-    matches!(answer, Err(LockError::Busy { .. }))
-}
-
-fn is_unavailable(answer: &Result<LockGuard, LockError>) -> bool {
-    matches!(answer, Err(LockError::Unavailable { .. }))
 }
 
 /// Several calls in tasks of their own.
@@ -169,11 +142,11 @@ async fn a_try_behind_one_who_asks_takes_one_request_timeout() {
         settle().await;
         let tries = calls(8, || lock().try_acquire());
         for answer in tries.join_all().await {
-            assert!(is_unavailable(&answer), "{answer:?}");
+            is_unavailable(answer);
         }
         assert!(start.elapsed() <= REQUEST_TIMEOUT, "{:?}", start.elapsed());
         let answer = leader.join_next().await.expect("one").expect("no panic");
-        assert!(is_unavailable(&answer), "{answer:?}");
+        is_unavailable(answer);
     }
 }
 
@@ -195,7 +168,7 @@ async fn a_try_is_busy_once_the_store_has_said_so() {
         settle().await;
         // Had by the other task, or held elsewhere.
         let answer = timeout(seconds(1), one).await.expect("an answer");
-        assert!(is_busy(&answer), "{answer:?}");
+        is_busy(answer);
         drop(elsewhere);
         let guard = leader.join_next().await.expect("one").expect("no panic");
         guard.expect("the lock").release().await.expect("held");
@@ -217,7 +190,7 @@ async fn a_try_asks_by_itself_when_the_one_before_it_leaves() {
     store.set_silent(false);
     let guard = one.await.expect("free");
     let busy = two.await;
-    assert!(is_busy(&busy), "{busy:?}");
+    is_busy(busy);
     guard.release().await.expect("held");
     assert!(here.list("").await.expect("answers").is_empty());
 }
@@ -252,7 +225,7 @@ async fn a_try_takes_one_request_timeout_whoever_leaves_before_it() {
             }
             drop(leader);
             let answer = one.join_next().await.expect("one").expect("no panic");
-            assert!(is_unavailable(&answer), "{answer:?}");
+            is_unavailable(answer);
             let took = start.elapsed();
             assert!(
                 took <= REQUEST_TIMEOUT + margin,
@@ -297,10 +270,10 @@ async fn a_try_behind_one_who_waits_tells_an_outage() {
     settle().await;
     sleep(seconds(3600)).await;
     let busy = here.lock("k").try_acquire().await;
-    assert!(is_busy(&busy), "{busy:?}");
+    is_busy(busy);
     store.set_silent(true);
     for answer in calls(8, || here.lock("k").try_acquire()).join_all().await {
-        assert!(is_unavailable(&answer), "{answer:?}");
+        is_unavailable(answer);
     }
     store.set_silent(false);
     drop((waiter, guard));
@@ -312,15 +285,14 @@ async fn a_try_behind_one_who_waits_tells_an_outage() {
 async fn a_try_does_not_wait_for_one_who_hears_nothing() {
     let store = Untold(Memory::new());
     let there = connect(&store.0).await;
-    let guard = there.lock("k").acquire().await.expect("free");
-    let here = LockManager::connect(Config::with_backend(store)).await;
-    let here = here.expect("connects");
+    let guard = held(there.lock("k")).await;
+    let here = store.manager().await;
     let waiter = calls(1, || here.lock("k").acquire());
     settle().await;
     for _ in 0..2 {
         let busy = timeout(seconds(1), here.lock("k").try_acquire()).await;
         let busy = busy.expect("an answer");
-        assert!(is_busy(&busy), "{busy:?}");
+        is_busy(busy);
     }
     drop((waiter, guard));
 }
@@ -338,12 +310,11 @@ async fn a_timeout_behind_others_tells_an_outage() {
     for limit in [Duration::from_millis(100), seconds(3)] {
         let calls = || calls(8, || here.lock("k").acquire_within(limit));
         for answer in calls().join_all().await {
-            let timed_out = matches!(answer, Err(LockError::Timeout { .. }));
-            assert!(timed_out, "held by somebody: {answer:?}");
+            is_late(answer);
         }
         store.set_silent(true);
         for answer in calls().join_all().await {
-            assert!(is_unavailable(&answer), "{answer:?}");
+            is_unavailable(answer);
         }
         store.set_silent(false);
         settle().await;
@@ -370,12 +341,9 @@ async fn a_call_that_stood_still_for_all_its_time_is_told_what_the_store_says() 
             let start = Instant::now();
             let answer = call.await;
             match silent {
-                true => assert!(is_unavailable(&answer), "{answer:?}"),
-                false => assert!(
-                    matches!(answer, Err(LockError::Timeout { .. })),
-                    "held by somebody: {answer:?}"
-                ),
-            }
+                true => is_unavailable(answer),
+                false => is_late(answer),
+            };
             assert!(start.elapsed() <= seconds(1), "{:?}", start.elapsed());
         }
         store.set_silent(false);
@@ -390,9 +358,9 @@ async fn a_lock_held_in_this_process_is_busy_in_an_outage() {
     let guard = here.lock("k").acquire().await.expect("free");
     store.set_silent(true);
     let busy = here.lock("k").try_acquire().await;
-    assert!(is_busy(&busy), "{busy:?}");
+    is_busy(busy);
     let late = here.lock("k").acquire_within(seconds(1)).await;
-    assert!(matches!(late, Err(LockError::Timeout { .. })), "{late:?}");
+    is_late(late);
     store.set_silent(false);
     guard.release().await.expect("held");
 }
@@ -415,7 +383,7 @@ async fn a_lock_that_cannot_be_given_back_is_an_outage() {
         let tries = calls(8, || here.lock("k").try_acquire());
         for calls in [early, late, tries] {
             for answer in calls.join_all().await {
-                assert!(is_unavailable(&answer), "{answer:?}");
+                is_unavailable(answer);
             }
         }
         store.set_silent(false);
@@ -440,7 +408,7 @@ async fn a_timeout_just_after_a_failed_release_is_an_outage() {
             .join_all()
             .await
         {
-            assert!(is_unavailable(&answer), "{after:?}: {answer:?}");
+            is_unavailable(answer);
         }
         assert!(released.is_finished());
     }
@@ -461,11 +429,10 @@ async fn a_lock_that_is_given_back_late_is_no_outage() {
     sleep(Duration::from_millis(400)).await;
     store.set_silent(false);
     for answer in one.join_all().await {
-        assert!(is_busy(&answer), "{answer:?}");
+        is_busy(answer);
     }
     for answer in waiter.join_all().await {
-        let timed_out = matches!(answer, Err(LockError::Timeout { .. }));
-        assert!(timed_out, "{answer:?}");
+        is_late(answer);
     }
     released.await.expect("no panic").expect("held");
     drop(elsewhere);

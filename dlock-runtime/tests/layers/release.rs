@@ -1,59 +1,41 @@
 //! What is sent to the store when a lock goes back.
 
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
-use dlock_runtime::{Config, LockError, LockManager, lock};
+use dlock_runtime::{LockManager, lock};
 
-use crate::losses::Warnings;
-use crate::{connect, seconds as s, settle};
+use crate::support::locks::{connect, held, is_unavailable};
+use crate::support::log::Log;
+use crate::support::over_memory::Otherwise;
+use crate::support::polls::poll_once;
+use crate::support::wait::{HANG, within};
+use crate::{current_thread, manager, seconds as s, settle};
 
 #[tokio::test(start_paused = true)]
 async fn returned_means_released_after_a_dropped_guard_inside() {
-    let memory = Memory::new();
-    let here = connect(&memory).await;
+    let (memory, here) = manager().await;
     memory.faults().set_delay(Some(s(1)));
-    here.scope(lock("k").run(async {})).await.unwrap();
-    here.lock("k")
-        .try_acquire()
-        .await
-        .expect("control: returned means released")
-        .release()
-        .await
-        .unwrap();
-    here.scope(lock("k").run(async {
-        drop(lock("k").acquire().await.unwrap());
-    }))
-    .await
-    .unwrap();
-    drop(
-        here.lock("k")
-            .try_acquire()
-            .await
-            .expect("returned means released"),
-    );
+    let body = async { drop(held(lock("k")).await) };
+    here.scope(lock("k").run(body)).await.unwrap();
+    let next = here.lock("k").try_acquire().await;
+    drop(next.expect("returned means released"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_after_a_dropped_guard_tells_of_an_outage() {
-    let memory = Memory::new();
-    let (here, there) = (connect(&memory).await, connect(&memory).await);
-    let mut kept = None;
-    here.scope(lock("k").run(async {
-        kept = Some(lock("k").acquire().await.unwrap());
-        drop(lock("k").acquire().await.unwrap());
-    }))
-    .await
-    .unwrap();
+    let (memory, here) = manager().await;
+    let body = async {
+        let kept = held(lock("k")).await;
+        drop(held(lock("k")).await);
+        kept
+    };
+    let kept = here.scope(lock("k").run(body)).await.unwrap();
     memory.faults().set_unavailable(true);
-    let r = kept.take().unwrap().release().await;
-    assert!(matches!(r, Err(LockError::Unavailable { .. })), "{r:?}");
+    is_unavailable(kept.release().await);
     memory.faults().set_unavailable(false);
-    drop(there);
 }
 
 /// Answers no release before the second request is there.
@@ -64,47 +46,34 @@ struct Pipelined {
 }
 
 #[async_trait::async_trait]
-impl Backend for Pipelined {
+impl Otherwise for Pipelined {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.memory.capabilities();
         capabilities.in_order = true;
         capabilities
     }
-    async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
-        self.memory.try_acquire(r).await
-    }
     async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
         self.asked.send_modify(|asked| *asked += 1);
         self.memory.acquire(r).await
-    }
-    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        self.memory.renew(r).await
     }
     async fn release(&self, r: &Request) -> Result<Released, BackendError> {
         let released = self.memory.release(r).await;
         let _ = self.asked.subscribe().wait_for(|&asked| asked == 2).await;
         released
     }
-    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
-        self.memory.inspect(k).await
-    }
-    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
-        self.memory.list(p).await
-    }
 }
 
 #[tokio::test]
 async fn the_next_request_is_sent_behind_a_release() {
-    let config = Config::with_backend(Pipelined::default()).handoff(0);
-    let here = LockManager::connect(config).await.unwrap();
-    let first = here.lock("k").acquire().await.unwrap();
+    let here = connect(Pipelined::default().config().handoff(0)).await;
+    let first = held(here.lock("k")).await;
     let second = here.lock("k").run(async {});
-    let (second, released) = tokio::time::timeout(s(20), async {
-        // In this order: the second waits in the process when the first goes back.
-        tokio::join!(biased; second, first.release())
-    })
-    .await
-    .expect("the next request waits for the answer of the release");
+    // In this order: the second waits in the process when the first goes back.
+    let both = async { tokio::join!(biased; second, first.release()) };
+    let (second, released) = within(HANG, both).await;
     released.unwrap();
     second.unwrap();
 }
@@ -128,15 +97,9 @@ struct Unheard {
 }
 
 #[async_trait::async_trait]
-impl Backend for Unheard {
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
-    }
-    async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
-        self.memory.try_acquire(r).await
-    }
-    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
-        self.memory.acquire(r).await
+impl Otherwise for Unheard {
+    fn memory(&self) -> &Memory {
+        &self.memory
     }
     async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
         if !matches!(self.first, First::KeptSilent) {
@@ -166,12 +129,6 @@ impl Backend for Unheard {
             _ => std::future::pending().await,
         }
     }
-    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
-        self.memory.inspect(k).await
-    }
-    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
-        self.memory.list(p).await
-    }
 }
 
 async fn unheard(first: First) -> LockManager {
@@ -180,57 +137,43 @@ async fn unheard(first: First) -> LockManager {
         first,
         asked: AtomicBool::new(false),
     };
-    LockManager::connect(Config::with_backend(backend))
-        .await
-        .unwrap()
+    backend.manager().await
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_whose_caller_left_is_no_loss() {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (warnings, _guard) = Log::of_this_thread();
     let here = unheard(First::Silent).await;
     let guard = here.lock("k").acquire().await.unwrap();
     let left = tokio::time::timeout(s(1), guard.release()).await;
     left.expect_err("nothing is answered");
     here.shutdown().await;
-    assert_eq!(warnings.count(), 0);
+    assert_eq!(warnings.text(), "");
 }
 
 /// The store says so with an error: that is a warning, and the repeat is none.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_failed_is_no_loss() {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (warnings, _guard) = Log::of_this_thread();
     let here = unheard(First::Failed).await;
     let guard = here.lock("k").acquire().await.unwrap();
-    let error = guard.release().await.expect_err("an outage");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    assert_eq!(warnings.count(), 1);
+    is_unavailable(guard.release().await);
+    assert_eq!(warnings.text().lines().count(), 1);
     here.shutdown().await;
-    assert_eq!(warnings.count(), 1);
+    assert_eq!(warnings.text().lines().count(), 1);
 }
 
 #[test]
 fn a_release_whose_runtime_ended_is_no_loss() {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
-    let runtime = || {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime.enable_all().build().unwrap()
-    };
-    let (home, other) = (runtime(), runtime());
+    let (warnings, _guard) = Log::of_this_thread();
+    let (home, other) = (current_thread(), current_thread());
     let here = home.block_on(unheard(First::Silent));
     let guard = other.block_on(here.lock("k").acquire()).unwrap();
     let (on_its_way, is_on_its_way) = std::sync::mpsc::channel();
     other.block_on(async move {
         let mut release = Box::pin(guard.release());
         tokio::spawn(async move {
-            poll_fn(|context| {
-                assert!(release.as_mut().poll(context).is_pending());
-                Poll::Ready(())
-            })
-            .await;
+            poll_once(&mut release).await;
             on_its_way.send(()).unwrap();
             release.await
         });
@@ -243,24 +186,22 @@ fn a_release_whose_runtime_ended_is_no_loss() {
         assert!(here.inspect("k").await.unwrap().is_none());
         here.shutdown().await;
     });
-    assert_eq!(warnings.count(), 0);
+    assert_eq!(warnings.text(), "");
 }
 
 /// The body ended in time. What ran out was on its way back.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_runs_out_on_its_way_back_is_no_loss() {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (warnings, _guard) = Log::of_this_thread();
     let here = unheard(First::Late(s(20))).await;
     let guard = here.lock("k").ttl(s(10)).acquire().await.unwrap();
     guard.release().await.expect("it was held to the end");
-    assert_eq!(warnings.count(), 0);
+    assert_eq!(warnings.text(), "");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_ends_with_min_hold_is_no_loss() {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (warnings, _guard) = Log::of_this_thread();
     let here = unheard(First::KeptSilent).await;
     let guard = here.lock("k").ttl(s(30)).min_hold(s(5));
     let guard = guard.acquire().await.unwrap();
@@ -268,5 +209,5 @@ async fn a_lock_that_ends_with_min_hold_is_no_loss() {
     left.expect_err("nothing is answered");
     tokio::time::sleep(s(60)).await;
     assert!(here.inspect("k").await.unwrap().is_none());
-    assert_eq!(warnings.count(), 0);
+    assert_eq!(warnings.text(), "");
 }

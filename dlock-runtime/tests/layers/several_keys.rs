@@ -1,24 +1,19 @@
 //! Several keys that are one lock.
 
-use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::{OnLost, current, lock};
 use tokio::time::{sleep, timeout};
 
-use crate::{connect, seconds as s, settle};
+use crate::support::locks::served;
+use crate::{connect, manager, seconds as s, settle};
 
 #[tokio::test(start_paused = true)]
 async fn reentering_one_of_several_keys_shows_that_one() {
-    let here = connect(&Memory::new()).await;
+    let (_memory, here) = manager().await;
     let body = async {
         let outer = current().unwrap().tokens();
-        let (key, token) = lock("b")
-            .run(async {
-                let h = current().unwrap();
-                (h.key().to_string(), h.token())
-            })
-            .await
-            .unwrap();
-        (outer, key, token)
+        let inner = lock("b").run(async { current().unwrap() });
+        let inner = inner.await.unwrap();
+        (outer, inner.key().to_string(), inner.token())
     };
     let (outer, key, token) = here.scope(lock(["a", "b"]).run(body)).await.unwrap();
     assert_eq!((key.as_str(), token), ("b", outer[1]), "outer {outer:?}");
@@ -26,90 +21,68 @@ async fn reentering_one_of_several_keys_shows_that_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_handed_over_is_renewed_while_another_key_is_awaited() {
-    let memory = Memory::new();
-    let (here, there) = (connect(&memory).await, connect(&memory).await);
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
     let b = there.lock("b").acquire().await.unwrap();
     let start = there.lock("a").ttl(s(3)).acquire().await.unwrap();
-    // leads, with a waiter behind it when the grant comes
-    let m = here.clone();
-    let first = tokio::spawn(async move { m.lock("a").ttl(s(3)).renew(false).run(async {}).await });
+    // It leads, with a waiter behind it when the grant comes.
+    let first = here.lock("a").ttl(s(3)).renew(false);
+    let first = tokio::spawn(first.run(async {}));
     settle().await;
-    let m = here.clone();
-    let both = tokio::spawn(async move { m.lock(["a", "b"]).ttl(s(3)).run(async {}).await });
+    let both = tokio::spawn(here.lock(["a", "b"]).ttl(s(3)).run(async {}));
     settle().await;
     start.release().await.unwrap();
-    first.await.unwrap().unwrap();
+    served(first).await;
     sleep(s(10)).await;
     b.release().await.unwrap();
-    both.await
-        .unwrap()
-        .expect("renewed like any; the body never even ran");
+    // Renewed like any; else the body would never even have run.
+    served(both).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fixed_lease_of_several_keys_lasts_its_ttl() {
-    let memory = Memory::new();
-    let (here, there) = (connect(&memory).await, connect(&memory).await);
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
     let b = there.lock("b").acquire().await.unwrap();
-    let m = here.clone();
-    let both = tokio::spawn(async move {
-        m.lock(["a", "b"])
-            .ttl(s(30))
-            .renew(false)
-            .run(async { sleep(s(25)).await })
-            .await
-    });
+    let both = here.lock(["a", "b"]).ttl(s(30)).renew(false);
+    let both = tokio::spawn(both.run(sleep(s(25))));
     sleep(s(7)).await;
     b.release().await.unwrap();
-    both.await
-        .unwrap()
-        .expect("a body of 25 s within a ttl of 30 s");
+    // A body of 25 s within a ttl of 30 s.
+    served(both).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn losing_one_key_leaves_the_other_enterable() {
-    let memory = Memory::new();
-    let here = connect(&memory).await;
+    let (memory, here) = manager().await;
     let body = async {
         memory.faults().take_away("c");
         current().unwrap().lost().await;
         lock("d").run(async {}).await
     };
-    let r = timeout(
-        s(3600),
-        here.scope(lock(["c", "d"]).on_lost(OnLost::Continue).run(body)),
-    )
-    .await;
-    assert!(
-        r.is_ok(),
-        "`d` is still ours, and renewed for ever: deadlock"
-    );
+    let both = lock(["c", "d"]).on_lost(OnLost::Continue).run(body);
+    let ended = timeout(s(3600), here.scope(both)).await;
+    assert!(ended.is_ok(), "`d` is still ours, and renewed for ever");
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_lost_one_of_several_keys_hands_none_over() {
-    let memory = Memory::new();
-    let here = connect(&memory).await;
+    let (memory, here) = manager().await;
     let first = here.lock("d").acquire().await.unwrap();
-    let both = tokio::spawn({
-        let (here, memory) = (here.clone(), memory.clone());
-        let body = async move {
-            memory.faults().take_away("c");
-            let held = current().unwrap();
-            held.lost().await;
-            held.tokens()[1]
-        };
-        let lock = here.lock(["c", "d"]).on_lost(OnLost::Continue);
-        async move { lock.run(body).await }
-    });
+    let body = async move {
+        memory.faults().take_away("c");
+        let held = current().unwrap();
+        held.lost().await;
+        held.tokens()[1]
+    };
+    let both = here.lock(["c", "d"]).on_lost(OnLost::Continue);
+    let both = tokio::spawn(both.run(body));
     settle().await;
-    let behind = tokio::spawn({
-        let lock = here.lock("d");
-        async move { lock.run(async { current().unwrap().token() }).await }
-    });
+    let behind = here.lock("d").run(async { current().unwrap().token() });
+    let behind = tokio::spawn(behind);
     settle().await;
     first.release().await.unwrap();
-    let (both, behind) = (both.await.unwrap().unwrap(), behind.await.unwrap().unwrap());
+    let (both, behind) = (served(both).await, served(behind).await);
     assert!(
         u64::from(behind) >= u64::from(both) + dlock_runtime::TOKENS_PER_GRANT,
         "handed over: {both}, then {behind}"

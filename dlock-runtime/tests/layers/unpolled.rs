@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
-use dlock_runtime::{Config, LockError, LockGuard, LockManager};
+use dlock_runtime::{LockError, LockGuard, LockManager};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::support::locks::{is_busy, is_late};
+use crate::support::over_memory::Otherwise;
 use crate::{connect, seconds, settle, waits};
 
 /// Three seconds to come, and what a look more may take.
@@ -68,17 +70,6 @@ async fn handed_over(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_that_nobody_comes_for_goes_to_another_process() {
-    let (_memory, here, there, guard) = held_elsewhere().await;
-    let sleepy = handed_over(&here, guard).await;
-    let listed = there.list("").await.expect("answers");
-    assert_eq!(listed.len(), 1, "it is held until then: {listed:?}");
-    let other = soon(awake(&there).await).await;
-    queues_again(sleepy, other).await;
-    assert!(here.list("").await.expect("answers").is_empty());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_hand_over_that_nobody_comes_for_goes_to_another_task() {
     let (_memory, here, _there, guard) = held_elsewhere().await;
     let sleepy = handed_over(&here, guard).await;
@@ -90,8 +81,7 @@ async fn a_hand_over_that_nobody_comes_for_goes_to_another_task() {
 async fn a_hand_over_is_waited_for_in_a_try() {
     let (_memory, here, _there, guard) = held_elsewhere().await;
     let sleepy = handed_over(&here, guard).await;
-    let busy = here.lock("k").try_acquire().await;
-    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+    is_busy(here.lock("k").try_acquire().await);
     sleep(SOON).await;
     let other = here.lock("k").try_acquire().await.expect("free by now");
     queues_again(sleepy, other).await;
@@ -119,20 +109,6 @@ async fn a_grant_of_the_store_that_nobody_comes_for_goes_to_another_task() {
     let other = awake(&here).await;
     guard.release().await.expect("held");
     queues_again(sleepy, soon(other).await).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_grant_of_the_store_that_nobody_comes_for_goes_to_another_process() {
-    for read in [false, true] {
-        let (_memory, here, there, guard) = held_elsewhere().await;
-        let request = here.lock("k");
-        let request = if read { request.read() } else { request };
-        let mut sleepy = Box::pin(request.acquire());
-        assert!(waits(&mut sleepy).await);
-        let other = awake(&there).await;
-        guard.release().await.expect("held");
-        queues_again(sleepy, soon(other).await).await;
-    }
 }
 
 /// All of one `buffer_unordered`, say: each of them would have its time.
@@ -222,8 +198,7 @@ async fn who_comes_after_its_timeout_is_told_so() {
     assert!(waits(&mut sleepy).await);
     guard.release().await.expect("held");
     let other = soon(awake(&there).await).await;
-    let error = sleepy.await.map(|(): ()| ()).expect_err("too late");
-    assert!(matches!(error, LockError::Timeout { .. }), "{error:?}");
+    is_late::<()>(sleepy.await);
     other.release().await.expect("held");
 }
 
@@ -250,8 +225,7 @@ async fn what_a_call_has_of_several_keys_is_taken_back() {
         let both = here.lock(["a", "k", "z"]).renew(!fixed);
         let mut sleepy = Box::pin(both.acquire());
         assert!(waits(&mut sleepy).await);
-        let busy = there.lock("a").try_acquire().await;
-        assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
+        is_busy(there.lock("a").try_acquire().await);
         let a = timeout(2 * SOON, there.lock("a").acquire()).await;
         let a = a.expect("within seconds").expect("the lock");
         guard.release().await.expect("held");
@@ -290,21 +264,17 @@ const ANSWER: Duration = Duration::from_secs(1);
 const LINGER: Duration = Duration::from_secs(10);
 
 #[async_trait::async_trait]
-impl Backend for Lingers {
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
+impl Otherwise for Lingers {
+    fn memory(&self) -> &Memory {
+        &self.memory
     }
     fn request_timeout(&self) -> Option<Duration> {
         Some(4 * LINGER)
     }
     async fn settle(&self) {
-        let none = self
-            .left
-            .subscribe()
-            .wait_for(|&left| left == 0)
-            .await
-            .is_ok();
-        assert!(none, "the store is there");
+        let mut left = self.left.subscribe();
+        let none = left.wait_for(|&left| left == 0).await;
+        none.expect("the store is there");
     }
     async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
         struct Left<'a>(&'a Lingers, &'a Request, bool);
@@ -329,21 +299,6 @@ impl Backend for Lingers {
         left.2 = false;
         grant
     }
-    async fn acquire(&self, r: &Request) -> Result<Grant, BackendError> {
-        self.memory.acquire(r).await
-    }
-    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        self.memory.renew(r).await
-    }
-    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
-        self.memory.release(r).await
-    }
-    async fn inspect(&self, k: &str) -> Result<Option<LockInfo>, BackendError> {
-        self.memory.inspect(k).await
-    }
-    async fn list(&self, p: &str) -> Result<Vec<LockInfo>, BackendError> {
-        self.memory.list(p).await
-    }
 }
 
 /// Its request is taken from one who only tries and does not come; when it comes
@@ -354,15 +309,11 @@ async fn a_try_that_comes_late_is_not_busy_with_itself() {
         memory: Memory::new(),
         left: watch::Sender::new(0),
     };
-    let manager = LockManager::connect(Config::with_backend(store)).await;
-    let manager = manager.expect("memory connects");
+    let manager = store.manager().await;
     let mut sleepy = Box::pin(manager.lock("k").try_acquire());
     assert!(waits(&mut sleepy).await, "the answer takes a second");
     sleep(ANSWER + SOON).await;
     let guard = timeout(2 * LINGER, sleepy).await.expect("within seconds");
-    guard
-        .expect("nobody else has it")
-        .release()
-        .await
-        .expect("held");
+    let guard = guard.expect("nobody else has it");
+    guard.release().await.expect("held");
 }

@@ -1,5 +1,6 @@
 //! What tests do with locks, in a word each. None of it waits for ever.
 
+use dlock::backend::LockInfo;
 use dlock::{Config, LockError, LockGuard, LockKey, LockManager, LockRequest};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -49,6 +50,13 @@ pub fn all_served<T: 'static>(
         let all = done.await.into_iter().collect::<Result<_, _>>();
         all.expect("the locks")
     }
+}
+
+/// What the store shows of a lock that somebody holds.
+#[track_caller]
+pub fn shown(manager: &LockManager, key: &str) -> impl Future<Output = LockInfo> {
+    let shown = within(HANG, manager.inspect(key));
+    async move { shown.await.expect("inspect").expect("a holder") }
 }
 
 /// Waits until so many requests wait for `key`, as the store says.
@@ -115,6 +123,16 @@ is_refused! {
     is_misconfigured: Config;
     /// The store has no such thing.
     is_unsupported: Unsupported;
+    /// The time to wait was over.
+    is_late: Timeout;
+    /// It would wait for itself.
+    would_deadlock: WouldDeadlock;
+    /// The manager serves nobody any more.
+    is_shut_down: ShutDown;
+    /// What was given is no key.
+    is_no_key: InvalidKey;
+    /// There is no manager.
+    has_no_manager: NotInitialized;
 }
 
 /// An error says all of these.

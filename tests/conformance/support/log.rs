@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Metadata, Subscriber};
 
 /// Collects the events and spans of the process.
@@ -35,6 +36,14 @@ impl Log {
         log
     }
 
+    /// The warnings and errors of this thread alone, until the guard is dropped.
+    pub fn of_this_thread() -> (Self, DefaultGuard) {
+        let (text, level) = (Arc::default(), LevelFilter::WARN);
+        let log = Self { text, level };
+        let guard = tracing::subscriber::set_default(log.clone());
+        (log, guard)
+    }
+
     /// All of it so far.
     pub fn text(&self) -> String {
         self.text.lock().expect("the log").clone()
@@ -48,7 +57,8 @@ impl Log {
     }
 
     fn line(&self, metadata: &Metadata<'_>, record: impl FnOnce(&mut Fields)) {
-        let mut fields = Fields(format!("{} {}", metadata.level(), metadata.name()));
+        let (level, target) = (metadata.level(), metadata.target());
+        let mut fields = Fields(format!("{level} {target} {}", metadata.name()));
         record(&mut fields);
         let mut text = self.text.lock().expect("the log");
         text.push_str(&fields.0);

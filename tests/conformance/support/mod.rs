@@ -8,6 +8,7 @@ pub mod alone;
 pub mod dir;
 pub mod locks;
 pub mod log;
+pub mod over_memory;
 pub mod polls;
 pub mod port;
 pub mod process;

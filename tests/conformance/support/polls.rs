@@ -32,7 +32,7 @@ pub async fn drop_at_poll<F: Future>(
 }
 
 /// The same, but for the drop.
-pub async fn leave_at_poll<F: Future>(
+pub async fn leave_at_poll<F: Future + ?Sized>(
     future: &mut Pin<Box<F>>,
     polls: usize,
     patience: Duration,

@@ -109,10 +109,11 @@ pub async fn encrypted(trusted: &[String], strangers: &[String], mix_ups: &[(Str
         served(waiting).await;
     }
     for url in strangers {
-        is_unavailable(Err::<(), _>(refusal(url, short).await));
+        let error = is_unavailable(Err::<(), _>(refusal(url, short).await));
+        says(&error, &["127.0.0."]);
     }
     for (url, word) in mix_ups {
         let error = is_unavailable(Err::<(), _>(refusal(url, short).await));
-        says(&error, &[word]);
+        says(&error, &[word, "127.0.0.1:"]);
     }
 }

@@ -1,0 +1,126 @@
+//! Stores that are `memory:` but for some of their answers.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use dlock::backend::memory::Memory;
+use dlock::backend::{
+    Backend, BackendError, Capabilities, Grant, LockInfo, Owner, Released, Renewed, Request,
+};
+use dlock::{Config, LockManager};
+
+use super::locks::connect;
+
+/// What such a store answers otherwise. The rest is what its [`memory`](Self::memory)
+/// answers, which is never started.
+#[async_trait::async_trait]
+#[allow(missing_docs, reason = "as in `Backend`")]
+pub trait Otherwise: Debug + Send + Sync + 'static {
+    fn memory(&self) -> &Memory;
+
+    fn capabilities(&self) -> Capabilities {
+        self.memory().capabilities()
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        None
+    }
+
+    async fn settle(&self) {}
+
+    async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
+        self.memory().try_acquire(request).await
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
+        self.memory().acquire(request).await
+    }
+
+    async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.memory().renew(requests).await
+    }
+
+    async fn release(&self, request: &Request) -> Result<Released, BackendError> {
+        self.memory().release(request).await
+    }
+
+    /// Before it answers what it shows of its locks.
+    async fn before_a_look(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    async fn next_losses(&self) -> Vec<Owner> {
+        std::future::pending().await
+    }
+
+    fn has_ended(&self, _: Owner) -> bool {
+        false
+    }
+
+    /// A manager of it.
+    async fn manager(self) -> LockManager
+    where
+        Self: Sized,
+    {
+        connect(self.config()).await
+    }
+
+    fn config(self) -> Config
+    where
+        Self: Sized,
+    {
+        Config::with_backend(OverMemory(self))
+    }
+}
+
+#[derive(Debug)]
+struct OverMemory<T>(T);
+
+#[async_trait::async_trait]
+impl<T: Otherwise> Backend for OverMemory<T> {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        self.0.request_timeout()
+    }
+
+    async fn settle(&self) {
+        self.0.settle().await;
+    }
+
+    async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
+        self.0.try_acquire(request).await
+    }
+
+    async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
+        self.0.acquire(request).await
+    }
+
+    async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.0.renew(requests).await
+    }
+
+    async fn release(&self, request: &Request) -> Result<Released, BackendError> {
+        self.0.release(request).await
+    }
+
+    async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
+        self.0.before_a_look().await?;
+        self.0.memory().inspect(key).await
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.0.before_a_look().await?;
+        self.0.memory().list(prefix).await
+    }
+
+    async fn next_losses(&self) -> Vec<Owner> {
+        self.0.next_losses().await
+    }
+
+    fn has_ended(&self, owner: Owner) -> bool {
+        self.0.has_ended(owner)
+    }
+}

@@ -1,0 +1,170 @@
+//! A real server of a test's own: on free ports, and on the same again after a restart.
+
+use std::ops::{Deref, DerefMut};
+use std::process::Command;
+use std::sync::{Arc, Weak};
+
+use tokio::sync::Mutex;
+
+use super::process::Process;
+use super::wait::eventually;
+
+/// What is particular to one kind of server.
+pub(crate) trait Kind {
+    /// How it is called, and which package it is in.
+    const NAME: &'static str;
+    const PACKAGE: &'static str;
+
+    /// Where clients find it.
+    fn port(&self) -> u16;
+
+    /// Takes ports that were free a moment ago.
+    fn take_ports(&mut self);
+
+    fn command(&self) -> Command;
+
+    /// Whether it answers, and is this process: another server may have taken its port.
+    async fn answers(&self, process: u32) -> bool;
+
+    /// What it has logged.
+    fn log(&self) -> String {
+        String::new()
+    }
+}
+
+/// A server that runs, killed on drop.
+#[derive(Debug)]
+pub(crate) struct Server<K> {
+    kind: K,
+    process: Option<Process>,
+}
+
+impl<K: Kind> Server<K> {
+    pub(crate) async fn of(kind: K) -> Self {
+        let mut server = Self::not_started(kind);
+        // Somebody may take a free port before our server does.
+        for _ in 0..5 {
+            if server.launch().await {
+                return server;
+            }
+            server.take_ports();
+        }
+        panic!(
+            "{} did not start on any of five free ports:\n{}",
+            K::NAME,
+            server.log()
+        );
+    }
+
+    pub(super) fn not_started(mut kind: K) -> Self {
+        kind.take_ports();
+        let process = None;
+        Self { kind, process }
+    }
+
+    pub(super) fn spawn(&mut self) {
+        let process = Process::spawn(self.command());
+        let needed = || format!("{} is needed: apt-get install {}", K::NAME, K::PACKAGE);
+        self.process = Some(process.unwrap_or_else(|error| panic!("{error}; {}", needed())));
+    }
+
+    /// Waits until it answers. One that finds its port taken ends at once.
+    pub(super) async fn is_up(&mut self) -> bool {
+        let Self { kind, process } = self;
+        let process = process.as_mut().expect("it was spawned");
+        let up = eventually("the server answers or has ended", async || {
+            if process.ended().is_some() {
+                return Some(false);
+            }
+            kind.answers(process.id()).await.then_some(true)
+        });
+        let up = up.await;
+        if !up {
+            self.kill();
+        }
+        up
+    }
+
+    async fn launch(&mut self) -> bool {
+        self.spawn();
+        self.is_up().await
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.kind.port()
+    }
+
+    /// `SIGKILL`: connections break, and what was not on disk is lost.
+    pub(crate) fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) async fn has_ended(&mut self) {
+        let mut process = self.process.take().expect("a running server");
+        eventually("it has ended", async || process.ended()).await;
+    }
+
+    /// Kills it if it runs, and starts it again with what it kept on disk. Its port is
+    /// ours but for the moment in which it was down, and what is left of it may keep it
+    /// from starting for a while.
+    pub(crate) async fn restart(&mut self) {
+        self.kill();
+        eventually("it starts again", async || {
+            self.launch().await.then_some(())
+        })
+        .await;
+    }
+
+    /// `SIGSTOP`: connections stay open and nothing is answered.
+    pub(crate) fn pause(&self) {
+        self.running().pause();
+    }
+
+    /// `SIGCONT`.
+    pub(crate) fn resume(&self) {
+        self.running().resume();
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.process.is_some()
+    }
+
+    fn running(&self) -> &Process {
+        self.process.as_ref().expect("a running server")
+    }
+}
+
+impl<K> Deref for Server<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.kind
+    }
+}
+
+impl<K> DerefMut for Server<K> {
+    fn deref_mut(&mut self) -> &mut K {
+        &mut self.kind
+    }
+}
+
+/// What all tests share that put nothing in its way. It ends with the last of those
+/// that run at the same time.
+pub(crate) struct Shared<T>(Mutex<Weak<T>>);
+
+impl<T> Shared<T> {
+    pub(crate) const fn none() -> Self {
+        Self(Mutex::const_new(Weak::new()))
+    }
+
+    pub(crate) async fn or_start(&self, start: impl Future<Output = T>) -> Arc<T> {
+        let mut shared = self.0.lock().await;
+        if let Some(server) = shared.upgrade() {
+            return server;
+        }
+        let server = Arc::new(start.await);
+        *shared = Arc::downgrade(&server);
+        server
+    }
+}
