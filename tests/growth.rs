@@ -10,7 +10,8 @@ use dlock::backend::memory::Memory;
 use dlock::{Config, LockError, LockManager};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
-use support::alone::alone;
+use support::alone::alone_on_one_thread;
+use support::locks::{connect, is_busy, nothing_left};
 use support::polls::drop_at_poll;
 use support::wait::{HANG, until, within};
 
@@ -44,21 +45,13 @@ impl<T: AsyncFn(&str)> Contenders<T> {
         let [first, second, third] = three;
         let (first, second, third) = tokio::join!(first, second, third);
         first.and(second).and(third)??;
-        drop_at_poll(
-            one.lock(key).run(std::future::pending::<()>()),
-            8,
-            Duration::from_millis(2),
-        )
-        .await;
+        let hung = one.lock(key).run(std::future::pending::<()>());
+        drop_at_poll(hung, 8, Duration::from_millis(2)).await;
 
         let guard = one.lock(key).acquire().await?;
-        let busy = other.lock(key).try_acquire().await;
-        assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
-        let late = other
-            .lock(key)
-            .acquire_within(Duration::from_millis(1))
-            .await;
-        assert!(late.is_err(), "{late:?}");
+        is_busy(other.lock(key).try_acquire().await);
+        let late = other.lock(key).acquire_within(Duration::from_millis(1));
+        late.await.map(drop).expect_err("it is held");
         // A waiter in the store's queue and one in this process go.
         drop_at_poll(other.lock(key).acquire(), 4, Duration::from_millis(1)).await;
         drop_at_poll(one.lock(key).acquire(), 4, Duration::from_millis(1)).await;
@@ -77,10 +70,8 @@ impl<T: AsyncFn(&str)> Contenders<T> {
         let guard = one.lock(key).acquire().await?;
         take_away(key).await;
         assert!(guard.release().await.is_err(), "it was taken away");
-        one.lock(key)
-            .min_hold(Duration::from_millis(1))
-            .run(async {})
-            .await
+        let kept = one.lock(key).min_hold(Duration::from_millis(1));
+        kept.run(async {}).await
     }
 
     async fn leave_nothing(&self, few: usize, many: usize) {
@@ -93,8 +84,7 @@ impl<T: AsyncFn(&str)> Contenders<T> {
                     self.use_in_another_runtime(number).await;
                 }
             }
-            let held = async || self.one.list("").await.expect("list");
-            until("all locks have gone back", held, Vec::is_empty).await;
+            nothing_left(&self.one).await;
         };
         // Tables grow to the size that so many at a time need.
         use_up(few).await;
@@ -102,12 +92,8 @@ impl<T: AsyncFn(&str)> Contenders<T> {
         use_up(many).await;
         // Half of what the name of each key alone would take.
         let most = before + 12 * many;
-        until(
-            "all that was needed is free again",
-            async || live(),
-            |&now| now <= most,
-        )
-        .await;
+        let is_free = |now: &usize| *now <= most;
+        until("what was needed is free again", async || live(), is_free).await;
     }
 
     /// As in a service that makes a runtime for each of its jobs. Its time is
@@ -126,24 +112,9 @@ impl<T: AsyncFn(&str)> Contenders<T> {
     }
 }
 
-async fn connect(config: Config) -> LockManager {
-    LockManager::connect(config).await.expect("a connection")
-}
-
-/// In a process of its own, where nobody else allocates.
-fn alone_on_one_thread(name: &str, test: impl AsyncFnOnce()) {
-    alone(name, &[], || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(test());
-    });
-}
-
 #[test]
 fn memory_leaves_nothing() {
-    alone_on_one_thread("memory_leaves_nothing", async || {
+    alone_on_one_thread("memory_leaves_nothing", &[], async || {
         let memory = Memory::new();
         let contenders = Contenders {
             one: connect(Config::with_backend(memory.clone())).await,
@@ -157,7 +128,7 @@ fn memory_leaves_nothing() {
 #[cfg(feature = "redis")]
 #[test]
 fn redis_leaves_nothing() {
-    alone_on_one_thread("redis_leaves_nothing", async || {
+    alone_on_one_thread("redis_leaves_nothing", &[], async || {
         let server = support::redis::RedisServer::start().await;
         let config = || Config::from_url(&server.url()).expect("a valid URL");
         let contenders = Contenders {

@@ -1,15 +1,16 @@
 //! What is wrong from the start, or stands in the way.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use dlock::{Config, LockError, LockManager};
+use dlock::LockError;
 
-use crate::harness::{connect, lock_name, nothing_left};
-use crate::support::alone::alone;
+use crate::harness::{config, connect, lock_name, nothing_left};
+use crate::support::alone::alone_with_its_log;
 use crate::support::cluster::{Cluster, LONG, Lent, MASTERS, url};
 use crate::support::locks;
-use crate::support::locks::{had, held, is_busy, is_misconfigured, queued, says, served};
-use crate::support::log::Log;
+use crate::support::locks::{
+    had, held, is_busy, is_misconfigured, is_unavailable, queued, says, served,
+};
 use crate::support::port::free_port;
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::wait::{HANG, eventually, until, within};
@@ -21,8 +22,7 @@ async fn refusal(url: &str) -> LockError {
 }
 
 async fn misconfigured(url: &str, words: &[&str]) {
-    let error = refusal(url).await;
-    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    let error = is_misconfigured(Err::<(), _>(refusal(url).await));
     says(&error, words);
     assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
 }
@@ -48,15 +48,9 @@ async fn urls_that_make_no_sense() {
 async fn a_server_that_is_no_node() {
     let lent = Lent::empty().await;
     let server = RedisServer::start().await;
-    misconfigured(
-        &url(&[server.port()], ""),
-        &[
-            "no node of a cluster",
-            "redis://",
-            &server.port().to_string(),
-        ],
-    )
-    .await;
+    let port = server.port().to_string();
+    let words = ["no node of a cluster", "redis://", &port];
+    misconfigured(&url(&[server.port()], ""), &words).await;
     let ports = [lent.cluster().proxies[0].port(), server.port()];
     misconfigured(&url(&ports, ""), &["no node of a cluster"]).await;
     let node = format!("redis://127.0.0.1:{}", lent.cluster().servers[0].port());
@@ -69,18 +63,14 @@ async fn nodes_of_two_clusters() {
     let lent = Lent::empty().await;
     let other = Cluster::of_masters(1).await;
     let ports = [lent.cluster().proxies[0].port(), other.servers[0].port()];
-    misconfigured(
-        &url(&ports, ""),
-        &["nodes of one cluster", &ports[1].to_string()],
-    )
-    .await;
+    let words = ["nodes of one cluster", &ports[1].to_string()];
+    misconfigured(&url(&ports, ""), &words).await;
 }
 
 #[tokio::test]
 async fn nodes_that_are_no_cluster_yet() {
     let node = Setup::default().in_cluster(LONG).start().await;
-    let error = refusal(&url(&[node.port()], "")).await;
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let error = is_unavailable(Err::<(), _>(refusal(&url(&[node.port()], "")).await));
     says(&error, &["no node has a slot", "--cluster create"]);
 }
 
@@ -88,32 +78,21 @@ async fn nodes_that_are_no_cluster_yet() {
 #[tokio::test]
 async fn a_cluster_that_is_down() {
     let cluster = Cluster::start(LONG).await;
-    cluster.servers[0]
-        .command::<()>(&["CLUSTER", "DELSLOTS", "7"])
-        .await;
-    let info = async || -> String { cluster.servers[0].command(&["CLUSTER", "INFO"]).await };
+    let node = &cluster.servers[0];
+    node.command::<()>(&["CLUSTER", "DELSLOTS", "7"]).await;
+    let info = async || -> String { node.command(&["CLUSTER", "INFO"]).await };
     let down = |info: &String| info.contains("cluster_state:fail");
     until("it is down", info, down).await;
-    let url = url(&[cluster.servers[0].port()], "");
+    let config = config(&url(&[node.port()], ""));
     // Others have not heard of it.
-    let manager = LockManager::connect(
-        Config::from_url(&url)
-            .expect("a valid URL")
-            .request_timeout(REQUEST_TIMEOUT),
-    );
-    let manager = within(HANG, manager).await.expect("a connection");
-    let mut said = None;
-    for number in 0..100 {
-        match manager.lock(format!("key:{number}")).run(async {}).await {
-            Ok(()) => {}
-            Err(error) => {
-                said = Some(error);
-                break;
-            }
-        }
-    }
-    let error = said.expect("a third of the slots is down");
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let manager = locks::connect(config.request_timeout(REQUEST_TIMEOUT)).await;
+    let mut numbers = 0..100;
+    let error = eventually("a third of the slots is down", async || {
+        let key = format!("key:{}", numbers.next()?);
+        let ran = manager.lock(key).run(async {}).await;
+        ran.is_err().then(|| is_unavailable(ran))
+    });
+    let error = error.await;
     says(&error, &["CLUSTERDOWN", "CLUSTER INFO"]);
 }
 
@@ -122,11 +101,8 @@ async fn passwords() {
     let setup = Setup::default().password("hunter2");
     let cluster = Cluster::set_up(setup, LONG).await;
     let without = cluster.url("");
-    misconfigured(
-        &without,
-        &["wants a password", "redis+cluster://:password@"],
-    )
-    .await;
+    let words = ["wants a password", "redis+cluster://:password@"];
+    misconfigured(&without, &words).await;
     let wrong = without.replace("://", "://:hunter22@");
     misconfigured(&wrong, &["check the user and password"]).await;
     let right = without.replace("://", "://:hunter2@");
@@ -139,17 +115,12 @@ async fn passwords() {
 #[tokio::test]
 async fn too_few_masters_for_a_quorum() {
     let cluster = Cluster::of_masters(1).await;
-    misconfigured(
-        &cluster.url("?quorum=masters"),
-        &["at least 3 masters", "has 1"],
-    )
-    .await;
+    let words = ["at least 3 masters", "has 1"];
+    misconfigured(&cluster.url("?quorum=masters"), &words).await;
     // Nothing was written for it.
     nothing_left(&cluster).await;
-    let voters: u32 = cluster.servers[0]
-        .command(&["EXISTS", "dlock:voters"])
-        .await;
-    assert_eq!(voters, 0);
+    let exists = ["EXISTS", "dlock:voters"];
+    assert_eq!(cluster.servers[0].command::<u32>(&exists).await, 0);
     had(&connect(&cluster.url("")).await, "key").await;
 }
 
@@ -161,8 +132,7 @@ async fn all_have_the_same_voters() {
     let cluster = lent.cluster();
     let url = cluster.url("?quorum=masters");
     let manager = connect(&url).await;
-    let lock = manager.lock("key").ttl(Duration::from_secs(3));
-    let guard = lock.acquire().await.expect("the lock");
+    let guard = held(manager.lock("key").ttl(Duration::from_secs(3))).await;
     let owner = cluster.owner("dlock:voters").await;
     let voters: String = owner.command(&["GET", "dlock:voters"]).await;
     assert_eq!(voters.split(' ').count(), MASTERS);
@@ -178,7 +148,7 @@ async fn all_have_the_same_voters() {
         manager.lock("new").run(async {}).await.err()
     })
     .await;
-    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
+    let error = is_misconfigured(Err::<(), _>(error));
     says(&error, &["dlock:voters", "restart"]);
     had(&other, "new").await;
     // Those may have granted it too.
@@ -227,7 +197,7 @@ async fn older_servers() {
     for more in ["", "?quorum=masters"] {
         let url = cluster.url(more);
         let (manager, other) = (connect(&url).await, connect(&url).await);
-        let start = std::time::Instant::now();
+        let start = Instant::now();
         for _ in 0..30 {
             let guard = held(manager.lock("key")).await;
             is_busy(other.lock("key").try_acquire().await);
@@ -239,11 +209,8 @@ async fn older_servers() {
             served(waiting).await.release().await.expect("the release");
         }
         // A second each, if they found it out by themselves.
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "{:?}",
-            start.elapsed()
-        );
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(20), "{took:?}");
         nothing_left(&cluster).await;
     }
 }
@@ -251,35 +218,22 @@ async fn older_servers() {
 /// What works all the same, and should not stay as it is.
 #[test]
 fn an_operator_is_told() {
-    alone("bad_input::an_operator_is_told", &[], || {
-        let log = Log::capture();
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        runtime.block_on(async {
-            let said = async |words: &[&str]| {
-                let told = async || {
-                    let text = log.text();
-                    let mut lines = text.lines();
-                    lines
-                        .any(|line| words.iter().all(|word| line.contains(word)))
-                        .then_some(())
-                };
-                eventually(&format!("{words:?} is said"), told).await;
-            };
-            let cluster = Cluster::start(LONG).await;
-            let nobody = free_port();
-            let ports = [cluster.servers[0].port(), nobody];
-            for (name, value) in [("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")] {
-                let words = ["CONFIG", "SET", name, value];
-                cluster.servers[2].command::<()>(&words).await;
-            }
-            let manager = connect(&url(&ports, "?quorum=masters")).await;
-            said(&["WARN", &nobody.to_string(), "other nodes in the URL answer"]).await;
-            let port = cluster.servers[2].port().to_string();
-            said(&["WARN", &port, "maxmemory-policy allkeys-lru", "noeviction"]).await;
-            // The last slot of the first master votes.
-            cluster.move_slot(16384 / 3 - 1, 0, 1).await;
-            said(&["WARN", "slots that vote are on one master"]).await;
-            had(&manager, "key").await;
-        });
+    alone_with_its_log("bad_input::an_operator_is_told", async |log| {
+        let said = async |words: &[&str]| log.says(words, async || {}).await;
+        let cluster = Cluster::start(LONG).await;
+        let nobody = free_port();
+        let ports = [cluster.servers[0].port(), nobody];
+        for (name, value) in [("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")] {
+            let words = ["CONFIG", "SET", name, value];
+            cluster.servers[2].command::<()>(&words).await;
+        }
+        let manager = connect(&url(&ports, "?quorum=masters")).await;
+        said(&["WARN", &nobody.to_string(), "other nodes in the URL answer"]).await;
+        let port = cluster.servers[2].port().to_string();
+        said(&["WARN", &port, "maxmemory-policy allkeys-lru", "noeviction"]).await;
+        // The last slot of the first master votes.
+        cluster.move_slot(16384 / 3 - 1, 0, 1).await;
+        said(&["WARN", "slots that vote are on one master"]).await;
+        had(&manager, "key").await;
     });
 }

@@ -270,17 +270,15 @@ pub(crate) async fn dead_connections_are_replaced(store: &mut dyn Store) {
     if !store.leaves_dead_connections() {
         return;
     }
-    let manager = async |limit| {
+    let limit = 4 * store.request_timeout();
+    let manager = async || {
         let manager = connect(super::config(store).request_timeout(limit)).await;
         had(&manager, "used").await;
         manager
     };
-    let limit = 4 * store.request_timeout();
-    let (holder, other) = (manager(limit).await, manager(limit).await);
-    // Its renewals find out in time, however long it waits for an answer.
-    let patient = manager(HANG).await;
+    let (holder, other) = (manager().await, manager().await);
     let ttl = 4 * store.short_ttl();
-    let own = held(patient.lock("own").ttl(ttl)).await;
+    let own = held(other.lock("own").ttl(ttl)).await;
     let guard = held(holder.lock("key")).await;
     let waiting = tokio::spawn(other.lock("key").acquire());
     queued(store, &holder, "key", 1).await;

@@ -26,11 +26,10 @@ async fn impatient(store: &dyn Store) -> LockManager {
 
 pub(crate) async fn an_outage_is_its_own_error(store: &mut dyn Store) {
     let manager = impatient(store).await;
-    // A server is named.
-    let server = if store.proxies().is_empty() {
-        ""
-    } else {
-        "127.0.0.1:"
+    // The server is named, if it is one.
+    let server = match store.proxies() {
+        [_] => "127.0.0.1:",
+        _ => "",
     };
     // With a connection that was used, and with none.
     for key in ["used", "new"] {

@@ -18,8 +18,6 @@ pub(crate) async fn connect(url: &str) -> LockManager {
 
 pub(crate) async fn holder(manager: &LockManager, key: &str) -> Option<String> {
     let lock = manager.inspect(key).await.expect("inspect")?;
-    let [holder] = lock.holders.as_slice() else {
-        panic!("one holder, not {lock:?}")
-    };
-    Some(holder.owner.clone())
+    assert_eq!(lock.holders.len(), 1, "{lock:?}");
+    Some(lock.holders[0].owner.clone())
 }

@@ -7,6 +7,7 @@ use dlock::backend::{Backend, Mode, Request};
 use tokio::time::timeout;
 
 use crate::TTL;
+use crate::support::locks::{config, connect, held};
 use crate::support::memcached::{MemcachedServer, memcached_url};
 use crate::support::polls::join_all;
 use crate::support::proxy::Proxy;
@@ -47,6 +48,19 @@ async fn those_who_give_up_do_not_pile_up_connections() {
     grant.expect("an answer").expect("a free lock");
     assert_eq!(proxy.accepted() - before, made);
     within(HANG, store.stop()).await;
+}
+
+/// A connection that a firewall has forgotten: the renewal finds out in time to
+/// ask over another, however long the request timeout.
+#[tokio::test]
+async fn a_dead_connection_costs_no_lease() {
+    let server = MemcachedServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let manager = connect(config(&memcached_url(proxy.port())).request_timeout(HANG)).await;
+    let guard = held(manager.lock("key").ttl(TTL)).await;
+    proxy.freeze();
+    tokio::time::sleep(TTL + Duration::from_secs(1)).await;
+    assert!(guard.is_held());
 }
 
 /// However many leases are renewed together: the request timeout is that of all

@@ -4,13 +4,11 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-use dlock::LockError;
 use tokio::time::Instant;
 
 use crate::harness::{config, connect, holder};
-use crate::support::alone::alone;
-use crate::support::locks::{free, had, healed, held, is_busy, is_lost};
-use crate::support::log::Log;
+use crate::support::alone::alone_with_its_log;
+use crate::support::locks::{self, free, had, healed, held, is_busy, is_lost, is_unavailable};
 use crate::support::memcached::MemcachedServer;
 use crate::support::wait::{HANG, until, within};
 use crate::{TTL, lock_name};
@@ -29,15 +27,14 @@ async fn a_restart_frees_what_is_held() {
     drop(log);
 
     server.restart().await;
-    let next = within(HANG, waiting).await.expect("no panic");
     // An outage is told as one to who waits for the lock.
-    let next = match next {
+    let next = match within(HANG, waiting).await.expect("no panic") {
         Ok(next) => next,
-        Err(LockError::Unavailable { .. }) => {
+        told => {
+            is_unavailable(told);
             healed(&other).await;
             held(other.lock("key")).await
         }
-        Err(error) => panic!("{error:?}"),
     };
     within(HANG, guard.lost()).await;
     is_lost(guard.release().await);
@@ -54,8 +51,7 @@ async fn a_number_from_before_a_restart_touches_nobodys_lock() {
     let before = connect(&server.url()).await;
     // It is not renewed within the test: the release finds what is there.
     let lost = held(before.lock("key")).await;
-    let renewed = before.lock("renewed").ttl(TTL).acquire().await;
-    let renewed = renewed.expect("the lock");
+    let renewed = held(before.lock("renewed").ttl(TTL)).await;
     let numbers = |server: &MemcachedServer| {
         ["key", "renewed"].map(|key| {
             let answer = server.ask(&format!("gets {}", lock_name(key)), &["END"]);
@@ -105,15 +101,10 @@ fn fill_until(server: &MemcachedServer, enough: impl Fn() -> bool) {
 async fn an_evicted_lock_is_lost() {
     let server = MemcachedServer::start_with(&["-m", "2"]).await;
     let (first, other) = (connect(&server.url()).await, connect(&server.url()).await);
-    let guard = first.lock("key").ttl(TTL * 4).acquire().await;
-    let guard = guard.expect("the lock");
+    let guard = held(first.lock("key").ttl(TTL * 4)).await;
     is_busy(other.lock("key").try_acquire().await);
     fill_until(&server, || !server.items().contains("dlock%3Akey"));
-    let next = other
-        .lock("key")
-        .acquire()
-        .await
-        .expect("a lock that is free");
+    let next = held(other.lock("key")).await;
     within(HANG, guard.lost()).await;
     assert!(!guard.is_held() && next.is_held());
     next.release().await.expect("the release");
@@ -126,8 +117,7 @@ async fn an_evicted_lock_is_lost() {
 async fn a_renewal_without_memory_touches_nobody_elses_lock() {
     let server = MemcachedServer::start_with(&["-M", "-m", "2"]).await;
     let manager = connect(&server.url()).await;
-    let guard = manager.lock("key").ttl(TTL).acquire().await;
-    let guard = guard.expect("the lock");
+    let guard = held(manager.lock("key").ttl(TTL)).await;
     let store = |line: &str| server.ask(line, &["STORED", "NOT_STORED", "SERVER_ERROR"]);
     let value = holder(&manager, "key").await.expect("a holder");
     let size = value.len();
@@ -148,19 +138,16 @@ async fn a_renewal_without_memory_touches_nobody_elses_lock() {
 /// A server that throws out what it has no room for may throw out a lock.
 #[test]
 fn a_server_that_evicts_is_warned_of() {
-    alone("losses::a_server_that_evicts_is_warned_of", &[], || {
-        let log = Log::capture();
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        runtime.block_on(async {
-            let server = MemcachedServer::start_with(&["-m", "2"]).await;
-            connect(&server.url()).await;
-            assert!(!log.text().contains("thrown out"), "{}", log.text());
-            fill_until(&server, || server.stat("evictions") > 0);
-            connect(&server.url()).await;
-            for word in ["WARN", "thrown out", "a server of its own"] {
-                assert!(log.text().contains(word), "{word}: {}", log.text());
-            }
-        });
+    let name = "losses::a_server_that_evicts_is_warned_of";
+    alone_with_its_log(name, async |log| {
+        let server = MemcachedServer::start_with(&["-m", "2"]).await;
+        connect(&server.url()).await;
+        assert!(!log.text().contains("thrown out"), "{}", log.text());
+        fill_until(&server, || server.stat("evictions") > 0);
+        connect(&server.url()).await;
+        for word in ["WARN", "thrown out", "a server of its own"] {
+            assert!(log.text().contains(word), "{word}: {}", log.text());
+        }
     });
 }
 
@@ -170,17 +157,12 @@ fn a_server_that_evicts_is_warned_of() {
 async fn no_lease_ends_early() {
     const LEASES: usize = 20;
     let server = MemcachedServer::start().await;
-    let manager = within(
-        HANG,
-        dlock::LockManager::connect(config(&server.url()).ttl(TTL)),
-    )
-    .await
-    .expect("a connection");
+    let manager = locks::connect(config(&server.url()).ttl(TTL)).await;
     let mut sent = Vec::new();
     for number in 0..LEASES {
         let before = Instant::now();
-        let guard = manager.lock(format!("key:{number}")).renew(false);
-        std::mem::forget(guard.acquire().await.expect("the lock"));
+        let lock = manager.lock(format!("key:{number}")).renew(false);
+        std::mem::forget(held(lock).await);
         sent.push(before);
         tokio::time::sleep(Duration::from_millis(53)).await;
     }
@@ -189,11 +171,8 @@ async fn no_lease_ends_early() {
     while !left.is_empty() {
         let mut ended = Vec::new();
         for &number in &left {
-            let lock = judge
-                .inspect(format!("key:{number}"))
-                .await
-                .expect("inspect");
-            if lock.is_none() {
+            let lock = judge.inspect(format!("key:{number}")).await;
+            if lock.expect("inspect").is_none() {
                 let lasted = sent[number].elapsed();
                 assert!(lasted >= TTL, "{number} lasted {lasted:?}");
                 assert!(lasted < TTL + HANG, "{number} lasted {lasted:?}");

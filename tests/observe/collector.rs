@@ -2,7 +2,7 @@
 //! a Prometheus server scrapes.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::format::FmtSpan;
 
 /// Both collectors, installed for the whole process.
 pub(crate) struct Collector {
-    log: Arc<Mutex<Vec<u8>>>,
+    log: Lines,
     metrics: PrometheusHandle,
 }
 
@@ -21,13 +21,13 @@ pub(crate) fn collector() -> &'static Collector {
 
 impl Collector {
     fn install() -> Self {
-        let log = Arc::<Mutex<Vec<u8>>>::default();
-        let writer = Arc::clone(&log);
+        let log = Lines::default();
+        let lines = log.clone();
         tracing_subscriber::fmt()
             .json()
             .with_max_level(tracing::Level::TRACE)
             .with_span_events(FmtSpan::NEW | FmtSpan::CLOSE)
-            .with_writer(move || Writer(Arc::clone(&writer)))
+            .with_writer(move || lines.clone())
             .init();
         let metrics = PrometheusBuilder::new()
             .install_recorder()
@@ -44,8 +44,7 @@ impl Collector {
     }
 
     fn all_lines(&self) -> Vec<Line> {
-        let log = self.log().clone();
-        let text = String::from_utf8(log).expect("JSON is UTF-8");
+        let text = self.log.text();
         text.lines()
             .map(|line| Line(serde_json::from_str(line).expect("a line is JSON")))
             .collect()
@@ -96,19 +95,47 @@ impl Collector {
         found.next()
     }
 
+    /// The same of a template whose locks are in `memory:`, with these labels besides.
+    pub(crate) fn number(
+        &self,
+        name: &str,
+        template: &str,
+        more: &[(&str, &str)],
+    ) -> Option<f64> {
+        let labels = [("template", template), ("store", "memory")];
+        self.metric(name, &[&labels, more].concat())
+    }
+
+    /// How many calls have ended like this.
+    pub(crate) fn calls(&self, template: &str, mode: &str, outcome: &str) -> Option<f64> {
+        let labels = [("mode", mode), ("outcome", outcome)];
+        self.number("dlock_acquisitions_total", template, &labels)
+    }
+
+    /// How often the store has failed.
+    pub(crate) fn store_errors(&self, template: &str, operation: &str) -> Option<f64> {
+        let labels = [("operation", operation), ("kind", "unavailable")];
+        self.number("dlock_store_errors_total", template, &labels)
+    }
+
     /// All that a scrape shows.
     pub(crate) fn scrape(&self) -> String {
         self.metrics.render()
     }
+}
 
-    fn log(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+/// What a subscriber of `tracing` writes.
+#[derive(Clone, Default)]
+pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    pub(crate) fn text(&self) -> String {
+        let text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8(text.clone()).expect("text")
     }
 }
 
-struct Writer(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Writer {
+impl io::Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         log.extend_from_slice(line);

@@ -1,12 +1,13 @@
 //! When a critical section is over, for those who look on: its span is closed,
 //! its gauges are down, and nothing is told that did not happen.
 
-use dlock::{Config, LockManager};
+use dlock::Config;
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use crate::collector::collector;
+use crate::support::locks::{config, connect, had};
 use crate::support::redis::RedisServer;
-use crate::support::wait::eventually;
+use crate::support::wait::until;
 use crate::{memory, ms, settle};
 
 /// No warning, and no loss counted, of a lock that `min_hold` has kept.
@@ -23,24 +24,19 @@ fn kept_without_a_word(key: &str, store: &str) {
     }
 }
 
+async fn spans_are_closed(key: &str, count: usize) {
+    let closed = async || collector().closed_spans(key).len();
+    until("spans are closed", closed, |&closed| closed == count).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_kept_after_its_body_is_no_loss() {
     let (_memory, manager) = memory().await;
     let key = "ends/kept";
     let lock = manager.lock(key).template(key).min_hold(ms(100));
     lock.run(async {}).await.expect("the lock is free");
-    manager
-        .lock(key)
-        .acquire()
-        .await
-        .expect("its time comes")
-        .release()
-        .await
-        .expect("held");
-    eventually("its span is closed", async || {
-        (collector().closed_spans(key).len() == 2).then_some(())
-    })
-    .await;
+    had(&manager, key).await;
+    spans_are_closed(key, 2).await;
     kept_without_a_word(key, "memory");
 }
 
@@ -48,16 +44,12 @@ async fn a_lock_that_is_kept_after_its_body_is_no_loss() {
 async fn a_lock_that_is_kept_in_redis_is_no_loss() {
     collector();
     let server = RedisServer::start().await;
-    let config = Config::from_url(&server.url()).expect("a valid URL");
-    let manager = LockManager::connect(config).await.expect("it answers");
+    let manager = connect(config(&server.url())).await;
     let key = "ends/kept-in-redis";
     for round in 1..=5 {
         let lock = manager.lock(key).template(key).min_hold(ms(50));
         lock.run(async {}).await.expect("its turn comes");
-        eventually("its span is closed", async || {
-            (collector().closed_spans(key).len() == round).then_some(())
-        })
-        .await;
+        spans_are_closed(key, round).await;
     }
     kept_without_a_word(key, "redis");
 }
@@ -78,9 +70,9 @@ async fn a_gauge_goes_down_where_it_went_up() {
         drop(guard);
         drop(waiter.await.expect("no panic").expect("its turn comes"));
     }
-    let labels = [("template", key), ("store", "memory")];
     for gauge in ["dlock_waiting", "dlock_held"] {
-        assert_eq!(collector().metric(gauge, &labels), Some(0.0), "{gauge}");
+        let now = collector().number(gauge, key, &[]);
+        assert_eq!(now, Some(0.0), "{gauge}");
     }
     let scraped = late.handle().render();
     let waiting = format!("dlock_waiting{{template=\"{key}\",store=\"memory\"}}");
@@ -115,8 +107,7 @@ async fn a_span_ends_with_its_lock_whoever_still_knows_the_lock() {
 #[tokio::test(start_paused = true)]
 async fn the_span_of_a_caller_that_went_away_ends_though_its_place_is_kept() {
     let (memory, manager) = memory().await;
-    let other = LockManager::connect(Config::with_backend(memory)).await;
-    let other = other.expect("memory connects");
+    let other = connect(Config::with_backend(memory)).await;
     let key = "ends/place";
     let guard = other.lock(key).template("ends/other").acquire().await;
     let guard = guard.expect("the lock is free");

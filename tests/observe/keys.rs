@@ -1,45 +1,21 @@
 //! What a log of lines makes of keys that come from outside.
 
-use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use dlock::backend::memory::Memory;
 use dlock::{Config, LockError, LockManager, Patience, distributed_lock};
 use tracing_subscriber::fmt::format::FmtSpan;
 
+use crate::collector::Lines;
 use crate::{ms, settle};
 
 /// As a subscriber of `tracing` prints them, to be read by line.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Lines {
-    fn subscriber(&self) -> impl tracing::Subscriber + Send + Sync + use<> {
-        let lines = self.clone();
-        tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_max_level(tracing::Level::TRACE)
-            .with_span_events(FmtSpan::FULL)
-            .with_writer(move || lines.clone())
-            .finish()
-    }
-
-    fn text(&self) -> String {
-        let text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8(text.clone()).expect("text")
-    }
-}
-
-impl io::Write for Lines {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        text.extend_from_slice(line);
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+fn subscriber(lines: &Lines) -> impl tracing::Subscriber + Send + Sync + use<> {
+    let lines = lines.clone();
+    tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_max_level(tracing::Level::TRACE)
+        .with_span_events(FmtSpan::FULL)
+        .with_writer(move || lines.clone())
+        .finish()
 }
 
 async fn manager(memory: &Memory) -> LockManager {
@@ -108,7 +84,7 @@ async fn a_key_forges_no_line_and_fills_no_log() {
     ] {
         let lines = Lines::default();
         // For the tasks of the store's keeper too: this runtime has one thread.
-        let subscribed = tracing::subscriber::set_default(lines.subscriber());
+        let subscribed = tracing::subscriber::set_default(subscriber(&lines));
         use_as_a_key(&name).await;
         drop(subscribed);
         let text = lines.text();

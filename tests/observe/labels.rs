@@ -3,7 +3,7 @@
 use dlock::{LockError, LockKey, distributed_lock};
 
 use crate::collector::collector;
-use crate::memory;
+use crate::{memory, ms};
 
 #[distributed_lock(key = ["labels/account:<from>", "labels/account:<to>"])]
 async fn transfer(from: &str, to: &str) -> Result<(), LockError> {
@@ -38,13 +38,7 @@ async fn a_key_stands_in_no_label() {
         "report_key(name)",
         "unnamed",
     ] {
-        let labels = [
-            ("template", template),
-            ("store", "memory"),
-            ("mode", "write"),
-            ("outcome", "granted"),
-        ];
-        let granted = collector().metric("dlock_acquisitions_total", &labels);
+        let granted = collector().calls(template, "write", "granted");
         assert!(granted >= Some(1.0), "{template}:\n{scraped}");
     }
 }
@@ -54,9 +48,7 @@ async fn every_metric_says_what_it_is() {
     let (memory, manager) = memory().await;
     // Something of everything.
     let lock = || manager.lock("labels/help").template("labels/help");
-    let one = lock().run(async {
-        tokio::time::sleep(std::time::Duration::from_secs(60)).await;
-    });
+    let one = lock().run(tokio::time::sleep(ms(60_000)));
     let two = lock().run(async {
         memory.faults().take_away("labels/help");
         std::future::pending::<()>().await;

@@ -2,16 +2,23 @@
 
 use std::time::Duration;
 
-use dlock::{LockError, OnLost};
+use dlock::OnLost;
 
 use crate::collector::collector;
 use crate::support::alone::alone;
+use crate::support::locks::{is_lost, is_unavailable};
 use crate::{memory, ms, settle};
 
-fn labels<'a>(template: &'a str, more: &[(&'static str, &'static str)]) -> Vec<(&'a str, &'a str)> {
-    let mut labels = vec![("template", template), ("store", "memory")];
-    labels.extend(more);
-    labels
+fn number(name: &str, template: &str, more: &[(&str, &str)]) -> Option<f64> {
+    collector().number(name, template, more)
+}
+
+fn losses(template: &str, reason: &str) -> Option<f64> {
+    number("dlock_losses_total", template, &[("reason", reason)])
+}
+
+fn renewals(template: &str, outcome: &str) -> Option<f64> {
+    number("dlock_renewals_total", template, &[("outcome", outcome)])
 }
 
 #[tokio::test(start_paused = true)]
@@ -22,15 +29,11 @@ async fn renewals_are_counted_and_traced() {
     let body = tokio::time::sleep(Duration::from_secs(10));
     lock.run(body).await.expect("it is renewed");
 
-    let renewed = labels(key, &[("outcome", "renewed")]);
-    let renewed = collector().metric("dlock_renewals_total", &renewed);
+    let renewed = renewals(key, "renewed").expect("it is counted");
     // Every second or a little sooner.
-    assert!(
-        renewed.is_some_and(|renewed| (9.0..=14.0).contains(&renewed)),
-        "{renewed:?}"
-    );
+    assert!((9.0..=14.0).contains(&renewed), "{renewed}");
     let lines = collector().of_target(key, "dlock::renewal");
-    assert_eq!(lines.len() as f64, renewed.unwrap_or_default());
+    assert_eq!(lines.len() as f64, renewed);
     assert_eq!(lines[0].level(), "TRACE");
     assert_eq!(lines[0].span("template"), key);
 }
@@ -44,15 +47,13 @@ async fn a_loss_is_a_warning_inside_the_span() {
         assert!(memory.faults().take_away(key));
         tokio::time::sleep(Duration::from_secs(100)).await;
     };
-    let lost = lock.run(body).await;
-    assert!(matches!(lost, Err(LockError::Lost { .. })), "{lost:?}");
+    is_lost(lock.run(body).await);
 
     let loss = collector().line(key, "dlock::loss");
     assert_eq!((loss.level(), loss.message()), ("WARN", "lease lost"));
     assert_eq!(loss.span("template"), key);
     assert!(loss.field("reason").contains("no longer knows"));
-    let gone = labels(key, &[("reason", "gone")]);
-    assert_eq!(collector().metric("dlock_losses_total", &gone), Some(1.0));
+    assert_eq!(losses(key, "gone"), Some(1.0));
     // It has been told; the release says no more than that it is done.
     settle().await;
     let releases = collector().of_target(key, "dlock::release");
@@ -69,9 +70,7 @@ async fn each_way_to_lose_has_its_reason() {
     let limited = lock("losses/limited").max_hold(second * 2);
     assert!(limited.run(long()).await.is_err());
     for (key, reason) in [("losses/fixed", "overran"), ("losses/limited", "max_hold")] {
-        let labels = labels(key, &[("reason", reason)]);
-        let losses = collector().metric("dlock_losses_total", &labels);
-        assert_eq!(losses, Some(1.0), "{key}");
+        assert_eq!(losses(key, reason), Some(1.0), "{key}");
     }
 }
 
@@ -94,12 +93,9 @@ async fn outage() {
         tokio::time::sleep(Duration::from_secs(5)).await;
     };
     lock.run(body).await.expect("it heals before the deadline");
-    let failed = labels(key, &[("outcome", "failed")]);
-    let failed = collector().metric("dlock_renewals_total", &failed);
-    assert!(failed.is_some_and(|failed| failed > 2.0), "{failed:?}");
-    let errors = labels(key, &[("operation", "renew"), ("kind", "unavailable")]);
-    let errors = collector().metric("dlock_store_errors_total", &errors);
-    assert_eq!(errors, failed);
+    let failed = renewals(key, "failed");
+    assert!(failed > Some(2.0), "{failed:?}");
+    assert_eq!(collector().store_errors(key, "renew"), failed);
     // Told once for all leases of the manager, so outside of any span.
     let said = collector().of_no_section("dlock::renewal");
     let levels: Vec<_> = said.iter().map(|line| line.level()).collect();
@@ -117,8 +113,7 @@ async fn a_lock_that_was_gone_at_the_end_is_a_loss() {
     lock.run(body).await.expect("the body went on");
     let release = collector().line(key, "dlock::release");
     assert_eq!(release.level(), "WARN");
-    let gone = labels(key, &[("reason", "gone")]);
-    assert_eq!(collector().metric("dlock_losses_total", &gone), Some(1.0));
+    assert_eq!(losses(key, "gone"), Some(1.0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,9 +126,7 @@ async fn a_release_that_fails_is_told_and_tried_again() {
     let failed = collector().line(key, "dlock::release");
     assert_eq!(failed.level(), "WARN");
     assert!(failed.field("error").contains("unavailable"));
-    let errors = labels(key, &[("operation", "release"), ("kind", "unavailable")]);
-    let errors = collector().metric("dlock_store_errors_total", &errors);
-    assert!(errors.is_some_and(|errors| errors >= 1.0));
+    assert!(collector().store_errors(key, "release") >= Some(1.0));
 
     memory.faults().set_unavailable(false);
     manager.shutdown().await;
@@ -156,13 +149,8 @@ async fn a_lease_that_is_not_made_to_last_is_a_store_error() {
         memory.faults().set_unavailable(true);
     };
     let (refused, ()) = tokio::join!(both, outage);
-    assert!(
-        matches!(refused, Err(LockError::Unavailable { .. })),
-        "{refused:?}"
-    );
-    let errors = [("operation", "renew"), ("kind", "unavailable")];
-    let errors = labels("losses/fresh", &errors);
-    let errors = collector().metric("dlock_store_errors_total", &errors);
+    is_unavailable(refused);
+    let errors = collector().store_errors("losses/fresh", "renew");
     assert_eq!(errors, Some(1.0));
 }
 
@@ -170,28 +158,21 @@ async fn a_lease_that_is_not_made_to_last_is_a_store_error() {
 async fn a_lease_speaks_of_whom_it_serves() {
     let (_memory, manager) = memory().await;
     let key = "losses/served";
-    let first = manager.lock(key).template("losses/first").run(async {
-        tokio::time::sleep(ms(10)).await;
-    });
-    let second = manager.lock(key).template("losses/second").run(async {
-        tokio::time::sleep(Duration::from_secs(60)).await;
-    });
-    // A lease goes on to those who queued when it came: let them queue.
-    let before = manager.lock(key).template("losses/before").run(async {
-        tokio::time::sleep(ms(10)).await;
-    });
-    let (before, first, second) = tokio::join!(before, first, second);
-    before.expect("it is free");
-    let handovers = collector().metric("dlock_handovers_total", &labels("losses/first", &[]));
-    assert_eq!(handovers, Some(1.0));
-    first.expect("its turn");
-    second.expect("its turn");
-    let renewed = |template| {
-        let labels = labels(template, &[("outcome", "renewed")]);
-        collector().metric("dlock_renewals_total", &labels)
+    let served = |template, time| {
+        let lock = manager.lock(key).template(template);
+        lock.run(tokio::time::sleep(time))
     };
-    assert_eq!(renewed("losses/first"), None);
-    assert!(renewed("losses/second") > Some(3.0));
+    // A lease goes on to those who queued when it came: let them queue.
+    let (before, first, second) = tokio::join!(
+        served("losses/before", ms(10)),
+        served("losses/first", ms(10)),
+        served("losses/second", ms(60_000)),
+    );
+    before.and(first).and(second).expect("the turn of each");
+    let handovers = number("dlock_handovers_total", "losses/first", &[]);
+    assert_eq!(handovers, Some(1.0));
+    assert_eq!(renewals("losses/first", "renewed"), None);
+    assert!(renewals("losses/second", "renewed") > Some(3.0));
 }
 
 /// A store is asked again and again before it counts as failed. The log does not

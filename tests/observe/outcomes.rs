@@ -5,16 +5,13 @@ use std::time::Duration;
 use dlock::{LockError, LockManager, LockRequest, distributed_lock};
 
 use crate::collector::collector;
+use crate::support::locks::{
+    is_busy, is_late, is_shut_down, is_unavailable, would_deadlock,
+};
 use crate::{memory, ms, settle};
 
 fn count(template: &str, mode: &str, outcome: &str) -> Option<f64> {
-    let labels = [
-        ("template", template),
-        ("store", "memory"),
-        ("mode", mode),
-        ("outcome", outcome),
-    ];
-    collector().metric("dlock_acquisitions_total", &labels)
+    collector().calls(template, mode, outcome)
 }
 
 fn held(manager: &LockManager, key: &'static str) -> LockRequest {
@@ -47,10 +44,8 @@ async fn busy_timeout_and_cancelled() {
     let key = "outcomes/held";
     let guard = held(&manager, key).acquire().await.expect("it is free");
 
-    let busy = manager.scope(try_it()).await;
-    assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
-    let late = manager.scope(wait_for_it()).await;
-    assert!(matches!(late, Err(LockError::Timeout { .. })), "{late:?}");
+    is_busy(manager.scope(try_it()).await);
+    is_late(manager.scope(wait_for_it()).await);
     let gone = tokio::time::timeout(ms(50), held(&manager, key).acquire()).await;
     assert!(gone.is_err());
     drop(guard);
@@ -61,10 +56,9 @@ async fn busy_timeout_and_cancelled() {
     for outcome in ["busy", "timeout", "cancelled"] {
         refusal(key, outcome);
     }
-    let labels = [("template", key), ("store", "memory")];
-    assert_eq!(collector().metric("dlock_waiting", &labels), Some(0.0));
+    assert_eq!(collector().number("dlock_waiting", key, &[]), Some(0.0));
     // Of these, only the grant has waited for something that came.
-    let waits = collector().metric("dlock_wait_seconds_count", &labels);
+    let waits = collector().number("dlock_wait_seconds_count", key, &[]);
     assert_eq!(waits, Some(1.0));
 }
 
@@ -73,19 +67,11 @@ async fn unavailable_is_counted_at_the_call_and_at_the_store() {
     let (memory, manager) = memory().await;
     let key = "outcomes/outage";
     memory.faults().set_unavailable(true);
-    let refused = held(&manager, key).acquire().await;
-    assert!(matches!(refused, Err(LockError::Unavailable { .. })));
+    is_unavailable(held(&manager, key).acquire().await);
 
     assert_eq!(count(key, "write", "unavailable"), Some(1.0));
     refusal(key, "unavailable");
-    let labels = [
-        ("template", key),
-        ("store", "memory"),
-        ("operation", "acquire"),
-        ("kind", "unavailable"),
-    ];
-    let errors = collector().metric("dlock_store_errors_total", &labels);
-    assert_eq!(errors, Some(1.0));
+    assert_eq!(collector().store_errors(key, "acquire"), Some(1.0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,17 +79,9 @@ async fn a_store_too_slow_for_the_timeout_is_a_store_error() {
     let (memory, manager) = memory().await;
     let key = "outcomes/slow";
     memory.faults().set_delay(Some(Duration::from_secs(3600)));
-    let refused = held(&manager, key).acquire_within(ms(50)).await;
-    assert!(matches!(refused, Err(LockError::Unavailable { .. })));
+    is_unavailable(held(&manager, key).acquire_within(ms(50)).await);
     assert_eq!(count(key, "write", "unavailable"), Some(1.0));
-    let labels = [
-        ("template", key),
-        ("store", "memory"),
-        ("operation", "acquire"),
-        ("kind", "unavailable"),
-    ];
-    let errors = collector().metric("dlock_store_errors_total", &labels);
-    assert_eq!(errors, Some(1.0));
+    assert_eq!(collector().store_errors(key, "acquire"), Some(1.0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,8 +91,7 @@ async fn what_cannot_work_is_counted() {
     let lock = || dlock::lock(key).template(key);
     let inside = async { lock().acquire().await.map(drop) };
     let refused = manager.scope(lock().read().run(inside)).await;
-    let refused = refused.expect("the lock is free");
-    assert!(matches!(refused, Err(LockError::WouldDeadlock { .. })));
+    would_deadlock(refused.expect("the lock is free"));
     assert_eq!(count(key, "read", "granted"), Some(1.0));
     assert_eq!(count(key, "write", "would_deadlock"), Some(1.0));
     // Told in the section that it is inside of.
@@ -124,18 +101,13 @@ async fn what_cannot_work_is_counted() {
     assert!(short.acquire().await.is_err());
     assert_eq!(count("outcomes/short", "write", "invalid"), Some(1.0));
 
-    let waiter = {
-        let guard = held(&manager, "outcomes/shut").acquire().await;
-        let guard = guard.expect("it is free");
-        let waiter = tokio::spawn(held(&manager, "outcomes/shut").run(async {}));
-        settle().await;
-        let shutdown = manager.clone();
-        let shutdown = tokio::spawn(async move { shutdown.shutdown().await });
-        let waiter = waiter.await.expect("no panic");
-        drop(guard);
-        shutdown.await.expect("no panic");
-        waiter
+    let guard = held(&manager, "outcomes/shut").acquire().await;
+    let waiter = tokio::spawn(held(&manager, "outcomes/shut").run(async {}));
+    settle().await;
+    let ends = async {
+        is_shut_down(waiter.await.expect("no panic"));
+        drop(guard.expect("it is free"));
     };
-    assert!(matches!(waiter, Err(LockError::ShutDown { .. })));
+    tokio::join!(manager.shutdown(), ends);
     assert_eq!(count("outcomes/shut", "write", "shut_down"), Some(1.0));
 }

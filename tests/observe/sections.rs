@@ -1,8 +1,9 @@
 //! One critical section: its span, its events, its numbers.
 
-use dlock::{LockError, distributed_lock};
+use dlock::{Config, LockError, distributed_lock};
 
 use crate::collector::collector;
+use crate::support::locks::connect;
 use crate::{memory, ms, settle};
 
 #[distributed_lock(key = "sections/one:<sku>")]
@@ -44,8 +45,7 @@ async fn a_critical_section_is_one_span() {
 #[tokio::test(start_paused = true)]
 async fn numbers_of_one_critical_section() {
     let (_memory, manager) = memory().await;
-    let labels = [("template", "sections/numbers"), ("store", "memory")];
-    let metric = |name| collector().metric(name, &labels);
+    let metric = |name| collector().number(name, "sections/numbers", &[]);
     let body = async {
         assert_eq!(metric("dlock_held"), Some(1.0));
         assert_eq!(metric("dlock_waiting"), Some(0.0));
@@ -67,12 +67,11 @@ async fn waiting_and_handing_over() {
     let key = "sections/waiting:1";
     let task = || {
         let lock = manager.lock(key).template("sections/waiting:<id>");
-        tokio::spawn(lock.run(async { tokio::time::sleep(ms(100)).await }))
+        tokio::spawn(lock.run(tokio::time::sleep(ms(100))))
     };
     let tasks = [task(), task(), task()];
     settle().await;
-    let labels = [("template", "sections/waiting:<id>"), ("store", "memory")];
-    let metric = |name| collector().metric(name, &labels);
+    let metric = |name| collector().number(name, "sections/waiting:<id>", &[]);
     assert_eq!(metric("dlock_waiting"), Some(2.0));
     for task in tasks {
         task.await.expect("no panic").expect("its turn comes");
@@ -104,9 +103,7 @@ async fn waiting_and_handing_over() {
 #[tokio::test(start_paused = true)]
 async fn waiting_for_another_process() {
     let (memory, manager) = memory().await;
-    let other = dlock::LockManager::connect(dlock::Config::with_backend(memory))
-        .await
-        .expect("memory connects");
+    let other = connect(Config::with_backend(memory)).await;
     let key = "sections/other";
     let guard = other.lock(key).acquire().await.expect("the lock is free");
     let ours = tokio::spawn(manager.lock(key).run(async {}));
@@ -146,15 +143,7 @@ async fn a_reentry_is_counted_and_no_section_of_its_own() {
     assert_eq!(collector().closed_spans(key).len(), 1);
     let inside = collector().line(key, module_path!());
     assert!(!inside.span("token").is_empty());
-    let count = |outcome| {
-        let labels = [
-            ("template", "sections/reentry"),
-            ("store", "memory"),
-            ("mode", "write"),
-            ("outcome", outcome),
-        ];
-        collector().metric("dlock_acquisitions_total", &labels)
-    };
+    let count = |outcome| collector().calls("sections/reentry", "write", outcome);
     assert_eq!(count("granted"), Some(1.0));
     assert_eq!(count("reentered"), Some(2.0));
 }

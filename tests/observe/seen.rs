@@ -23,10 +23,8 @@ use dlock::{Config, LockManager};
 async fn memory() -> (Memory, LockManager) {
     collector::collector();
     let memory = Memory::new();
-    let manager = LockManager::connect(Config::with_backend(memory.clone()))
-        .await
-        .expect("memory connects");
-    (memory, manager)
+    let config = Config::with_backend(memory.clone());
+    (memory, support::locks::connect(config).await)
 }
 
 const fn ms(number: u64) -> Duration {

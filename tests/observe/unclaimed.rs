@@ -6,12 +6,15 @@ use std::pin::pin;
 use async_trait::async_trait;
 use dlock::backend::memory::Memory;
 use dlock::backend::*;
-use dlock::{Config, LockManager};
+use dlock::Config;
 
 use crate::collector::collector;
+use crate::support::locks::{config, connect, free, had};
+use crate::support::nodes::Nodes;
+use crate::support::over_memory::Otherwise;
 use crate::support::polls::poll_once;
 use crate::support::redis::RedisServer;
-use crate::support::wait::eventually;
+use crate::support::wait::{eventually, until};
 use crate::{memory, ms, settle};
 
 fn held(template: &'static str, store: &'static str) -> Option<f64> {
@@ -52,9 +55,7 @@ async fn a_hand_over_that_nobody_comes_for_counts_as_held() {
 #[tokio::test(start_paused = true)]
 async fn a_place_that_nobody_comes_for_counts_as_held_once_it_is_granted() {
     let (memory, manager) = memory().await;
-    let other = LockManager::connect(Config::with_backend(memory))
-        .await
-        .expect("memory connects");
+    let other = connect(Config::with_backend(memory)).await;
     let key = "unclaimed/place";
     let guard = other.lock(key).acquire().await.expect("free");
     let mut sleepy = pin!(manager.lock(key).template(key).acquire());
@@ -86,12 +87,9 @@ impl Drop for Unheard<'_> {
 }
 
 #[async_trait]
-impl Backend for Heard {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-    async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
-        self.0.try_acquire(request).await
+impl Otherwise for Heard {
+    fn memory(&self) -> &Memory {
+        &self.0
     }
     async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
         let grant = self.0.acquire(request).await?;
@@ -100,18 +98,6 @@ impl Backend for Heard {
         unheard.1 = None;
         Ok(grant)
     }
-    async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
-        self.0.renew(requests).await
-    }
-    async fn release(&self, request: &Request) -> Result<Released, BackendError> {
-        self.0.release(request).await
-    }
-    async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
-        self.0.inspect(key).await
-    }
-    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {
-        self.0.list(prefix).await
-    }
 }
 
 /// The first grant is over when it is heard. The second is another owner's, and
@@ -119,8 +105,7 @@ impl Backend for Heard {
 #[tokio::test(start_paused = true)]
 async fn a_second_grant_that_nobody_comes_for_counts_as_held() {
     collector();
-    let config = Config::with_backend(Heard(Memory::new()));
-    let manager = LockManager::connect(config).await.expect("memory connects");
+    let manager = Heard(Memory::new()).manager().await;
     for (key, read) in [("unclaimed/again", false), ("unclaimed/reads again", true)] {
         let request = manager.lock(key).template(key).ttl(ms(10_000));
         let request = if read { request.read() } else { request };
@@ -155,25 +140,17 @@ async fn a_second_grant_that_nobody_comes_for_counts_as_held() {
 /// It does while it is the store's grant to a call that does not hear of it.
 async fn counts_as_held(url: &str, key: &'static str) {
     collector();
-    let config = Config::from_url(url).expect("a valid URL");
-    let manager = LockManager::connect(config).await.expect("it answers");
+    let manager = connect(config(url)).await;
     // So that there is a connection.
-    let first = manager.lock(key).run(async {}).await;
-    first.expect("the lock is free");
+    had(&manager, key).await;
     let mut sleepy = pin!(manager.lock(key).template(key).acquire());
     poll_once(&mut sleepy).await;
     let store = manager.capabilities().name;
     for number in [1.0, 0.0] {
-        eventually("it is shown as it is", async || {
-            (held(key, store) == Some(number)).then_some(())
-        })
-        .await;
+        let held = async || held(key, store);
+        until("it is shown as it is", held, |&held| held == Some(number)).await;
     }
-    eventually("it is given back", async || {
-        let left = manager.list(key).await.expect("answers");
-        left.is_empty().then_some(())
-    })
-    .await;
+    free(&manager, key).await;
     sleepy.await.expect("free").release().await.expect("held");
 }
 
@@ -186,16 +163,8 @@ async fn a_grant_that_nobody_comes_for_counts_as_held() {
 /// Each election has an owner of its own.
 #[tokio::test]
 async fn votes_that_nobody_counts_count_as_held() {
-    let mut nodes = Vec::new();
-    for _ in 0..3 {
-        nodes.push(RedisServer::start().await);
-    }
-    let hosts: Vec<_> = nodes
-        .iter()
-        .map(|node| format!("127.0.0.1:{}", node.port()))
-        .collect();
-    let url = format!("redis+redlock://{}", hosts.join(","));
-    counts_as_held(&url, "unclaimed/redlock").await;
+    let nodes = Nodes::start(3).await;
+    counts_as_held(&nodes.url(), "unclaimed/redlock").await;
 }
 
 /// Names of places in etcd do not say whose they are, and what the server's own

@@ -2,7 +2,7 @@
 //! packages share: they have neither these examples nor these features.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// The features of this package, and whether this test was built with them.
 macro_rules! features {
@@ -60,4 +60,23 @@ pub(crate) fn example(name: &str) -> PathBuf {
         String::from_utf8_lossy(&built.stderr)
     );
     target.join("debug/examples").join(name)
+}
+
+/// What became of it, run with nothing else said.
+pub(crate) fn run(name: &str, arguments: &[&str]) -> Output {
+    let mut program = Command::new(example(name));
+    let output = program.args(arguments).env_remove("DLOCK_URL").output();
+    output.expect("the example")
+}
+
+/// What it is told wrong it explains: for each, the word by which it does.
+#[allow(dead_code, reason = "a store's own tests run one that is told right")]
+pub(crate) fn explains(name: &str, wrong: &[(&[&str], &str)]) {
+    for (arguments, says) in wrong {
+        let output = run(name, arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        let explained = errors.contains(says) && !errors.contains("panicked");
+        assert!(explained, "{arguments:?}: {errors}");
+    }
 }

@@ -3,6 +3,9 @@
 
 use std::process::Command;
 
+use tokio::runtime::{Builder, Runtime};
+
+use super::log::Log;
 use super::wait::HANG;
 
 const ALONE: &str = "DLOCK_TEST_ALONE";
@@ -44,4 +47,21 @@ pub fn alone(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
         printed.contains("1 passed"),
         "no test is called {name}:\n{printed}"
     );
+}
+
+/// The same of a test that awaits, on one thread.
+pub fn alone_on_one_thread(name: &str, environment: &[(&str, &str)], test: impl AsyncFnOnce()) {
+    alone(name, environment, || {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(test());
+    });
+}
+
+/// The same of a test of all that is logged.
+pub fn alone_with_its_log(name: &str, test: impl AsyncFnOnce(Log)) {
+    alone(name, &[], || {
+        let log = Log::capture();
+        let runtime = Runtime::new().expect("a runtime");
+        runtime.block_on(test(log));
+    });
 }

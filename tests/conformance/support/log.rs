@@ -9,6 +9,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Metadata, Subscriber};
 
+use super::wait::eventually;
+
 /// Collects the events and spans of the process.
 #[derive(Clone, Debug)]
 pub struct Log {
@@ -54,6 +56,18 @@ impl Log {
         let text = self.text();
         let lines = text.lines().filter(|line| line.contains(what));
         lines.map(str::to_owned).collect()
+    }
+
+    /// Waits until a line has all of these words, while this goes on again and again.
+    pub async fn says(&self, words: &[&str], mut meanwhile: impl AsyncFnMut()) {
+        eventually(&format!("{words:?} is logged"), async || {
+            meanwhile().await;
+            let text = self.text();
+            let mut lines = text.lines();
+            let said = lines.any(|line| words.iter().all(|word| line.contains(word)));
+            said.then_some(())
+        })
+        .await;
     }
 
     fn line(&self, metadata: &Metadata<'_>, record: impl FnOnce(&mut Fields)) {

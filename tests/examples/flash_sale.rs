@@ -1,13 +1,11 @@
-//! The example, as a user runs it: what it prints, how it ends, and what
-//! becomes of the sale when one of its processes is killed or paused.
+//! The example `flash_sale`: what it prints, how it ends, and what becomes of the
+//! sale when one of its processes is killed or paused.
 
-#[path = "support/example.rs"]
-mod example;
-mod support;
+use std::process::Output;
 
-use std::process::{Command, Output};
-
-use example::example;
+use crate::example::{explains, run};
+#[cfg(any(feature = "etcd", feature = "memcached", feature = "sqlite", feature = "zookeeper"))]
+use crate::support;
 
 /// What it has printed: the numbers by their labels.
 struct Sale {
@@ -22,36 +20,30 @@ impl Sale {
     }
 
     fn run(arguments: &[&str]) -> Self {
-        let mut command = Command::new(example("flash_sale"));
-        Self::of(
-            command
-                .args(arguments)
-                .env_remove("DLOCK_URL")
-                .output()
-                .expect("the example"),
-        )
+        Self::of(run("flash_sale", arguments))
     }
 
     /// The first number of the line that begins with `label`, or 0.
     fn number(&self, label: &str) -> u64 {
-        let lines = self
-            .printed
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix(label));
-        let mut numbers = lines.filter_map(|rest| rest.split_whitespace().next()?.parse().ok());
-        numbers.next().unwrap_or(0)
+        let lines = self.printed.lines();
+        let mut lines = lines.filter_map(|line| line.trim().strip_prefix(label));
+        lines.find_map(first_number).unwrap_or(0)
     }
 
     fn in_stock(&self) -> u64 {
-        let (_, stock) = self
-            .printed
-            .split_once(" of ")
-            .expect("how much was in stock");
-        stock
-            .split_whitespace()
-            .next()
-            .and_then(|word| word.parse().ok())
-            .expect("a number")
+        let stock = self.printed.split_once(" of ");
+        let (_, stock) = stock.expect("how much was in stock");
+        first_number(stock).expect("a number")
+    }
+
+    fn has(&self, label: &str) {
+        let number = self.number(label);
+        assert!(number > 0, "no {label}: {}", self.printed);
+    }
+
+    fn failed_nobody(&self) {
+        let lost = ["failed", "lost"].map(|label| self.number(label));
+        assert_eq!(lost, [0, 0], "{}", self.printed);
     }
 
     /// Everything that was there is sold, nothing twice, and every order is
@@ -59,11 +51,8 @@ impl Sale {
     fn sold_exactly_the_stock(&self) {
         let errors = String::from_utf8_lossy(&self.output.stderr);
         let all = format!("{}\n{errors}", self.printed);
-        assert!(
-            self.output.status.success(),
-            "{}: {all}",
-            self.output.status
-        );
+        let status = self.output.status;
+        assert!(status.success(), "{status}: {all}");
         assert_eq!(self.number("sold"), self.in_stock(), "{all}");
         assert_eq!(self.number("oversold"), 0, "{all}");
         let served = ["sold", "refused", "failed", "lost"].map(|label| self.number(label));
@@ -71,23 +60,19 @@ impl Sale {
     }
 }
 
+fn first_number(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
 #[test]
 fn it_sells_exactly_the_stock() {
     let sale = Sale::run(&["--orders", "2000"]);
     sale.sold_exactly_the_stock();
+    sale.failed_nobody();
     assert_eq!(sale.number("orders"), 2_000);
-    assert_eq!(
-        (sale.number("failed"), sale.number("lost")),
-        (0, 0),
-        "{}",
-        sale.printed
-    );
+    let printed = &sale.printed;
     for label in ["sales a second", "wait p50", "wait p99", "process 1"] {
-        assert!(
-            sale.printed.contains(label),
-            "{label} is missing from\n{}",
-            sale.printed
-        );
+        assert!(printed.contains(label), "{label} is not in\n{printed}");
     }
 }
 
@@ -96,37 +81,25 @@ fn without_the_lock_it_oversells_and_says_by_how_many() {
     let sale = Sale::run(&["--orders", "2000", "--without-lock"]);
     let oversold = sale.number("oversold");
     assert!(oversold > 0, "{}", sale.printed);
-    assert!(
-        sale.number("sold") >= sale.in_stock() + oversold,
-        "{}",
-        sale.printed
-    );
+    let sold = sale.number("sold");
+    assert!(sold >= sale.in_stock() + oversold, "{}", sale.printed);
     // That was asked for; only a lock that fails is a failure.
     assert!(sale.output.status.success());
 }
 
 #[test]
 fn what_it_is_told_wrong_it_explains() {
-    for (arguments, says) in [
-        (&["--orders", "many"][..], "many"),
-        (&["--orders", "0"], "--orders"),
-        (&["--what"], "--what"),
-        (&["--store", "nowhere"], "store URL"),
-        (&["--store", "redis://127.0.0.1:1"], "redis"),
-        (&["--processes", "3"], "--store"),
-    ] {
-        let sale = Sale::run(arguments);
-        let errors = String::from_utf8_lossy(&sale.output.stderr);
-        assert_eq!(
-            sale.output.status.code(),
-            Some(2),
-            "{arguments:?}: {errors}"
-        );
-        assert!(
-            errors.contains(says) && !errors.contains("panicked"),
-            "{arguments:?}: {errors}"
-        );
-    }
+    explains(
+        "flash_sale",
+        &[
+            (&["--orders", "many"], "many"),
+            (&["--orders", "0"], "--orders"),
+            (&["--what"], "--what"),
+            (&["--store", "nowhere"], "store URL"),
+            (&["--store", "redis://127.0.0.1:1"], "redis"),
+            (&["--processes", "3"], "--store"),
+        ],
+    );
 }
 
 /// Four processes sell over the store at this URL.
@@ -143,8 +116,7 @@ async fn sells(url: String, orders: &'static str) {
     });
     let sale = sale.await.expect("no panic");
     sale.sold_exactly_the_stock();
-    let lost = (sale.number("failed"), sale.number("lost"));
-    assert_eq!(lost, (0, 0), "{}", sale.printed);
+    sale.failed_nobody();
 }
 
 /// With no set-up but the feature.
@@ -191,6 +163,7 @@ mod on_redis {
     use nix::unistd::Pid;
 
     use super::*;
+    use crate::example::example;
     use crate::support::cluster::{Cluster, LONG};
     use crate::support::nodes::Nodes;
     use crate::support::process::command;
@@ -237,19 +210,13 @@ mod on_redis {
         async fn booked(&self) -> u64 {
             let keys: Vec<String> = self.server.command(&["KEYS", "*:orders:book"]).await;
             let Some(book) = keys.first() else { return 0 };
-            self.server
-                .command::<u64>(&["HLEN", book])
-                .await
-                .saturating_sub(1)
+            let lines: u64 = self.server.command(&["HLEN", book]).await;
+            lines.saturating_sub(1)
         }
 
         async fn has_booked(&self, count: u64) {
-            until(
-                "the sale goes on",
-                async || self.booked().await,
-                |&now| now >= count,
-            )
-            .await;
+            let booked = async || self.booked().await;
+            until("the sale goes on", booked, |&now| now >= count).await;
         }
 
         fn signal(&self, process: usize, signal: Signal) {
@@ -266,20 +233,13 @@ mod on_redis {
         let running = Running::start(&["--orders", "4000"]).await;
         let (sale, server) = running.end().await;
         sale.sold_exactly_the_stock();
-        let lost = (sale.number("failed"), sale.number("lost"));
-        assert_eq!(lost, (0, 0), "{}", sale.printed);
+        sale.failed_nobody();
         for process in ["process 1", "process 2", "process 3", "process 4"] {
-            assert!(
-                sale.number(process) > 0,
-                "{process} had no share: {}",
-                sale.printed
-            );
+            sale.has(process);
         }
-        let left: Vec<String> = server.keys().await;
-        assert!(
-            left.iter().all(|key| !key.contains("flash-sale")),
-            "{left:?}"
-        );
+        let left = server.keys().await;
+        let of_the_sale = left.iter().any(|key| key.contains("flash-sale"));
+        assert!(!of_the_sale, "{left:?}");
     }
 
     #[tokio::test]
@@ -299,7 +259,7 @@ mod on_redis {
     async fn four_processes_oversell_without_the_lock() {
         let running = Running::start(&["--orders", "4000", "--without-lock"]).await;
         let (sale, _server) = running.end().await;
-        assert!(sale.number("oversold") > 0, "{}", sale.printed);
+        sale.has("oversold");
     }
 
     /// The locks are on a majority of five servers, the stock on one of them.
@@ -339,11 +299,8 @@ mod on_redis {
         sale.sold_exactly_the_stock();
         // A process has no more orders in its hands than it has tasks.
         assert!(sale.number("lost") <= 16, "{}", sale.printed);
-        assert!(
-            sale.number("process 3") > 0 && sale.number("process 4") > 0,
-            "{}",
-            sale.printed
-        );
+        sale.has("process 3");
+        sale.has("process 4");
     }
 
     impl Sale {
@@ -387,8 +344,8 @@ mod on_redis {
         running.server.kill();
         let (sale, _server) = running.end().await;
         sale.ended_early();
-        assert!(sale.number("served") > 0, "{}", sale.printed);
-        assert!(sale.number("sold") > 0, "{}", sale.printed);
+        sale.has("served");
+        sale.has("sold");
     }
 
     /// However their parent ends, the processes do not sell on without it, and

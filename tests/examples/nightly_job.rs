@@ -1,19 +1,8 @@
-//! The example `nightly_job`, as a user runs it.
-
-#[path = "support/example.rs"]
-mod example;
-mod support;
+//! The example `nightly_job`.
 
 use std::collections::BTreeMap;
-use std::process::{Command, Output};
 
-use example::example;
-
-fn run(arguments: &[&str]) -> Output {
-    let mut program = Command::new(example("nightly_job"));
-    let output = program.args(arguments).env_remove("DLOCK_URL").output();
-    output.expect("the example")
-}
+use crate::example::{explains, run};
 
 /// How often the job was done at each tick that a copy has seen, as printed.
 fn ticks(printed: &str) -> BTreeMap<u64, u32> {
@@ -29,7 +18,7 @@ fn ticks(printed: &str) -> BTreeMap<u64, u32> {
 
 #[test]
 fn of_many_copies_one_does_it_at_each_tick() {
-    let output = run(&["--copies", "50", "--ticks", "2"]);
+    let output = run("nightly_job", &["--copies", "50", "--ticks", "2"]);
     assert!(output.status.success(), "{output:?}");
     let printed = String::from_utf8_lossy(&output.stdout);
     let ticks = ticks(&printed);
@@ -39,22 +28,19 @@ fn of_many_copies_one_does_it_at_each_tick() {
 
 #[test]
 fn what_it_is_told_wrong_it_explains() {
-    for (arguments, says) in [
-        (&["--copies", "0"][..], "a copy and a tick"),
+    let wrong: [(&[&str], _); 3] = [
+        (&["--copies", "0"], "a copy and a tick"),
         (&["--store", "rediss"], "not a URL"),
         (&["--weekly"], "--weekly"),
-    ] {
-        let output = run(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(errors.contains(says), "{arguments:?}: {errors}");
-        assert!(errors.contains("Usage:"), "{arguments:?}: {errors}");
-    }
+    ];
+    explains("nightly_job", &wrong);
+    explains("nightly_job", &wrong.map(|(arguments, _)| (arguments, "Usage:")));
 }
 
 #[cfg(feature = "redis")]
 mod on_redis {
     use super::*;
+    use crate::example::example;
     use crate::support::process::command;
     use crate::support::program::Program;
     use crate::support::redis::RedisServer;

@@ -1,18 +1,8 @@
-//! The example `transfer`, as a user runs it.
+//! The example `transfer`.
 
-#[path = "support/example.rs"]
-mod example;
-mod support;
+use std::process::Output;
 
-use std::process::{Command, Output};
-
-use example::example;
-
-fn run(arguments: &[&str]) -> Output {
-    let mut program = Command::new(example("transfer"));
-    let output = program.args(arguments).env_remove("DLOCK_URL").output();
-    output.expect("the example")
-}
+use crate::example::{explains, run};
 
 /// The number behind this label.
 fn number(output: &Output, label: &str) -> i64 {
@@ -29,7 +19,7 @@ fn number(output: &Output, label: &str) -> i64 {
 
 #[test]
 fn transfers_in_all_directions_end_and_add_up() {
-    let output = run(&[]);
+    let output = run("transfer", &[]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(number(&output, "stuck, gave up"), 0);
     assert_eq!(number(&output, "money after"), 4000);
@@ -39,7 +29,7 @@ fn transfers_in_all_directions_end_and_add_up() {
 
 #[test]
 fn one_lock_after_the_other_gets_stuck() {
-    let output = run(&["--one-by-one"]);
+    let output = run("transfer", &["--one-by-one"]);
     assert!(output.status.success(), "{output:?}");
     assert!(number(&output, "stuck, gave up") > 0, "{output:?}");
     assert_eq!(number(&output, "money after"), 4000);
@@ -47,32 +37,28 @@ fn one_lock_after_the_other_gets_stuck() {
 
 #[test]
 fn without_locks_it_does_not_add_up() {
-    let output = run(&["--without-lock", "--tasks", "64"]);
+    let output = run("transfer", &["--without-lock", "--tasks", "64"]);
     assert!(output.status.success(), "{output:?}");
     assert_ne!(number(&output, "money after"), 4000);
 }
 
 #[test]
 fn what_it_is_told_wrong_it_explains() {
-    for (arguments, says) in [
-        (&["--accounts", "1"][..], "two accounts"),
+    let wrong: [(&[&str], _); 4] = [
+        (&["--accounts", "1"], "two accounts"),
         (&["--tasks", "0"], "it takes a task"),
         (&["--store", "rediss"], "not a URL"),
         (&["--twice"], "--twice"),
-    ] {
-        let output = run(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(errors.contains(says), "{arguments:?}: {errors}");
-        assert!(errors.contains("Usage:"), "{arguments:?}: {errors}");
-    }
+    ];
+    explains("transfer", &wrong);
+    explains("transfer", &wrong.map(|(arguments, _)| (arguments, "Usage:")));
 }
 
 #[cfg(feature = "redis")]
 mod on_redis {
     use std::process::Stdio;
 
-    use super::*;
+    use crate::example::example;
     use crate::support::process::{Process, command};
     use crate::support::redis::RedisServer;
     use crate::support::wait::eventually;
