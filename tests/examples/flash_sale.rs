@@ -4,7 +4,12 @@
 use std::process::Output;
 
 use crate::example::{explains, run};
-#[cfg(any(feature = "etcd", feature = "memcached", feature = "sqlite", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "etcd",
+    feature = "memcached",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 use crate::support;
 
 /// What it has printed: the numbers by their labels.

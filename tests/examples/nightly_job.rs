@@ -34,7 +34,10 @@ fn what_it_is_told_wrong_it_explains() {
         (&["--weekly"], "--weekly"),
     ];
     explains("nightly_job", &wrong);
-    explains("nightly_job", &wrong.map(|(arguments, _)| (arguments, "Usage:")));
+    explains(
+        "nightly_job",
+        &wrong.map(|(arguments, _)| (arguments, "Usage:")),
+    );
 }
 
 #[cfg(feature = "redis")]

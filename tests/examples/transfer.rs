@@ -51,7 +51,10 @@ fn what_it_is_told_wrong_it_explains() {
         (&["--twice"], "--twice"),
     ];
     explains("transfer", &wrong);
-    explains("transfer", &wrong.map(|(arguments, _)| (arguments, "Usage:")));
+    explains(
+        "transfer",
+        &wrong.map(|(arguments, _)| (arguments, "Usage:")),
+    );
 }
 
 #[cfg(feature = "redis")]

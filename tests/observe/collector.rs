@@ -96,12 +96,7 @@ impl Collector {
     }
 
     /// The same of a template whose locks are in `memory:`, with these labels besides.
-    pub(crate) fn number(
-        &self,
-        name: &str,
-        template: &str,
-        more: &[(&str, &str)],
-    ) -> Option<f64> {
+    pub(crate) fn number(&self, name: &str, template: &str, more: &[(&str, &str)]) -> Option<f64> {
         let labels = [("template", template), ("store", "memory")];
         self.metric(name, &[&labels, more].concat())
     }

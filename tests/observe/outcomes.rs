@@ -5,9 +5,7 @@ use std::time::Duration;
 use dlock::{LockError, LockManager, LockRequest, distributed_lock};
 
 use crate::collector::collector;
-use crate::support::locks::{
-    is_busy, is_late, is_shut_down, is_unavailable, would_deadlock,
-};
+use crate::support::locks::{is_busy, is_late, is_shut_down, is_unavailable, would_deadlock};
 use crate::{memory, ms, settle};
 
 fn count(template: &str, mode: &str, outcome: &str) -> Option<f64> {

@@ -67,7 +67,7 @@ async fn waiting_and_handing_over() {
     let key = "sections/waiting:1";
     let task = || {
         let lock = manager.lock(key).template("sections/waiting:<id>");
-        tokio::spawn(lock.run(tokio::time::sleep(ms(100))))
+        tokio::spawn(lock.run(async { tokio::time::sleep(ms(100)).await }))
     };
     let tasks = [task(), task(), task()];
     settle().await;

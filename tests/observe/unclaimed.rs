@@ -4,9 +4,9 @@
 use std::pin::pin;
 
 use async_trait::async_trait;
+use dlock::Config;
 use dlock::backend::memory::Memory;
 use dlock::backend::*;
-use dlock::Config;
 
 use crate::collector::collector;
 use crate::support::locks::{config, connect, free, had};

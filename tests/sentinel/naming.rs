@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use dlock::{Config, LockError, LockManager};
 
-use crate::support::alone::alone;
+use crate::support::alone::alone_with_its_log;
 use crate::support::locks::{had, held, is_unavailable, says};
-use crate::support::log::Log;
 use crate::support::port::free_port;
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::secure::shown;
@@ -110,11 +109,8 @@ async fn sentinels_that_are_down_are_named() {
     ]
     .concat();
     unavailable(&url("", &ports, ""), &words).await;
-    unavailable(
-        "redis+sentinel://nowhere.invalid,nobody.invalid,noone.invalid/mymaster",
-        &["nowhere.invalid", "nobody.invalid"],
-    )
-    .await;
+    let nowhere = "redis+sentinel://nowhere.invalid,nobody.invalid,noone.invalid/mymaster";
+    unavailable(nowhere, &["nowhere.invalid", "nobody.invalid"]).await;
 }
 
 /// One of three may be down, hang or lie; two may not.
@@ -163,15 +159,8 @@ async fn one_sentinel_has_one_vote() {
 async fn an_unknown_master_is_a_wrong_setting() {
     let deployment = Deployment::calm(&Passwords::default(), |port| port).await;
     let url = deployment.url("").replace("mymaster", "my%20slave");
-    misconfigured(
-        &url,
-        &[
-            "`my slave`",
-            "3 of 3 sentinels know no master",
-            "SENTINEL MASTERS",
-        ],
-    )
-    .await;
+    let none = "3 of 3 sentinels know no master";
+    misconfigured(&url, &["`my slave`", none, "SENTINEL MASTERS"]).await;
 }
 
 /// The sentinels name a replica, as they do for a moment in a failover.
@@ -217,10 +206,8 @@ async fn a_database_is_named_behind_the_master_or_by_itself() {
         let manager = connect(&deployment.url(more)).await.expect("a connection");
         let _guard = held(manager.lock("key")).await;
         let keyspace: String = master.command(&["INFO", "keyspace"]).await;
-        assert!(
-            keyspace.contains("db3:") && !keyspace.contains("db0:"),
-            "{keyspace}"
-        );
+        assert!(keyspace.contains("db3:"), "{keyspace}");
+        assert!(!keyspace.contains("db0:"), "{keyspace}");
         manager.shutdown().await;
     }
 }
@@ -228,34 +215,22 @@ async fn a_database_is_named_behind_the_master_or_by_itself() {
 /// It works with them, so it is no error; but it says what is missing.
 #[test]
 fn what_bears_no_failure_is_warned_of() {
-    alone("naming::what_bears_no_failure_is_warned_of", &[], || {
-        let log = Log::capture();
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        runtime.block_on(async {
-            let passwords = Passwords::default();
-            let deployment = Deployment::calm(&passwords, |port| port).await;
-            let more = passwords.sentinel(deployment.servers[0].port(), LONG).await;
-            let ports: Vec<_> = (deployment.sentinels.iter().chain([&more]))
-                .map(RedisServer::port)
-                .collect();
-            for (count, options) in [(1, ""), (3, ""), (4, ""), (3, "?replicas=3")] {
-                let url = url("", &ports[..count], options);
-                connect(&url).await.expect("a connection");
-            }
-        });
-        drop(runtime);
-        let log = log.text();
-        let warnings: Vec<_> = log
-            .lines()
-            .filter(|line| line.contains("`mymaster`"))
-            .collect();
+    let name = "naming::what_bears_no_failure_is_warned_of";
+    alone_with_its_log(name, async |log| {
+        let passwords = Passwords::default();
+        let deployment = Deployment::calm(&passwords, |port| port).await;
+        let more = passwords.sentinel(deployment.servers[0].port(), LONG).await;
+        let sentinels = deployment.sentinels.iter().chain([&more]);
+        let ports: Vec<_> = sentinels.map(RedisServer::port).collect();
+        for (count, options) in [(1, ""), (3, ""), (4, ""), (3, "?replicas=3")] {
+            let url = url("", &ports[..count], options);
+            connect(&url).await.expect("a connection");
+        }
+        let warnings = log.lines_with("`mymaster`");
         let says = ["only 1 of its sentinels", "4 sentinels", "`replicas=3`"];
-        assert_eq!(warnings.len(), says.len(), "{log}");
+        assert_eq!(warnings.len(), says.len(), "{warnings:?}");
         for (warning, says) in warnings.iter().zip(says) {
-            assert!(
-                warning.contains(says),
-                "{says:?} is missing from: {warning}"
-            );
+            assert!(warning.contains(says), "{says:?} is missing: {warning}");
         }
     });
 }
@@ -272,33 +247,29 @@ async fn sentinels_and_masters_have_passwords_of_their_own() {
         };
         let deployment = Deployment::calm(&passwords, |port| port).await;
         let ports: Vec<_> = deployment.sentinels.iter().map(RedisServer::port).collect();
-        let (own_login, own_query) = (
-            if servers { login } else { "" },
-            if sentinels { query } else { "" },
-        );
+        let own_login = if servers { login } else { "" };
+        let own_query = if sentinels { query } else { "" };
         let right = url(own_login, &ports, own_query);
         locks_at(&right, &deployment.servers[0]).await;
         let shown = format!("{:?}", Config::from_url(&right).expect("a valid URL"));
-        assert!(
-            shown.contains("mymaster") && shown.contains("127.0.0.1"),
-            "{shown}"
-        );
-        assert!(
-            !shown.contains(SERVERS) && !shown.contains(SENTINELS),
-            "{shown}"
-        );
+        for (word, is_shown) in [
+            ("mymaster", true),
+            ("127.0.0.1", true),
+            (SERVERS, false),
+            (SENTINELS, false),
+        ] {
+            assert_eq!(shown.contains(word), is_shown, "{word}: {shown}");
+        }
 
-        let at = format!(
-            "master `mymaster` at 127.0.0.1:{}",
-            deployment.servers[0].port()
-        );
+        let port = deployment.servers[0].port();
+        let at = format!("master `mymaster` at 127.0.0.1:{port}");
         if servers {
-            misconfigured(&url("", &ports, own_query), &[&at, "wants a password"]).await;
-            misconfigured(
-                &url(":hunter2@", &ports, own_query),
-                &[&at, "check the user"],
-            )
-            .await;
+            let (none, wrong) = (
+                url("", &ports, own_query),
+                url(":hunter2@", &ports, own_query),
+            );
+            misconfigured(&none, &[&at, "wants a password"]).await;
+            misconfigured(&wrong, &[&at, "check the user"]).await;
         }
         let at = format!("sentinel at 127.0.0.1:{}", ports[1]);
         if sentinels {

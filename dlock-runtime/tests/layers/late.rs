@@ -5,10 +5,10 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tokio::time::advance;
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
 use dlock_runtime::{LockError, LockGuard, LockManager, LockRequest};
+use tokio::time::advance;
 
 use crate::support::locks::served;
 use crate::support::log::Log;

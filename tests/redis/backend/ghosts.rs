@@ -1,11 +1,10 @@
 //! Messages and claims that are not what they seem, as after a failover. (Waiters who
 //! were served long ago and are in the queue all the same: `tests/support/ghosts.rs`.)
 
-use std::sync::Arc;
+use dlock::backend::{Backend, Request};
 
-use dlock::backend::{Backend, Renewed, Request};
-
-use super::{LONG, lock_value, queue_of, queued, read, release, started, take, until, wait, write};
+use super::{LONG, is_granted, is_renewed, queue_of, queued, read, release, scene, take};
+use super::{until, wait, write};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, within};
 
@@ -34,8 +33,7 @@ async fn is_heard(server: &RedisServer, entry: &str, does: &str) {
 /// A message may come late, twice, or from somebody else.
 #[tokio::test]
 async fn a_message_changes_nothing_for_those_who_hold_or_wait() {
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
+    let (server, redis) = scene().await;
     let first = write("a");
     take(&redis, &first).await;
     let requests = [write("a"), write("a"), write("a")];
@@ -53,19 +51,14 @@ async fn a_message_changes_nothing_for_those_who_hold_or_wait() {
     says_it_is_granted(&server, &entries[1]);
     let process = entries[0].rsplit(':').next().expect("a process");
     is_heard(&server, &format!("w:abc.1:60000:{process}"), "lrange").await;
-    assert_eq!(
-        server.run::<String>(&["GET", "dlock:{a}"]),
-        format!("w:{}+", requests[0].owner)
-    );
+    let value: String = server.run(&["GET", "dlock:{a}"]);
+    assert_eq!(value, format!("w:{}+", requests[0].owner));
     assert_eq!(queue_of(&server, "a"), entries[1..]);
     // Nor when it has given the lock back.
     release(&redis, &requests[0]).await;
     within(HANG, waiters.remove(0)).await.unwrap();
     is_heard(&server, &entries[0], "lrange").await;
-    assert_eq!(
-        lock_value(&server, "a"),
-        format!("w:{}+", requests[1].owner)
-    );
+    is_granted(&server, &requests[1]);
     assert_eq!(queue_of(&server, "a"), entries[2..]);
     release(&redis, &requests[1]).await;
     within(HANG, waiters.remove(0)).await.unwrap();
@@ -75,12 +68,8 @@ async fn a_message_changes_nothing_for_those_who_hold_or_wait() {
     let readers = [read("a"), read("a")];
     for reader in &readers {
         take(&redis, reader).await;
-        is_heard(
-            &server,
-            &format!("r:{}:60000:{process}", reader.owner),
-            "lrange",
-        )
-        .await;
+        let entry = format!("r:{}:60000:{process}", reader.owner);
+        is_heard(&server, &entry, "lrange").await;
     }
     for reader in &readers {
         release(&redis, reader).await;
@@ -91,23 +80,18 @@ async fn a_message_changes_nothing_for_those_who_hold_or_wait() {
 /// learns of it by the next renewal, and keeps the lease.
 #[tokio::test]
 async fn a_claim_that_was_lost_is_made_by_the_renewal() {
-    let server = RedisServer::start().await;
-    let redis = started(&server.url()).await;
+    let (server, redis) = scene().await;
     let writer = write("a");
     take(&redis, &writer).await;
     let unclaimed = format!("w:{}?", writer.owner);
     server.run::<()>(&["SET", "dlock:{a}", &unclaimed, "PX", "3000"]);
     let is_extended = async |request: &Request| {
-        let renewed = redis.renew(std::slice::from_ref(request)).await;
-        assert!(
-            matches!(renewed[..], [Ok(Renewed::Extended { .. })]),
-            "{renewed:?}"
-        );
+        assert!(is_renewed(&redis, request).await);
         let ttl = server.run::<u64>(&["PTTL", "dlock:{a}"]);
         assert!(ttl > 3000, "{ttl} of {LONG:?}");
     };
     is_extended(&writer).await;
-    assert_eq!(lock_value(&server, "a"), format!("w:{}+", writer.owner));
+    is_granted(&server, &writer);
     release(&redis, &writer).await;
 
     let reader = read("a");
@@ -121,10 +105,8 @@ async fn a_claim_that_was_lost_is_made_by_the_renewal() {
     let seen = redis.inspect("a").await.unwrap().expect("held");
     assert_eq!(seen.holders[0].owner, claimed);
     is_extended(&reader).await;
-    assert_eq!(
-        server.run::<Vec<String>>(&["ZRANGE", readers, "0", "-1"]),
-        [claimed]
-    );
+    let holders: Vec<String> = server.run(&["ZRANGE", readers, "0", "-1"]);
+    assert_eq!(holders, [claimed]);
     release(&redis, &reader).await;
     assert_eq!(server.keys().await, ["dlock:token"]);
 }

@@ -12,12 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backend::redis::Redis;
-use dlock::backend::{Backend, Grant, Mode, Released, Request};
+use dlock::backend::{Backend, Grant, Mode, Released, Renewed, Request};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
 use crate::lock_name;
-use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, eventually};
 
@@ -36,8 +35,11 @@ fn runtime() -> Runtime {
     runtime.build().expect("a runtime")
 }
 
-fn through(proxy: &Proxy) -> String {
-    format!("redis://127.0.0.1:{}", proxy.port())
+/// A server, and a backend at it.
+async fn scene() -> (RedisServer, Arc<Redis>) {
+    let server = RedisServer::start().await;
+    let redis = Arc::new(started(&server.url()).await);
+    (server, redis)
 }
 
 async fn started(url: &str) -> Redis {
@@ -59,10 +61,6 @@ async fn until<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F)
     eventually(what, async || ask().await.then_some(())).await;
 }
 
-fn token(grant: &Grant) -> u64 {
-    grant.token.into()
-}
-
 /// Takes a lock that is free.
 async fn take(redis: &Redis, request: &Request) -> Grant {
     redis
@@ -82,6 +80,30 @@ async fn release(redis: &Redis, request: &Request) {
 fn wait(redis: &Arc<Redis>, request: &Request) -> JoinHandle<Grant> {
     let (redis, request) = (Arc::clone(redis), request.clone());
     tokio::spawn(async move { redis.acquire(&request).await.expect("the lock") })
+}
+
+/// One that waits for "a" as the last of so many.
+async fn waits(
+    server: &RedisServer,
+    redis: &Arc<Redis>,
+    request: &Request,
+    length: usize,
+) -> JoinHandle<Grant> {
+    let waiter = wait(redis, request);
+    queued(server, "a", length).await;
+    waiter
+}
+
+/// Whether this lease was extended; it is gone otherwise.
+async fn is_renewed(redis: &Redis, request: &Request) -> bool {
+    let mut renewed = redis.renew(std::slice::from_ref(request)).await;
+    let renewed = renewed.remove(0).expect("an answer");
+    matches!(renewed, Renewed::Extended { .. })
+}
+
+/// The lock "a" was granted to one who waited for it.
+fn is_granted(server: &RedisServer, request: &Request) {
+    assert_eq!(lock_value(server, "a"), format!("w:{}+", request.owner));
 }
 
 /// Until so many wait for the key.

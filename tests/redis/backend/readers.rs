@@ -1,11 +1,10 @@
 //! Shared locks.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backend::{Backend, Renewed};
 
-use super::{queued, read, release, started, take, until, wait, write};
+use super::{is_renewed, read, release, scene, take, until, waits, write};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, within};
 
@@ -13,27 +12,21 @@ use crate::support::wait::{HANG, within};
 /// finds out.
 #[tokio::test]
 async fn a_dead_writer_does_not_keep_readers_out() {
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
+    let (server, redis) = scene().await;
     let first = read("a");
     take(&redis, &first).await;
     server.run::<u64>(&["RPUSH", "dlock:{a}:queue", "w:1.1:60000:dead.1"]);
     server.run::<()>(&["SET", "dlock:alive:dead.1", "1"]);
-    let reader = wait(&redis, &read("a"));
-    queued(&server, "a", 2).await;
+    let reader = waits(&server, &redis, &read("a"), 2).await;
     looked_twice(&server).await;
     server.run::<u64>(&["DEL", "dlock:alive:dead.1"]);
-    assert!(matches!(
-        redis.renew(&[first]).await[..],
-        [Ok(Renewed::Extended { .. })]
-    ));
+    assert!(is_renewed(&redis, &first).await);
     within(HANG, reader).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_reader_who_died_holds_the_lock_for_its_ttl_only() {
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
+    let (server, redis) = scene().await;
     let (mut dead, mut short) = (read("a"), read("a"));
     dead.ttl = Duration::from_millis(400);
     short.ttl = Duration::from_millis(300);
@@ -42,8 +35,7 @@ async fn a_reader_who_died_holds_the_lock_for_its_ttl_only() {
     let long = read("a");
     take(&redis, &long).await;
     let writer = write("a");
-    let waiter = wait(&redis, &writer);
-    queued(&server, "a", 1).await;
+    let waiter = waits(&server, &redis, &writer, 1).await;
     // The longest lease ends first, by being given back.
     release(&redis, &long).await;
     assert!(server.run::<i64>(&["PTTL", "dlock:{a}"]) <= 400);
@@ -71,8 +63,7 @@ async fn a_reader_who_died_holds_the_lock_for_its_ttl_only() {
 /// Nobody is left to take the writer out of the queue: it goes with its end.
 #[tokio::test]
 async fn a_writer_who_died_behind_readers_leaves_nothing() {
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
+    let (server, redis) = scene().await;
     let (first, last) = (read("a"), read("a"));
     let places = || server.run::<i64>(&["PTTL", "dlock:{a}:queue"]);
     take(&redis, &first).await;
@@ -80,8 +71,7 @@ async fn a_writer_who_died_behind_readers_leaves_nothing() {
     server.run::<u64>(&["RPUSH", "dlock:{a}:queue", "w:1.1:60000:dead.1"]);
     server.run::<()>(&["SET", "dlock:alive:dead.1", "1"]);
     // It is looked at and put back.
-    let renewed = redis.renew(std::slice::from_ref(&last)).await;
-    assert!(matches!(renewed[..], [Ok(Renewed::Extended { .. })]));
+    assert!(is_renewed(&redis, &last).await);
     assert!(places() > 0, "after a renewal");
     server.run::<()>(&["PERSIST", "dlock:{a}:queue"]);
     release(&redis, &first).await;
@@ -95,12 +85,10 @@ async fn a_writer_who_died_behind_readers_leaves_nothing() {
 /// The message that lets a reader in is lost, and readers hold the lock on.
 #[tokio::test]
 async fn a_reader_let_in_without_a_message_finds_out() {
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
+    let (server, redis) = scene().await;
     take(&redis, &write("a")).await;
     let request = read("a");
-    let waiter = wait(&redis, &request);
-    queued(&server, "a", 1).await;
+    let waiter = waits(&server, &redis, &request, 1).await;
     server.run::<String>(&["LPOP", "dlock:{a}:queue"]);
     let (end, owner) = ("99999999999999", request.owner.to_string());
     server.run::<u64>(&["ZADD", "dlock:{a}:readers", end, &owner, end, "1.1"]);

@@ -2,26 +2,20 @@
 //! without a word.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dlock::backend::{Backend, Released};
 
-use super::{
-    LONG, lock_value, queue_of, queued, read, release, runtime, server, started, take, token,
-    until, wait, write,
-};
-use crate::support::redis::RedisServer;
+use super::{LONG, is_granted, lock_value, queue_of, queued, read, release, runtime};
+use super::{scene, server, started, take, until, wait, waits, write};
 use crate::support::wait::{HANG, within};
 
 /// A newcomer finds the lock taken even while it is between two holders.
 #[tokio::test]
 async fn a_released_lock_goes_to_the_queue_and_not_to_a_newcomer() {
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
+    let (server, redis) = scene().await;
     let (holder, queued_one) = (write("a"), write("a"));
     take(&redis, &holder).await;
-    let waiter = wait(&redis, &queued_one);
-    queued(&server, "a", 1).await;
+    let waiter = waits(&server, &redis, &queued_one, 1).await;
     release(&redis, &holder).await;
     assert!(redis.try_acquire(&write("a")).await.unwrap().is_none());
     within(HANG, waiter).await.unwrap();
@@ -31,12 +25,10 @@ async fn a_released_lock_goes_to_the_queue_and_not_to_a_newcomer() {
 /// As if the message had been lost: the lock is given to the waiter without one.
 #[tokio::test]
 async fn a_grant_without_a_message_is_found() {
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
+    let (server, redis) = scene().await;
     take(&redis, &write("a")).await;
     let request = write("a");
-    let waiter = wait(&redis, &request);
-    queued(&server, "a", 1).await;
+    let waiter = waits(&server, &redis, &request, 1).await;
     server.run::<String>(&["LPOP", "dlock:{a}:queue"]);
     // For longer than the test: nothing else would wake the waiter.
     let value = format!("w:{}+", request.owner);
@@ -49,12 +41,10 @@ async fn a_grant_without_a_message_is_found() {
 /// The queue is gone, and then everything.
 #[tokio::test]
 async fn waiters_outlive_their_queue() {
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
+    let (server, redis) = scene().await;
     let requests: [_; 4] = std::array::from_fn(|_| write("a"));
     take(&redis, &requests[0]).await;
-    let first = wait(&redis, &requests[1]);
-    queued(&server, "a", 1).await;
+    let first = waits(&server, &redis, &requests[1], 1).await;
     server.run::<u64>(&["DEL", "dlock:{a}:queue"]);
     release(&redis, &requests[0]).await;
     within(HANG, first).await.unwrap();
@@ -67,29 +57,22 @@ async fn waiters_outlive_their_queue() {
         Released::NotHeld
     );
     // Their order is lost, so each gives back as soon as it has the lock.
-    let served = waiters.into_iter().zip(requests[2..].to_vec());
-    let served = served.map(|(waiter, request)| {
-        let redis = Arc::clone(&redis);
-        tokio::spawn(async move {
-            waiter.await.unwrap();
-            release(&redis, &request).await;
-        })
-    });
-    for served in served.collect::<Vec<_>>() {
-        within(HANG, served).await.unwrap();
-    }
+    let served = async |waiter, request| {
+        within(HANG, waiter).await.unwrap();
+        release(&redis, request).await;
+    };
+    let [first, second] = waiters;
+    tokio::join!(served(first, &requests[2]), served(second, &requests[3]));
 }
 
 /// A newcomer who took the lock while it was free for a moment, and so does not
 /// know of the queue, is told of it.
 #[tokio::test]
 async fn a_holder_who_overtook_the_queue_hands_on_to_it() {
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
+    let (server, redis) = scene().await;
     take(&redis, &write("a")).await;
     let request = write("a");
-    let waiter = wait(&redis, &request);
-    queued(&server, "a", 1).await;
+    let waiter = waits(&server, &redis, &request, 1).await;
     server.run::<u64>(&["DEL", "dlock:{a}"]);
     let newcomer = write("a");
     take(&redis, &newcomer).await;
@@ -98,15 +81,14 @@ async fn a_holder_who_overtook_the_queue_hands_on_to_it() {
     })
     .await;
     release(&redis, &newcomer).await;
-    assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
+    is_granted(&server, &request);
     within(HANG, waiter).await.unwrap();
 }
 
 /// A process that ended without a word, long ago.
 #[tokio::test]
 async fn a_waiter_of_a_dead_process_is_dropped() {
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
+    let (server, redis) = scene().await;
     let holder = write("a");
     take(&redis, &holder).await;
     for number in 0..3 {
@@ -114,10 +96,9 @@ async fn a_waiter_of_a_dead_process_is_dropped() {
         server.run::<u64>(&["RPUSH", "dlock:{a}:queue", &entry]);
     }
     let request = write("a");
-    let waiter = wait(&redis, &request);
-    queued(&server, "a", 4).await;
+    let waiter = waits(&server, &redis, &request, 4).await;
     release(&redis, &holder).await;
-    assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
+    is_granted(&server, &request);
     within(HANG, waiter).await.unwrap();
     assert_eq!(queue_of(&server, "a"), [""; 0]);
     release(&redis, &request).await;
@@ -125,26 +106,18 @@ async fn a_waiter_of_a_dead_process_is_dropped() {
     // With nobody behind it, the lock is simply free.
     take(&redis, &holder).await;
     server.run::<u64>(&["RPUSH", "dlock:{a}:queue", "w:1.1:60000:dead.1"]);
-    server.run::<()>(&[
-        "SET",
-        "dlock:{a}",
-        &format!("w:{}+", holder.owner),
-        "KEEPTTL",
-    ]);
+    let value = format!("w:{}+", holder.owner);
+    server.run::<()>(&["SET", "dlock:{a}", &value, "KEEPTTL"]);
     release(&redis, &holder).await;
-    assert!(
-        server.keys().await.iter().all(|key| !key.contains("{a}")),
-        "{:?}",
-        server.keys().await
-    );
+    let keys = server.keys().await;
+    assert!(keys.iter().all(|key| !key.contains("{a}")), "{keys:?}");
 }
 
 /// A process that is alive but has lost its connection for messages keeps its
 /// place, and keeps nobody waiting.
 #[tokio::test]
 async fn a_waiter_who_does_not_listen_is_passed_over_for_now() {
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
+    let (server, redis) = scene().await;
     let (holder, request) = (write("a"), write("a"));
     take(&redis, &holder).await;
     let deaf = ["w:1.1:60000:deaf.1", "w:1.2:60000:deaf.1"];
@@ -152,10 +125,9 @@ async fn a_waiter_who_does_not_listen_is_passed_over_for_now() {
         server.run::<u64>(&["RPUSH", "dlock:{a}:queue", entry]);
     }
     server.run::<()>(&["SET", "dlock:alive:deaf.1", "1"]);
-    let waiter = wait(&redis, &request);
-    queued(&server, "a", 3).await;
+    let waiter = waits(&server, &redis, &request, 3).await;
     release(&redis, &holder).await;
-    assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
+    is_granted(&server, &request);
     assert_eq!(queue_of(&server, "a"), deaf);
     within(HANG, waiter).await.unwrap();
 
@@ -173,8 +145,7 @@ async fn a_waiter_who_does_not_listen_is_passed_over_for_now() {
     let mut listener = connection.as_pubsub();
     listener.subscribe("dlock:wake:deaf.1").unwrap();
     take(&redis, &holder).await;
-    let waiter = wait(&redis, &request);
-    queued(&server, "a", 3).await;
+    let waiter = waits(&server, &redis, &request, 3).await;
     release(&redis, &holder).await;
     assert_eq!(lock_value(&server, "a"), "w:1.1+");
     let message: String = listener.get_message().unwrap().get_payload().unwrap();
@@ -185,8 +156,7 @@ async fn a_waiter_who_does_not_listen_is_passed_over_for_now() {
 /// It is alive and listens, but its task is not polled.
 #[tokio::test]
 async fn a_waiter_who_does_not_answer_is_not_waited_for_long() {
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
+    let (server, redis) = scene().await;
     let (holder, request) = (write("a"), write("a"));
     take(&redis, &holder).await;
     let mut stuck = Box::pin(redis.acquire(&request));
@@ -195,14 +165,13 @@ async fn a_waiter_who_does_not_answer_is_not_waited_for_long() {
         () = queued(&server, "a", 1) => {}
     }
     release(&redis, &holder).await;
-    assert_eq!(lock_value(&server, "a"), format!("w:{}+", request.owner));
+    is_granted(&server, &request);
     assert!(server.run::<u64>(&["PTTL", "dlock:{a}"]) <= 3000);
     let next = write("a");
     within(HANG, redis.acquire(&next)).await.unwrap();
     release(&redis, &next).await;
     // It does not believe in the grant that it missed.
-    let grant = within(HANG, stuck).await.unwrap();
-    assert!(token(&grant) > 0);
+    within(HANG, stuck).await.unwrap();
     assert_eq!(lock_value(&server, "a"), format!("w:{}", request.owner));
     assert!(server.run::<u64>(&["PTTL", "dlock:{a}"]) > 3000);
     release(&redis, &request).await;
@@ -213,8 +182,7 @@ async fn a_waiter_who_does_not_answer_is_not_waited_for_long() {
 #[tokio::test]
 async fn many_who_died_together_are_not_waited_for_one_by_one() {
     const DEAD: usize = 20;
-    let server = RedisServer::start().await;
-    let redis = Arc::new(started(&server.url()).await);
+    let (server, redis) = scene().await;
     let (holder, request) = (write("a"), write("a"));
     take(&redis, &holder).await;
     // What a waiter leaves at the server when it asks.
@@ -222,15 +190,13 @@ async fn many_who_died_together_are_not_waited_for_one_by_one() {
     let mut listening = listening.as_pubsub();
     for dead in 1..=DEAD {
         let process = format!("dead.{dead:x}");
-        listening
-            .subscribe(format!("dlock:wake:{process}"))
-            .unwrap();
-        server.run::<()>(&["SET", &format!("dlock:alive:{process}"), "1", "PX", "8000"]);
-        let entry = format!("w:dead.{dead:x}:60000:{process}");
+        let [wake, alive] = ["wake", "alive"].map(|name| format!("dlock:{name}:{process}"));
+        listening.subscribe(&wake).unwrap();
+        server.run::<()>(&["SET", &alive, "1", "PX", "8000"]);
+        let entry = format!("w:{process}:60000:{process}");
         server.run::<u64>(&["RPUSH", "dlock:{a}:queue", &entry]);
     }
-    let waiter = wait(&redis, &request);
-    queued(&server, "a", DEAD + 1).await;
+    let waiter = waits(&server, &redis, &request, DEAD + 1).await;
     release(&redis, &holder).await;
     assert!(lock_value(&server, "a").starts_with("w:dead."));
     // One by one they would take twice as long as a test may.
@@ -243,20 +209,11 @@ async fn many_who_died_together_are_not_waited_for_one_by_one() {
 #[test]
 fn paused_time_neither_ends_nor_spoils_a_wait() {
     let server = server();
-    let manager = runtime();
-    let url = server.url();
-    let redis = manager.block_on(async move {
-        Arc::new(
-            tokio::spawn(async move { started(&url).await })
-                .await
-                .unwrap(),
-        )
-    });
-    let paused = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .expect("a runtime");
+    let (manager, url) = (runtime(), server.url());
+    let starting = manager.spawn(async move { started(&url).await });
+    let redis = Arc::new(manager.block_on(starting).unwrap());
+    let mut paused = tokio::runtime::Builder::new_current_thread();
+    let paused = paused.enable_all().start_paused(true).build().unwrap();
     let (holder, request) = (write("a"), write("a"));
     paused.block_on(take(&redis, &holder));
     let waiter = {
@@ -272,7 +229,5 @@ fn paused_time_neither_ends_nor_spoils_a_wait() {
         });
         paused.block_on(waiter).unwrap();
     });
-    let started = std::time::Instant::now();
     paused.block_on(release(&redis, &request));
-    assert!(started.elapsed() < Duration::from_secs(5));
 }
