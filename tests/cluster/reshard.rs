@@ -9,7 +9,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
 use crate::harness::{config, connect, lock_name, nothing_left};
-use crate::support::cluster::{Cluster, Lent};
+use crate::support::cluster::{Cluster, LONG, Lent, url};
 use crate::support::locks::{had, held, is_unavailable, queued, says, served};
 use crate::support::wait::{HANG, until, within};
 
@@ -59,11 +59,24 @@ async fn slots(cluster: &Cluster, more: &str) -> Vec<usize> {
     slots
 }
 
+/// A slot, the master that has it from the start, and one to which it may move.
+fn next(slot: usize) -> [usize; 3] {
+    let from = slot * 3 / 16384;
+    [slot, from, (from + 1) % 3]
+}
+
+/// The slot of the lock is on its way from now on.
+async fn begins(cluster: &Cluster) -> [usize; 3] {
+    let [slot, from, to] = next(cluster.slot(&lock_name(KEY)).await);
+    cluster.open_slot(slot, from, to).await;
+    [slot, from, to]
+}
+
 /// Every key of the slot moves, the lock and its queue among them, again and
 /// again, under contention of several processes. Nobody notices but by the time
 /// it takes.
 async fn a_slot_moves_under_load(more: &str) {
-    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let cluster = Cluster::start(LONG).await;
     let (counter, stop) = (Arc::<Counter>::default(), Arc::<AtomicBool>::default());
     let mut contenders = JoinSet::new();
     let judge = connect(&cluster.url(more)).await;
@@ -81,12 +94,11 @@ async fn a_slot_moves_under_load(more: &str) {
         until("they go on", async || count(), |&now| now >= before + 30).await;
     };
     for slot in slots(&cluster, more).await {
-        let mut from = slot * 3 / 16384;
+        let [_, mut from, mut to] = next(slot);
         for _ in 0..6 {
             goes_on().await;
-            let to = (from + 1) % 3;
             cluster.move_slot(slot, from, to).await;
-            from = to;
+            (from, to) = (to, (to + 1) % 3);
         }
     }
     goes_on().await;
@@ -108,7 +120,7 @@ async fn a_slot_that_votes_moves() {
 /// So do a lease that is shared, and the writer who waits for its end.
 #[tokio::test]
 async fn readers_and_their_waiters_go_along() {
-    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let cluster = Cluster::start(LONG).await;
     let url = cluster.url("");
     let (holder, other) = (connect(&url).await, connect(&url).await);
     let ttl = Duration::from_secs(3);
@@ -121,9 +133,7 @@ async fn readers_and_their_waiters_go_along() {
     let reading = tokio::spawn(other.lock(KEY).read().acquire());
     queued(&holder, KEY, 2).await;
 
-    let slot = cluster.slot(&lock_name(KEY)).await;
-    let from = slot * 3 / 16384;
-    let to = (from + 1) % 3;
+    let [slot, from, to] = next(cluster.slot(&lock_name(KEY)).await);
     cluster.move_slot(slot, from, to).await;
     let channels = async || -> Vec<String> {
         let words = ["PUBSUB", "SHARDCHANNELS", "dlock:wake:*"];
@@ -149,7 +159,7 @@ async fn readers_and_their_waiters_go_along() {
 /// keeps its lease wherever it is, and nothing else is done by halves.
 #[tokio::test]
 async fn a_slot_that_is_on_its_way() {
-    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let cluster = Cluster::start(LONG).await;
     let url = cluster.url("");
     let (holder, waiter) = (connect(&url).await, connect(&url).await);
     let ttl = Duration::from_millis(1_500);
@@ -157,9 +167,7 @@ async fn a_slot_that_is_on_its_way() {
     let guard = lock.acquire().await.expect("the lock");
     let waiting = tokio::spawn(waiter.lock(KEY).acquire());
     queued(&holder, KEY, 1).await;
-    let slot = cluster.slot(&lock_name(KEY)).await;
-    let (from, to) = (slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3);
-    cluster.open_slot(slot, from, to).await;
+    let [slot, from, to] = begins(&cluster).await;
     let impatient = config(&url).request_timeout(Duration::from_millis(300));
     let impatient = LockManager::connect(impatient).await.expect("a connection");
     loop {
@@ -169,11 +177,8 @@ async fn a_slot_that_is_on_its_way() {
             Err(LockError::Busy { .. } | LockError::Unavailable { .. }) => {}
             other => panic!("{other:?}"),
         }
-        let left: usize = {
-            let words = ["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()];
-            cluster.servers[from].command(&words).await
-        };
-        if left == 0 {
+        let words = ["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()];
+        if cluster.servers[from].command::<usize>(&words).await == 0 {
             break;
         }
         cluster.move_keys(slot, from, to, 1).await;
@@ -189,17 +194,14 @@ async fn a_slot_that_is_on_its_way() {
 /// lease is renewed and given back over there, over new connections too.
 #[tokio::test]
 async fn votes_that_have_gone_ahead() {
-    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let cluster = Cluster::start(LONG).await;
     let more = "?quorum=masters";
     let holder = connect(&cluster.url(more)).await;
     let ttl = Duration::from_secs(3);
     let guard = held(holder.lock(KEY).ttl(ttl)).await;
     let slots = slots(&cluster, more).await;
-    let moves: Vec<_> = slots[..2]
-        .iter()
-        .map(|slot| (*slot, slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3))
-        .collect();
-    for &(slot, from, to) in &moves {
+    let moves = [next(slots[0]), next(slots[1])];
+    for [slot, from, to] in moves {
         cluster.open_slot(slot, from, to).await;
         cluster.move_keys(slot, from, to, usize::MAX).await;
     }
@@ -213,7 +215,7 @@ async fn votes_that_have_gone_ahead() {
     assert!(guard.is_held(), "it is renewed over new connections");
     guard.release().await.expect("the release");
     nothing_left(&cluster).await;
-    for (slot, from, to) in moves {
+    for [slot, from, to] in moves {
         cluster.move_slot(slot, from, to).await;
     }
     had(&holder, KEY).await;
@@ -224,43 +226,41 @@ async fn votes_that_have_gone_ahead() {
 /// and a release would pass over it.
 #[tokio::test]
 async fn a_queue_that_comes_later() {
-    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let cluster = Cluster::start(LONG).await;
     let url = cluster.url("");
-    let (holder, first, second) = (
-        connect(&url).await,
-        connect(&url).await,
-        connect(&url).await,
-    );
+    let (holder, first) = (connect(&url).await, connect(&url).await);
+    let second = connect(&url).await;
     let guard = held(holder.lock(KEY)).await;
     let waiting = tokio::spawn(first.lock(KEY).acquire());
     queued(&holder, KEY, 1).await;
-    let slot = cluster.slot(&lock_name(KEY)).await;
-    let (from, to) = (slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3);
-    cluster.open_slot(slot, from, to).await;
+    let [slot, from, to] = begins(&cluster).await;
     let ahead = |key: &str| key == lock_name(KEY) || key.starts_with("dlock:token");
     assert_eq!(go_ahead(&cluster, [slot, from, to], ahead).await, 2);
 
     let coming = tokio::spawn(second.lock(KEY).acquire());
-    let refused = async || refused(&cluster).await;
+    both_wait_for_the_slot(&cluster, guard, [slot, from, to]).await;
+    both_have_it(&holder, [waiting, coming]).await;
+    nothing_left(&cluster).await;
+}
+
+/// Who comes is told to try again, and so is who goes, until the slot has arrived.
+async fn both_wait_for_the_slot(cluster: &Cluster, guard: LockGuard, [slot, from, to]: [usize; 3]) {
+    let refused = async || refused(cluster).await;
     until("it is told to try again", refused, |&count| count > 0).await;
     let before = refused().await;
     let releasing = tokio::spawn(guard.release());
     until("both are", refused, |&count| count > before + 2).await;
     cluster.move_slot(slot, from, to).await;
     let released = within(HANG, releasing).await.expect("no panic");
-    released.expect("the release");
-    both_have_it(&holder, [waiting, coming]).await;
-    nothing_left(&cluster).await;
+    released.expect("it was held to the end");
 }
 
 /// Each of two waiters gets the lock, one after the other. Who was first may be
 /// overtaken until it listens at the new node.
 async fn both_have_it(judge: &LockManager, waiting: [Waiting; 2]) {
-    let mut waiting = JoinSet::from_iter(
-        waiting.map(|waiting| async move { waiting.await.expect("no panic").expect("the lock") }),
-    );
+    let mut waiting = JoinSet::from_iter(waiting.map(served));
     for others in [1, 0] {
-        let next = within(HANG, waiting.join_next()).await;
+        let next = waiting.join_next().await;
         let next = next.expect("a waiter").expect("no panic");
         queued(judge, KEY, others).await;
         next.release().await.expect("the release");
@@ -272,29 +272,20 @@ async fn both_have_it(judge: &LockManager, waiting: [Waiting; 2]) {
 /// the old node that would fail halfway, and at the new one the waiter would be
 /// taken for dead, or be written down a second time.
 async fn what_says_that_a_waiter_lives(goes_ahead: bool) {
-    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let cluster = Cluster::start(LONG).await;
     let url = cluster.url("");
     let (holder, waiter) = (connect(&url).await, connect(&url).await);
     let guard = held(holder.lock(KEY).read()).await;
     let waiting = tokio::spawn(waiter.lock(KEY).acquire());
     queued(&holder, KEY, 1).await;
-    let slot = cluster.slot(&lock_name(KEY)).await;
-    let (from, to) = (slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3);
-    cluster.open_slot(slot, from, to).await;
+    let [slot, from, to] = begins(&cluster).await;
     let ahead = |key: &str| key.starts_with("dlock:alive:") == goes_ahead;
     let count = if goes_ahead { 1 } else { 4 };
     assert_eq!(go_ahead(&cluster, [slot, from, to], ahead).await, count);
 
-    let refused = async || refused(&cluster).await;
     // It has a place in the queue beside the writer's.
     let coming = tokio::spawn(waiter.lock(KEY).read().acquire());
-    until("it is told to try again", refused, |&count| count > 0).await;
-    let before = refused().await;
-    let releasing = tokio::spawn(guard.release());
-    until("both are", refused, |&count| count > before + 2).await;
-    cluster.move_slot(slot, from, to).await;
-    let released = within(HANG, releasing).await.expect("no panic");
-    released.expect("it was held to the end");
+    both_wait_for_the_slot(&cluster, guard, [slot, from, to]).await;
     both_have_it(&holder, [waiting, coming]).await;
     nothing_left(&cluster).await;
 }
@@ -341,13 +332,11 @@ async fn refused(cluster: &Cluster) -> u32 {
 /// ends with the move, or when that is given up.
 #[tokio::test]
 async fn a_slot_that_stays_open_is_told() {
-    let cluster = Cluster::start(crate::support::cluster::LONG).await;
+    let cluster = Cluster::start(LONG).await;
     let config = config(&cluster.url("")).request_timeout(Duration::from_millis(500));
     let manager = LockManager::connect(config).await.expect("a connection");
     had(&manager, KEY).await;
-    let slot = cluster.slot(&lock_name(KEY)).await;
-    let (from, to) = (slot * 3 / 16384, (slot * 3 / 16384 + 1) % 3);
-    cluster.open_slot(slot, from, to).await;
+    let [slot, from, to] = begins(&cluster).await;
     let error = is_unavailable(within(HANG, manager.lock(KEY).acquire()).await);
     says(&error, &["on its way", KEY]);
     for number in 0..20 {
@@ -369,8 +358,7 @@ async fn one_node_in_the_url_is_enough() {
     let lent = Lent::empty().await;
     let cluster = lent.cluster();
     for proxy in &cluster.proxies {
-        let url = crate::support::cluster::url(&[proxy.port()], "");
-        let manager = connect(&url).await;
+        let manager = connect(&url(&[proxy.port()], "")).await;
         for number in 0..10 {
             had(&manager, &format!("key:{number}")).await;
         }

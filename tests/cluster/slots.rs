@@ -12,10 +12,8 @@ use crate::support::locks::{had, held, is_busy, queued, served};
 async fn locks_are_on_all_masters() {
     let lent = Lent::empty().await;
     let cluster = lent.cluster();
-    let (manager, other) = (
-        connect(&cluster.url("")).await,
-        connect(&cluster.url("")).await,
-    );
+    let url = cluster.url("");
+    let (manager, other) = (connect(&url).await, connect(&url).await);
     let mut keys = Vec::new();
     for master in 0..MASTERS {
         keys.push(key_on(cluster, master).await);
@@ -23,10 +21,9 @@ async fn locks_are_on_all_masters() {
     let mut guards = Vec::new();
     for (master, key) in keys.iter().enumerate() {
         guards.push(held(manager.lock(key.as_str())).await);
-        let held: u32 = cluster.servers[master]
-            .command(&["EXISTS", &lock_name(key)])
-            .await;
-        assert_eq!(held, 1, "{key} is not on master {master}");
+        let words = ["EXISTS", &lock_name(key)];
+        let there: u32 = cluster.servers[master].command(&words).await;
+        assert_eq!(there, 1, "{key} is not on master {master}");
         is_busy(other.lock(key.as_str()).try_acquire().await);
     }
     assert_eq!(other.list("key:").await.expect("list").len(), MASTERS);
@@ -93,10 +90,8 @@ async fn a_slot_has_one_token_counter() {
     for master in cluster.masters() {
         counters.extend(master.keys().await);
     }
-    assert!(
-        counters.iter().all(|key| key.starts_with("dlock:token:{")),
-        "{counters:?}"
-    );
+    let counts = |key: &String| key.starts_with("dlock:token:{");
+    assert!(counters.iter().all(counts), "{counters:?}");
     assert_eq!(counters.len(), slots.len());
 }
 
@@ -108,11 +103,9 @@ async fn tokens_rise_whatever_becomes_of_the_counter() {
     let manager = connect(&cluster.url("")).await;
     let owner = cluster.owner(&lock_name("key")).await;
     let counter = async || -> String {
-        let keys = owner.keys().await;
-        let mut counters = keys
-            .into_iter()
-            .filter(|key| key.starts_with("dlock:token"));
-        counters.next().expect("a counter")
+        let mut keys = owner.keys().await.into_iter();
+        let counter = keys.find(|key| key.starts_with("dlock:token"));
+        counter.expect("a counter")
     };
     let draw = async || {
         let guard = held(manager.lock("key")).await;

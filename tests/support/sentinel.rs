@@ -30,29 +30,27 @@ pub(crate) struct Passwords {
     pub(crate) sentinels: Option<&'static str>,
 }
 
+fn set_up(password: Option<&str>) -> Setup {
+    match password {
+        Some(password) => Setup::default().password(password),
+        None => Setup::default(),
+    }
+}
+
 impl Passwords {
     fn server(&self) -> Setup {
-        match self.servers {
-            Some(password) => Setup::default().password(password),
-            None => Setup::default(),
-        }
+        set_up(self.servers)
     }
 
     /// A sentinel of the master that is found on this port.
     pub(crate) async fn sentinel(&self, port: u16, down_after: Duration) -> RedisServer {
-        let setup = match self.sentinels {
-            Some(password) => Setup::default().password(password),
-            None => Setup::default(),
+        let watched = Watched {
+            name: MASTER,
+            port,
+            password: self.servers.map(str::to_owned),
+            down_after,
         };
-        setup
-            .watches(Watched {
-                name: MASTER,
-                port,
-                password: self.servers.map(str::to_owned),
-                down_after,
-            })
-            .start()
-            .await
+        set_up(self.sentinels).watches(watched).start().await
     }
 }
 
@@ -84,16 +82,10 @@ impl Deployment {
         let sentinel = async || {
             let sentinel = passwords.sentinel(port, SHORT).await;
             // What it does every second or ten, so that no test waits for that.
-            let periods = [
-                "publish-period",
-                "200",
-                "ask-period",
-                "200",
-                "info-period",
-                "1000",
-            ];
-            let command = [&["SENTINEL", "DEBUG"], &periods[..]].concat();
-            sentinel.command::<()>(&command).await;
+            let periods = "publish-period 200 ask-period 200 info-period 1000";
+            let command = format!("SENTINEL DEBUG {periods}");
+            let words: Vec<_> = command.split(' ').collect();
+            sentinel.command::<()>(&words).await;
             sentinel
         };
         let (a, b, c) = tokio::join!(sentinel(), sentinel(), sentinel());
@@ -114,15 +106,8 @@ impl Deployment {
 
     /// Where clients find it; `more` stands behind the name of the master.
     pub(crate) fn url(&self, more: &str) -> String {
-        url(
-            "",
-            &self
-                .sentinels
-                .iter()
-                .map(RedisServer::port)
-                .collect::<Vec<_>>(),
-            more,
-        )
+        let ports: Vec<_> = self.sentinels.iter().map(RedisServer::port).collect();
+        url("", &ports, more)
     }
 
     /// The server that most sentinels call the master, if they agree and it
@@ -157,22 +142,17 @@ impl Deployment {
             self.master().await.map(RedisServer::port)
         })
         .await;
-        for server in &mut self.servers {
-            if server.port() == master {
-                server.kill();
-            }
-        }
+        let mut servers = self.servers.iter_mut();
+        let leader = servers.find(|server| server.port() == master);
+        leader.expect("one of our servers").kill();
         self.failed_over(master).await.port()
     }
 
     /// Starts those again that were killed, and waits until they follow the
     /// master.
     pub(crate) async fn revive(&mut self) {
-        for server in self
-            .servers
-            .iter_mut()
-            .filter(|server| !server.is_running())
-        {
+        let servers = self.servers.iter_mut();
+        for server in servers.filter(|server| !server.is_running()) {
             server.restart().await;
         }
         for server in &self.servers {
@@ -202,11 +182,11 @@ pub(crate) async fn replicated(master: &RedisServer, replicas: usize) {
     mark.cmd("SET").arg("mark").arg("here").ignore();
     mark.cmd("DEL").arg("mark").ignore();
     mark.cmd("WAIT").arg(replicas).arg(100);
-    let have = async || -> usize {
-        let (have,) = mark.query_async(&mut connection).await.expect("an answer");
-        have
-    };
-    until("the replicas follow", have, |&have| have >= replicas).await;
+    let have = async || mark.query_async(&mut connection).await.expect("an answer");
+    until("the replicas follow", have, |&(have,): &(usize,)| {
+        have >= replicas
+    })
+    .await;
 }
 
 /// A URL of sentinels on these ports. `login` ends in an `@`, if there is one.

@@ -13,12 +13,15 @@ use crate::support::log::Log;
 use crate::{seconds, settle};
 
 /// The warnings of this test.
-struct Warnings(Log);
+struct Warnings(
+    Log,
+    #[expect(dead_code, reason = "until it is dropped")] DefaultGuard,
+);
 
 impl Warnings {
-    fn capture() -> (Self, DefaultGuard) {
+    fn capture() -> Self {
         let (log, guard) = Log::of_this_thread();
-        (Self(log), guard)
+        Self(log, guard)
     }
 
     fn texts(&self) -> Vec<String> {
@@ -37,10 +40,8 @@ impl Warnings {
         let [text] = &texts[..] else {
             panic!("not one warning: {texts:#?}")
         };
-        assert!(
-            format!("{text} ").contains(&format!("circle={circle} ")),
-            "{text}"
-        );
+        let told = format!("circle={circle} ");
+        assert!(format!("{text} ").contains(&told), "{text}");
         text.clone()
     }
 }
@@ -49,8 +50,9 @@ async fn connect(config: Config) -> LockManager {
     locks::connect(config.detect_lock_order(true)).await
 }
 
-async fn manager() -> LockManager {
-    connect(Config::default()).await
+/// The warnings of this test, and a manager of its own.
+async fn scene() -> (Warnings, LockManager) {
+    (Warnings::capture(), connect(Config::default()).await)
 }
 
 /// Takes one lock under another, which are both free.
@@ -66,8 +68,7 @@ fn account(manager: &LockManager, id: u32) -> LockRequest {
 
 #[tokio::test(start_paused = true)]
 async fn a_deadlock_is_told_before_anyone_waits() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     let start = Instant::now();
     let both_hold = tokio::sync::Barrier::new(2);
     let half = |outer, inner| {
@@ -93,8 +94,7 @@ async fn a_deadlock_is_told_before_anyone_waits() {
 
 #[tokio::test(start_paused = true)]
 async fn it_names_both_places_and_a_way_out() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     let above = line!();
     let a1 = manager.lock("a");
     let b1 = manager.lock("b");
@@ -116,8 +116,7 @@ async fn it_names_both_places_and_a_way_out() {
 
 #[tokio::test(start_paused = true)]
 async fn a_circle_is_told_once() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     for _ in 0..3 {
         nested(manager.lock("a"), manager.lock("b")).await;
         nested(manager.lock("b"), manager.lock("a")).await;
@@ -127,8 +126,7 @@ async fn a_circle_is_told_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_circle_of_three_is_one() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     nested(manager.lock("a"), manager.lock("b")).await;
     nested(manager.lock("b"), manager.lock("c")).await;
     warnings.none();
@@ -138,8 +136,7 @@ async fn a_circle_of_three_is_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_closes_several_circles_is_one_mistake() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     let three = |keys: [&'static str; 3]| {
         let [first, second, third] = keys.map(|key| manager.lock(key));
         first.run(async { nested(second, third).await })
@@ -147,11 +144,8 @@ async fn a_call_that_closes_several_circles_is_one_mistake() {
     three(["a", "b", "c"]).await.expect("free");
     warnings.none();
     let (one, other) = (manager.lock("b"), manager.lock("c"));
-    let inner = async {
-        other
-            .run(nested(manager.lock("d"), manager.lock("a")))
-            .await
-    };
+    let innermost = nested(manager.lock("d"), manager.lock("a"));
+    let inner = async { other.run(innermost).await };
     one.run(inner).await.expect("free").expect("free");
     // One of the shortest, and of these the one of the call nearest by.
     warnings.only("c -> a -> c");
@@ -159,8 +153,7 @@ async fn a_call_that_closes_several_circles_is_one_mistake() {
 
 #[tokio::test(start_paused = true)]
 async fn one_order_everywhere_is_no_circle() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     for (outer, inner) in [("a", "b"), ("b", "c"), ("a", "c"), ("a", "d"), ("c", "d")] {
         nested(manager.lock(outer), manager.lock(inner)).await;
     }
@@ -173,8 +166,7 @@ async fn one_order_everywhere_is_no_circle() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_of_one_template_are_one_lock() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     let stock = |sku| manager.lock(format!("stock:{sku}")).template("stock:<sku>");
     let other_name = manager.lock("acct:9").template("acct:<from.id>");
     nested(account(&manager, 1), stock(1)).await;
@@ -187,29 +179,22 @@ async fn keys_of_one_template_are_one_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn two_keys_of_a_template_are_a_circle_in_both_orders() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     for (outer, inner) in [(1, 2), (2, 3), (1, 9)] {
         nested(account(&manager, outer), account(&manager, inner)).await;
     }
     warnings.none();
     nested(account(&manager, 3), account(&manager, 1)).await;
     let text = warnings.only("acct:<> -> acct:<> -> acct:<>");
-    assert!(
-        text.contains("`key = [\"acct:<id>\", \"acct:<…>\"]`"),
-        "{text}"
-    );
+    let proposal = "`key = [\"acct:<id>\", \"acct:<…>\"]`";
+    assert!(text.contains(proposal), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_asked_for_by_key_is_that_of_the_constant_template() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
-    nested(
-        manager.lock("audit").template("audit"),
-        account(&manager, 1),
-    )
-    .await;
+    let (warnings, manager) = scene().await;
+    let audit = manager.lock("audit").template("audit");
+    nested(audit, account(&manager, 1)).await;
     nested(account(&manager, 2), manager.lock("audit")).await;
     warnings.only("acct:<> -> audit -> acct:<>");
 }
@@ -217,8 +202,7 @@ async fn a_lock_that_is_asked_for_by_key_is_that_of_the_constant_template() {
 /// A name for metrics that says nothing of the keys.
 #[tokio::test(start_paused = true)]
 async fn keys_under_a_plain_name_stand_for_themselves() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     let order = |id: &'static str| manager.lock(id).template("order");
     nested(order("1"), order("2")).await;
     nested(order("3"), order("2")).await;
@@ -230,22 +214,16 @@ async fn keys_under_a_plain_name_stand_for_themselves() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_that_are_taken_at_once_are_sorted() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     let at_once = async |keys| manager.lock(keys).run(async {}).await.expect("free");
     at_once(["a", "b"]).await;
     at_once(["b", "a"]).await;
     at_once(["c", "b"]).await;
     // As keys they are in one order always, whatever their templates.
     let shops = |keys| manager.lock(keys).template("<shop>:stock, <shop>:orders");
-    shops(["1:stock", "1:orders"])
-        .run(async {})
-        .await
-        .expect("free");
-    shops(["1:stock", "2:orders"])
-        .run(async {})
-        .await
-        .expect("free");
+    for keys in [["1:stock", "1:orders"], ["1:stock", "2:orders"]] {
+        shops(keys).run(async {}).await.expect("free");
+    }
     warnings.none();
     // But one under the other in another order meets them.
     nested(manager.lock("b"), manager.lock("a")).await;
@@ -262,8 +240,7 @@ async fn each_of_several_keys_has_its_template() {
         (["acct:1", "acct:2"], "acct:<id>, acct:<id>"),
         (["acct:1", "acct:2"], "acct:<id>"),
     ] {
-        let (warnings, _guard) = Warnings::capture();
-        let manager = manager().await;
+        let (warnings, manager) = scene().await;
         nested(manager.lock(keys).template(template), stock(&manager)).await;
         nested(stock(&manager), account(&manager, 9)).await;
         warnings.only("stock:<> -> acct:<> -> stock:<>");
@@ -272,8 +249,7 @@ async fn each_of_several_keys_has_its_template() {
 
 #[tokio::test(start_paused = true)]
 async fn each_of_several_keys_is_waited_for() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     nested(manager.lock("m"), manager.lock(["z", "a"])).await;
     nested(manager.lock(["z", "y"]), manager.lock("m")).await;
     warnings.only("z -> m -> z");
@@ -281,8 +257,7 @@ async fn each_of_several_keys_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_held_already_is_not_waited_for() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     nested(manager.lock(["a", "b"]), manager.lock("b")).await;
     nested(manager.lock(["a", "b"]), manager.lock("a")).await;
     nested(manager.lock(["a", "b"]), manager.lock(["b", "a"])).await;
@@ -292,30 +267,21 @@ async fn what_is_held_already_is_not_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn who_only_tries_waits_for_nothing() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     let tries = |key| manager.lock(key).patience(Patience::Try);
     nested(manager.lock("a"), manager.lock("b")).await;
     nested(manager.lock("b"), tries("a")).await;
-    nested(
-        manager.lock("b"),
-        manager.lock("a").patience(Patience::Within(seconds(0))),
-    )
-    .await;
+    let within = |limit| manager.lock("a").patience(Patience::Within(seconds(limit)));
+    nested(manager.lock("b"), within(0)).await;
     warnings.none();
     // But what it has, it holds.
-    nested(
-        tries("b"),
-        manager.lock("a").patience(Patience::Within(seconds(1))),
-    )
-    .await;
+    nested(tries("b"), within(1)).await;
     warnings.only("b -> a -> b");
 }
 
 #[tokio::test(start_paused = true)]
 async fn readers_count_as_they_wait_behind_writers() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     nested(manager.lock("a").read(), manager.lock("b")).await;
     nested(manager.lock("b"), manager.lock("a").read()).await;
     let text = warnings.only("b -> a -> b");
@@ -325,8 +291,7 @@ async fn readers_count_as_they_wait_behind_writers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_spawned_task_holds_what_it_takes_along() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     let child = |key| {
         let lock = manager.lock(key);
         async { lock.run(async {}).await.expect("free") }
@@ -343,7 +308,7 @@ async fn a_spawned_task_holds_what_it_takes_along() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_lost_is_not_held() {
-    let (warnings, _guard) = Warnings::capture();
+    let warnings = Warnings::capture();
     let memory = Memory::new();
     let manager = connect(Config::with_backend(memory.clone())).await;
     nested(manager.lock("a"), manager.lock("b")).await;
@@ -361,8 +326,7 @@ async fn what_was_lost_is_not_held() {
 /// The lease of the parent's lock has gone to another task of the process.
 #[tokio::test(start_paused = true)]
 async fn what_the_parent_has_given_back_is_not_held() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     nested(manager.lock("a"), manager.lock("b")).await;
     let (go, gone) = oneshot::channel::<()>();
     let a = manager.lock("a");
@@ -386,8 +350,7 @@ async fn what_the_parent_has_given_back_is_not_held() {
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_is_seen_when_it_is_waited_for() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     // Where the guard is from then on, nobody knows.
     let guard = manager.lock("b").acquire().await.expect("free");
     nested(manager.lock("a"), manager.lock("c")).await;
@@ -401,7 +364,7 @@ async fn a_guard_is_seen_when_it_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn managers_have_an_order_each() {
-    let (warnings, _guard) = Warnings::capture();
+    let warnings = Warnings::capture();
     let memory = Memory::new();
     let here = connect(Config::with_backend(memory.clone())).await;
     let there = connect(Config::with_backend(memory)).await;
@@ -414,7 +377,7 @@ async fn managers_have_an_order_each() {
 
 #[tokio::test(start_paused = true)]
 async fn it_can_be_turned_off() {
-    let (warnings, _guard) = Warnings::capture();
+    let warnings = Warnings::capture();
     let config = Config::default().detect_lock_order(false);
     let manager = LockManager::connect(config).await.expect("memory connects");
     nested(manager.lock("a"), manager.lock("b")).await;
@@ -424,7 +387,7 @@ async fn it_can_be_turned_off() {
 
 #[tokio::test(start_paused = true)]
 async fn it_is_on_in_debug_builds() {
-    let (warnings, _guard) = Warnings::capture();
+    let warnings = Warnings::capture();
     let manager = LockManager::connect(Config::default()).await;
     let body = async {
         nested(lock("a"), lock("b")).await;
@@ -437,8 +400,7 @@ async fn it_is_on_in_debug_builds() {
 /// One function that makes its keys by itself, with ever new ones.
 #[tokio::test(start_paused = true)]
 async fn one_mistake_with_many_keys_does_not_flood_the_log() {
-    let (warnings, _guard) = Warnings::capture();
-    let manager = manager().await;
+    let (warnings, manager) = scene().await;
     let keys = |id: u32| [format!("{id}:a"), format!("{id}:b")];
     for id in 0..1000 {
         let [a, b] = keys(id);

@@ -116,16 +116,30 @@ impl Otherwise for Untold {
     }
 }
 
+type Answer = Result<LockGuard, LockError>;
+
 /// Several calls in tasks of their own.
-fn calls<F>(count: usize, call: impl Fn() -> F) -> JoinSet<Result<LockGuard, LockError>>
+fn calls<F>(count: usize, call: impl Fn() -> F) -> JoinSet<Answer>
 where
-    F: Future<Output = Result<LockGuard, LockError>> + Send + 'static,
+    F: Future<Output = Answer> + Send + 'static,
 {
     let mut calls = JoinSet::new();
     for _ in 0..count {
         calls.spawn(call());
     }
     calls
+}
+
+/// Each of them has this answer.
+async fn all<T>(calls: JoinSet<Answer>, is: fn(Answer) -> T) {
+    for answer in calls.join_all().await {
+        is(answer);
+    }
+}
+
+/// The answer of a single one.
+async fn only(mut call: JoinSet<Answer>) -> Answer {
+    call.join_next().await.expect("one").expect("no panic")
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,18 +149,15 @@ async fn a_try_behind_one_who_asks_takes_one_request_timeout() {
         store.set_silent(true);
         let start = Instant::now();
         let lock = || here.lock("k");
-        let mut leader = match leader_tries {
+        let leader = match leader_tries {
             true => calls(1, || lock().try_acquire()),
             false => calls(1, || lock().acquire()),
         };
         settle().await;
         let tries = calls(8, || lock().try_acquire());
-        for answer in tries.join_all().await {
-            is_unavailable(answer);
-        }
+        all(tries, is_unavailable).await;
         assert!(start.elapsed() <= REQUEST_TIMEOUT, "{:?}", start.elapsed());
-        let answer = leader.join_next().await.expect("one").expect("no panic");
-        is_unavailable(answer);
+        is_unavailable(only(leader).await);
     }
 }
 
@@ -160,7 +171,7 @@ async fn a_try_is_busy_once_the_store_has_said_so() {
             false => None,
         };
         store.set_silent(true);
-        let mut leader = calls(1, || here.lock("k").acquire());
+        let leader = calls(1, || here.lock("k").acquire());
         settle().await;
         let mut one = Box::pin(here.lock("k").try_acquire());
         assert!(waits(&mut one).await, "it is not known yet");
@@ -170,7 +181,7 @@ async fn a_try_is_busy_once_the_store_has_said_so() {
         let answer = timeout(seconds(1), one).await.expect("an answer");
         is_busy(answer);
         drop(elsewhere);
-        let guard = leader.join_next().await.expect("one").expect("no panic");
+        let guard = only(leader).await;
         guard.expect("the lock").release().await.expect("held");
     }
 }
@@ -189,8 +200,7 @@ async fn a_try_asks_by_itself_when_the_one_before_it_leaves() {
     assert!(waits(&mut one).await && waits(&mut two).await);
     store.set_silent(false);
     let guard = one.await.expect("free");
-    let busy = two.await;
-    is_busy(busy);
+    is_busy(two.await);
     guard.release().await.expect("held");
     assert!(here.list("").await.expect("answers").is_empty());
 }
@@ -214,7 +224,7 @@ async fn a_try_takes_one_request_timeout_whoever_leaves_before_it() {
             store.set_silent(true);
             assert!(waits(&mut leader).await);
             let start = Instant::now();
-            let mut one = calls(1, || here.lock("k").try_acquire());
+            let one = calls(1, || here.lock("k").try_acquire());
             settle().await;
             for _ in 0..leaders {
                 let mut next = acquire();
@@ -224,8 +234,7 @@ async fn a_try_takes_one_request_timeout_whoever_leaves_before_it() {
                 assert!(waits(&mut leader).await);
             }
             drop(leader);
-            let answer = one.join_next().await.expect("one").expect("no panic");
-            is_unavailable(answer);
+            is_unavailable(only(one).await);
             let took = start.elapsed();
             assert!(
                 took <= REQUEST_TIMEOUT + margin,
@@ -246,7 +255,7 @@ async fn who_waits_behind_a_try_that_leaves_asks_anew() {
         store.set_silent(true);
         let mut leader = Box::pin(here.lock("k").try_acquire());
         assert!(waits(&mut leader).await);
-        let mut waiter = calls(1, || here.lock("k").acquire());
+        let waiter = calls(1, || here.lock("k").acquire());
         settle().await;
         if !asleep {
             drop(leader);
@@ -255,7 +264,7 @@ async fn who_waits_behind_a_try_that_leaves_asks_anew() {
         store.set_silent(false);
         sleep(seconds(10)).await;
         elsewhere.release().await.expect("held");
-        let guard = waiter.join_next().await.expect("one").expect("no panic");
+        let guard = only(waiter).await;
         guard.expect("its turn").release().await.expect("held");
     }
 }
@@ -269,12 +278,9 @@ async fn a_try_behind_one_who_waits_tells_an_outage() {
     let waiter = calls(1, || here.lock("k").acquire());
     settle().await;
     sleep(seconds(3600)).await;
-    let busy = here.lock("k").try_acquire().await;
-    is_busy(busy);
+    is_busy(here.lock("k").try_acquire().await);
     store.set_silent(true);
-    for answer in calls(8, || here.lock("k").try_acquire()).join_all().await {
-        is_unavailable(answer);
-    }
+    all(calls(8, || here.lock("k").try_acquire()), is_unavailable).await;
     store.set_silent(false);
     drop((waiter, guard));
 }
@@ -291,8 +297,7 @@ async fn a_try_does_not_wait_for_one_who_hears_nothing() {
     settle().await;
     for _ in 0..2 {
         let busy = timeout(seconds(1), here.lock("k").try_acquire()).await;
-        let busy = busy.expect("an answer");
-        is_busy(busy);
+        is_busy(busy.expect("an answer"));
     }
     drop((waiter, guard));
 }
@@ -309,13 +314,9 @@ async fn a_timeout_behind_others_tells_an_outage() {
     sleep(seconds(3600)).await;
     for limit in [Duration::from_millis(100), seconds(3)] {
         let calls = || calls(8, || here.lock("k").acquire_within(limit));
-        for answer in calls().join_all().await {
-            is_late(answer);
-        }
+        all(calls(), is_late).await;
         store.set_silent(true);
-        for answer in calls().join_all().await {
-            is_unavailable(answer);
-        }
+        all(calls(), is_unavailable).await;
         store.set_silent(false);
         settle().await;
     }
@@ -357,10 +358,8 @@ async fn a_lock_held_in_this_process_is_busy_in_an_outage() {
     let (store, here) = Mute::new().await;
     let guard = here.lock("k").acquire().await.expect("free");
     store.set_silent(true);
-    let busy = here.lock("k").try_acquire().await;
-    is_busy(busy);
-    let late = here.lock("k").acquire_within(seconds(1)).await;
-    is_late(late);
+    is_busy(here.lock("k").try_acquire().await);
+    is_late(here.lock("k").acquire_within(seconds(1)).await);
     store.set_silent(false);
     guard.release().await.expect("held");
 }
@@ -382,9 +381,7 @@ async fn a_lock_that_cannot_be_given_back_is_an_outage() {
         let late = calls(8, || here.lock("k").acquire_within(seconds(2)));
         let tries = calls(8, || here.lock("k").try_acquire());
         for calls in [early, late, tries] {
-            for answer in calls.join_all().await {
-                is_unavailable(answer);
-            }
+            all(calls, is_unavailable).await;
         }
         store.set_silent(false);
         let guard = here.lock("k").acquire().await.expect("free at last");
@@ -404,12 +401,8 @@ async fn a_timeout_just_after_a_failed_release_is_an_outage() {
         let released = tokio::spawn(guard.release());
         settle().await;
         sleep(after).await;
-        for answer in calls(8, || here.lock("k").acquire_within(REQUEST_TIMEOUT))
-            .join_all()
-            .await
-        {
-            is_unavailable(answer);
-        }
+        let late = calls(8, || here.lock("k").acquire_within(REQUEST_TIMEOUT));
+        all(late, is_unavailable).await;
         assert!(released.is_finished());
     }
 }
@@ -428,12 +421,8 @@ async fn a_lock_that_is_given_back_late_is_no_outage() {
     let one = calls(1, || here.lock("k").try_acquire());
     sleep(Duration::from_millis(400)).await;
     store.set_silent(false);
-    for answer in one.join_all().await {
-        is_busy(answer);
-    }
-    for answer in waiter.join_all().await {
-        is_late(answer);
-    }
+    all(one, is_busy).await;
+    all(waiter, is_late).await;
     released.await.expect("no panic").expect("held");
     drop(elsewhere);
 }

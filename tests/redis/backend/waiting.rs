@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use dlock::backend::{Backend, Released};
+use dlock::backend::{Backend, Grant, Released};
+use tokio::task::JoinHandle;
 
 use super::{LONG, is_granted, lock_value, queue_of, queued, read, release, runtime};
 use super::{scene, server, started, take, until, wait, waits, write};
@@ -57,7 +58,7 @@ async fn waiters_outlive_their_queue() {
         Released::NotHeld
     );
     // Their order is lost, so each gives back as soon as it has the lock.
-    let served = async |waiter, request| {
+    let served = async |waiter: JoinHandle<Grant>, request| {
         within(HANG, waiter).await.unwrap();
         release(&redis, request).await;
     };
