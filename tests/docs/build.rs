@@ -12,7 +12,6 @@
 #[allow(dead_code, reason = "the tests use the rest")]
 mod markdown;
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::{env, fs};
 
@@ -35,25 +34,16 @@ fn main() {
 }
 
 fn write_page(code: &mut String, page: &Page) {
-    let blocks = page.blocks();
-    let snippets: Vec<_> = blocks
-        .iter()
-        .filter(|block| block.what.info.first().is_some_and(|word| word == "rust"))
-        .collect();
+    let mut snippets = page.blocks();
+    snippets.retain(|block| block.what.language() == Some("rust"));
     if snippets.is_empty() {
         return;
     }
     let name = module_of(page);
-    let granted = if Path::new("src").join(format!("{name}.rs")).exists() {
-        &name
-    } else {
-        "usual"
-    };
-    write!(
-        code,
-        "mod {name} {{\n#[allow(unused_imports)] use dlock_docs_tests::{granted}::*;\n"
-    )
-    .expect("a string");
+    let has_its_own = Path::new("src").join(format!("{name}.rs")).exists();
+    let granted = if has_its_own { &name } else { "usual" };
+    let granted = format!("#[allow(unused_imports)] use dlock_docs_tests::{granted}::*;");
+    code.push_str(&format!("mod {name} {{\n{granted}\n"));
     for snippet in &snippets {
         write_snippet(code, page, snippet);
     }
@@ -84,11 +74,10 @@ fn write_snippet(code: &mut String, page: &Page, snippet: &On<Block>) {
             )
         }
     };
-    write!(
-        code,
-        "// {path}:{line}\nmod line_{line} {{\n#[allow(unused_imports)] use super::*;\n{snippet}"
-    )
-    .expect("a string");
+    let above = "#[allow(unused_imports)] use super::*;";
+    code.push_str(&format!(
+        "// {path}:{line}\nmod line_{line} {{\n{above}\n{snippet}"
+    ));
 }
 
 /// What a snippet is made of.

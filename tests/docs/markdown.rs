@@ -27,6 +27,13 @@ pub struct Block {
     pub text: String,
 }
 
+impl Block {
+    /// Its language, if it says one.
+    pub fn language(&self) -> Option<&str> {
+        self.info.first().map(String::as_str)
+    }
+}
+
 /// A link or an image.
 pub struct Link {
     pub text: String,
@@ -50,10 +57,7 @@ pub fn pages() -> Vec<Page> {
         collect(&root, &root.join(place), &mut pages);
     }
     pages.sort_by(|one, other| one.path.cmp(&other.path));
-    assert!(
-        pages.len() > 5,
-        "the pages are not where they are looked for"
-    );
+    assert!(pages.len() > 5, "they are not where they are looked for");
     pages
 }
 
@@ -156,13 +160,7 @@ impl Page {
 }
 
 fn anchor(heading: &str) -> String {
-    heading
-        .to_lowercase()
-        .chars()
-        .filter_map(|c| match c {
-            ' ' => Some('-'),
-            '-' | '_' => Some(c),
-            c => c.is_alphanumeric().then_some(c),
-        })
-        .collect()
+    let heading = heading.to_lowercase().replace(' ', "-");
+    let named = |c: &char| matches!(c, '-' | '_') || c.is_alphanumeric();
+    heading.chars().filter(named).collect()
 }

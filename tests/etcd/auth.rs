@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::support::documented::all_that_locks_need;
 use crate::support::etcd::{EtcdServer, Setup};
-use crate::support::locks::{had, healed, held, is_misconfigured, queued, served};
+use crate::support::locks::{self, had, healed, held, is_misconfigured, queued, served};
 use crate::support::proxy::Proxy;
 use crate::support::secure::{shown_nowhere, what_is_shown};
 use crate::support::wait::{HANG, within};
@@ -18,19 +18,19 @@ const ROOT: &str = "--user=root:hunter2/root";
 async fn with_users(setup: Setup) -> EtcdServer {
     let server = setup.start().await;
     server.control(&["user", "add", "root:hunter2/root"]).await;
-    server
-        .control(&["user", "grant-role", "root", "root"])
-        .await;
+    let root = ["user", "grant-role", "root", "root"];
+    server.control(&root).await;
     let page = include_str!("../../docs/stores/etcd.md");
-    let commands = page
+    let mut documented = 0;
+    for command in page
         .lines()
         .filter_map(|line| line.strip_prefix("etcdctl "))
-        .filter(|line| line.starts_with("role ") || line.starts_with("user "));
-    let mut documented = 0;
-    for command in commands {
+    {
         let words: Vec<_> = command.split_whitespace().collect();
-        server.control(&words).await;
-        documented += 1;
+        if matches!(words[0], "role" | "user") {
+            server.control(&words).await;
+            documented += 1;
+        }
     }
     assert_eq!(documented, 4, "the page has these commands");
     server.control(&["auth", "enable"]).await;
@@ -49,9 +49,7 @@ fn config(url: &str) -> Config {
 }
 
 async fn connect(url: &str) -> LockManager {
-    within(HANG, LockManager::connect(config(url)))
-        .await
-        .expect("a connection")
+    locks::connect(config(url)).await
 }
 
 const LOGIN: &str = "dlock:password@";
@@ -87,10 +85,8 @@ async fn what_is_refused_is_told_without_the_password() {
     ] {
         let error = is_misconfigured(LockManager::connect(config(&url(&server, login))).await);
         assert!(error.to_string().contains(says), "{error}");
-        assert!(
-            !format!("{error} {error:?}").contains("hunter2"),
-            "{error:?}"
-        );
+        let shown = format!("{error} {error:?}");
+        assert!(!shown.contains("hunter2"), "{shown}");
     }
     let elsewhere = format!("{}/elsewhere", url(&server, LOGIN));
     let error = is_misconfigured(LockManager::connect(config(&elsewhere)).await);
@@ -139,10 +135,7 @@ async fn tokens_that_end_are_asked_for_anew() {
             let ttl = Duration::from_secs(20);
             let request = holder.lock("key").ttl(ttl);
             let guard = within(HANG, request.acquire()).await.expect("the lock");
-            let waiting = tokio::spawn({
-                let request = waiter.lock("key").ttl(ttl);
-                async move { request.run(async {}).await }
-            });
+            let waiting = tokio::spawn(waiter.lock("key").ttl(ttl).run(async {}));
             queued(&judge, "key", 1).await;
             if restart {
                 server.restart().await;
@@ -170,15 +163,9 @@ async fn rights_that_are_taken_away_are_told() {
     let config = Config::from_url(&url(&server, LOGIN)).expect("a valid URL");
     let manager = LockManager::connect(config).await.expect("a connection");
     had(&manager, "key").await;
-    let root = [
-        ROOT,
-        "role",
-        "revoke-permission",
-        "dlock",
-        "dlock/",
-        "--prefix",
-    ];
-    server.control(&root).await;
+    let revoke = "role revoke-permission dlock dlock/ --prefix";
+    let words: Vec<_> = [ROOT].into_iter().chain(revoke.split(' ')).collect();
+    server.control(&words).await;
     let error = manager.lock("key").try_acquire().await.map(drop);
     let error = error.expect_err("no rights");
     assert!(error.to_string().contains("grant-permission"), "{error}");

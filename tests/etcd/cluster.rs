@@ -36,11 +36,8 @@ async fn each_member_paused_in_turn() {
     let managers = managers(&url).await;
     let ttl = Duration::from_secs(12);
     for (member, server) in cluster.servers.iter().enumerate() {
-        let others: Vec<_> = cluster.ports();
-        let others: Vec<_> = others
-            .into_iter()
-            .filter(|port| *port != server.port())
-            .collect();
+        let mut others: Vec<_> = cluster.ports();
+        others.retain(|port| *port != server.port());
         let holder = connect(&etcd_url(&others)).await;
         let mut guards = Vec::new();
         for (number, manager) in managers.iter().enumerate() {
@@ -66,10 +63,8 @@ async fn each_member_paused_in_turn() {
         for manager in &managers {
             healed(manager).await;
         }
-        assert!(
-            guards.iter().all(|guard| guard.is_held()),
-            "member {member}"
-        );
+        let all_held = guards.iter().all(|guard| guard.is_held());
+        assert!(all_held, "member {member}");
         server.resume();
     }
     for manager in &managers {
@@ -95,10 +90,8 @@ async fn a_member_that_is_cut_off() {
     // Those that come now may ask it first.
     for manager in self::managers(&url).await {
         had(&manager, "other").await;
-        assert!(
-            manager.inspect("key").await.expect("inspect").is_some(),
-            "no old news"
-        );
+        let seen = manager.inspect("key").await.expect("inspect");
+        assert!(seen.is_some(), "no old news");
     }
     guard.release().await.expect("the release");
     served(waiting).await;

@@ -6,6 +6,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use dlock::LockManager;
+use dlock_conformance::Store as _;
+use dlock_conformance::processes::Shared as _;
 
 use crate::EtcdStore;
 use crate::harness::connect;

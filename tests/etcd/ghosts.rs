@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use dlock::LockManager;
+use dlock_conformance::Store as _;
+use dlock_conformance::processes::Shared as _;
 use tokio::time::timeout;
 
 use crate::EtcdStore;

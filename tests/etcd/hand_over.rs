@@ -1,17 +1,12 @@
 //! From one process to the next, while others write.
 
-use std::sync::Arc;
-
 use dlock::backend::etcd_client::{Client, WatchOptions};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use dlock_conformance::processes::Shared as _;
 
-use crate::EtcdStore;
-use crate::harness::{connect, places};
+use crate::harness::{alone, connect, places};
 use crate::support::etcd::EtcdServer;
 use crate::support::locks::{held, served};
-use crate::support::proxy::Proxy;
-use crate::support::wait::{HANG, eventually, until, within};
+use crate::support::wait::{eventually, until};
 
 /// How many watches the server has, and how many of them are behind: it tells these
 /// of what they have missed in a loop, every 100 ms. (The metrics are of
@@ -26,14 +21,9 @@ const HAND_OVERS: u32 = 30;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_is_not_told_by_the_loop_for_those_behind() {
     // A server of its own: nobody else watches, or writes.
-    let server = Arc::new(EtcdServer::start().await);
-    let store = EtcdStore {
-        proxy: Proxy::to(server.port()),
-        server,
-        prefix: "dlock".to_owned(),
-    };
-    let port = store.server.port();
-    let host = format!("127.0.0.1:{port}");
+    let store = alone().await;
+    let server = &store.server;
+    let host = format!("127.0.0.1:{}", server.port());
     let mut client = Client::connect([host], None).await.expect("a connection");
     let holder = connect(&store.direct()).await;
     let waiter = connect(&store.url()).await;
@@ -49,14 +39,14 @@ async fn a_waiter_is_not_told_by_the_loop_for_those_behind() {
         store.proxy.hold_back(None);
         // Nobody writes until the server has it, and that of the own place.
         let watches = async || {
-            let (watches, behind) = watches(port).await;
+            let (watches, behind) = watches(server).await;
             assert_eq!(behind, 0, "of {watches}");
             watches
         };
         until("both are made", watches, |&watches| watches == 2).await;
         guard.release().await.expect("the release");
         served(waiting).await;
-        let gone = async || self::watches(port).await.0;
+        let gone = async || self::watches(server).await.0;
         until("none is left", gone, |&watches| watches == 0).await;
     }
 
@@ -67,7 +57,7 @@ async fn a_waiter_is_not_told_by_the_loop_for_those_behind() {
         client.put("noise", "", None).await.expect("an answer");
         let from = WatchOptions::new().with_start_revision(read_at + 1);
         let watch = client.watch("probe", Some(from)).await.expect("a watch");
-        let (_, behind) = watches(port).await;
+        let (_, behind) = watches(server).await;
         drop(watch);
         (behind > 0).then_some(())
     };
@@ -75,19 +65,7 @@ async fn a_waiter_is_not_told_by_the_loop_for_those_behind() {
 }
 
 /// How many there are, and how many of them are behind.
-async fn watches(port: u16) -> (u64, u64) {
-    let mut connection = TcpStream::connect(("127.0.0.1", port))
-        .await
-        .expect("a connection");
-    let asked = b"GET /metrics HTTP/1.0\r\n\r\n";
-    connection.write_all(asked).await.expect("a request");
-    let mut metrics = String::new();
-    let answer = connection.read_to_string(&mut metrics);
-    within(HANG, answer).await.expect("an answer");
-    let number = |name| {
-        let number = metrics.lines().find_map(|line| line.strip_prefix(name));
-        let number = number.expect("etcd counts them").trim();
-        number.parse().expect("a number")
-    };
-    (number(WATCHES), number(BEHIND))
+async fn watches(server: &EtcdServer) -> (u64, u64) {
+    let watches = server.metric(WATCHES, "").await;
+    (watches, server.metric(BEHIND, "").await)
 }

@@ -1,13 +1,16 @@
 //! `recipe=lock-service`: the conformance suite by way of the server's own Lock
 //! call, and what is special to it.
 
-use dlock::{Config, LockManager};
+use std::time::Duration;
+
+use dlock::Config;
+use dlock_conformance::processes::Shared as _;
 use dlock_conformance::{Store, async_trait, conformance};
 
 use crate::EtcdStore;
 use crate::harness::{config, connect, places};
 use crate::support::etcd::{EtcdServer, etcd_url};
-use crate::support::locks::{held, is_busy, is_unsupported, queued, served};
+use crate::support::locks::{self, held, is_busy, is_unsupported, queued, served};
 use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, eventually, until};
 
@@ -25,12 +28,12 @@ impl Store for LockService {
     }
 
     /// Each lock has a lease of its own to be kept alive.
-    fn short_ttl(&self) -> std::time::Duration {
+    fn short_ttl(&self) -> Duration {
         2 * crate::SHORT_TTL
     }
 
     /// A lock is a lease, the call and a look, one after the other.
-    fn request_timeout(&self) -> std::time::Duration {
+    fn request_timeout(&self) -> Duration {
         2 * self.0.request_timeout()
     }
 
@@ -48,7 +51,7 @@ impl Store for LockService {
     }
 
     async fn records(&self) -> Option<usize> {
-        Some(self.0.records().await)
+        self.0.records().await
     }
 }
 
@@ -100,8 +103,7 @@ async fn a_call_whose_lease_has_ended_is_made_again() {
     let proxy = Proxy::to(server.port());
     let url = format!("{}?recipe=lock-service", etcd_url(&[proxy.port()]));
     // What is held back is not taken for an outage.
-    let manager = LockManager::connect(config(&url).request_timeout(HANG));
-    let manager = manager.await.expect("a connection");
+    let manager = locks::connect(config(&url).request_timeout(HANG)).await;
     proxy.hold_back(Some("dlock/key"));
     let waiting = tokio::spawn(manager.lock("key").run(async {}));
     let is_called = async || proxy.holds_back().then_some(());
@@ -122,9 +124,8 @@ async fn a_place_outlives_many_ttls() {
     let holder = connect(&url).await;
     let waiter = connect(&format!("{url}?recipe=lock-service")).await;
     let guard = held(holder.lock("key")).await;
-    let ttl = std::time::Duration::from_secs(2);
-    let request = waiter.lock("key").ttl(ttl);
-    let waiting = tokio::spawn(async move { request.run(async {}).await });
+    let ttl = Duration::from_secs(2);
+    let waiting = tokio::spawn(waiter.lock("key").ttl(ttl).run(async {}));
     queued(&holder, "key", 1).await;
     let places = server.keys("dlock/key/").await;
     tokio::time::sleep(3 * ttl).await;
@@ -133,16 +134,13 @@ async fn a_place_outlives_many_ttls() {
     served(waiting).await;
     // And a waiter that leaves, leaves nothing.
     let guard = held(holder.lock("key")).await;
-    let request = waiter.lock("key");
-    let leaving = tokio::spawn(async move { request.run(async {}).await });
+    let leaving = tokio::spawn(waiter.lock("key").run(async {}));
     queued(&holder, "key", 1).await;
     leaving.abort();
     queued(&holder, "key", 0).await;
     guard.release().await.expect("the release");
     let leases = async || server.control(&["lease", "list"]).await;
     drop((holder, waiter));
-    until("no lease is left", leases, |all| {
-        all.contains("found 0 leases")
-    })
-    .await;
+    let none = |all: &String| all.contains("found 0 leases");
+    until("no lease is left", leases, none).await;
 }

@@ -57,6 +57,14 @@ impl EtcdStore {
         }
     }
 
+    /// Past the proxy.
+    fn direct(&self) -> String {
+        format!("etcd://127.0.0.1:{}/{}", self.server.port(), self.prefix)
+    }
+}
+
+#[async_trait(?Send)]
+impl Store for EtcdStore {
     async fn start() -> Self {
         Self::at(EtcdServer::shared().await)
     }
@@ -64,43 +72,6 @@ impl EtcdStore {
     /// On a server of the test's own.
     async fn start_alone() -> Self {
         Self::at(Arc::new(EtcdServer::start().await))
-    }
-
-    /// Past the proxy.
-    fn direct(&self) -> String {
-        format!("etcd://127.0.0.1:{}/{}", self.server.port(), self.prefix)
-    }
-
-    /// Messages that the server has had from its clients, on streams and else.
-    async fn messages(&self) -> u64 {
-        let received = "grpc_server_msg_received_total";
-        self.server.metric(received, "").await
-    }
-
-    fn url(&self) -> String {
-        format!("etcd://127.0.0.1:{}/{}", self.proxy.port(), self.prefix)
-    }
-
-    /// Deletes every place in the queue for `key`.
-    async fn take_away(&self, key: &str) {
-        let queue = format!("{}/{key}/", self.prefix);
-        let deleted = self.server.control(&["del", "--prefix", &queue]).await;
-        assert_ne!(deleted.trim(), "0", "nobody held `{key}`");
-    }
-
-    async fn records(&self) -> usize {
-        self.server.keys(&format!("{}/", self.prefix)).await.len()
-    }
-}
-
-#[async_trait(?Send)]
-impl Store for EtcdStore {
-    async fn start() -> Self {
-        Self::start().await
-    }
-
-    async fn start_alone() -> Self {
-        Self::start_alone().await
     }
 
     fn config(&self) -> Config {
@@ -127,8 +98,11 @@ impl Store for EtcdStore {
         Duration::from_secs(1)
     }
 
+    /// Deletes every place in the queue for `key`.
     async fn take_away(&self, key: &str) {
-        Self::take_away(self, key).await;
+        let queue = format!("{}/{key}/", self.prefix);
+        let deleted = self.server.control(&["del", "--prefix", &queue]).await;
+        assert_ne!(deleted.trim(), "0", "nobody held `{key}`");
     }
 
     async fn restart(&mut self) -> bool {
@@ -138,22 +112,24 @@ impl Store for EtcdStore {
     }
 
     async fn records(&self) -> Option<usize> {
-        Some(Self::records(self).await)
+        Some(self.server.keys(&format!("{}/", self.prefix)).await.len())
     }
 
     fn costs(&self) -> Option<Costs> {
         Some(COSTS)
     }
 
+    /// Messages that the server has had from its clients, on streams and else.
     async fn asked(&self) -> u64 {
-        self.messages().await
+        let received = "grpc_server_msg_received_total";
+        self.server.metric(received, "").await
     }
 }
 
 #[async_trait(?Send)]
 impl Shared for EtcdStore {
     fn url(&self) -> String {
-        Self::url(self)
+        format!("etcd://127.0.0.1:{}/{}", self.proxy.port(), self.prefix)
     }
 }
 

@@ -2,18 +2,18 @@
 //! late for one who had a name must not touch whoever has it now.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backend::etcd_client::{
     Client, Compare, CompareOp, Error, PutOptions, Txn, TxnOp, TxnResponse, WatchOptions,
 };
+use dlock_conformance::Store as _;
+use dlock_conformance::processes::Shared as _;
 
 use crate::EtcdStore;
-use crate::harness::{connect, lease_of, places};
+use crate::harness::{alone, connect, lease_of, places};
 use crate::support::etcd::{EtcdServer, etcd_url};
 use crate::support::locks::{free, had, held, is_busy, queued, served};
-use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, eventually, until, within};
 
 async fn client(server: &EtcdServer) -> Client {
@@ -97,16 +97,6 @@ impl Written {
         let put = TxnOp::put(&*self.name, &*self.value, Some(lease));
         let txn = Txn::new().when([new]).and_then([put]);
         client(server).await.txn(txn).await
-    }
-}
-
-/// A store on a server of its own, whose proposals are all ours.
-async fn alone() -> EtcdStore {
-    let server = EtcdServer::start().await;
-    EtcdStore {
-        proxy: Proxy::to(server.port()),
-        server: Arc::new(server),
-        prefix: "dlock".to_owned(),
     }
 }
 
@@ -267,9 +257,8 @@ async fn a_lock_that_was_kept_gives_its_name_back() {
     let server = EtcdServer::start().await;
     let manager = connect(&etcd_url(&[server.port()])).await;
     for _ in 0..10 {
-        let request = manager.lock("key").min_hold(Duration::from_millis(50));
-        let run = request.run(async {});
-        within(HANG, run).await.expect("the lock");
+        let kept = manager.lock("key").min_hold(Duration::from_millis(50));
+        within(HANG, kept.run(async {})).await.expect("the lock");
     }
     let names = names(&server).await.len();
     assert!(names <= 3, "{names} names");

@@ -4,6 +4,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use dlock::LockManager;
+use dlock_conformance::Store as _;
+use dlock_conformance::processes::Shared as _;
 
 use crate::EtcdStore;
 use crate::harness::{config, connect, lease_of, places};
@@ -56,12 +58,8 @@ async fn a_lease_that_ends_takes_all_its_locks_along() {
         let place = &places(&store, &format!("key:{number}")).await[0];
         assert_eq!(lease_of(&store.server, place).await, lease, "they share it");
     }
-    guards
-        .pop()
-        .expect("a guard")
-        .release()
-        .await
-        .expect("the release");
+    let one = guards.pop().expect("a guard");
+    one.release().await.expect("the release");
     assert!(guards.iter().all(|guard| guard.is_held()));
     store.server.control(&["lease", "revoke", &lease]).await;
     for guard in &guards {
@@ -69,9 +67,7 @@ async fn a_lease_that_ends_takes_all_its_locks_along() {
     }
     assert!(other.is_held(), "of another ttl");
     // And they can be had again, under another lease.
-    for guard in guards {
-        drop(guard);
-    }
+    drop(guards);
     let again = manager.lock("key:0").ttl(ttl).acquire();
     let again = within(HANG, again).await.expect("the lock");
     let place = &places(&store, "key:0").await[0];
@@ -95,10 +91,11 @@ async fn two_tasks_that_share_a_lease_do_not_both_win() {
     let (one, other) = (one.expect("the lock"), other.expect("the lock"));
     let held = places(&store, "key").await;
     assert_eq!(held.len(), 2, "{held:?}");
-    assert_eq!(
-        lease_of(&store.server, &held[0]).await,
-        lease_of(&store.server, &held[1]).await
+    let leases = (
+        lease_of(&store.server, &held[0]),
+        lease_of(&store.server, &held[1]),
     );
+    assert_eq!(leases.0.await, leases.1.await);
     one.release().await.expect("the release");
     is_busy(manager.lock("key").try_acquire().await);
     other.release().await.expect("the release");
@@ -121,14 +118,12 @@ async fn a_watch_of_what_was_compacted_away_is_read_again() {
     queued(&holder, "key", 1).await;
     // What says where it stands is on its way to it; then it will watch.
     guard.release().await.expect("the release");
-    let put = server
-        .control(&["put", "other", "x", "--write-out=fields"])
-        .await;
-    let revision = put
-        .lines()
-        .find_map(|line| line.strip_prefix("\"Revision\" : "))
-        .expect("a revision");
-    server.control(&["compact", revision]).await;
+    let words = ["put", "other", "x", "--write-out=fields"];
+    let put = server.control(&words).await;
+    let mut fields = put.lines();
+    let revision = fields.find_map(|line| line.strip_prefix("\"Revision\" : "));
+    let words = ["compact", revision.expect("a revision")];
+    server.control(&words).await;
     proxy.delay(None);
     served(waiting).await;
 }
@@ -190,12 +185,8 @@ async fn leases_are_given_back_too() {
     let none = |leases: &String| leases.contains("found 0 leases");
     let ttl = Duration::from_secs(1);
     let short = async |manager: &LockManager| {
-        manager
-            .lock("key")
-            .ttl(ttl)
-            .run(async {})
-            .await
-            .expect("the lock");
+        let ran = manager.lock("key").ttl(ttl).run(async {});
+        ran.await.expect("the lock");
     };
     short(&manager).await;
     assert!(!none(&leases().await), "it is kept for the next one");

@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::polls::join_all;
+use super::port::hosts;
 use super::proxy::Proxy;
 use super::redis::{RedisServer, Setup};
 
@@ -290,11 +291,7 @@ pub(crate) async fn follows(replica: &RedisServer) {
 
 /// A URL of nodes on these ports.
 pub(crate) fn url(ports: &[u16], more: &str) -> String {
-    let hosts: Vec<_> = ports
-        .iter()
-        .map(|port| format!("127.0.0.1:{port}"))
-        .collect();
-    format!("redis+cluster://{}{more}", hosts.join(","))
+    format!("redis+cluster://{}{more}", hosts(ports))
 }
 
 /// A calm cluster that was used by a test before, or will be by another: to

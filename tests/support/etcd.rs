@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::dir::TempDir;
-use super::port::free_port;
+use super::port::{free_port, hosts};
 use super::process::command;
 use super::server::{Kind, Server, Shared};
 use super::tls::Certificates;
@@ -153,26 +153,19 @@ impl Etcd {
     /// The sum of what a metric counts in all series whose labels hold this
     /// text.
     pub(crate) async fn metric(&self, name: &str, labels: &str) -> u64 {
-        self.measured(name, labels).await as u64
-    }
-
-    /// The same of one that measures.
-    pub(crate) async fn measured(&self, name: &str, labels: &str) -> f64 {
         let mut connection = TcpStream::connect(("127.0.0.1", self.port))
             .await
             .expect("a connection to our own etcd");
         let request = "GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n";
-        connection
-            .write_all(request.as_bytes())
-            .await
-            .expect("a request");
+        let written = connection.write_all(request.as_bytes()).await;
+        written.expect("a request");
         let mut text = String::new();
         let read = connection.read_to_string(&mut text);
         within(HANG, read).await.expect("an answer");
         text.lines()
             .filter(|line| line.starts_with(name) && line.contains(labels))
             .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
-            .sum()
+            .sum::<f64>() as u64
     }
 }
 
@@ -238,14 +231,10 @@ impl Kind for Etcd {
 const LOG: &str = "etcd.log";
 
 fn etcdctl(ports: &[u16], tls: Option<&Certificates>, words: &[&str]) -> Command {
-    let endpoints: Vec<_> = ports
-        .iter()
-        .map(|port| format!("127.0.0.1:{port}"))
-        .collect();
     let mut control = command("etcdctl");
     control
         .env("ETCDCTL_API", "3")
-        .arg(format!("--endpoints={}", endpoints.join(",")))
+        .arg(format!("--endpoints={}", hosts(ports)))
         .args(["--dial-timeout=5s", "--command-timeout=10s"])
         .stdin(Stdio::null());
     if let Some(tls) = tls {
@@ -363,9 +352,5 @@ impl Cluster {
 
 /// Members on these ports, or proxies to them.
 pub(crate) fn etcd_url(ports: &[u16]) -> String {
-    let hosts: Vec<_> = ports
-        .iter()
-        .map(|port| format!("127.0.0.1:{port}"))
-        .collect();
-    format!("etcd://{}", hosts.join(","))
+    format!("etcd://{}", hosts(ports))
 }

@@ -1,6 +1,7 @@
 //! Several independent `redis-server`s of the test's own.
 
 use super::polls::join_all;
+use super::port::hosts;
 use super::redis::{RedisServer, Setup};
 
 /// Servers that know nothing of each other.
@@ -78,9 +79,5 @@ impl std::ops::IndexMut<usize> for Nodes {
 
 /// The servers at these ports, or the proxies to them.
 pub(crate) fn redlock_url(ports: &[u16]) -> String {
-    let hosts: Vec<_> = ports
-        .iter()
-        .map(|port| format!("127.0.0.1:{port}"))
-        .collect();
-    format!("redis+redlock://{}", hosts.join(","))
+    format!("redis+redlock://{}", hosts(ports))
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::port::hosts;
 use super::redis::{RedisServer, Setup, Watched};
 use super::wait::{eventually, until};
 
@@ -191,9 +192,5 @@ pub(crate) async fn replicated(master: &RedisServer, replicas: usize) {
 
 /// A URL of sentinels on these ports. `login` ends in an `@`, if there is one.
 pub(crate) fn url(login: &str, ports: &[u16], more: &str) -> String {
-    let hosts: Vec<_> = ports
-        .iter()
-        .map(|port| format!("127.0.0.1:{port}"))
-        .collect();
-    format!("redis+sentinel://{login}{}/{MASTER}{more}", hosts.join(","))
+    format!("redis+sentinel://{login}{}/{MASTER}{more}", hosts(ports))
 }

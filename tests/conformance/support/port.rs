@@ -20,6 +20,12 @@ pub fn free_port() -> u16 {
         .expect("a free port on loopback")
 }
 
+/// Servers on these ports, as a URL lists its hosts.
+pub fn hosts(ports: &[u16]) -> String {
+    let hosts = ports.iter().map(|port| format!("127.0.0.1:{port}"));
+    hosts.collect::<Vec<_>>().join(",")
+}
+
 /// Ports that the system gives to no outgoing connection. One of those would keep
 /// a server from coming back to its port, and so would a client who asks again
 /// and again for it: it may be given that port itself, and then talks to itself.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use cargo_metadata::{Metadata, MetadataCommand, TargetKind};
+use cargo_metadata::TargetKind;
 
 use crate::markdown::{pages, root};
-use crate::none_wrong;
+use crate::{metadata, none_wrong};
 
 #[test]
 fn every_command_names_what_there_is() {
@@ -14,17 +14,10 @@ fn every_command_names_what_there_is() {
     for page in pages() {
         let mut commands = Vec::new();
         for block in page.blocks() {
-            if block
-                .what
-                .info
-                .first()
-                .is_some_and(|word| word == "console")
-            {
-                for (index, line) in block.what.text.lines().enumerate() {
-                    if let Some(command) = line.strip_prefix("$ ") {
-                        commands.push((block.line + 1 + index, command.to_owned()));
-                    }
-                }
+            if block.what.language() == Some("console") {
+                let lines = block.what.text.lines().zip(block.line + 1..);
+                let typed = lines.filter_map(|(line, n)| Some((n, line.strip_prefix("$ ")?)));
+                commands.extend(typed.map(|(n, command)| (n, command.to_owned())));
             }
         }
         for code in page.codes() {
@@ -51,17 +44,12 @@ struct Workspace {
 
 impl Workspace {
     fn read() -> Self {
-        let metadata: Metadata = MetadataCommand::new()
-            .no_deps()
-            .other_options(["--offline".to_owned()])
-            .exec()
-            .expect("cargo metadata");
         let mut workspace = Self {
             packages: BTreeSet::new(),
             features: BTreeSet::new(),
             targets: BTreeSet::new(),
         };
-        for package in metadata.packages {
+        for package in metadata().packages {
             workspace.packages.insert(package.name.to_string());
             workspace.features.extend(package.features.into_keys());
             for target in package.targets {
@@ -86,10 +74,9 @@ impl Workspace {
             .skip_while(|word| word.contains('='));
         match words.next() {
             Some("cargo") => self.check_cargo(words),
-            Some(script) if script.starts_with("./") => match root().join(script).exists() {
-                true => Ok(()),
-                false => Err("there is no such file".to_owned()),
-            },
+            Some(script) if script.starts_with("./") && !root().join(script).exists() => {
+                Err("there is no such file".to_owned())
+            }
             _ => Ok(()),
         }
     }
@@ -100,9 +87,8 @@ impl Workspace {
         while let Some(word) = words.next() {
             let (option, known): (_, &dyn Fn(&str) -> bool) = match word {
                 "--example" | "--test" | "--bench" | "--bin" => (word, &|name| {
-                    self.targets
-                        .iter()
-                        .any(|target| *target == (word, name.to_owned()))
+                    let mut targets = self.targets.iter();
+                    targets.any(|(kind, known)| (*kind, &**known) == (word, name))
                 }),
                 "-p" | "--package" => (word, &|name| self.packages.contains(name)),
                 "--features" | "-F" => (word, &|names| {

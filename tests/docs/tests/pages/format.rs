@@ -11,7 +11,7 @@ fn every_snippet_is_formatted() {
     let mut wrong = Vec::new();
     for page in pages() {
         for block in page.blocks() {
-            if block.what.info.first().is_some_and(|word| word == "rust")
+            if block.what.language() == Some("rust")
                 && let Err(shown) = check(&block.what.text)
             {
                 wrong.push(format!("{}:{}:\n{shown}", page.path, block.line));

@@ -1,27 +1,19 @@
 //! What is to be written into a `Cargo.toml`.
 
-use cargo_metadata::MetadataCommand;
 use toml::{Table, Value};
 
 use crate::markdown::pages;
-use crate::none_wrong;
+use crate::{metadata, none_wrong};
 
 #[test]
 fn every_toml_block_is_one_and_names_features_that_there_are() {
-    let metadata = MetadataCommand::new()
-        .no_deps()
-        .other_options(["--offline".to_owned()])
-        .exec()
-        .expect("cargo metadata");
-    let dlock = metadata
-        .packages
-        .iter()
-        .find(|package| package.name == "dlock");
+    let mut packages = metadata().packages.into_iter();
+    let dlock = packages.find(|package| package.name == "dlock");
     let features = &dlock.expect("our own package").features;
     let mut wrong = Vec::new();
     for page in pages() {
         for block in page.blocks() {
-            if block.what.info.first().is_none_or(|word| word != "toml") {
+            if block.what.language() != Some("toml") {
                 continue;
             }
             let place = format!("{}:{}", page.path, block.line);
@@ -40,15 +32,7 @@ fn every_toml_block_is_one_and_names_features_that_there_are() {
 
 fn features_of_dlock(table: &Table) -> impl Iterator<Item = &str> {
     let sections = ["dependencies", "dev-dependencies"];
-    sections
-        .into_iter()
-        .filter_map(|section| {
-            table
-                .get(section)?
-                .get("dlock")?
-                .get("features")?
-                .as_array()
-        })
-        .flatten()
-        .filter_map(Value::as_str)
+    let dlock = sections.map(|section| table.get(section)?.get("dlock")?.get("features"));
+    let features = dlock.into_iter().flatten().filter_map(Value::as_array);
+    features.flatten().filter_map(Value::as_str)
 }
