@@ -8,6 +8,7 @@ use dlock::{Config, LockError, LockManager};
 
 use super::Database;
 use super::server::Server;
+use crate::support::locks::{self, had, held, served};
 use crate::support::wait::{HANG, within};
 
 pub(crate) async fn connect(url: &str) -> Result<LockManager, LockError> {
@@ -29,9 +30,7 @@ pub(crate) async fn fresh<D: Database>() -> (Arc<Server<D>>, String, String) {
 
 fn is_config(error: &LockError, says: &[&str]) {
     assert!(matches!(error, LockError::Config { .. }), "{error:?}");
-    for text in says {
-        assert!(error.to_string().contains(text), "{text}: {error}");
-    }
+    locks::says(error, says);
 }
 
 pub(crate) async fn missing_tables_are_told_and_made_on_request<D: Database>() {
@@ -43,34 +42,32 @@ pub(crate) async fn missing_tables_are_told_and_made_on_request<D: Database>() {
     let create = format!("{url}?create_tables=true");
     let all = tokio::join!(connect(&create), connect(&create), connect(&create));
     for manager in [all.0, all.1, all.2] {
-        let lock = manager.expect("the tables").lock("key");
-        within(HANG, lock.run(async {})).await.expect("the lock");
+        had(&manager.expect("the tables"), "key").await;
     }
     connect(&url).await.expect("they stay");
 }
 
 pub(crate) async fn other_tables_are_told<D: Database>() {
     let (server, database, url) = fresh::<D>().await;
-    connect(&format!("{url}?create_tables=true"))
-        .await
-        .expect("the tables");
-    server
-        .run(&database, "UPDATE dlock_meta SET version = 7")
-        .await;
-    is_config(&refused(&url).await, &["version 7"]);
-    server.run(&database, "DELETE FROM dlock_meta").await;
-    is_config(&refused(&url).await, &["is empty"]);
-    server
-        .run(&database, "ALTER TABLE dlock_lock DROP COLUMN waited")
-        .await;
-    is_config(&refused(&url).await, &["waited", "compare them"]);
+    let made = connect(&format!("{url}?create_tables=true")).await;
+    made.expect("the tables");
+    for (change, says) in [
+        ("UPDATE dlock_meta SET version = 7", &["version 7"][..]),
+        ("DELETE FROM dlock_meta", &["is empty"]),
+        (
+            "ALTER TABLE dlock_lock DROP COLUMN waited",
+            &["waited", "compare them"],
+        ),
+    ] {
+        server.run(&database, change).await;
+        is_config(&refused(&url).await, says);
+    }
 }
 
 pub(crate) async fn a_user_without_rights_is_told_what_to_grant<D: Database>() {
     let (server, database, url) = fresh::<D>().await;
-    connect(&format!("{url}?create_tables=true"))
-        .await
-        .expect("the tables");
+    let made = connect(&format!("{url}?create_tables=true")).await;
+    made.expect("the tables");
     let user = format!("user_{database}");
     let make = D::user_without_rights(&user, &database);
     server.run(&database, &make).await;
@@ -80,37 +77,25 @@ pub(crate) async fn a_user_without_rights_is_told_what_to_grant<D: Database>() {
     is_config(&error, &[D::DENIED, "GRANT SELECT"]);
     assert!(!format!("{error} {error:?}").contains("hunter2"));
     server.run(&database, &D::grant(&user, &database)).await;
-    let lock = connect(&url).await.expect("its rights").lock("key");
-    within(HANG, lock.run(async {})).await.expect("the lock");
+    had(&connect(&url).await.expect("its rights"), "key").await;
 }
 
 pub(crate) async fn a_wrong_address_or_name_is_told_without_the_password<D: Database>() {
     let (server, _, _) = fresh::<D>().await;
     let port = server.port();
     let (scheme, root, own) = (D::SCHEME, D::ROOT, D::OWN);
-    for (address, says) in [
-        (format!("u:hunter2@127.0.0.1:{port}/{own}"), D::quoted("u")),
-        (
-            format!("{root}:hunter2@127.0.0.1:{port}/nowhere"),
-            "nowhere".to_owned(),
-        ),
-        (
-            format!("{root}:hunter2@127.0.0.1:1/x"),
-            "127.0.0.1:1".to_owned(),
-        ),
-        (
-            format!("{root}:hunter2@host:port/x"),
-            format!("{scheme}://user"),
-        ),
-        (
-            "u:hunter2@h/x?create_tables=maybe".to_owned(),
-            "create_tables".to_owned(),
-        ),
+    let here = format!("127.0.0.1:{port}");
+    for (user, place, says) in [
+        ("u", format!("{here}/{own}"), &*D::quoted("u")),
+        (root, format!("{here}/nowhere"), "nowhere"),
+        (root, "127.0.0.1:1/x".into(), "127.0.0.1:1"),
+        (root, "host:port/x".into(), &format!("{scheme}://user")),
+        ("u", "h/x?create_tables=maybe".into(), "create_tables"),
     ] {
-        let url = format!("{scheme}://{address}");
+        let url = format!("{scheme}://{user}:hunter2@{place}");
         let error = refused(&url).await;
         let shown = format!("{error} {error:?}");
-        assert!(shown.contains(&says), "{shown}");
+        assert!(shown.contains(says), "{shown}");
         assert!(!shown.contains("hunter2"), "{shown}");
         if let Ok(config) = Config::from_url(&url) {
             assert!(!format!("{config:?}").contains("hunter2"));
@@ -123,20 +108,13 @@ pub(crate) async fn a_wrong_address_or_name_is_told_without_the_password<D: Data
 pub(crate) async fn a_pool_is_not_used_up<D: Database>() {
     let (_server, _, url) = fresh::<D>().await;
     let pool = Pool::<D::Sql>::connect(&url).await.expect("a pool");
-    let manager = LockManager::connect(D::over(&pool))
-        .await
-        .expect("a connection");
-    let guard = manager.lock("key").acquire().await.expect("the lock");
+    let manager = locks::connect(D::over(&pool)).await;
+    let guard = held(manager.lock("key")).await;
     let mut all = Vec::new();
     for _ in 0..pool.options().get_max_connections() {
         all.push(pool.acquire().await.expect("a connection"));
     }
     let waiting = tokio::spawn(manager.lock("key").acquire());
     guard.release().await.expect("the release");
-    drop(
-        within(HANG, waiting)
-            .await
-            .expect("no panic")
-            .expect("the lock"),
-    );
+    served(waiting).await;
 }

@@ -1,34 +1,25 @@
 //! What wakes a waiter.
 
-use std::time::Duration;
-
-use dlock::LockManager;
 use dlock::backend::sqlx;
 use dlock_conformance::Store as _;
 
 use crate::PostgresStore;
-use crate::support::wait::{HANG, eventually, until, within};
+use crate::support::locks::{all_served, connect, held, queued, served};
+use crate::support::wait::{eventually, until};
 
-async fn connect(store: &PostgresStore) -> LockManager {
-    LockManager::connect(store.config())
-        .await
-        .expect("a connection")
-}
-
-async fn listeners(store: &PostgresStore) -> usize {
-    those_who_listen(store).await.len()
+/// Waits until each of two processes listens.
+async fn both_listen(store: &PostgresStore) {
+    let those = async || those_who_listen(store).await;
+    until("each listens", those, |those| those.len() == 2).await;
 }
 
 /// Their processes at the server.
 async fn those_who_listen(store: &PostgresStore) -> Vec<i32> {
     let mut connection = store.server.connection(&store.database).await;
-    sqlx::query_scalar(
-        "SELECT pid FROM pg_stat_activity WHERE datname = $1 AND query LIKE 'LISTEN%'",
-    )
-    .bind(&store.database)
-    .fetch_all(&mut connection)
-    .await
-    .expect("the server's statistics")
+    let query = "SELECT pid FROM pg_stat_activity WHERE datname = $1 AND query LIKE 'LISTEN%'";
+    let query = sqlx::query_scalar(query).bind(&store.database);
+    let those = query.fetch_all(&mut connection).await;
+    those.expect("the server's statistics")
 }
 
 /// However many locks are waited for, one connection of a process listens, and
@@ -36,18 +27,13 @@ async fn those_who_listen(store: &PostgresStore) -> Vec<i32> {
 #[tokio::test]
 async fn one_connection_of_a_process_listens() {
     let store = PostgresStore::start().await;
-    let (holder, other) = (connect(&store).await, connect(&store).await);
-    until(
-        "each listens",
-        async || listeners(&store).await,
-        |&count| count == 2,
-    )
-    .await;
+    let (holder, other) = (connect(store.config()).await, connect(store.config()).await);
+    both_listen(&store).await;
     let mut guards = Vec::new();
     let mut waiting = tokio::task::JoinSet::new();
     for number in 0..50 {
         let key = format!("key:{number}");
-        guards.push(holder.lock(&key).acquire().await.expect("the lock"));
+        guards.push(held(holder.lock(&key)).await);
         waiting.spawn(other.lock(&key).acquire());
     }
     let waiters = async || -> usize {
@@ -55,7 +41,7 @@ async fn one_connection_of_a_process_listens() {
         listed.iter().map(|lock| lock.waiters).sum()
     };
     until("all wait", waiters, |&waiting| waiting == 50).await;
-    assert_eq!(listeners(&store).await, 2);
+    assert_eq!(those_who_listen(&store).await.len(), 2);
     let mut connection = store.server.connection(&store.database).await;
     let busy = async || -> i64 {
         sqlx::query_scalar(
@@ -69,12 +55,8 @@ async fn one_connection_of_a_process_listens() {
     };
     until("nobody is busy", busy, |&busy| busy == 0).await;
     drop(guards);
-    for guard in within(HANG, waiting.join_all()).await {
-        guard
-            .expect("the lock")
-            .release()
-            .await
-            .expect("the release");
+    for guard in all_served(waiting).await {
+        guard.release().await.expect("the release");
     }
 }
 
@@ -83,15 +65,11 @@ async fn one_connection_of_a_process_listens() {
 #[tokio::test]
 async fn a_lost_message_costs_a_second_look() {
     let store = PostgresStore::start().await;
-    let (holder, other) = (connect(&store).await, connect(&store).await);
+    let (holder, other) = (connect(store.config()).await, connect(store.config()).await);
     for _ in 0..3 {
-        let guard = holder.lock("key").acquire().await.expect("the lock");
+        let guard = held(holder.lock("key")).await;
         let waiting = tokio::spawn(other.lock("key").acquire());
-        let waiters = async || {
-            let lock = holder.inspect("key").await.expect("inspect");
-            lock.map_or(0, |lock| lock.waiters)
-        };
-        until("it waits", waiters, |&waiters| waiters == 1).await;
+        queued(&holder, "key", 1).await;
         let kill = format!(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
              WHERE datname = '{}' AND pid <> pg_backend_pid()",
@@ -99,28 +77,14 @@ async fn a_lost_message_costs_a_second_look() {
         );
         store.server.run(&store.database, &kill).await;
         eventually("it is given back", async || {
-            holder
-                .inspect("key")
-                .await
-                .ok()?
-                .filter(|_| guard.is_held())
+            let seen = holder.inspect("key").await.ok()?;
+            seen.filter(|_| guard.is_held())
         })
         .await;
         guard.release().await.expect("the release");
-        let guard = within(Duration::from_secs(20), waiting).await;
-        guard
-            .expect("no panic")
-            .expect("the lock")
-            .release()
-            .await
-            .expect("the release");
+        served(waiting).await.release().await.expect("the release");
     }
-    until(
-        "both listen",
-        async || listeners(&store).await,
-        |&count| count == 2,
-    )
-    .await;
+    both_listen(&store).await;
 }
 
 /// A firewall has forgotten the connections that were idle: those who listen
@@ -128,7 +92,7 @@ async fn a_lost_message_costs_a_second_look() {
 #[tokio::test]
 async fn a_silent_connection_is_noticed() {
     let store = PostgresStore::start().await;
-    let manager = connect(&store).await;
+    let manager = connect(store.config()).await;
     let those = async || those_who_listen(&store).await;
     let before = until("it listens", those, |those| those.len() == 1).await;
     store.proxy.freeze();

@@ -10,9 +10,10 @@ use tokio::task::JoinSet;
 use crate::Server;
 use crate::kind::{as_its_user, give_to_its_user};
 use crate::support::dir::TempDir;
+use crate::support::locks::{all_served, config, connect, had, held, nothing_left, queued};
 use crate::support::port::free_port;
 use crate::support::process::Process;
-use crate::support::wait::{HANG, eventually, until, within};
+use crate::support::wait::eventually;
 
 /// A `pgbouncer` in transaction mode, with very few sessions.
 struct Pooler {
@@ -65,8 +66,7 @@ impl Pooler {
     }
 
     async fn connect(&self) -> LockManager {
-        let config = Config::from_url(&self.url).expect("a valid URL");
-        LockManager::connect(config).await.expect("a connection")
+        connect(config(&self.url)).await
     }
 }
 
@@ -76,7 +76,7 @@ async fn locks_work_behind_a_pooler() {
     let server = Server::shared().await;
     let pooler = Pooler::start(&server).await;
     let holder = pooler.connect().await;
-    let held = holder.lock("held").acquire().await.expect("the lock");
+    let held = held(holder.lock("held")).await;
     let token = held.token();
     let mut waiting = JoinSet::new();
     for number in 0..6 {
@@ -93,20 +93,13 @@ async fn locks_work_behind_a_pooler() {
             guard.release().await?;
             Ok::<_, LockError>(token)
         });
-        let waiters = async || {
-            let lock = holder.inspect("held").await.expect("inspect");
-            lock.map_or(0, |lock| lock.waiters)
-        };
-        until("it waits", waiters, |&waiters| waiters == number + 1).await;
+        queued(&holder, "held", number + 1).await;
     }
     // The pooler serves others meanwhile.
     for number in 0..10 {
-        let lock = holder.lock(format!("other:{number}"));
-        within(HANG, lock.run(async {})).await.expect("the lock");
+        had(&holder, format!("other:{number}")).await;
     }
     held.release().await.expect("the release");
-    for answer in within(HANG, waiting.join_all()).await {
-        assert!(answer.expect("the lock") > token);
-    }
-    assert!(holder.list("").await.expect("list").is_empty());
+    assert!(all_served(waiting).await.iter().all(|next| *next > token));
+    nothing_left(&holder).await;
 }

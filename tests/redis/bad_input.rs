@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
-use dlock::{Config, LockError, LockManager};
+use dlock::LockError;
 
-use crate::support::locks;
-use crate::support::locks::queued;
-use crate::support::locks::{had, says, served};
+use crate::support::locks::{self, config, connect, had, is_unavailable, queued, says, served};
 use crate::support::redis::{RedisServer, Setup};
 
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
@@ -37,10 +35,7 @@ async fn a_wrong_url_names_the_setting() {
         "redis//host",
     ] {
         let error = refusal(url).await;
-        assert!(
-            matches!(error, LockError::Config { .. }),
-            "{url}: {error:?}"
-        );
+        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
         says(&error, &["store URL"]);
     }
 }
@@ -54,10 +49,7 @@ async fn an_unknown_scheme_lists_the_known_ones() {
         "postgresql+x://host",
     ] {
         let error = refusal(url).await;
-        assert!(
-            matches!(error, LockError::Config { .. }),
-            "{url}: {error:?}"
-        );
+        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
         says(&error, &["store URL", "redis://", "memory:"]);
     }
 }
@@ -83,14 +75,12 @@ async fn a_host_that_does_not_exist_is_unavailable() {
 async fn the_time_of_an_attempt_is_not_taken_for_that_of_the_call() {
     let server = RedisServer::start().await;
     let timeout = Duration::from_secs(2);
-    let config = Config::from_url(&server.url()).expect("a valid URL");
-    let manager = LockManager::connect(config.request_timeout(timeout)).await;
-    let manager = manager.expect("a connection");
+    let manager = connect(config(&server.url()).request_timeout(timeout)).await;
     had(&manager, "key").await;
     server.pause();
-    let error = manager.lock("key").try_acquire().await.map(drop);
+    let answer = manager.lock("key").try_acquire().await;
     server.resume();
-    let error = error.expect_err("an outage");
+    let error = is_unavailable(answer);
     says(&error, &["did not answer", "request timeout"]);
     // Less than a second is told in milliseconds.
     let message = error.to_string();
@@ -103,27 +93,16 @@ async fn a_wrong_password_is_a_wrong_setting() {
     let address = format!("127.0.0.1:{}", server.port());
     for login in ["", ":wrong@", "somebody:right@"] {
         let error = refusal(&format!("redis://{login}{address}")).await;
-        assert!(
-            matches!(error, LockError::Config { .. }),
-            "{login}: {error:?}"
-        );
+        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
         says(&error, &[&address, "password"]);
     }
-    let config = Config::from_url(&server.url()).expect("a valid URL");
-    let manager = LockManager::connect(config)
-        .await
-        .expect("the right password");
-    had(&manager, "key").await;
+    had(&connect(config(&server.url())).await, "key").await;
 }
 
 #[tokio::test]
 async fn a_password_may_hold_any_character() {
     let server = Setup::default().password("p@ss:w/rd?#%[ü]").start().await;
-    let config = Config::from_url(&server.url()).expect("a valid URL");
-    let manager = LockManager::connect(config)
-        .await
-        .expect("the right password");
-    had(&manager, "key").await;
+    had(&connect(config(&server.url())).await, "key").await;
 }
 
 #[tokio::test]
@@ -151,23 +130,16 @@ async fn a_server_without_hello_is_too_old() {
 #[tokio::test]
 async fn another_database_keeps_locks_apart() {
     let server = RedisServer::start().await;
-    let connect = async |database: u32| {
+    let at = async |database: u32| {
         let url = format!("redis://127.0.0.1:{}/{database}", server.port());
-        let config = Config::from_url(&url).expect("a valid URL");
-        LockManager::connect(config).await.expect("a connection")
+        connect(config(&url)).await
     };
-    let (zero, one) = (connect(0).await, connect(1).await);
+    let (zero, one, other) = (at(0).await, at(1).await, at(1).await);
     let _guard = zero.lock("key").try_acquire().await.expect("a free lock");
     // Waiting and waking work there, too.
-    let guard = one
-        .lock("key")
-        .try_acquire()
-        .await
-        .expect("a free lock in the other database");
-    let waiting = tokio::spawn({
-        let other = connect(1).await;
-        async move { other.lock("key").run(async {}).await }
-    });
+    let guard = one.lock("key").try_acquire().await;
+    let guard = guard.expect("a free lock in the other database");
+    let waiting = tokio::spawn(other.lock("key").run(async {}));
     queued(&one, "key", 1).await;
     guard.release().await.expect("the release");
     served(waiting).await;

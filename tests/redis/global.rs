@@ -11,7 +11,8 @@ use dlock::{Config, LockError, LockManager, distributed_lock};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::support::alone::{alone, alone_on_one_thread};
-use crate::support::locks::{held, is_unavailable, says, served};
+use crate::support::locks::{connect, has_no_manager, held, is_misconfigured, is_shut_down};
+use crate::support::locks::{is_unavailable, is_unsupported, says, served};
 use crate::support::port::free_port;
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, until, within};
@@ -30,24 +31,8 @@ fn config(server: &RedisServer) -> Config {
     Config::from_url(&server.url()).expect("a valid URL")
 }
 
-async fn other(server: &RedisServer) -> LockManager {
-    let connecting = LockManager::connect(config(server)).await;
-    connecting.expect("a connection")
-}
-
 fn is_not_initialized<T>(result: Result<T, LockError>) {
-    let error = result.map(drop).expect_err("no manager");
-    assert!(
-        matches!(error, LockError::NotInitialized { .. }),
-        "{error:?}"
-    );
-    says(&error, &["`job:7`", "dlock::init"]);
-}
-
-fn is_unsupported<T>(result: Result<T, LockError>, word: &str) {
-    let error = result.map(drop).expect_err("not in such a place");
-    assert!(matches!(error, LockError::Unsupported { .. }), "{error:?}");
-    says(&error, &[word]);
+    says(&has_no_manager(result), &["`job:7`", "dlock::init"]);
 }
 
 #[test]
@@ -111,7 +96,7 @@ fn an_init_in_one_runtime_serves_the_next() {
                 assert!(token > last);
                 // Renewed although the runtime of `init` is gone; waited for
                 // although that of the last wait is.
-                let other = other(&server).await;
+                let other = connect(config(&server)).await;
                 let guard = held(other.lock("job:7")).await;
                 let waiting = tokio::spawn(job(7));
                 let waiters = async || {
@@ -139,7 +124,7 @@ fn outside<T>(future: impl Future<Output = Result<T, LockError>>) {
     let Poll::Ready(result) = pin!(future).as_mut().poll(&mut context) else {
         panic!("it waits outside of a runtime")
     };
-    is_unsupported(result, "runtime");
+    says(&is_unsupported(result), &["runtime"]);
 }
 
 #[test]
@@ -172,10 +157,9 @@ fn shutdown_ends_it() {
         dlock::init(config(&server)).await.expect("init");
         drop(held(dlock::lock("key")).await);
         within(HANG, dlock::shutdown()).await;
-        let left = other(&server).await.list("").await.expect("list");
+        let left = connect(config(&server)).await.list("").await.expect("list");
         assert!(left.is_empty(), "{left:?}");
-        let error = job(7).await.expect_err("after the shutdown");
-        assert!(matches!(error, LockError::ShutDown { .. }), "{error:?}");
+        is_shut_down(job(7).await);
         within(HANG, dlock::shutdown()).await;
     });
 }
@@ -199,9 +183,7 @@ fn the_environment_configures() {
 fn an_environment_without_a_url_is_an_error() {
     let name = "global::an_environment_without_a_url_is_an_error";
     alone(name, &[("DLOCK_URL", "")], || {
-        let error = Config::from_env().expect_err("no URL");
-        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
-        says(&error, &["DLOCK_URL"]);
+        says(&is_misconfigured(Config::from_env()), &["DLOCK_URL"]);
     });
 }
 
@@ -219,7 +201,8 @@ fn a_runtime_without_timers_is_told_at_init() {
         let without = Builder::new_current_thread().enable_io().build();
         let without = without.expect("a runtime");
         for config in [Config::default(), config(&server)] {
-            is_unsupported(without.block_on(dlock::init(config)), "`enable_time`");
+            let refused = is_unsupported(without.block_on(dlock::init(config)));
+            says(&refused, &["`enable_time`"]);
         }
         assert_eq!(PANICS.load(Ordering::Relaxed), 0);
         let _ = std::panic::catch_unwind(|| panic!("of the program's own"));

@@ -8,7 +8,7 @@ use dlock::{LockError, LockManager};
 use tokio::task::JoinSet;
 
 use crate::harness::config;
-use crate::support::locks::{held, is_unavailable, queued, served};
+use crate::support::locks::{self, had, held, is_unavailable, queued, says, served};
 use crate::support::wait::{HANG, eventually, until, within};
 use crate::support::zookeeper::{Setup, ZooKeeperServer, make, nodes};
 
@@ -27,24 +27,14 @@ pub(crate) async fn aged(next: i32) -> ZooKeeperServer {
 }
 
 async fn connect(server: &ZooKeeperServer) -> LockManager {
-    let url = format!(
-        "zookeeper://127.0.0.1:{}?session_timeout=40s",
-        server.port()
-    );
+    let port = server.port();
+    let url = format!("zookeeper://127.0.0.1:{port}?session_timeout=40s");
     // Waits for a server that starts again.
-    let config = config(&url).request_timeout(HANG);
-    within(HANG, LockManager::connect(config))
-        .await
-        .expect("a connection")
+    locks::connect(config(&url).request_timeout(HANG)).await
 }
 
 pub(crate) fn is_refused<T>(answer: Result<T, LockError>) {
-    let error = is_unavailable(answer);
-    let says = error.to_string();
-    assert!(
-        says.contains(FOLDER) && says.contains("delete"),
-        "it does not say what to do: {says}"
-    );
+    says(&is_unavailable(answer), &[FOLDER, "delete"]);
 }
 
 /// What the server does, on which the rest stands.
@@ -70,15 +60,9 @@ async fn the_server_repeats_the_last_number_and_goes_below_zero() {
     both.commit().await.expect("two nodes");
     let mut names = nodes(&client, FOLDER).await;
     names.sort();
-    assert_eq!(
-        names,
-        [
-            "first-lock-2147483647",
-            "lock-2147483646",
-            "lock-2147483647",
-            "second-lock--2147483648"
-        ]
-    );
+    let numbers = "first-lock-2147483647 lock-2147483646 lock-2147483647 \
+                   second-lock--2147483648";
+    assert_eq!(names.join(" "), numbers);
 }
 
 /// Many sections of several processes, from shortly before the end to beyond
@@ -138,11 +122,7 @@ async fn who_queues_before_the_end_is_served_in_order() {
     assert_eq!(nodes(&server.client().await, FOLDER).await, queue);
 
     let mut waiting = waiting.into_iter();
-    let mut next = async || {
-        let next = waiting.next().expect("another");
-        let guard = within(HANG, next).await.expect("no panic");
-        guard.expect("the lock")
-    };
+    let mut next = async || served(waiting.next().expect("another")).await;
     let mut token = guard.token();
     guard.release().await.expect("the release");
     let writer = next().await;
@@ -198,8 +178,7 @@ async fn a_deleted_folder_begins_again() {
 async fn a_folder_of_our_own_begins_again_by_itself() {
     let mut server = Setup::default().start().await;
     let manager = connect(&server).await;
-    let taken = manager.lock("key").run(async {});
-    within(HANG, taken).await.expect("the lock");
+    had(&manager, "key").await;
     server.age(FOLDER, FIRST_REFUSED).await;
     is_refused(manager.lock("key").try_acquire().await);
     server.restart_tidy().await;
@@ -233,9 +212,8 @@ async fn a_node_below_zero_is_waited_for() {
     until("it waits again", watches, |&count| count == Some(1)).await;
     assert_eq!(nodes(&java, FOLDER).await.len(), 2);
     assert!(!waiting.is_finished(), "two are inside");
-    java.delete(&format!("{FOLDER}/{name}"), None)
-        .await
-        .expect("its node");
+    let left = java.delete(&format!("{FOLDER}/{name}"), None).await;
+    left.expect("its node");
     served(waiting).await.release().await.expect("the release");
 }
 

@@ -68,10 +68,7 @@ async fn a_user_logs_in_by_sasl() {
     // Some of them may connect, but what `acl=creator` has made is closed to them.
     for login in ["alice:wrong@", "bob:hunter2@", ""] {
         let error = refused(&format!("zookeeper://{login}127.0.0.1:{port}/locks")).await;
-        assert!(
-            matches!(error, LockError::Config { .. }),
-            "{login}: {error:?}"
-        );
+        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
         assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
         says(&error, &["user"]);
     }
@@ -89,13 +86,8 @@ async fn nodes_may_be_the_users_own() {
     };
     let (alice, bob) = (connect(&url("alice:a")).await, connect(&url("bob:b")).await);
     let guard = held(alice.lock("key")).await;
-    is_busy(
-        connect(&url("alice:a"))
-            .await
-            .lock("key")
-            .try_acquire()
-            .await,
-    );
+    let again = connect(&url("alice:a")).await;
+    is_busy(again.lock("key").try_acquire().await);
     for key in ["key", "another"] {
         let error = is_misconfigured(bob.lock(key).try_acquire().await);
         says(&error, &["does not allow", &scene.root, "cdrwa"]);
@@ -111,10 +103,8 @@ async fn a_user_without_rights_is_told() {
     let client = scene.server.client().await;
     let readers = [Acl::new(Permission::READ, AuthId::anyone())];
     let options = CreateMode::Persistent.with_acls(Acls::new(&readers));
-    client
-        .create(&scene.root, b"", &options)
-        .await
-        .expect("a node");
+    let made = client.create(&scene.root, b"", &options).await;
+    made.expect("a node");
     let manager = connect(&scene.url()).await;
     let error = is_misconfigured(within(HANG, manager.lock("key").acquire()).await);
     says(&error, &["does not allow", "cdrwa"]);
@@ -146,23 +136,13 @@ async fn servers_are_trusted_or_refused() {
     let (port, certificates) = server.tls();
     let (plain, ca) = (plain.port(), certificates.authority.display());
     let of_a_stranger = stranger.authority.display();
-    encrypted(
-        &[format!("zookeeper+tls://127.0.0.1:{port}/locks?ca={ca}")],
-        &[format!(
-            "zookeeper+tls://127.0.0.1:{port}/locks?ca={of_a_stranger}"
-        )],
-        &[
-            (
-                format!("zookeeper://127.0.0.1:{port}/locks"),
-                "wants encrypted connections (TLS); write zookeeper+tls for zookeeper",
-            ),
-            (
-                format!("zookeeper+tls://127.0.0.1:{plain}/locks?ca={ca}"),
-                "takes connections without encryption; write zookeeper for zookeeper+tls",
-            ),
-        ],
-    )
-    .await;
+    let right = format!("zookeeper+tls://127.0.0.1:{port}/locks?ca={ca}");
+    let wrong = format!("zookeeper+tls://127.0.0.1:{port}/locks?ca={of_a_stranger}");
+    let open = format!("zookeeper://127.0.0.1:{port}/locks");
+    let wants = "wants encrypted connections (TLS); write zookeeper+tls for zookeeper";
+    let closed = format!("zookeeper+tls://127.0.0.1:{plain}/locks?ca={ca}");
+    let takes = "takes connections without encryption; write zookeeper for zookeeper+tls";
+    encrypted(&[right], &[wrong], &[(open, wants), (closed, takes)]).await;
 }
 
 #[test]
