@@ -7,20 +7,16 @@ use dlock_conformance::{Store as _, connect, process};
 
 use crate::PostgresStore;
 use crate::Server;
-use crate::support::wait::{HANG, until, within};
+use crate::support::locks::held;
+use crate::support::wait::until;
 use crate::tables::Tables as _;
 
 /// Nothing but a transaction that asks for it waits for the disk, and nobody
 /// writes what was confirmed before that for ten seconds.
+#[rustfmt::skip]
 const LAZY: &[&str] = &[
-    "-c",
-    "synchronous_commit=off",
-    "-c",
-    "wal_writer_delay=10s",
-    "-c",
-    "wal_writer_flush_after=2GB",
-    "-c",
-    "autovacuum=off",
+    "-c", "synchronous_commit=off", "-c", "wal_writer_delay=10s",
+    "-c", "wal_writer_flush_after=2GB", "-c", "autovacuum=off",
 ];
 
 fn config(server: &Server) -> Config {
@@ -31,10 +27,8 @@ fn config(server: &Server) -> Config {
 /// By the way that a free lock is taken, and by the one for all else.
 async fn tokens(manager: &LockManager) -> [FencingToken; 2] {
     let ttl = Duration::from_secs(1);
-    let write = manager.lock("write").ttl(ttl).renew(false).acquire();
-    let read = manager.lock("read").read().ttl(ttl).renew(false).acquire();
-    let write = within(HANG, write).await.expect("the lock");
-    let read = within(HANG, read).await.expect("the lock");
+    let write = held(manager.lock("write").ttl(ttl).renew(false)).await;
+    let read = held(manager.lock("read").read().ttl(ttl).renew(false)).await;
     [write.token(), read.token()]
 }
 
@@ -83,15 +77,14 @@ async fn a_session_waits_for_the_disk_and_for_no_less_than_it_would() {
         store.execute("DELETE FROM seen").await;
         let manager = process(&store).await;
         let ttl = store.short_ttl();
-        let write = manager.lock("key").ttl(ttl).acquire().await;
-        let read = manager.lock("other").read().acquire().await;
+        let write = held(manager.lock("key").ttl(ttl)).await;
+        let read = held(manager.lock("other").read()).await;
         // Each of them writes at least once; a renewal does too.
         let enough = async || store.number("SELECT COUNT(*) FROM seen").await;
         until("they write", enough, |&writes| writes >= 4).await;
         let others = format!("SELECT COUNT(*) FROM seen WHERE waits <> '{waits}'");
         assert_eq!(store.number(&others).await, 0, "set to {set}");
         for guard in [write, read] {
-            let guard = guard.expect("the lock");
             guard.release().await.expect("the release");
         }
     }

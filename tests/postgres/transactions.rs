@@ -9,7 +9,8 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::PostgresStore;
-use crate::support::wait::{HANG, until, within};
+use crate::support::locks;
+use crate::support::wait::until;
 
 const WAITERS: i64 = 100;
 const WINDOW: Duration = Duration::from_secs(5);
@@ -23,13 +24,10 @@ const BOUND: f64 = 4.0;
 /// Asked from another database, and so not counted itself.
 async fn transactions(store: &PostgresStore) -> i64 {
     let mut connection = store.server.connection("postgres").await;
-    sqlx::query_scalar(
-        "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1",
-    )
-    .bind(&store.database)
-    .fetch_one(&mut connection)
-    .await
-    .expect("the server's statistics")
+    let query = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1";
+    let query = sqlx::query_scalar(query).bind(&store.database);
+    let done = query.fetch_one(&mut connection).await;
+    done.expect("the server's statistics")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -40,9 +38,8 @@ async fn a_hundred_waiters_cost_what_one_costs() {
     let mut waiting = JoinSet::new();
     for number in 0..WAITERS {
         let key = format!("key:{number}");
-        held.push(holder.lock(&key).acquire().await.expect("the lock"));
-        let other = other.clone();
-        waiting.spawn(async move { other.lock(key).run(async {}).await });
+        held.push(locks::held(holder.lock(&key)).await);
+        waiting.spawn(other.lock(key).run(async {}));
     }
     let places = async || {
         let mut connection = store.server.connection(&store.database).await;
@@ -63,7 +60,5 @@ async fn a_hundred_waiters_cost_what_one_costs() {
     assert!(rate > 0.0, "nobody looks");
     assert!(waiting.try_join_next().is_none(), "somebody did not wait");
     drop(held);
-    let all = within(HANG, waiting.join_all()).await;
-    let all: Result<(), _> = all.into_iter().collect();
-    all.expect("the locks");
+    locks::all_served(waiting).await;
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use dlock::{Config, LockManager};
+use dlock::LockManager;
 
-use crate::support::locks::{had, held, is_unavailable, queued, served};
+use crate::support::locks::{config, connect, had, held, is_unavailable, queued, says, served};
 use crate::support::sentinel::{Deployment, Passwords, replicated};
 use crate::support::wait::{HANG, eventually, within};
 
@@ -14,11 +14,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 async fn scene(more: &str) -> (Deployment, LockManager) {
     let deployment = Deployment::calm(&Passwords::default(), |port| port).await;
     replicated(&deployment.servers[0], 2).await;
-    let config = Config::from_url(&deployment.url(more)).expect("a valid URL");
-    let manager = LockManager::connect(config.ttl(20 * HANG).request_timeout(REQUEST_TIMEOUT))
-        .await
-        .expect("a connection");
-    (deployment, manager)
+    let config = config(&deployment.url(more)).request_timeout(REQUEST_TIMEOUT);
+    (deployment, connect(config).await)
 }
 
 async fn holds(deployment: &Deployment, server: usize, key: &str) -> bool {
@@ -35,31 +32,24 @@ async fn a_lock_that_is_had_is_on_the_replicas() {
         let key = format!("key:{round}");
         let guard = held(manager.lock(&key)).await;
         for replica in [1, 2] {
-            assert!(
-                holds(&deployment, replica, &key).await,
-                "{key} at {replica}"
-            );
+            let there = holds(&deployment, replica, &key).await;
+            assert!(there, "{key} at {replica}");
         }
         guard.release().await.expect("the release");
     }
     // Nor does one who was let in by a release come before them.
     let guard = held(manager.lock("key")).await;
-    let other = Config::from_url(&deployment.url("?replicas=2")).expect("a valid URL");
-    let other = LockManager::connect(other).await.expect("a connection");
+    let other = connect(config(&deployment.url("?replicas=2"))).await;
     let waiting = tokio::spawn(other.lock("key").acquire());
     queued(&manager, "key", 1).await;
-    let holder = async |server: usize| -> String {
-        deployment.servers[server]
-            .command(&["GET", "dlock:{key}"])
-            .await
-    };
+    let words = ["GET", "dlock:{key}"];
+    let holder = async |server: usize| deployment.servers[server].command::<String>(&words).await;
     guard.release().await.expect("the release");
     let _next = served(waiting).await;
     let granted = holder(0).await;
-    assert_eq!(
-        [holder(1).await, holder(2).await],
-        [granted.clone(), granted]
-    );
+    for replica in [1, 2] {
+        assert_eq!(holder(replica).await, granted);
+    }
 }
 
 /// It is given back, and the caller hears why.
@@ -74,14 +64,8 @@ async fn a_lock_that_too_few_replicas_have_is_not_had() {
             "tries" => within(HANG, lock.try_acquire()).await,
             _ => within(HANG, lock.read().acquire()).await,
         };
-        let error = is_unavailable(lock);
-        let message = error.to_string();
-        for word in ["`mymaster`", ": 1 of its replicas", "`replicas=2`"] {
-            assert!(
-                message.contains(word),
-                "{word:?} is missing from: {message}"
-            );
-        }
+        let words = ["`mymaster`", ": 1 of its replicas", "`replicas=2`"];
+        says(&is_unavailable(lock), &words);
         eventually("it is given back", async || {
             (!holds(&deployment, 0, mode).await).then_some(())
         })
@@ -115,7 +99,7 @@ async fn a_lease_that_replicas_do_not_hear_of_ends() {
 async fn replicas_that_come_back_in_time_are_waited_for() {
     let (deployment, manager) = scene("?replicas=2").await;
     deployment.servers[1].pause();
-    let waiting = tokio::spawn(async move { manager.lock("key").run(async {}).await });
+    let waiting = tokio::spawn(manager.lock("key").run(async {}));
     eventually("the master has the lock", async || {
         holds(&deployment, 0, "key").await.then_some(())
     })

@@ -153,6 +153,11 @@ impl Etcd {
     /// The sum of what a metric counts in all series whose labels hold this
     /// text.
     pub(crate) async fn metric(&self, name: &str, labels: &str) -> u64 {
+        self.measured(name, labels).await as u64
+    }
+
+    /// The same of one that measures.
+    pub(crate) async fn measured(&self, name: &str, labels: &str) -> f64 {
         let mut connection = TcpStream::connect(("127.0.0.1", self.port))
             .await
             .expect("a connection to our own etcd");
@@ -165,7 +170,7 @@ impl Etcd {
         text.lines()
             .filter(|line| line.starts_with(name) && line.contains(labels))
             .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
-            .sum::<f64>() as u64
+            .sum()
     }
 }
 

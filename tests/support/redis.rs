@@ -142,19 +142,15 @@ impl Redis {
 
     /// The encrypted port, and what a client must trust to use it.
     pub(crate) fn tls(&self) -> (u16, &Certificates) {
-        (
-            self.tls_port,
-            self.tls
-                .as_ref()
-                .expect("a server that was set up with TLS"),
-        )
+        let certificates = self.tls.as_ref();
+        (self.tls_port, certificates.expect("a server with TLS"))
     }
 
     /// A connection of the test's own, past every proxy.
     pub(crate) async fn connection(&self) -> MultiplexedConnection {
         self.connect()
             .await
-            .expect("a connection to our own redis-server")
+            .expect("a connection to our own server")
     }
 
     async fn connect(&self) -> RedisResult<MultiplexedConnection> {
@@ -168,31 +164,24 @@ impl Redis {
 
     /// Sends one command, as an operator would with `redis-cli`.
     pub(crate) async fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut connection = self.connection().await;
         let mut command = redis::Cmd::new();
-        for word in words {
-            command.arg(word);
-        }
-        command
-            .query_async(&mut self.connection().await)
-            .await
-            .unwrap_or_else(|error| panic!("{words:?}: {error}"))
+        let answer = command.arg(words).query_async(&mut connection).await;
+        answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
     /// The same, if it answers.
     pub(crate) async fn try_command<T: FromRedisValue>(&self, words: &[&str]) -> Option<T> {
         let mut connection = self.connect().await.ok()?;
         let mut command = redis::Cmd::new();
-        command.arg(words);
-        command.query_async(&mut connection).await.ok()
+        command.arg(words).query_async(&mut connection).await.ok()
     }
 
     /// Sends one command from code that is not async.
     pub(crate) fn run<T: FromRedisValue>(&self, words: &[&str]) -> T {
         let mut command = redis::Cmd::new();
-        command.arg(words);
-        command
-            .query(&mut self.blocking_connection())
-            .unwrap_or_else(|error| panic!("{words:?}: {error}"))
+        let answer = command.arg(words).query(&mut self.blocking_connection());
+        answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
     pub(crate) fn blocking_connection(&self) -> redis::Connection {
@@ -240,17 +229,10 @@ impl Redis {
     }
 
     async fn answering_process(&self) -> Option<u32> {
-        let mut connection = self.connect().await.ok()?;
-        let info: String = redis::cmd("INFO")
-            .arg("server")
-            .query_async(&mut connection)
-            .await
-            .ok()?;
-        info.lines()
-            .find_map(|line| line.strip_prefix("process_id:"))?
-            .trim()
-            .parse()
-            .ok()
+        let info: String = self.try_command(&["INFO", "server"]).await?;
+        let mut lines = info.lines();
+        let process = lines.find_map(|line| line.strip_prefix("process_id:"));
+        process?.trim().parse().ok()
     }
 
     /// What a sentinel knows from the start, and where it notes what it learns.
@@ -323,12 +305,8 @@ impl Kind for Redis {
         if let Some(timeout) = self.setup.in_cluster {
             let timeout = timeout.as_millis().to_string();
             server
-                .args([
-                    "--cluster-enabled",
-                    "yes",
-                    "--cluster-node-timeout",
-                    &timeout,
-                ])
+                .args(["--cluster-enabled", "yes"])
+                .args(["--cluster-node-timeout", &timeout])
                 .args(["--cluster-port", &self.bus_port.to_string()])
                 .args(["--cluster-allow-replica-migration", "no"])
                 // However long it took to copy a master, its replica may follow it.
@@ -341,19 +319,11 @@ impl Kind for Redis {
             server.args(["--rename-command", command, ""]);
         }
         if let Some(tls) = &self.tls {
-            server
-                .args([
-                    "--tls-port",
-                    &self.tls_port.to_string(),
-                    "--tls-auth-clients",
-                    "no",
-                ])
-                .arg("--tls-ca-cert-file")
-                .arg(&tls.authority)
-                .arg("--tls-cert-file")
-                .arg(&tls.certificate)
-                .arg("--tls-key-file")
-                .arg(&tls.key);
+            server.args(["--tls-port", &self.tls_port.to_string()]);
+            server.args(["--tls-auth-clients", "no"]);
+            server.arg("--tls-ca-cert-file").arg(&tls.authority);
+            server.arg("--tls-cert-file").arg(&tls.certificate);
+            server.arg("--tls-key-file").arg(&tls.key);
         }
         server
     }
@@ -376,9 +346,7 @@ impl RedisServer {
     /// `SHUTDOWN`, as when an operator stops the service.
     pub(crate) async fn shut_down(&mut self) {
         // It ends without an answer.
-        let _: RedisResult<()> = redis::cmd("SHUTDOWN")
-            .query_async(&mut self.connection().await)
-            .await;
+        self.try_command::<()>(&["SHUTDOWN"]).await;
         self.has_ended().await;
     }
 
