@@ -1,11 +1,26 @@
-//! A caller that is gone: what it has sent is given back.
+//! A caller that is gone, with its runtime: what it has sent is given back.
 
 use std::time::Duration;
 
 use dlock::backend::Backend;
+use dlock::backend::redis::Redis;
+use tokio::runtime::Builder;
 
-use super::{release, runtime, server, started, take, until, write};
+use super::{lock_name, release, runtime, server, started, take, until, write};
+use crate::support::polls::{Polled, leave_at_poll};
 use crate::support::proxy::Proxy;
+use crate::support::redis::RedisServer;
+use crate::support::wait::HANG;
+
+/// Until neither the lock nor a place in its queue is left.
+async fn nothing_left(server: &RedisServer, key: &str) {
+    let [lock, queue] = ["", ":queue"].map(|part| format!("{}{part}", lock_name(key)));
+    let words = ["EXISTS", &lock, &queue];
+    until("nothing to be left", || async {
+        server.run::<u64>(&words) == 0
+    })
+    .await;
+}
 
 /// The caller's connection is not the backend's. What was under way over the
 /// one may be run later than what is sent over the other.
@@ -32,10 +47,41 @@ fn what_was_under_way_is_given_back_behind_it() {
             server.calls("set") > before
         })
         .await;
-        let left = ["EXISTS", "dlock:{a}", "dlock:{a}:queue"];
-        until("nothing to be left", || async {
-            server.run::<u64>(&left) == 0
-        })
-        .await;
+        nothing_left(&server, "a").await;
     });
+}
+
+/// The caller's runtime is not running when its call is dropped, and may never
+/// run again: what was under way over its connection cannot be asked for.
+#[test]
+fn a_runtime_that_stands_still_keeps_no_lock() {
+    let server = server();
+    let manager = runtime();
+    for patience in [Duration::from_millis(500), Duration::from_secs(5)] {
+        let settings = Redis::from_url(&server.url()).expect("a valid URL");
+        let redis: &'static Redis = Box::leak(Box::new(settings.request_timeout(patience)));
+        let starting = manager.block_on(manager.spawn(async { redis.start().await }));
+        starting.expect("no panic").expect("the backend starts");
+        for (polls, ends) in (1..4).flat_map(|polls| [(polls, true), (polls, false)]) {
+            let callers = Builder::new_current_thread().enable_all().build();
+            let callers = callers.expect("a runtime");
+            let request = write("a");
+            let mut call = Box::pin(async { redis.try_acquire(&request).await });
+            let polled = callers.block_on(async {
+                let known = write("known");
+                take(redis, &known).await;
+                release(redis, &known).await;
+                leave_at_poll(&mut call, polls, HANG).await
+            });
+            // Its commands go out, or not, and no answer is read.
+            let kept = (!ends).then_some(callers);
+            drop(call);
+            match (polled, &kept) {
+                (Polled::Done(_), Some(callers)) => callers.block_on(release(redis, &request)),
+                (Polled::Done(_), None) => manager.block_on(release(redis, &request)),
+                _ => manager.block_on(nothing_left(&server, "a")),
+            }
+        }
+        manager.block_on(redis.stop());
+    }
 }
