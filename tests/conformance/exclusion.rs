@@ -49,7 +49,9 @@ pub(crate) async fn readers_share_and_a_writer_is_alone(store: &mut dyn Store) {
     let mut readers = JoinSet::new();
     for manager in managers.iter().cycle().take(4) {
         let all_inside = Arc::clone(&all_inside);
-        let body = async move { drop(all_inside.wait().await) };
+        let body = async move {
+            all_inside.wait().await;
+        };
         readers.spawn(manager.lock("key").read().run(body));
     }
     all_served(readers).await;
