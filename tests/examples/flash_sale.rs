@@ -41,6 +41,7 @@ impl Sale {
         first_number(stock).expect("a number")
     }
 
+    #[allow(dead_code, reason = "only a store has several processes")]
     fn has(&self, label: &str) {
         let number = self.number(label);
         assert!(number > 0, "no {label}: {}", self.printed);
