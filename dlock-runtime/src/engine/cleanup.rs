@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use super::Running;
 use super::call::attempts;
 use super::lease_table::LeaseTable;
+use super::seldom::Unanswered;
 use super::time::Backoff;
 use super::waiters::Leaving;
 use crate::backend::{BackendError, BackendErrorKind, Owner, Request};
@@ -41,20 +42,6 @@ struct Cleanup<S: Store> {
     left_at: Instant,
     /// A shutdown waits until the store was told, or the ttl has passed.
     unsettled: Option<Counted>,
-}
-
-/// A command that was not answered, of an owner who holds the lock by another.
-pub(super) struct Unanswered {
-    sent_at: Instant,
-    /// What was sent then locks nothing any more; never, if that is not in any
-    /// program's life.
-    until: Option<Instant>,
-}
-
-impl Unanswered {
-    fn may_come(&self, now: Instant) -> bool {
-        self.until.is_none_or(|until| now < until)
-    }
 }
 
 impl<S: Store> Running<S> {

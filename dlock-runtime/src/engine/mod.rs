@@ -23,10 +23,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use self::cleanup::Unanswered;
 use self::events::{Events, Listener};
 use self::lease_table::LeaseTable;
-use self::seldom::Seldom;
+use self::seldom::{Seldom, Unanswered};
 use self::time::Time;
 use crate::backend::losses::Losses;
 use crate::backend::{

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::backend::Owner;
 
@@ -50,5 +51,19 @@ impl<T> Seldom<T> {
 
     fn table(&self) -> MutexGuard<'_, HashMap<Owner, T>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A command that was not answered, of an owner who holds the lock by another.
+pub(super) struct Unanswered {
+    pub(super) sent_at: Instant,
+    /// What was sent then locks nothing any more; never, if that is not in any
+    /// program's life.
+    pub(super) until: Option<Instant>,
+}
+
+impl Unanswered {
+    pub(super) fn may_come(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now < until)
     }
 }
