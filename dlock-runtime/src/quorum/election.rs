@@ -14,11 +14,12 @@ use futures_util::future::join_all;
 use super::Quorum;
 use super::ballot::{Ballot, Outcome, first_token, majority_of, no_quorum};
 use super::lease::Votes;
+use super::member::Part;
 use super::subscriptions::Subscription;
 use super::voter::{Vote, Voter, VoterSet};
 use crate::backend::{BackendError, Owner, Request};
 use crate::deadline::Deadline;
-use crate::store::{Behind, Ending, Failure, Granted, LeftBehind, Take, Want};
+use crate::store::{Behind, Ending, Failure, Granted, Take, Want};
 
 /// How long one who has won waits for voters to whom there was no connection yet:
 /// on the first lock of a runtime, and when a voter comes back.
@@ -34,13 +35,6 @@ pub(crate) struct Attempt<A> {
     ending: Option<Ending>,
     /// From the time it waits.
     pub(super) subscription: Option<Subscription>,
-}
-
-/// What one voter was asked.
-#[derive(Default)]
-pub(super) struct Part<A> {
-    pub(super) attempt: A,
-    pub(super) left: LeftBehind,
 }
 
 /// The owners of a request, one for each election, the last one first. What an earlier

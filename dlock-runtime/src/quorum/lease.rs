@@ -7,8 +7,7 @@ use futures_util::future::join_all;
 
 use super::Quorum;
 use super::ballot::no_quorum;
-use super::election::Part;
-use super::member::Member;
+use super::member::{Member, Part};
 use super::voter::{Vote, Voter, VoterSet};
 use crate::backend::{BackendError, Owner, Released, Renewed, Request};
 use crate::deadline::Deadline;

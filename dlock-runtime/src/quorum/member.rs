@@ -10,14 +10,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
-use super::election::Part;
 use super::subscriptions::{Ears, Subscriptions};
 use super::voter::{Vote, Voter};
 use crate::backend::{BackendError, BackendErrorKind, Request};
 use crate::deadline::Deadline;
 use crate::engine::Running;
 use crate::engine::time::Backoff;
-use crate::store::{Cause, Context, Failure};
+use crate::store::{Cause, Context, Failure, LeftBehind};
 
 /// How soon a voter that works answers, on a busy machine too.
 const SOON: Duration = Duration::from_millis(300);
@@ -37,6 +36,13 @@ pub(super) struct Member<V: Voter> {
     doubts: mpsc::Sender<Option<V::Lane>>,
     /// The last refusal that was told.
     complaint: Mutex<String>,
+}
+
+/// What one voter was asked.
+#[derive(Default)]
+pub(super) struct Part<A> {
+    pub(super) attempt: A,
+    pub(super) left: LeftBehind,
 }
 
 impl<V: Voter> Member<V> {

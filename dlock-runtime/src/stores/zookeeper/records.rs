@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::nodes::Node;
-use super::store::AT_ONCE;
+use super::session::AT_ONCE;
 use crate::deadline::Deadline;
 use crate::store::Failure;
 

@@ -33,6 +33,10 @@ use crate::deadline::Deadline;
 use crate::key::Shown;
 use crate::store::{Applied, Context, Failure, Scope};
 
+/// How many nodes or folders are looked at in one go: a question must stay well below
+/// the megabyte that the server takes (`jute.maxbuffer`).
+pub(super) const AT_ONCE: usize = 400;
+
 pub(crate) struct Session {
     pub(super) client: Client,
     /// The servers, as messages name them.

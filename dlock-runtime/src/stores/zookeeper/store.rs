@@ -17,7 +17,7 @@ use super::names::{self, Member};
 use super::nodes::Node;
 use super::queue::{Standing, holders, standing};
 use super::records::{Held, Record};
-use super::session::Session;
+use super::session::{AT_ONCE, Session};
 use super::settings::Settings;
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Owner, Protocol, Renewed,
@@ -34,10 +34,6 @@ use crate::token::TOKENS_PER_GRANT;
 /// notification. (The client sets its watches again at each new connection, and
 /// is told then what it has missed.)
 const BETWEEN_LOOKS: Duration = Duration::from_secs(3);
-
-/// How many nodes or folders are looked at in one go: a question must stay well below
-/// the megabyte that the server takes (`jute.maxbuffer`).
-pub(super) const AT_ONCE: usize = 400;
 
 pub(crate) struct ZooKeeperStore {
     ensemble: Arc<Ensemble>,
