@@ -271,9 +271,40 @@ impl Leaving<'_> {
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         let mut state = self.waiters.state();
-        // But for this one's and the table's: others of the same owner.
-        if Arc::strong_count(&self.granted) <= 2 {
+        // Under the lock, so that of several that end together one is the last.
+        drop(std::mem::take(&mut self.granted));
+        let is_last = |granted: &Arc<Notify>| Arc::strong_count(granted) == 1;
+        if state.leaving.get(&self.owner).is_some_and(is_last) {
             state.leaving.remove(&self.owner);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    /// Several cleanups of one owner may end in the same moment.
+    #[test]
+    fn who_has_left_is_not_known() {
+        const ROUNDS: usize = 20_000;
+        let (waiters, owner) = (Waiters::default(), Owner::unique());
+        let (together, done) = (Barrier::new(2), Barrier::new(2));
+        let leave = || {
+            let leaving = waiters.leaves(owner);
+            together.wait();
+            drop(leaving);
+            done.wait();
+            let is_known = waiters.knows(owner, "key");
+            done.wait();
+            is_known
+        };
+        let is_known = std::thread::scope(|scope| {
+            scope.spawn(|| (0..ROUNDS).filter(|_| leave()).count());
+            (0..ROUNDS).filter(|_| leave()).count()
+        });
+        assert_eq!(is_known, 0, "it would be known for ever");
     }
 }
