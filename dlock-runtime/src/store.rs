@@ -87,8 +87,8 @@ pub trait Store: Send + Sync + Sized + 'static {
     /// may be blocked.
     const FLIES_FOR: Duration = Duration::from_millis(250);
 
-    /// The same settings, or what is wrong with them; and with what only the servers
-    /// know, where it cannot be [opened](Self::open) without that.
+    /// Checks the settings, and adds what only the servers know, where it cannot be
+    /// [opened](Self::open) without that.
     fn complete(
         config: Self::Config,
         request_timeout: Duration,
@@ -364,7 +364,7 @@ pub enum Looks {
 pub enum Opening {
     /// [`Want::First`]. Then one who waits asks for a place.
     First,
-    /// The same, by a command that knows its owner: as often as it takes.
+    /// [`Want::First`], by a command that knows its owner: as often as it takes.
     Cheap,
     /// [`Want::Try`]: a place in the queue costs more than a lock that is free, or
     /// there is none.

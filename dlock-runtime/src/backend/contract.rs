@@ -238,7 +238,7 @@ impl Request {
         }
     }
 
-    /// The same request once more, of an owner of its own.
+    /// This request once more, of an owner of its own.
     pub(crate) fn again(&self) -> Result<Self, BackendError> {
         let owner = Owner::draw()?;
         self.progress.asks_as(owner);
@@ -249,7 +249,7 @@ impl Request {
         })
     }
 
-    /// The same request, of an owner that it was granted to.
+    /// This request, of the owner that it was granted to.
     #[cfg(any(test, feature = "redis"))]
     pub(crate) fn granted_to(&self, owner: Owner) -> Self {
         Self {
@@ -264,7 +264,7 @@ impl Request {
         self.progress.asker().unwrap_or(self.owner)
     }
 
-    /// The same request, with another one behind its release.
+    /// This request, with another one behind its release.
     pub(crate) fn followed(mut self) -> Self {
         self.followed = true;
         self
@@ -313,8 +313,7 @@ impl Grant {
         }
     }
 
-    /// The same for a lease that lasts no longer than `ttl`, whatever was asked
-    /// for.
+    /// A grant of a lease that lasts no longer than `ttl`, whatever was asked for.
     #[must_use]
     pub fn at_most(self, ttl: Duration) -> Self {
         Self {

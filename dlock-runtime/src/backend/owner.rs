@@ -44,7 +44,7 @@ impl Owner {
         })
     }
 
-    /// The same, or why there is none.
+    /// A new owner, or why there is none.
     pub(crate) fn draw() -> Result<Self, BackendError> {
         OWNERS.next().map_err(refused)
     }

@@ -110,7 +110,8 @@ impl Progress {
         Self::silence(asked, waited, now)
     }
 
-    /// The same for what was asked then and is not answered yet.
+    /// The outage, if what was asked then and is not answered yet has waited for too
+    /// long.
     pub(crate) fn silence(asked: Instant, waited: Duration, now: Instant) -> Option<BackendError> {
         if now.saturating_duration_since(asked) < waited / 2 {
             return None;

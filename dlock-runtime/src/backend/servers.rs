@@ -47,14 +47,14 @@ impl Servers {
         }
     }
 
-    /// The same by a name of their own.
+    /// By a name of their own.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The same, encrypted or not.
+    /// Whether connections to them are encrypted.
     #[must_use]
     pub fn encrypted(mut self, encrypted: bool) -> Self {
         self.encrypted = encrypted;

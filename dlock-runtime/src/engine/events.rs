@@ -84,7 +84,8 @@ impl Events {
         self.0.waiters.wake(owner, key);
     }
 
-    /// The same, by its place in the queue. If it does not wait, that is seen to.
+    /// This owner was granted the lock by its place in the queue. If it does not wait
+    /// for it, that is seen to.
     pub fn granted(&self, owner: Owner, key: &str, place: &str) {
         if !self.0.waiters.wake(owner, key)
             && let Some(listener) = self.0.listener.get()

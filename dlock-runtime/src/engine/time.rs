@@ -127,7 +127,7 @@ impl Time {
         }
     }
 
-    /// The same, or for ever.
+    /// Waits until then, by the manager's timers; without a time, for ever.
     pub(crate) async fn sleep_until(&self, at: Option<Instant>) {
         match at {
             Some(at) => self.sleep(Deadline::from(at, Duration::ZERO)).await,

@@ -363,7 +363,7 @@ impl State {
         Some(next)
     }
 
-    /// The same if a used lease will do for it.
+    /// The next waiter that is still there, if a used lease will do for it.
     fn next_holder(&mut self) -> Option<Arc<Ticket>> {
         self.skip_gone();
         match self.waiters.front()?.is_fresh() {

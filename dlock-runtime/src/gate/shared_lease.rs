@@ -39,7 +39,7 @@ impl SharedLease {
         self.handovers_left > 0 && has_time()
     }
 
-    /// The same for the next task.
+    /// The lease for the next task, with a greater token.
     pub(super) fn next(mut self) -> Self {
         self.index += 1;
         self.handovers_left -= 1;

@@ -95,7 +95,7 @@ impl LeaseGuard {
         self.tell(instant).await
     }
 
-    /// The same, all of it in the background.
+    /// Keeps the lease until `instant` and then gives it back, all in the background.
     pub(crate) fn abandon_at(self, instant: Instant) {
         self.back(|back| back.kept_until = Some(instant));
     }
@@ -126,8 +126,8 @@ impl LeaseGuard {
         self.keeper.unschedule(&self.lease);
     }
 
-    /// The same, and the store ends it after `time` from then on. It is given up late,
-    /// not early.
+    /// Nobody works under the lease any more, and the store ends it after `time` from
+    /// then on. It is given up late, not early.
     fn ends_after(&self, time: Duration, from: Instant) {
         let end = from + time + drift_margin(time);
         self.lease.state.lock().plan.end_at(end);

@@ -104,7 +104,7 @@ impl<T: PartialOrd + Copy + Measure> Setting<T> {
             .map_err(|reason| LockError::config(self.name, reason))
     }
 
-    /// The same for a backend that was set up in code.
+    /// Refuses a value that a backend was given in code.
     #[allow(dead_code, reason = "`memory:` has none of these settings")]
     pub(crate) fn check_in_backend(&self, value: T) -> Result<(), BackendError> {
         self.within(value).map_err(|reason| {

@@ -38,7 +38,7 @@ impl Told {
     }
 }
 
-/// The same wherever one begins to go around.
+/// A circle's parts in one order, wherever one begins to go around.
 fn sorted<T: Ord>(items: impl Iterator<Item = T>) -> Vec<T> {
     let mut items: Vec<_> = items.collect();
     items.sort_unstable();

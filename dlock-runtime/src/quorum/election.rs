@@ -205,7 +205,7 @@ impl<V: Voter> Quorum<V> {
         let silent = questions.silent;
         drop(questions);
         for voter in silent.with(ballot.failed()).iter() {
-            self.members[voter].doubt(V::lane(&parts[voter].attempt));
+            self.members[voter].doubt(V::asked_over(&parts[voter].attempt));
         }
         ballot
     }
@@ -249,7 +249,7 @@ impl<V: Voter> Quorum<V> {
             }
             if part.left.in_flight {
                 // Or else it was not sent.
-                if V::lane(&part.attempt).is_some() {
+                if V::asked_over(&part.attempt).is_some() {
                     may_have.insert(member.number);
                     in_flight.push((member.number, part));
                 }

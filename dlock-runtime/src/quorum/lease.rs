@@ -17,7 +17,7 @@ use crate::store::{Applied, Due, Failure, Freed};
 /// to see whether they have lost the lease. Only a release waits for it.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
 
-/// The same for voters that did not have the lease, and may be given it.
+/// How long it waits for voters that did not have the lease, and may be given it.
 const FOR_NEW_VOTERS: Duration = Duration::from_millis(200);
 
 /// What proves a lease.
@@ -292,7 +292,7 @@ impl<V: Voter> Drop for Asking<'_, V> {
         if let Some(sent_at) = self.part.left.unknown {
             member.engine.note_unknown(self.request, None, sent_at);
         }
-        if self.part.left.in_flight && V::lane(&self.part.attempt).is_some() {
+        if self.part.left.in_flight && V::asked_over(&self.part.attempt).is_some() {
             let part = std::mem::take(&mut self.part);
             self.votes.state().in_flight.push((member.number, part));
         }

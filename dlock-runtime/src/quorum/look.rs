@@ -16,7 +16,7 @@ use crate::store::{Failure, Next};
 /// How long the slower voters are waited for once a majority has answered.
 const FOR_THE_OTHERS: Duration = Duration::from_millis(100);
 
-/// The same at the start.
+/// How long they are waited for at the start.
 const AT_THE_START: Duration = Duration::from_millis(500);
 
 impl<V: Voter> Quorum<V> {

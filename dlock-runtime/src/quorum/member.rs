@@ -33,7 +33,7 @@ pub(super) struct Member<V: Voter> {
     /// How long one answer may take.
     patience: Duration,
     answers: watch::Sender<bool>,
-    doubts: mpsc::Sender<Option<V::Lane>>,
+    doubts: mpsc::Sender<Option<V::Connection>>,
     /// The last refusal that was told.
     complaint: Mutex<String>,
 }
@@ -127,8 +127,8 @@ impl<V: Voter> Member<V> {
 
     /// Something was decided without this voter, which was asked over this
     /// connection, or could not be.
-    pub(super) fn doubt(&self, lane: Option<V::Lane>) {
-        let _ = self.doubts.try_send(lane);
+    pub(super) fn doubt(&self, connection: Option<V::Connection>) {
+        let _ = self.doubts.try_send(connection);
     }
 
     /// It was not there at the start.
@@ -152,15 +152,15 @@ impl<V: Voter> Member<V> {
     }
 
     /// Looks at it whenever it is in doubt.
-    async fn attend(self: Arc<Self>, mut doubts: mpsc::Receiver<Option<V::Lane>>) {
+    async fn attend(self: Arc<Self>, mut doubts: mpsc::Receiver<Option<V::Connection>>) {
         let time = &self.engine.time;
-        while let Some(lane) = doubts.recv().await {
-            self.look(lane).await;
+        while let Some(connection) = doubts.recv().await {
+            self.look(connection).await;
             time.sleep(time.after(BETWEEN_LOOKS)).await;
         }
     }
 
-    async fn look(&self, lane: Option<V::Lane>) {
+    async fn look(&self, connection: Option<V::Connection>) {
         let (time, place) = (&self.engine.time, self.voter().place());
         let timeout = self.engine.request_timeout;
         let was_silent = !self.answers();
@@ -178,9 +178,9 @@ impl<V: Voter> Member<V> {
             tracing::info!(target: "dlock::store", "{place} answers again");
         }
         // The voter is well. If the connection is not, it is of no use.
-        if let Some(lane) = lane {
+        if let Some(connection) = connection {
             let limit = time.after(self.patience);
-            let _ = self.voter().ping(Some(&lane), limit).await;
+            let _ = self.voter().ping(Some(&connection), limit).await;
         }
     }
 

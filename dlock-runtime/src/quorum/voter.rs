@@ -20,7 +20,7 @@ use crate::store::{Failure, Store};
 /// processes that listen as those that wait.
 pub(crate) trait Voter: Store<Record = ()> {
     /// A connection that something was sent over.
-    type Lane: Send + 'static;
+    type Connection: Send + 'static;
 
     /// What is listened to.
     type Listening: Default + Send + 'static;
@@ -84,13 +84,13 @@ pub(crate) trait Voter: Store<Record = ()> {
 
     /// What the question went over that this attempt waits for. `None`: it was not
     /// sent, or is answered.
-    fn lane(attempt: &Self::Attempt) -> Option<Self::Lane>;
+    fn asked_over(attempt: &Self::Attempt) -> Option<Self::Connection>;
 
     /// Sees whether it answers: over this connection, which is given up if not, or
     /// over the manager's own, which is made if there is none.
     fn ping(
         &self,
-        lane: Option<&Self::Lane>,
+        connection: Option<&Self::Connection>,
         deadline: Deadline,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 }

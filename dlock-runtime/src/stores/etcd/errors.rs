@@ -11,7 +11,7 @@ use crate::stores::meaning::Meaning;
 
 /// What can be done about an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ErrorClass {
     /// Ask again, another member if there is one.
     AskElsewhere,
     /// Log in again, and ask again.
@@ -25,7 +25,7 @@ pub(super) enum Verdict {
 
 /// A request that came to nothing.
 pub(super) struct Failed {
-    pub(super) verdict: Verdict,
+    pub(super) class: ErrorClass,
     pub(super) cause: Cause,
     pub(super) applied: Applied,
 }
@@ -34,16 +34,16 @@ impl From<Failed> for Failure {
     fn from(failed: Failed) -> Self {
         Self {
             cause: failed.cause,
-            next: match failed.verdict {
-                Verdict::AskElsewhere | Verdict::LogIn => Next::Pause,
-                Verdict::LeaseNotFound | Verdict::Refused => Next::Stop,
+            next: match failed.class {
+                ErrorClass::AskElsewhere | ErrorClass::LogIn => Next::Pause,
+                ErrorClass::LeaseNotFound | ErrorClass::Refused => Next::Stop,
             },
             applied: failed.applied,
         }
     }
 }
 
-pub(super) fn verdict(error: &Error) -> Verdict {
+pub(super) fn classify(error: &Error) -> ErrorClass {
     meaning(error).retry
 }
 
@@ -63,8 +63,8 @@ pub(super) fn described(place: &str, error: &Error) -> BackendError {
 /// The server's messages are the same in every version and language; its codes
 /// are not, as calls that it passes on to itself lose them.
 /// (`api/v3rpc/rpctypes/error.go` in etcd.)
-fn meaning(error: &Error) -> Meaning<Verdict> {
-    use Verdict::{AskElsewhere, LeaseNotFound, LogIn};
+fn meaning(error: &Error) -> Meaning<ErrorClass> {
+    use ErrorClass::{AskElsewhere, LeaseNotFound, LogIn};
     let message = match error {
         Error::GRpcStatus(status) => status.message(),
         Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {

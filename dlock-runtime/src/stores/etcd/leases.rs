@@ -13,7 +13,7 @@ use etcd_client::{Client, LeaseGrantResponse};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::errors::Verdict;
+use super::errors::ErrorClass;
 use super::lease::{Lease, LeaseRef};
 use super::members::Members;
 use crate::deadline::Deadline;
@@ -197,7 +197,7 @@ impl Leases {
                     soon = None;
                     backoff.reset();
                 }
-                Some(Err(Verdict::LeaseNotFound)) => return End::Ended,
+                Some(Err(ErrorClass::LeaseNotFound)) => return End::Ended,
                 Some(Err(_)) => soon = Some(time.after(backoff.pause(time).min(lease.ttl / 10))),
             }
         }
@@ -208,12 +208,12 @@ impl Leases {
     /// It goes where other requests go: a leader that was replaced, and stands
     /// still, confirms leases which it does not keep any more, but it cannot
     /// answer those (etcd issue 15247).
-    async fn beat(&self, lease: &Lease, limit: Deadline) -> Result<(), Verdict> {
+    async fn beat(&self, lease: &Lease, limit: Deadline) -> Result<(), ErrorClass> {
         let (id, sent_at) = (lease.id, self.members.time.now());
         // The call is a stream, on which this is the first message.
         let once = |mut client: Client| async move { client.lease_keep_alive(id).await };
         let answer = self.members.ask_one(limit, once).await;
-        answer.map_err(|failed| failed.verdict)?;
+        answer.map_err(|failed| failed.class)?;
         lease.confirm(sent_at);
         Ok(())
     }
@@ -227,10 +227,10 @@ impl Leases {
             let revoke = |mut client: Client| async move { client.lease_revoke(id).await };
             match self.members.ask(deadline, revoke).await {
                 Ok(_) => return true,
-                Err(failed) => match failed.verdict {
-                    Verdict::LeaseNotFound => return true,
-                    Verdict::Refused => return false,
-                    Verdict::AskElsewhere | Verdict::LogIn => {}
+                Err(failed) => match failed.class {
+                    ErrorClass::LeaseNotFound => return true,
+                    ErrorClass::Refused => return false,
+                    ErrorClass::AskElsewhere | ErrorClass::LogIn => {}
                 },
             }
             let again = time.after(backoff.pause(time));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use etcd_client::{Client, Error};
 use tokio::sync::OnceCell;
 
-use super::errors::{self, Failed, Verdict, verdict};
+use super::errors::{self, ErrorClass, Failed, classify};
 use super::settings::Settings;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
@@ -51,8 +51,8 @@ impl Members {
         self.time.after(self.context.patience())
     }
 
-    /// The same of what keeps a lease that lasts so long. It is asked for when a
-    /// third has passed, and there is time left for a second attempt and a third.
+    /// How long an answer may take that keeps a lease of this ttl. It is asked for when
+    /// a third has passed, and there is time left for a second attempt and a third.
     pub(super) fn patience_within(&self, ttl: Duration) -> Duration {
         self.context.patience().min(ttl / 4)
     }
@@ -96,7 +96,7 @@ impl Members {
         self.ask_one(deadline.min(self.patience()), ask).await
     }
 
-    /// The same, with all of this time for the one.
+    /// Makes a request of one member, which has all of this time.
     pub(super) async fn ask_one<T, F>(
         &self,
         limit: Deadline,
@@ -113,7 +113,7 @@ impl Members {
             sent_at = Some(self.time.now());
             let answer = ask(client.clone()).await;
             if let Err(error) = &answer
-                && verdict(error) == Verdict::LogIn
+                && classify(error) == ErrorClass::LogIn
             {
                 // It was refused. If nobody answers this, the next attempt says so.
                 sent_at = None;
@@ -122,7 +122,7 @@ impl Members {
             }
             answer
         });
-        let (verdict, cause) = match self.time.bound(limit, attempt).await {
+        let (class, cause) = match self.time.bound(limit, attempt).await {
             Ok(Ok(value)) => {
                 if let Some(sent_at) = sent_at {
                     self.context.events.heard(sent_at);
@@ -131,17 +131,17 @@ impl Members {
             }
             Ok(Err(error)) => {
                 let told = errors::described(&self.settings.place(), &error);
-                (verdict(&error), Cause::Error(told))
+                (classify(&error), Cause::Error(told))
             }
-            Err(_) => (Verdict::AskElsewhere, Cause::Silence),
+            Err(_) => (ErrorClass::AskElsewhere, Cause::Silence),
         };
         let mut applied = Applied::No;
-        if verdict == Verdict::AskElsewhere {
+        if class == ErrorClass::AskElsewhere {
             self.leave(&member);
             applied = sent_at.map_or(Applied::No, |sent_at| Applied::Unknown { sent_at });
         }
         Err(Failed {
-            verdict,
+            class,
             cause,
             applied,
         })

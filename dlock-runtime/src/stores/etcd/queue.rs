@@ -12,7 +12,7 @@ use etcd_client::{
 };
 use futures_util::future::BoxFuture;
 
-use super::errors::{self, Failed, Verdict};
+use super::errors::{self, ErrorClass, Failed};
 use super::lease::{Lease, LeaseRef};
 use super::members::Members;
 use super::names::LockName;
@@ -136,7 +136,7 @@ impl Key {
             *put = None;
             let answer = match answer {
                 Ok(answer) => answer,
-                Err(failed) if failed.verdict == Verdict::LeaseNotFound => {
+                Err(failed) if failed.class == ErrorClass::LeaseNotFound => {
                     self.lease().end();
                     return Ok(Stands::Nowhere);
                 }

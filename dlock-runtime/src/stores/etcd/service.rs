@@ -11,7 +11,7 @@ use std::time::Duration;
 use etcd_client::{Client, LockOptions};
 use futures_util::future::BoxFuture;
 
-use super::errors::{Failed, Verdict};
+use super::errors::{ErrorClass, Failed};
 use super::members::Members;
 use super::queue::{Key, Question, Stands, created_at};
 use crate::deadline::Deadline;
@@ -40,7 +40,7 @@ impl LockCall {
             // It has no limit but its lease, as it waits.
             match members.ask_one(Deadline::never(), call).await {
                 // The next attempt has another.
-                Err(failed) if failed.verdict == Verdict::LeaseNotFound => lease.end(),
+                Err(failed) if failed.class == ErrorClass::LeaseNotFound => lease.end(),
                 answer => drop(answer?),
             }
             Ok(())

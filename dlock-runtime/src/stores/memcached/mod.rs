@@ -14,12 +14,12 @@
 mod connection;
 mod errors;
 mod expiry;
+mod fairness;
 mod inspect;
 mod names;
 mod server;
 mod settings;
 mod store;
-mod turns;
 mod watch;
 
 use self::settings::Settings;

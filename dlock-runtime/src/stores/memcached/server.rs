@@ -94,7 +94,7 @@ impl Server {
         asked.map(|(answer, _)| answer)
     }
 
-    /// The same, with a limit of its own for the answer, and when it was sent. While
+    /// Sends a command with a limit of its own for the answer, and says when. While
     /// there is no answer the command is in `in_flight`.
     pub(super) async fn ask<T: Send + 'static>(
         &self,

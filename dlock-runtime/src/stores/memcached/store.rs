@@ -11,11 +11,11 @@ use tokio::task::JoinHandle;
 use super::connection::{Owned, Version};
 use super::errors::{self, Failed};
 use super::expiry::{self, Expiry};
+use super::fairness::FairnessPauses;
 use super::inspect::Listing;
 use super::names;
 use super::server::{CONNECTIONS, Sent, Server};
 use super::settings::Settings;
-use super::turns::Turns;
 use super::watch::{self, Seen};
 use crate::backend::{
     BackendError, BackendErrorKind, Capabilities, LockInfo, Mode, Protocol, Renewed, Request,
@@ -35,7 +35,7 @@ const RENEWAL_PATIENCE: Duration = Duration::from_millis(500);
 /// One server, and what this process knows of its locks.
 pub(crate) struct MemcachedStore {
     server: Server,
-    turns: Turns,
+    fairness: FairnessPauses,
     events: Events,
 }
 
@@ -66,7 +66,7 @@ impl Store for MemcachedStore {
     fn open(settings: Settings, context: Context) -> Self {
         Self {
             server: Server::new(settings, &context),
-            turns: Turns::default(),
+            fairness: FairnessPauses::default(),
             events: context.events,
         }
     }
@@ -112,7 +112,7 @@ impl Store for MemcachedStore {
     }
 
     fn hold_back(&self, request: &Request) -> Option<Duration> {
-        self.turns.pause(&request.key, self.time().now())
+        self.fairness.pause(&request.key, self.time().now())
     }
 
     async fn take(
@@ -189,7 +189,7 @@ impl Store for MemcachedStore {
             .exchange(deadline, move |c| c.delete(lock, known).boxed())
             .await?;
         if ending == Ending::Released {
-            self.turns.given_back(&request.key, self.time().now());
+            self.fairness.given_back(&request.key, self.time().now());
         }
         Ok(freed)
     }

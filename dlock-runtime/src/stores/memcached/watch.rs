@@ -19,7 +19,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LAST_PAUSE: Duration = Duration::from_millis(250);
 
 /// The longest pause for so long after the lock was seen to change hands: who has
-/// it over and over [lets others in](super::turns) for no longer than that.
+/// it over and over [lets others in](super::fairness) for no longer than that.
 const ALERT_PAUSE: Duration = Duration::from_millis(16);
 const ALERT: Duration = Duration::from_secs(1);
 

@@ -215,7 +215,7 @@ pub(super) fn voters() -> Cmd {
     cmd("GET").arg(VOTERS).take()
 }
 
-/// The same, if that has not been written yet.
+/// Says which slots vote, if nobody has said so yet.
 pub(super) fn propose_voters(tags: &str) -> Cmd {
     cmd("SET").arg(VOTERS).arg(tags).arg("NX").take()
 }

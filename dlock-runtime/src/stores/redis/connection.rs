@@ -326,7 +326,7 @@ impl Connection {
         &self.0.address
     }
 
-    /// The same, for messages.
+    /// Where it leads, as messages say it.
     pub(super) fn endpoint(&self) -> &Endpoint {
         &self.0.endpoint
     }

@@ -84,7 +84,7 @@ impl Connections {
         here.map_err(Failure::refused)
     }
 
-    /// The same, made if there is none.
+    /// A connection of this runtime, which is made if there is none.
     pub(super) async fn connection(&self, deadline: Deadline) -> Result<Connection, Failure> {
         self.here()?.connection(deadline).await
     }

@@ -236,7 +236,7 @@ impl Endpoint {
         }
     }
 
-    /// The same, now that it is known where it is.
+    /// With its address, now that this is known.
     pub(super) fn found_at(&self, address: &Address) -> Self {
         Self {
             at: Some(address.clone()),
@@ -309,7 +309,7 @@ impl Endpoint {
         ))
     }
 
-    /// The same, when it was to be connected with.
+    /// A new connection was not answered in time.
     pub(super) fn silent_at_first(&self) -> BackendError {
         BackendError::unavailable(format!(
             "{self} did not answer a new connection; check the network, or raise the request \
@@ -358,17 +358,17 @@ impl Endpoint {
         )
     }
 
-    /// The same where a lock belongs.
+    /// Something else stands where a lock belongs.
     pub(super) fn foreign_lock(&self, key: &str) -> BackendError {
         self.foreign(&self.space.lock(key), "value")
     }
 
-    /// The same where the counter belongs that a lock's tokens are drawn from.
+    /// Something else stands where the counter of a lock's tokens belongs.
     pub(super) fn foreign_counter(&self, key: &str) -> BackendError {
         self.foreign(&self.space.counter(key), "value")
     }
 
-    /// The same, where it is one of the keys of a lock or the token counter.
+    /// Something else stands where one of the keys of a lock belongs, or the counter.
     /// `types` are the answers to [`types`](super::commands::types).
     pub(super) fn one_is_foreign(&self, key: &str, types: &[String]) -> BackendError {
         let Self { space, .. } = self;

@@ -14,7 +14,7 @@ pub(super) const DEFAULT_PORT: u16 = 6379;
 /// What all URLs of Redis have for encrypted connections.
 pub(super) const FILES: &[&str] = &["ca"];
 
-/// The same for all servers of a store.
+/// What all servers of a store have in common.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub(super) login: RedisConnectionInfo,

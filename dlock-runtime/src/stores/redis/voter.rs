@@ -25,7 +25,7 @@ use crate::quorum::voter::{Holder, Vote, Voter};
 use crate::store::Failure;
 
 impl Voter for RedisStore {
-    type Lane = Connection;
+    type Connection = Connection;
     type Listening = Channels;
 
     async fn electorate(
@@ -121,15 +121,19 @@ impl Voter for RedisStore {
         })
     }
 
-    fn lane(attempt: &Attempt) -> Option<Connection> {
+    fn asked_over(attempt: &Attempt) -> Option<Connection> {
         attempt.in_flight.clone()
     }
 
-    async fn ping(&self, lane: Option<&Connection>, deadline: Deadline) -> Result<(), Failure> {
-        let connector = &self.connector;
+    async fn ping(
+        &self,
+        connection: Option<&Connection>,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let (connector, is_given) = (&self.connector, connection.is_some());
         let pinged = async {
-            let connection = match lane {
-                Some(lane) => lane.clone(),
+            let connection = match connection {
+                Some(connection) => connection.clone(),
                 None => self.connection("", deadline).await?,
             };
             let answer = connection.run_behind(commands::ping());
@@ -138,7 +142,7 @@ impl Voter for RedisStore {
                 return Ok(());
             }
             // Its own connection may be slow.
-            if lane.is_some() || answer.is_ok() {
+            if is_given || answer.is_ok() {
                 connection.discard();
             }
             Err(Failure::not_sent())

@@ -93,7 +93,7 @@ type PoolSettings<D> = PoolOptions<<D as Database>::Sql>;
 pub(super) type Options<D> = <Connection<D> as sqlx::Connection>::Options;
 pub(super) type Row<D> = <<D as Database>::Sql as sqlx::Database>::Row;
 
-/// The same words for each database: `sqlx` knows only the concrete types.
+/// What is written alike for each database: `sqlx` knows only the concrete types.
 macro_rules! by_driver {
     () => {
         fn run<'a>(

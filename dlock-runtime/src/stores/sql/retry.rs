@@ -14,7 +14,7 @@ pub enum RetryPolicy {
     /// The script was undone, and may be repeated: a deadlock, a database that is
     /// busy.
     Again,
-    /// The same, as somebody keeps a row that it needs.
+    /// The script was undone, as somebody keeps a row that it needs.
     Kept,
     /// The connection has ended. Nobody knows whether the script was run.
     Reconnect,

@@ -51,7 +51,7 @@ pub(super) enum Asks {
     Try,
     /// Take a place in the queue.
     Queue,
-    /// The same, for a process that has not shown lately that it is alive.
+    /// Take a place in the queue, and show that this process is alive.
     QueueAndBeat,
 }
 

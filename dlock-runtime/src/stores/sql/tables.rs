@@ -159,8 +159,8 @@ impl<D: Database> Tables<D> {
         self.ask(script, columns, deadline, &mut None).await
     }
 
-    /// The same of the tables' own accord: an error is not told to anybody who
-    /// could do something about it.
+    /// Runs a script that nobody waits for: its error is logged, as there is nobody to
+    /// tell who could do something about it.
     pub(super) async fn look_after(
         self: &Arc<Self>,
         script: String,

@@ -12,7 +12,7 @@ use crate::stores::meaning::Meaning;
 
 /// What can be done about an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ErrorClass {
     /// There is no answer: ask again, over another connection.
     Lost,
     /// The session has ended, and its nodes go with it.
@@ -25,7 +25,7 @@ pub(super) enum Verdict {
 /// Its numbers are not those of a server that dlock knows.
 pub(super) const TOO_OLD: Error = Error::Unimplemented;
 
-pub(super) fn verdict(error: &Error) -> Verdict {
+pub(super) fn classify(error: &Error) -> ErrorClass {
     meaning(error).retry
 }
 
@@ -43,8 +43,8 @@ pub(super) fn stop(error: BackendError) -> Failure {
     }
 }
 
-fn meaning(error: &Error) -> Meaning<Verdict> {
-    use Verdict::{Lost, Over, Refused};
+fn meaning(error: &Error) -> Meaning<ErrorClass> {
+    use ErrorClass::{Lost, Over, Refused};
     match error {
         Error::AuthFailed => Meaning {
             retry: Over,

@@ -104,7 +104,7 @@ pub(super) fn own(owner: Owner) -> String {
     )
 }
 
-/// The same up to the sequence, which the server appends.
+/// The name of a request's node, up to the sequence, which the server appends.
 pub(super) fn request(owner: Owner, recipe: Recipe, mode: Mode) -> String {
     own(owner) + recipe.mark(mode)
 }

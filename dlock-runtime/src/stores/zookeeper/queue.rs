@@ -10,7 +10,7 @@ use crate::backend::Mode;
 
 /// Where a request stands.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum QueuePosition {
     /// It holds the lock.
     Holds,
     /// It waits until the node of this name is gone.
@@ -20,9 +20,9 @@ pub(super) enum Standing {
 }
 
 /// Where a request stands among the nodes of its folder.
-pub(super) fn standing(names: &[String], own: &Member) -> Standing {
+pub(super) fn queue_position(names: &[String], own: &Member) -> QueuePosition {
     if !names.contains(&own.name) {
-        return Standing::Missing;
+        return QueuePosition::Missing;
     }
     let in_the_way = |other: &Member| {
         other.order() < own.order() && (own.mode == Mode::Write || other.mode == Mode::Write)
@@ -30,7 +30,9 @@ pub(super) fn standing(names: &[String], own: &Member) -> Standing {
     let others = names.iter().filter_map(|name| Member::read(name));
     let before = others.filter(in_the_way);
     let last = before.max_by(|one, other| one.order().cmp(&other.order()));
-    last.map_or(Standing::Holds, |member| Standing::Behind(member.name))
+    last.map_or(QueuePosition::Holds, |member| {
+        QueuePosition::Behind(member.name)
+    })
 }
 
 /// The requests of a folder: those who hold the lock, and those who wait.
@@ -53,12 +55,12 @@ mod tests {
         names.iter().map(|&name| name.to_owned()).collect()
     }
 
-    fn stands(names: &[String], own: &str) -> Standing {
-        standing(names, &Member::read(own).expect("a request"))
+    fn position(names: &[String], own: &str) -> QueuePosition {
+        queue_position(names, &Member::read(own).expect("a request"))
     }
 
-    fn behind(name: &str) -> Standing {
-        Standing::Behind(name.to_owned())
+    fn behind(name: &str) -> QueuePosition {
+        QueuePosition::Behind(name.to_owned())
     }
 
     #[test]
@@ -70,10 +72,10 @@ mod tests {
             "config",
             "w-lock-9",
         ]);
-        assert_eq!(stands(&names, "x-lock-1"), Standing::Holds);
-        assert_eq!(stands(&names, "w-lock-3"), behind("r-read-lock-2"));
-        assert_eq!(stands(&names, "w-lock-9"), behind("w-lock-3"));
-        assert_eq!(stands(&names, "w-lock-4"), Standing::Missing);
+        assert_eq!(position(&names, "x-lock-1"), QueuePosition::Holds);
+        assert_eq!(position(&names, "w-lock-3"), behind("r-read-lock-2"));
+        assert_eq!(position(&names, "w-lock-9"), behind("w-lock-3"));
+        assert_eq!(position(&names, "w-lock-4"), QueuePosition::Missing);
     }
 
     #[test]
@@ -85,22 +87,22 @@ mod tests {
             "d-lock-4",
             "e__READ__5",
         ]);
-        assert_eq!(stands(&names, "a__READ__1"), Standing::Holds);
-        assert_eq!(stands(&names, "c__READ__3"), behind("b__WRIT__2"));
-        assert_eq!(stands(&names, "e__READ__5"), behind("d-lock-4"));
+        assert_eq!(position(&names, "a__READ__1"), QueuePosition::Holds);
+        assert_eq!(position(&names, "c__READ__3"), behind("b__WRIT__2"));
+        assert_eq!(position(&names, "e__READ__5"), behind("d-lock-4"));
     }
 
     #[test]
     fn a_node_of_the_same_number_is_not_ones_own() {
         let names = folder(&["a-lock-7", "b-lock-7"]);
-        assert_eq!(stands(&names, "a-lock-7"), Standing::Holds);
-        assert_eq!(stands(&names, "b-lock-7"), behind("a-lock-7"));
-        assert_eq!(stands(&names, "c-lock-7"), Standing::Missing);
+        assert_eq!(position(&names, "a-lock-7"), QueuePosition::Holds);
+        assert_eq!(position(&names, "b-lock-7"), behind("a-lock-7"));
+        assert_eq!(position(&names, "c-lock-7"), QueuePosition::Missing);
         // A writer of Curator's that goes on as a reader, by the same number.
         let names = folder(&["a__WRIT__7", "a__READ__7", "b__WRIT__8", "c__READ__9"]);
-        assert_eq!(stands(&names, "b__WRIT__8"), behind("a__WRIT__7"));
+        assert_eq!(position(&names, "b__WRIT__8"), behind("a__WRIT__7"));
         let names = folder(&["a__READ__7", "c__READ__9"]);
-        assert_eq!(stands(&names, "c__READ__9"), Standing::Holds);
+        assert_eq!(position(&names, "c__READ__9"), QueuePosition::Holds);
     }
 
     /// As text, which is how Curator compares, they are before all others.
@@ -108,7 +110,7 @@ mod tests {
     fn a_number_below_zero_goes_first() {
         let names = folder(&["a-lock--2147483648", "b-lock-0000000007"]);
         assert_eq!(
-            stands(&names, "b-lock-0000000007"),
+            position(&names, "b-lock-0000000007"),
             behind("a-lock--2147483648")
         );
         assert_eq!(holders(&names).0[0].name, "a-lock--2147483648");

@@ -26,7 +26,7 @@ use futures_util::future::{OptionFuture, join};
 use tokio_util::sync::CancellationToken;
 use zookeeper_client::{Client, Error, MultiWriteError, SaslOptions, SessionState};
 
-use super::errors::{Verdict, described, no_answer, stop, verdict};
+use super::errors::{ErrorClass, classify, described, no_answer, stop};
 use super::settings::Settings;
 use crate::backend::BackendError;
 use crate::deadline::Deadline;
@@ -152,13 +152,13 @@ impl Session {
             ..Failure::not_sent()
         };
         let said = said.ok_or_else(|| unanswered.clone())?;
-        match said.as_ref().err().map_or(Verdict::Refused, verdict) {
-            Verdict::Refused => {
+        match said.as_ref().err().map_or(ErrorClass::Refused, classify) {
+            ErrorClass::Refused => {
                 self.context.events.heard(sent_at);
                 return Ok((said, sent_at));
             }
-            Verdict::Lost => {}
-            Verdict::Over => self.over.cancel(),
+            ErrorClass::Lost => {}
+            ErrorClass::Over => self.over.cancel(),
         }
         Err(unanswered)
     }

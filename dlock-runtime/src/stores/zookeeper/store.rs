@@ -15,7 +15,7 @@ use super::ensemble::Ensemble;
 use super::errors::{self, TOO_OLD};
 use super::names::{self, Member};
 use super::nodes::Node;
-use super::queue::{Standing, holders, standing};
+use super::queue::{QueuePosition, holders, queue_position};
 use super::records::{Held, Record};
 use super::session::{AT_ONCE, Session};
 use super::settings::Settings;
@@ -315,8 +315,8 @@ impl ZooKeeperStore {
             *node = None;
             return Err(refused);
         }
-        match standing(&names, &member) {
-            Standing::Behind(_) if want == Want::Try => {
+        match queue_position(&names, &member) {
+            QueuePosition::Behind(_) if want == Want::Try => {
                 // Before the answer to what follows.
                 request.is_held_by_somebody();
                 // Here and now: who asks again must not find itself in the way.
@@ -324,18 +324,18 @@ impl ZooKeeperStore {
                 *node = None;
                 return Ok(Take::Busy);
             }
-            Standing::Behind(before) => {
+            QueuePosition::Behind(before) => {
                 let name: Arc<str> = names::join(&own.folder, &before).into();
                 let watch = (Arc::clone(&own.session), Arc::clone(&name));
                 return Ok(Take::Behind(Behind { name, watch }));
             }
-            Standing::Holds => {
+            QueuePosition::Holds => {
                 let granted = self.granted(request, own, seen_at, deadline).await?;
                 if let Some(granted) = granted {
                     return Ok(Take::Granted(granted));
                 }
             }
-            Standing::Missing => {}
+            QueuePosition::Missing => {}
         }
         // It was taken away behind its back: the next is at the end of the queue.
         *node = None;

@@ -98,7 +98,7 @@ impl Sim {
 }
 
 impl Voter for Scripted<()> {
-    type Lane = Link;
+    type Connection = Link;
     type Listening = ();
 
     async fn electorate(voters: Vec<Arc<Sim>>, _: Duration) -> Result<Vec<Arc<Sim>>, BackendError> {
@@ -182,21 +182,21 @@ impl Voter for Scripted<()> {
         Ok(())
     }
 
-    fn lane(attempt: &Attempt) -> Option<Link> {
+    fn asked_over(attempt: &Attempt) -> Option<Link> {
         attempt.in_flight.clone()
     }
 
-    async fn ping(&self, lane: Option<&Link>, deadline: Deadline) -> Result<(), Failure> {
-        let Some(lane) = lane else {
+    async fn ping(&self, connection: Option<&Link>, deadline: Deadline) -> Result<(), Failure> {
+        let Some(connection) = connection else {
             let mut attempt = Attempt::default();
             let answer = self.send(Command::Ping, None, deadline, &mut attempt);
             return answer.await.map(drop);
         };
-        let answer = lane.send(&self.sim, Command::Ping, Fate::Fine);
+        let answer = connection.send(&self.sim, Command::Ping, Fate::Fine);
         match self.time.bound(deadline, answer).await {
             Ok(Ok(Ok(_))) => Ok(()),
             _ => {
-                lane.break_up();
+                connection.break_up();
                 Err(nothing(Applied::No))
             }
         }

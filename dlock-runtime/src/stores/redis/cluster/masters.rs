@@ -129,7 +129,7 @@ async fn voters(running: &Running<RedisStore>) -> Result<Option<Vec<Arc<str>>>, 
     text.map(|text| read(&text).ok_or_else(foreign)).transpose()
 }
 
-/// The same, but these if it has none.
+/// The voters in the cluster: those proposed here, if it has none yet.
 async fn agree_on(
     running: &Running<RedisStore>,
     proposed: &str,

@@ -62,7 +62,7 @@ enum Decides {
     Masters(Engine<Quorum<RedisStore>>),
 }
 
-/// The same, whichever engine it is.
+/// What is done alike with either engine.
 macro_rules! by_either {
     ($cluster:expr, $engine:ident => $what:expr) => {
         match &$cluster.0 {

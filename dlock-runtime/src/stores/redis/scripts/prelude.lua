@@ -56,7 +56,7 @@ local function clock()
   return time[1] * 1000000 + time[2]
 end
 
--- The same in milliseconds.
+-- The server's clock, in milliseconds.
 local function now()
   return math.floor(clock() / 1000)
 end

@@ -24,7 +24,7 @@ const FEW: usize = 64;
 
 /// The locks that this process has given back a moment ago.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct FairnessPauses {
     table: Mutex<Table>,
 }
 
@@ -48,7 +48,7 @@ impl Run {
     }
 }
 
-impl Turns {
+impl FairnessPauses {
     /// The lock was given back.
     pub(super) fn given_back(&self, key: &Arc<str>, now: Instant) {
         let mut table = self.table();
@@ -102,18 +102,18 @@ mod tests {
 
     #[test]
     fn who_has_a_lock_over_and_over_lets_others_in_once_a_second() {
-        let turns = Turns::default();
+        let fairness = FairnessPauses::default();
         let start = Instant::now();
         let mut now = start;
         let mut pauses = 0;
         while now < start + 10 * RUN {
-            if let Some(pause) = turns.pause("key", now) {
+            if let Some(pause) = fairness.pause("key", now) {
                 assert!((SHORT..=LONG).contains(&pause), "{pause:?}");
                 pauses += 1;
                 now += pause;
             }
             now += 5 * MOMENT;
-            turns.given_back(&key(), now);
+            fairness.given_back(&key(), now);
             now += MOMENT;
         }
         assert!((8..=10).contains(&pauses), "{pauses} pauses");
@@ -121,24 +121,24 @@ mod tests {
 
     #[test]
     fn who_leaves_it_free_does_not_wait() {
-        let turns = Turns::default();
+        let fairness = FairnessPauses::default();
         let mut now = Instant::now();
         for _ in 0..100 {
-            assert_eq!(turns.pause("key", now), None);
-            assert_eq!(turns.pause("another", now), None);
-            turns.given_back(&key(), now + RUN);
+            assert_eq!(fairness.pause("key", now), None);
+            assert_eq!(fairness.pause("another", now), None);
+            fairness.given_back(&key(), now + RUN);
             now += RUN + SHORT + MOMENT;
         }
     }
 
     #[test]
     fn what_is_long_past_is_forgotten() {
-        let turns = Turns::default();
+        let fairness = FairnessPauses::default();
         let mut now = Instant::now();
         for number in 0..10 * FEW {
-            turns.given_back(&format!("key:{number}").into(), now);
+            fairness.given_back(&format!("key:{number}").into(), now);
             now += SHORT + MOMENT;
         }
-        assert!(turns.table().runs.len() <= 2 * FEW);
+        assert!(fairness.table().runs.len() <= 2 * FEW);
     }
 }
