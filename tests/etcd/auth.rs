@@ -41,8 +41,9 @@ fn url(server: &EtcdServer, login: &str) -> String {
     format!("etcd://{login}127.0.0.1:{}", server.port())
 }
 
-/// A login is a second of work for a server on a busy machine.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(4);
+/// A login is a second of work for a server on a busy machine, and a restart is
+/// several: an outage of it is told to who waits after this time.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn config(url: &str) -> Config {
     crate::harness::config(url).request_timeout(REQUEST_TIMEOUT)
