@@ -339,4 +339,4 @@ pub use dlock_runtime::{
 };
 
 #[doc(hidden)]
-pub use dlock_runtime::__private;
+pub use dlock_runtime::{__private, bare};

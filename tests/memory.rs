@@ -6,6 +6,7 @@ use dlock::{Config, LockError, LockManager};
 use std::time::Duration;
 
 use dlock::backend::memory::Memory;
+use dlock::backend::{Backend as _, Mode, Request};
 use dlock_conformance::{Store, async_trait, conformance};
 
 use tokio::time::Instant;
@@ -84,8 +85,7 @@ async fn a_slow_store_can_be_played() {
 }
 
 async fn connect(memory: &Memory) -> LockManager {
-    let config = Config::with_backend(memory.clone());
-    LockManager::connect(config).await.expect("memory")
+    support::locks::connect(Config::with_backend(memory.clone())).await
 }
 
 #[test]
@@ -115,4 +115,32 @@ fn a_feature_that_is_off_is_named() {
         assert!(message.contains("feature `redis`"), "{message}");
         assert!(!message.contains("hunter2"), "{message}");
     }
+}
+
+/// Whoever waits asks again when the lease would have ended that it saw. It must not be
+/// behind those then who came later, when the lease had been renewed.
+#[tokio::test(start_paused = true)]
+async fn who_asks_again_keeps_its_place() {
+    let second = Duration::from_secs(1);
+    let memory = Memory::new();
+    let request = || Request::new("key", Mode::Write, 10 * second);
+    let waits = |memory: &Memory| {
+        let (memory, request) = (memory.clone(), request());
+        tokio::spawn(async move { memory.acquire(&request).await })
+    };
+
+    let holder = request();
+    let held = memory.try_acquire(&holder).await.expect("it answers");
+    assert!(held.is_some());
+    let mut first = waits(&memory);
+    tokio::time::sleep(5 * second).await;
+    memory.renew(std::slice::from_ref(&holder)).await;
+    let second_in_line = waits(&memory);
+    tokio::time::sleep(8 * second).await;
+    memory.release(&holder).await.expect("it answers");
+
+    let granted = tokio::time::timeout(second, &mut first).await;
+    assert!(granted.is_ok(), "it has lost its place");
+    assert!(!second_in_line.is_finished());
+    second_in_line.abort();
 }

@@ -12,6 +12,9 @@ pub(crate) enum Clock {
     Real,
     /// The current runtime's, which a test may pause.
     Tokio,
+    /// That of the simulated process that runs on this thread.
+    #[cfg(feature = "simulation")]
+    Simulated,
 }
 
 impl Clock {
@@ -19,6 +22,8 @@ impl Clock {
         match self {
             Self::Real => Instant::from_std(StdInstant::now()),
             Self::Tokio => Instant::now(),
+            #[cfg(feature = "simulation")]
+            Self::Simulated => crate::simulation::now(),
         }
     }
 }

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::clock::{Clock, time_is_real};
 use crate::error::LockError;
+use crate::timer;
 
 /// Who stood still for the whole of a limit has so much longer at the most.
 const LAST_LOOK: Duration = Duration::from_secs(1);
@@ -26,6 +27,9 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 pub(crate) enum Executor {
     Thread(Thread),
     Ambient(Ambient),
+    /// The second executor of a simulated process, which can stand still alone.
+    #[cfg(feature = "simulation")]
+    Simulated(Arc<dyn crate::simulated::Simulated>),
 }
 
 /// The runtime on which a `memory:` manager was connected.
@@ -49,6 +53,10 @@ pub(crate) struct Thread {
 impl Executor {
     /// A thread of the manager's own.
     pub(crate) fn thread(store: &str) -> Result<Self, LockError> {
+        #[cfg(feature = "simulation")]
+        if let Some(process) = crate::simulation::running() {
+            return Ok(Self::Simulated(process));
+        }
         let failed = |error: std::io::Error| LockError::Config {
             setting: "runtime".to_owned(),
             reason: format!("the thread that renews leases could not be started: {error}"),
@@ -91,6 +99,8 @@ impl Executor {
         match self {
             Self::Thread(thread) => &thread.handle,
             Self::Ambient(ambient) => &ambient.handle,
+            #[cfg(feature = "simulation")]
+            Self::Simulated(process) => process.runtime(),
         }
     }
 
@@ -98,6 +108,8 @@ impl Executor {
         match self {
             Self::Thread(_) => Clock::Real,
             Self::Ambient(_) => Clock::Tokio,
+            #[cfg(feature = "simulation")]
+            Self::Simulated(_) => Clock::Simulated,
         }
     }
 
@@ -109,9 +121,9 @@ impl Executor {
     {
         match self {
             Self::Ambient(_) => Some(work.await),
-            Self::Thread(thread) => {
+            _ => {
                 let (done, result) = oneshot::channel();
-                thread.handle.spawn(async move {
+                self.spawn_on(self.runtime(), async move {
                     let _ = done.send(work.await);
                 });
                 result.await.ok()
@@ -131,6 +143,26 @@ impl Executor {
                 (_, Ok(current)) => current,
                 (_, Err(_)) => ambient.handle.clone(),
             },
+            #[cfg(feature = "simulation")]
+            Self::Simulated(process) => process.runtime().clone(),
+        }
+    }
+
+    /// A task where leases are kept.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_on(&self.keeper_runtime(), work);
+    }
+
+    /// A task of the manager's own on this runtime.
+    pub(crate) fn spawn_on(
+        &self,
+        runtime: &Handle,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) {
+        match self {
+            #[cfg(feature = "simulation")]
+            Self::Simulated(process) => process.spawn(Box::pin(work)),
+            _ => drop(runtime.spawn(work)),
         }
     }
 
@@ -157,18 +189,20 @@ impl Executor {
                     drop(handle.spawn(release));
                 }
             }
+            #[cfg(feature = "simulation")]
+            Self::Simulated(process) => process.spawn(Box::pin(release)),
         }
     }
 
     /// A timer that anybody may poll, by the machine's clock for a store elsewhere,
     /// whatever a test does to its runtime's.
-    pub(crate) fn sleep(&self, duration: Duration) -> tokio::time::Sleep {
+    pub(crate) fn sleep(&self, duration: Duration) -> timer::Sleep {
         let _entered = match self {
             // A timer stays with the runtime that it was made in.
             Self::Thread(thread) => Some(thread.handle.enter()),
-            Self::Ambient(_) => None,
+            _ => None,
         };
-        tokio::time::sleep(duration)
+        timer::sleep(duration)
     }
 
     /// Ends `work` after `limit`, or if nobody has polled this for so long, soon
@@ -214,6 +248,15 @@ impl Drop for Ambient {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// A task of the runtime that this is called on, which ends with the set.
+pub(crate) fn spawn_into(tasks: &mut JoinSet<()>, work: impl Future<Output = ()> + Send + 'static) {
+    #[cfg(feature = "simulation")]
+    if let Some(process) = crate::simulation::running() {
+        return process.spawn(Box::pin(work));
+    }
+    tasks.spawn(work);
 }
 
 /// Refuses a caller outside of a runtime, or in one without timers. Its own answer

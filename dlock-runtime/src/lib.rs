@@ -29,9 +29,15 @@ mod options;
 #[cfg(any(test, feature = "redis"))]
 mod quorum;
 mod reach;
+mod simulated;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 pub mod store;
 mod stores;
 mod sync;
+mod tables;
+mod timer;
 mod token;
 
 pub use api::{
@@ -39,6 +45,8 @@ pub use api::{
     init, lock, shutdown,
 };
 pub use engine::Engine;
+#[doc(hidden)]
+pub use engine::bare;
 pub use error::{LockError, LossReason, Source};
 pub use key::{LockKey, MAX_KEY_BYTES};
 pub use options::{OnLost, Patience};

@@ -20,10 +20,10 @@ use crate::backend::{
 };
 pub use crate::deadline::{Deadline, Elapsed};
 pub use crate::engine::events::{Events, Scope};
-#[doc(hidden)]
-pub use crate::engine::time::Simulated;
 pub use crate::engine::time::{Backoff, Time};
 pub use crate::engine::waiters::Waiter;
+#[doc(hidden)]
+pub use crate::simulated::Simulated;
 
 /// A store that keeps locks.
 ///
@@ -432,7 +432,7 @@ pub struct Due<S: Store> {
     /// As it was granted.
     pub request: Request,
     /// What proves it, to be replaced by what proves it from now on.
-    pub record: Option<S::Record>,
+    pub record: S::Record,
 }
 
 /// Why a lock is given back.

@@ -2,14 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::LockError;
-
 use crate::harness::{config, connect, lock_name, nothing_left};
 use crate::support::alone::alone_with_its_log;
 use crate::support::cluster::{Cluster, LONG, Lent, MASTERS, url};
 use crate::support::locks;
 use crate::support::locks::{
-    had, held, is_busy, is_misconfigured, is_unavailable, queued, says, served,
+    connecting, had, held, is_busy, is_misconfigured, is_unavailable, queued, says, served,
 };
 use crate::support::port::free_port;
 use crate::support::redis::{RedisServer, Setup};
@@ -17,12 +15,8 @@ use crate::support::wait::{HANG, eventually, until, within};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-async fn refusal(url: &str) -> LockError {
-    locks::refusal(url, |config| config.request_timeout(REQUEST_TIMEOUT)).await
-}
-
 async fn misconfigured(url: &str, words: &[&str]) {
-    let error = is_misconfigured(Err::<(), _>(refusal(url).await));
+    let error = is_misconfigured(connecting(url, REQUEST_TIMEOUT).await);
     says(&error, words);
     assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
 }
@@ -70,8 +64,11 @@ async fn nodes_of_two_clusters() {
 #[tokio::test]
 async fn nodes_that_are_no_cluster_yet() {
     let node = Setup::default().in_cluster(LONG).start().await;
-    let error = is_unavailable(Err::<(), _>(refusal(&url(&[node.port()], "")).await));
-    says(&error, &["no node has a slot", "--cluster create"]);
+    let connected = connecting(&url(&[node.port()], ""), REQUEST_TIMEOUT).await;
+    says(
+        &is_unavailable(connected),
+        &["no node has a slot", "--cluster create"],
+    );
 }
 
 /// Slots without a master take the whole cluster down, as it is set by default.
@@ -144,12 +141,9 @@ async fn all_have_the_same_voters() {
     // Others, which have no votes yet.
     owner.command::<()>(&["SET", "dlock:voters", "1 2 3"]).await;
     let other = connect(&url).await;
-    let error = eventually("it takes no more locks", async || {
-        manager.lock("new").run(async {}).await.err()
-    })
-    .await;
-    let error = is_misconfigured(Err::<(), _>(error));
-    says(&error, &["dlock:voters", "restart"]);
+    let ran = async || manager.lock("new").run(async {}).await;
+    let refused = until("it takes no more locks", ran, Result::is_err).await;
+    says(&is_misconfigured(refused), &["dlock:voters", "restart"]);
     had(&other, "new").await;
     // Those may have granted it too.
     within(HANG, guard.lost()).await;

@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::{Config, LockError, LockManager};
+use dlock::{LockError, LockManager};
 use dlock_conformance::failover::{Failure, Led};
-use dlock_conformance::processes::Shared;
 use dlock_conformance::{Store, async_trait, failovers};
 
 use crate::harness::{connect, key_on, lock_name};
@@ -26,13 +25,6 @@ struct Watchful<const QUORUM: bool = false> {
 }
 
 impl<const QUORUM: bool> Watchful<QUORUM> {
-    async fn start() -> Self {
-        Self {
-            cluster: Cluster::start(SHORT).await,
-            lost: None,
-        }
-    }
-
     async fn connect(&self) -> LockManager {
         let config = self.config().request_timeout(PATIENCE).ttl(TTL);
         LockManager::connect(config).await.expect("a connection")
@@ -47,20 +39,12 @@ impl<const QUORUM: bool> Watchful<QUORUM> {
 #[async_trait(?Send)]
 impl<const QUORUM: bool> Store for Watchful<QUORUM> {
     async fn start() -> Self {
-        Self::start().await
+        Self {
+            cluster: Cluster::start(SHORT).await,
+            lost: None,
+        }
     }
 
-    fn config(&self) -> Config {
-        Config::from_url(&self.url()).expect("a valid URL")
-    }
-
-    async fn take_away(&self, _: &str) {
-        unreachable!("for the conformance suite only");
-    }
-}
-
-#[async_trait(?Send)]
-impl<const QUORUM: bool> Shared for Watchful<QUORUM> {
     fn url(&self) -> String {
         self.cluster
             .url(if QUORUM { "?quorum=masters" } else { "" })

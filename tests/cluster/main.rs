@@ -17,8 +17,6 @@ mod tls;
 
 use std::time::Duration;
 
-use dlock::Config;
-use dlock_conformance::processes::Shared;
 use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
 
 use support::cluster::{Cluster, Lent, MASTERS};
@@ -65,14 +63,8 @@ impl<const QUORUM: bool> Store for ClusterStore<QUORUM> {
         Self(Lent::empty().await)
     }
 
-    fn config(&self) -> Config {
-        Config::from_url(&self.url()).expect("a valid URL")
-    }
-
-    fn url_at(&self, [a, b, c]: [u16; 3]) -> Option<String> {
-        let hosts = format!("127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}");
-        let more = Self::MORE;
-        Some(format!("redis+cluster://{hosts}{more}"))
+    fn url(&self) -> String {
+        self.cluster().url(Self::MORE)
     }
 
     fn proxies(&self) -> &[Proxy] {
@@ -130,13 +122,6 @@ impl<const QUORUM: bool> Store for ClusterStore<QUORUM> {
             commands += master.commands_so_far().await;
         }
         commands
-    }
-}
-
-#[async_trait(?Send)]
-impl<const QUORUM: bool> Shared for ClusterStore<QUORUM> {
-    fn url(&self) -> String {
-        self.cluster().url(Self::MORE)
     }
 }
 

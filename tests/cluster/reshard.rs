@@ -1,7 +1,7 @@
 //! Slots that move while their locks are held, waited for and asked for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dlock::{LockError, LockGuard, LockManager};
@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use crate::harness::{config, connect, lock_name, nothing_left};
 use crate::support::cluster::{Cluster, LONG, Lent, url};
+use crate::support::critical::{Section, Tokens};
 use crate::support::locks::{had, held, is_unavailable, queued, says, served};
 use crate::support::wait::{HANG, until, within};
 
@@ -17,30 +18,13 @@ const KEY: &str = "key";
 
 type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 
-/// What the lock protects: it shows two who are inside, and tokens that do not
-/// rise.
-#[derive(Default)]
-struct Counter {
-    inside: AtomicBool,
-    token: AtomicU64,
-    count: AtomicU64,
-}
-
-impl Counter {
-    async fn add_one(&self, token: u64) {
-        assert!(!self.inside.swap(true, Ordering::SeqCst), "two are inside");
-        let before = self.token.swap(token, Ordering::SeqCst);
-        assert!(before < token, "{token} after {before}");
-        sleep(Duration::from_micros(fastrand::u64(..500))).await;
-        self.count.fetch_add(1, Ordering::SeqCst);
-        self.inside.store(false, Ordering::SeqCst);
-    }
-}
-
-async fn contend(manager: LockManager, counter: Arc<Counter>, stop: Arc<AtomicBool>) {
+async fn contend(manager: LockManager, seen: Arc<(Section, Tokens)>, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::SeqCst) {
         let guard = held(manager.lock(KEY)).await;
-        counter.add_one(guard.token().into()).await;
+        let (section, tokens) = &*seen;
+        tokens.note(guard.token());
+        let moment = Duration::from_micros(fastrand::u64(..500));
+        section.during(sleep(moment)).await;
         guard.release().await.expect("the release");
     }
 }
@@ -77,21 +61,21 @@ async fn begins(cluster: &Cluster) -> [usize; 3] {
 /// it takes.
 async fn a_slot_moves_under_load(more: &str) {
     let cluster = Cluster::start(LONG).await;
-    let (counter, stop) = (Arc::<Counter>::default(), Arc::<AtomicBool>::default());
+    let (seen, stop) = (Arc::<(Section, Tokens)>::default(), Arc::default());
     let mut contenders = JoinSet::new();
     let judge = connect(&cluster.url(more)).await;
     had(&judge, KEY).await;
     for _ in 0..3 {
         let manager = connect(&cluster.url(more)).await;
         for _ in 0..3 {
-            let (counter, stop) = (Arc::clone(&counter), Arc::clone(&stop));
-            contenders.spawn(contend(manager.clone(), counter, stop));
+            let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
+            contenders.spawn(contend(manager.clone(), seen, stop));
         }
     }
     let goes_on = async || {
-        let count = || counter.count.load(Ordering::SeqCst);
-        let before = count();
-        until("they go on", async || count(), |&now| now >= before + 30).await;
+        let count = async || seen.0.entries();
+        let before = count().await;
+        until("they go on", count, |&now| now >= before + 30).await;
     };
     for slot in slots(&cluster, more).await {
         let [_, mut from, mut to] = next(slot);
@@ -104,6 +88,9 @@ async fn a_slot_moves_under_load(more: &str) {
     goes_on().await;
     stop.store(true, Ordering::SeqCst);
     within(HANG, contenders.join_all()).await;
+    let (section, tokens) = &*seen;
+    assert_eq!(section.most(), 1, "two were inside");
+    tokens.check(section.entries());
     nothing_left(&cluster).await;
 }
 

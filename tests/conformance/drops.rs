@@ -13,8 +13,27 @@ use crate::support::log::Log;
 use crate::support::polls::{Polled, drop_at_poll, drop_outside, outlive_runtime};
 use crate::support::wait::{HANG, STEP, until, within};
 
-/// More polls than a request ever takes.
-const MOST_POLLS: usize = 200;
+/// Does this with one more poll each time, until it says that there was nothing to be
+/// dropped any more.
+async fn at_every_poll(mut dropped_at: impl AsyncFnMut(usize) -> bool) {
+    // No request takes more of them.
+    for polls in 1..200 {
+        if !dropped_at(polls).await {
+            return;
+        }
+    }
+    panic!("it takes too many polls");
+}
+
+/// Whether it was dropped, and did not end well.
+fn is_dropped(ended: Polled<Result<(), LockError>>) -> bool {
+    match ended {
+        Polled::Done(answer) => answer.expect("it ends well"),
+        Polled::Dropped => return true,
+        Polled::Waiting => panic!("it is not to be waited for"),
+    }
+    false
+}
 
 /// How long a waiter for a held lock is left to its wait.
 const WAIT: Duration = Duration::from_millis(40);
@@ -36,22 +55,16 @@ async fn new_or_kept(store: &dyn Store, kept: Option<&LockManager>) -> LockManag
 pub(crate) async fn dropped_at_every_poll_of_a_free_lock(store: &mut dyn Store) {
     let other = process(store).await;
     for kept in [None, Some(&other)] {
-        let mut polls = 0;
-        loop {
-            polls += 1;
-            assert!(polls < MOST_POLLS, "a request that takes {polls} polls");
+        at_every_poll(async |polls| {
             let manager = new_or_kept(store, kept).await;
             let ended = drop_at_poll(lock_and_yield(&manager, "key"), polls, HANG).await;
             // The dropped request does not hold up the next one.
             let next = within(HANG, lock_and_yield(&other, "key")).await;
             next.unwrap_or_else(|error| panic!("dropped at poll {polls}: {error}"));
             nothing_left(&other).await;
-            match ended {
-                Polled::Done(answer) => break answer.expect("a free lock"),
-                Polled::Dropped => {}
-                Polled::Waiting => panic!("a free lock was waited for"),
-            }
-        }
+            is_dropped(ended)
+        })
+        .await;
     }
 }
 
@@ -59,23 +72,20 @@ pub(crate) async fn dropped_at_every_poll_of_a_held_lock(store: &mut dyn Store) 
     let (holder, other) = (process(store).await, process(store).await);
     let guard = held(holder.lock("key")).await;
     for kept in [None, Some(&other)] {
-        let mut polls = 0;
-        loop {
-            polls += 1;
-            assert!(polls < MOST_POLLS, "a wait that takes {polls} polls");
+        at_every_poll(async |polls| {
             let manager = new_or_kept(store, kept).await;
-            match drop_at_poll(lock_and_yield(&manager, "key"), polls, WAIT).await {
-                Polled::Done(answer) => panic!("a held lock was had: {answer:?}"),
-                Polled::Dropped => queued(store, &holder, "key", 0).await,
-                Polled::Waiting => {
-                    queued(store, &holder, "key", 0).await;
-                    // A busy store may not have run what was asked: there is no place
-                    // yet, and may be one until it is given back.
-                    manager.shutdown().await;
-                    break;
-                }
+            let ended = drop_at_poll(lock_and_yield(&manager, "key"), polls, WAIT).await;
+            queued(store, &holder, "key", 0).await;
+            if let Polled::Waiting = ended {
+                // A busy store may not have run what was asked: there is no place
+                // yet, and may be one until it is given back.
+                manager.shutdown().await;
+                return false;
             }
-        }
+            assert!(is_dropped(ended), "a held lock was had");
+            true
+        })
+        .await;
     }
     assert!(guard.is_held());
     guard.release().await.expect("the release");
@@ -89,10 +99,7 @@ pub(crate) async fn dropped_at_every_poll_of_a_held_lock(store: &mut dyn Store) 
 pub(crate) async fn dropped_at_every_poll_as_the_lock_comes_free(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
     for kept in [None, Some(&other), Some(&holder)] {
-        let mut polls = 0;
-        loop {
-            polls += 1;
-            assert!(polls < MOST_POLLS, "a wait that takes {polls} polls");
+        at_every_poll(async |polls| {
             let guard = held(holder.lock("key")).await;
             let manager = new_or_kept(store, kept).await;
             let is_over = Cell::new(false);
@@ -113,12 +120,9 @@ pub(crate) async fn dropped_at_every_poll_as_the_lock_comes_free(store: &mut dyn
             let next = within(HANG, lock_and_yield(&holder, "key")).await;
             next.unwrap_or_else(|error| panic!("dropped at poll {polls}: {error}"));
             nothing_left(&holder).await;
-            match ended {
-                Polled::Done(answer) => break answer.expect("the lock"),
-                Polled::Dropped => {}
-                Polled::Waiting => panic!("a free lock was waited for"),
-            }
-        }
+            is_dropped(ended)
+        })
+        .await;
     }
 }
 
@@ -148,10 +152,7 @@ pub(crate) async fn a_dropped_waiter_does_not_hold_up_the_next(store: &mut dyn S
 pub(crate) async fn dropped_at_every_poll_of_several_keys(store: &mut dyn Store) {
     let (holder, other) = (process(store).await, process(store).await);
     let guard = held(holder.lock("b")).await;
-    let mut polls = 0;
-    loop {
-        polls += 1;
-        assert!(polls < MOST_POLLS, "a wait that takes {polls} polls");
+    at_every_poll(async |polls| {
         let all = lock_and_yield(&other, ["a", "b", "c"]);
         let ended = drop_at_poll(all, polls, WAIT).await;
         // `a` was had, `b` is held by somebody else, `c` was never reached.
@@ -161,12 +162,11 @@ pub(crate) async fn dropped_at_every_poll_of_several_keys(store: &mut dyn Store)
                 .await
                 .expect("the lock");
         }
-        match ended {
-            Polled::Done(answer) => panic!("a held lock was had: {answer:?}"),
-            Polled::Dropped => {}
-            Polled::Waiting => break,
-        }
-    }
+        let waits = matches!(ended, Polled::Waiting);
+        assert!(waits || is_dropped(ended), "a held lock was had");
+        !waits
+    })
+    .await;
     guard.release().await.expect("the release");
     nothing_left(&holder).await;
 }
@@ -178,10 +178,7 @@ pub(crate) async fn dropped_at_every_poll_of_a_release(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
     // At once, and when the store has done what the caller has not heard of.
     for patience in [Duration::ZERO, WAIT] {
-        let mut polls = 0;
-        loop {
-            polls += 1;
-            assert!(polls < MOST_POLLS, "a release that takes {polls} polls");
+        at_every_poll(async |polls| {
             let key = format!("released-halfway:{polls}");
             let guard = held(manager.lock(&*key)).await;
             let mut release = Box::pin(guard.release());
@@ -197,12 +194,9 @@ pub(crate) async fn dropped_at_every_poll_of_a_release(store: &mut dyn Store) {
             }
             drop(release);
             had(&other, &key).await;
-            match ended {
-                Polled::Done(answer) => break answer.expect("the release"),
-                Polled::Dropped => {}
-                Polled::Waiting => panic!("a release was waited for"),
-            }
-        }
+            is_dropped(ended)
+        })
+        .await;
     }
     // Every release has been answered then.
     manager.shutdown().await;
@@ -215,18 +209,17 @@ pub(crate) async fn dropped_at_every_poll_of_a_release(store: &mut dyn Store) {
 /// without any. What it has left is given back by the manager's own.
 pub(crate) async fn dropped_at_every_poll_outside_of_a_runtime(store: &mut dyn Store) {
     let (manager, other) = (process(store).await, process(store).await);
-    for polls in 1..MOST_POLLS {
+    at_every_poll(async |polls| {
         let request = Box::pin(manager.lock("key").acquire());
         let (ended, request) = outlive_runtime(request, polls, HANG).await;
         let done = matches!(ended, Polled::Done(Ok(_)));
         assert!(done || matches!(ended, Polled::Dropped), "{ended:?}");
         drop_outside((ended, request));
         nothing_left(&other).await;
-        if done {
-            break;
-        }
-    }
-    for polls in 1..MOST_POLLS {
+        !done
+    })
+    .await;
+    at_every_poll(async |polls| {
         let guard = held(other.lock("key")).await;
         let request = Box::pin(manager.lock("key").acquire());
         let (ended, request) = outlive_runtime(request, polls, 5 * WAIT).await;
@@ -236,8 +229,7 @@ pub(crate) async fn dropped_at_every_poll_outside_of_a_runtime(store: &mut dyn S
         guard.release().await.expect("the release");
         drop_outside(request);
         nothing_left(&other).await;
-        if waits {
-            break;
-        }
-    }
+        !waits
+    })
+    .await;
 }

@@ -9,9 +9,9 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::critical::Section;
 use super::{Store, free, had, held, process, queued};
-use crate::support::locks::{all_served, is_busy, served, shown};
+use crate::support::critical::Section;
+use crate::support::locks::{all_served, is_busy, served, shown, wants};
 
 async fn three_processes(store: &dyn Store) -> (LockManager, LockManager, LockManager) {
     let first = process(store).await;
@@ -187,10 +187,8 @@ pub(crate) async fn readers_and_writers_are_let_in_as_they_came(store: &mut dyn 
     let reader = held(holder.lock("key").read()).await;
     let mut waiting = Vec::new();
     for (other, reads) in others.iter().zip([false, true, true, false]) {
-        let lock = other.lock("key");
-        waiting.push(tokio::spawn(
-            if reads { lock.read() } else { lock }.acquire(),
-        ));
+        let request = wants(other.lock("key"), reads);
+        waiting.push(tokio::spawn(request.acquire()));
         queued(store, &holder, "key", waiting.len()).await;
     }
     is_busy(holder.lock("key").read().try_acquire().await);

@@ -6,11 +6,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use dlock::LockManager;
 
-use crate::processes::{ENDLESS, Scene, Shared, all_end_well};
+use crate::processes::{ENDLESS, Scene, all_end_well};
 use crate::restart::next_token;
 use crate::support::locks::{connect, held, is_busy, nothing_left, queued, served, shown};
+use crate::support::runtimes::current_thread;
 use crate::support::wait::{HANG, eventually};
-use crate::{Running, block_on};
+use crate::{Running, Store};
 
 /// How a leader fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub enum Failure {
 
 /// A store whose leader can be replaced.
 #[async_trait(?Send)]
-pub trait Led: Shared {
+pub trait Led: Store {
     /// What happens to leaders, one after the other.
     fn failures(&self) -> &[Failure] {
         &[Failure::Hangs, Failure::Dies]
@@ -48,14 +49,15 @@ pub trait Led: Shared {
 }
 
 /// For as long as a failover takes.
-async fn patient<S: Led + ?Sized>(store: &S) -> LockManager {
+async fn patient(store: &dyn Led) -> LockManager {
     connect(store.config().request_timeout(HANG / 2)).await
 }
 
 /// Several processes hold and wait while their leader fails. Every call ends, all of
 /// them go on by themselves, and nobody is inside beside another who could not be told
 /// from it.
-async fn processes_go_on(mut scene: Scene<dyn Led>) {
+async fn processes_go_on(store: &mut dyn Led) {
+    let scene = Scene::around(store);
     const WORKERS: [&str; 3] = ["a", "b", "c"];
     let forgets = scene.store.forgets();
     let mut workers = WORKERS.map(|name| scene.worker("contend", name, 3, ENDLESS, forgets));
@@ -84,14 +86,13 @@ async fn processes_go_on(mut scene: Scene<dyn Led>) {
 
 /// What whoever leads next has heard of is kept: by its holders, who renew it there,
 /// and by those who wait. Tokens rise.
-async fn a_lease_and_its_waiters_go_along(mut scene: Scene<dyn Led>) {
-    let store = &mut scene.store;
-    let (holder, other) = (patient(&**store).await, patient(&**store).await);
+async fn a_lease_and_its_waiters_go_along(store: &mut dyn Led) {
+    let (holder, other) = (patient(store).await, patient(store).await);
     let ttl = Duration::from_secs(30);
     let guard = held(holder.lock("key").ttl(ttl)).await;
     let first = tokio::spawn(next_token(other.lock("key").ttl(ttl)));
     queued(&holder, "key", 1).await;
-    let late = patient(&**store).await;
+    let late = patient(store).await;
     let second = tokio::spawn(next_token(late.lock("key").ttl(ttl)));
     queued(&holder, "key", 2).await;
     store.has_told("key").await;
@@ -136,25 +137,21 @@ async fn is_renewed(manager: &LockManager, key: &str) {
 
 #[doc(hidden)]
 pub mod cases {
-    use super::{Led, Running, Scene};
+    use super::{Led, Running};
 
-    pub fn processes_go_on(scene: Scene<dyn Led>) -> Running<'static> {
-        Box::pin(super::processes_go_on(scene))
+    pub fn processes_go_on(store: &mut dyn Led) -> Running<'_> {
+        Box::pin(super::processes_go_on(store))
     }
 
-    pub fn a_lease_and_its_waiters_go_along(scene: Scene<dyn Led>) -> Running<'static> {
-        Box::pin(super::a_lease_and_its_waiters_go_along(scene))
+    pub fn a_lease_and_its_waiters_go_along(store: &mut dyn Led) -> Running<'_> {
+        Box::pin(super::a_lease_and_its_waiters_go_along(store))
     }
 }
 
 /// Runs one case around a store of its own.
 #[doc(hidden)]
-pub fn run<S: Led + 'static>(case: fn(Scene<dyn Led>) -> Running<'static>) {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    block_on(
-        &mut runtime,
-        Box::pin(async move { case(Scene::around(Box::new(S::start().await))).await }),
-    );
+pub fn run<S: Led>(case: fn(&mut dyn Led) -> Running<'_>) {
+    current_thread().block_on(async { case(&mut S::start().await).await });
 }
 
 /// Makes a test of each, for one store: the path, from the crate's root, of a type that

@@ -8,8 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::{Duration, Instant};
 
-use dlock::{LockError, LockGuard, LockRequest, current, distributed_lock};
-use tokio::runtime::{Builder, Runtime};
+use dlock::{LockError, LockGuard, LockManager, LockRequest, current, distributed_lock};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -17,6 +16,7 @@ use tokio::time::sleep;
 use super::{Store, connect, free, had, nothing_left, process};
 use crate::support::locks::{held, is_busy, is_lost, says, served};
 use crate::support::polls::{Polled, drop_at_poll};
+use crate::support::runtimes::current_thread;
 use crate::support::wait::{HANG, within};
 
 pub(crate) async fn a_lease_is_renewed(store: &mut dyn Store) {
@@ -134,11 +134,6 @@ pub(crate) async fn on_lost_continue_lets_the_body_go_on(store: &mut dyn Store) 
     assert!(!served(body).await, "it is still held");
 }
 
-fn current_thread() -> Runtime {
-    let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime")
-}
-
 /// Runs `body` on a current-thread runtime of its own.
 async fn on_one_thread<T: Send + 'static>(body: impl Future<Output = T> + Send + 'static) -> T {
     let thread = tokio::task::spawn_blocking(|| current_thread().block_on(body));
@@ -148,13 +143,32 @@ async fn on_one_thread<T: Send + 'static>(body: impl Future<Output = T> + Send +
 /// The manager was connected elsewhere: its keeper, or for a store in memory
 /// the runtime that connected it, is not blocked.
 pub(crate) async fn a_body_that_blocks_its_runtime_keeps_its_lease(store: &mut dyn Store) {
-    let (manager, other) = (process(store).await, process(store).await);
-    let ttl = store.short_ttl();
+    let manager = process(store).await;
+    keeps_its_lease_in_a_block(store, async move { manager }).await;
+}
+
+/// Or on the very runtime that the body blocks.
+pub(crate) async fn a_body_that_blocks_the_runtime_of_its_manager_keeps_its_lease(
+    store: &mut dyn Store,
+) {
+    if process(store).await.capabilities().local {
+        return;
+    }
+    let config = super::config(store);
+    keeps_its_lease_in_a_block(store, connect(config)).await;
+}
+
+async fn keeps_its_lease_in_a_block(
+    store: &dyn Store,
+    manager: impl Future<Output = LockManager> + Send + 'static,
+) {
+    let (other, ttl) = (process(store).await, store.short_ttl());
     let (inside, is_inside) = oneshot::channel();
     let is_over = Arc::new(AtomicBool::new(false));
     let blocked = tokio::spawn(on_one_thread({
         let is_over = Arc::clone(&is_over);
         async move {
+            let manager = manager.await;
             let body = async {
                 inside.send(()).expect("the test waits");
                 std::thread::sleep(3 * ttl);

@@ -35,15 +35,14 @@
 //! # fn main() {}
 //! ```
 //!
-//! A store that processes share runs [`contenders!`] as well: what it grants to
-//! processes of their own, some of which are killed or paused, is held against the
-//! history of a resource that trusts nobody.
+//! A store that processes share, at its [`url`](Store::url), runs [`contenders!`] as
+//! well: what it grants to processes of their own, some of which are killed or paused,
+//! is held against the history of a resource that trusts nobody.
 //!
 //! [`support`] has what the tests of one store need besides: a proxy that fails,
 //! futures that are dropped at a chosen poll, waiting for a condition.
 
 mod cost;
-mod critical;
 mod drops;
 mod exclusion;
 pub mod failover;
@@ -102,8 +101,24 @@ pub trait Store {
         Self::start().await
     }
 
-    /// Leads to it. Each manager that connects stands for a process.
-    fn config(&self) -> Config;
+    /// Leads to it, and other processes too.
+    fn url(&self) -> String {
+        unreachable!("for a store that gives its `config`")
+    }
+
+    /// The same. Each manager that connects stands for a process.
+    fn config(&self) -> Config {
+        Config::from_url(&self.url()).expect("a valid URL")
+    }
+
+    /// What another process connects with. A store of one's own has no URL that dlock
+    /// knows.
+    fn config_at(url: &str) -> Config
+    where
+        Self: Sized,
+    {
+        Config::from_url(url).expect("a valid URL")
+    }
 
     /// The proxies by way of which all of its servers are reached, so that a test
     /// can have the network fail.
@@ -150,9 +165,28 @@ pub trait Store {
         true
     }
 
+    /// Whether its grants have fencing tokens. The resource of the contenders counts the
+    /// grants of those that have none.
+    fn has_tokens(&self) -> bool {
+        true
+    }
+
+    /// Short enough that the lock of a process that died comes free within the test.
+    fn contenders_ttl(&self) -> Duration {
+        Duration::from_millis(1_500)
+    }
+
+    /// Whether a process that has been paused keeps all others from the store,
+    /// for as long as it is. Only a store without a server has such moments.
+    async fn is_stuck(&self) -> bool {
+        false
+    }
+
     /// Ends every lease on `key` behind the holder's back, as an operator
     /// could.
-    async fn take_away(&self, key: &str);
+    async fn take_away(&self, key: &str) {
+        unreachable!("`{key}`: for a store that runs the whole suite")
+    }
 
     /// From now on the store cannot be reached; `false` ends the outage. A store
     /// that has no [`proxies`](Self::proxies) has some other way.
@@ -171,13 +205,6 @@ pub trait Store {
         for proxy in self.proxies() {
             proxy.stall(silence);
         }
-    }
-
-    /// A URL of this store with its servers at these ports of loopback: the first,
-    /// if one is enough. `None` if it has no servers.
-    fn url_at(&self, ports: [u16; 3]) -> Option<String> {
-        let _ = ports;
-        None
     }
 
     /// Whether what the store holds can still be seen in such an outage.
@@ -238,31 +265,30 @@ pub enum Start {
     start_alone,
     /// As `start`, of a store that a network can keep from its users.
     start_far,
+    /// As `start`, by processes that take their time.
+    start_contended,
 }
 
 /// Runs one case against a store of its own, with a limit against hanging.
 #[doc(hidden)]
 pub fn run<S: Store>(as_asked: Start, case: fn(&mut dyn Store) -> Running<'_>) {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    block_on(
-        runtime.worker_threads(2),
-        Box::pin(async move {
-            let mut store = match as_asked {
-                Start::start | Start::start_far => S::start().await,
-                Start::start_durable => S::start_durable().await,
-                Start::start_alone => S::start_alone().await,
-            };
-            if as_asked == Start::start_far && store.proxies().is_empty() {
-                return;
-            }
-            within(2 * HANG, case(&mut store)).await;
-        }),
-    );
-}
-
-fn block_on(runtime: &mut tokio::runtime::Builder, test: Running<'_>) {
-    let runtime = runtime.enable_all().build().expect("a runtime");
-    runtime.block_on(test);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        let mut store = match as_asked {
+            Start::start_durable => S::start_durable().await,
+            Start::start_alone => S::start_alone().await,
+            _ => S::start().await,
+        };
+        match as_asked {
+            Start::start_far if store.proxies().is_empty() => {}
+            // Each of its many steps has a limit.
+            Start::start_contended => case(&mut store).await,
+            _ => within(2 * HANG, case(&mut store)).await,
+        }
+    });
 }
 
 /// With leases that outlast every test: a lock that comes free in time was
@@ -361,6 +387,7 @@ macro_rules! __themes {
                 a_lease_taken_away_shows_in_the_guard
                 on_lost_continue_lets_the_body_go_on
                 a_body_that_blocks_its_runtime_keeps_its_lease
+                a_body_that_blocks_the_runtime_of_its_manager_keeps_its_lease
                 a_fixed_lease_is_lost_after_a_block
                 a_lease_past_its_max_hold_is_lost_after_a_block
                 a_block_past_max_hold_holds_up_no_other_lock
@@ -453,21 +480,42 @@ macro_rules! __themes {
     };
 }
 
+/// The same of processes.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __contenders {
+    ([$($then:tt)*] $($with:tt)*) => {
+        $($then)*! { $($with)*
+            start_contended processes {
+                processes_add_up
+                a_killed_holder_frees_its_lock
+                a_killed_waiter_delays_the_rest_for_a_bounded_time
+                a_paused_holder_stops_when_it_comes_back
+                a_paused_holder_that_writes_late_is_refused
+                kills_and_pauses_at_random_moments_add_up
+                another_processs_lock_is_busy_until_it_dies
+            }
+        }
+    };
+}
+
 /// Each case by its name, boxed here: so it is compiled once, and not again by the
 /// tests of each store.
 macro_rules! cases {
-    ($($start:ident $theme:ident { $($case:ident)* })*) => {
-        #[doc(hidden)]
-        pub mod cases {$(
-            pub mod $theme {$(
-                pub fn $case(store: &mut dyn $crate::Store) -> $crate::Running<'_> {
-                    Box::pin($crate::$theme::$case(store))
-                }
-            )*}
+    ($($start:ident $theme:ident { $($case:ident)* })*) => {$(
+        pub mod $theme {$(
+            pub fn $case(store: &mut dyn $crate::Store) -> $crate::Running<'_> {
+                Box::pin($crate::$theme::$case(store))
+            }
         )*}
-    };
+    )*};
 }
-__themes! { [cases] }
+
+#[doc(hidden)]
+pub mod cases {
+    __themes! { [cases] }
+    __contenders! { [cases] }
+}
 
 /// Makes a test of each case, for one store: the path, from the crate's root, of a
 /// type that implements [`Store`].
@@ -475,6 +523,29 @@ __themes! { [cases] }
 macro_rules! conformance {
     ($store:ty) => {
         $crate::__themes! { [$crate::__tests] $store; }
+    };
+}
+
+/// Makes a test of each case of [`processes`], for one store: the path, from the crate's
+/// root, of a type that implements [`Store`]. With names of cases behind it, of those
+/// only, in a test program that has the rest for another store.
+///
+/// The workers are the test program itself, as its test `plays_a_role`.
+#[macro_export]
+macro_rules! contenders {
+    ($store:ty) => {
+        $crate::__contenders! { [$crate::__tests] $store; }
+
+        /// In a normal run this does nothing.
+        #[test]
+        fn plays_a_role() {
+            if let Some(role) = $crate::support::worker::role() {
+                $crate::processes::contender::play(&role, <$store as $crate::Store>::config_at);
+            }
+        }
+    };
+    ($store:ty: $($case:ident)*) => {
+        $crate::__tests! { $store; start_contended processes { $($case)* } }
     };
 }
 

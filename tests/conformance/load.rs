@@ -6,8 +6,8 @@ use std::time::Duration;
 use dlock::{LockError, LockManager};
 use tokio::task::JoinSet;
 
-use super::critical::PlainCounter;
 use super::{Store, nothing_left, process};
+use crate::support::critical::PlainCounter;
 use crate::support::locks::all_served;
 
 /// So many managers, each of which stands for a process: among the tasks of

@@ -8,16 +8,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use async_trait::async_trait;
+use dlock::LockManager;
 use dlock::backend::TokenTier;
-use dlock::{Config, LockManager};
 
+use crate::Store;
 use crate::support::dir::TempDir;
 use crate::support::locks::{connect, had, held, is_busy, nothing_left};
+use crate::support::process::Process;
 use crate::support::resource::Resource;
 use crate::support::wait::until;
-use crate::support::worker::Worker;
-use crate::{Running, Store, block_on};
+use crate::support::worker;
 
 #[doc(hidden)]
 pub mod contender;
@@ -25,51 +25,19 @@ pub mod contender;
 /// Rounds of a worker that ends when it is told to, or dies.
 pub const ENDLESS: usize = usize::MAX;
 
-/// A store that several processes can share.
-#[async_trait(?Send)]
-pub trait Shared: Store {
-    /// Whether its grants have fencing tokens. The resource counts the grants of
-    /// those that have none.
-    fn tokens(&self) -> bool {
-        true
-    }
-
-    /// Leads the other processes to it.
-    fn url(&self) -> String;
-
-    /// What they connect with. A store of one's own has no URL that dlock knows.
-    fn config_at(url: &str) -> Config
-    where
-        Self: Sized,
-    {
-        Config::from_url(url).expect("a valid URL")
-    }
-
-    /// Whether a process that has been paused keeps all others from the store,
-    /// for as long as it is. Only a store without a server has such moments.
-    async fn is_stuck(&self) -> bool {
-        false
-    }
-
-    /// Short enough that a dead holder's lock comes free within the test.
-    fn ttl(&self) -> Duration {
-        Duration::from_millis(1_500)
-    }
-}
-
 /// A test's view: a store, the resource, and the workers around them.
 #[derive(Debug)]
-pub struct Scene<S: ?Sized> {
+pub struct Scene<'a, S: ?Sized> {
     /// What the workers contend on.
-    pub store: Box<S>,
+    pub store: &'a mut S,
     /// What the workers take the lock for.
     pub resource: Resource,
     dir: TempDir,
 }
 
-impl<S: Shared + ?Sized> Scene<S> {
+impl<'a, S: Store + ?Sized> Scene<'a, S> {
     /// Around a store, with nobody there yet.
-    pub fn around(store: Box<S>) -> Self {
+    pub fn around(store: &'a mut S) -> Self {
         Self {
             store,
             resource: Resource::start(),
@@ -86,8 +54,8 @@ impl<S: Shared + ?Sized> Scene<S> {
         tasks: usize,
         rounds: usize,
         stubborn: bool,
-    ) -> Worker {
-        Worker::start(
+    ) -> Process {
+        worker::start(
             role,
             &[
                 ("NAME", name),
@@ -97,14 +65,14 @@ impl<S: Shared + ?Sized> Scene<S> {
                 ("ROUNDS", &rounds.to_string()),
                 ("STOP", self.stop_sign().to_str().expect("a path of text")),
                 ("STUBBORN", if stubborn { "yes" } else { "no" }),
-                ("TTL", &self.store.ttl().as_millis().to_string()),
-                ("TOKENS", if self.store.tokens() { "yes" } else { "no" }),
+                ("TTL", &self.store.contenders_ttl().as_millis().to_string()),
+                ("TOKENS", if self.store.has_tokens() { "yes" } else { "no" }),
             ],
         )
     }
 
     /// Pauses a worker, at a moment when that is no matter to the store.
-    pub async fn pause(&self, worker: &Worker) {
+    pub async fn pause(&self, worker: &Process) {
         worker.pause();
         while self.store.is_stuck().await {
             worker.resume();
@@ -121,10 +89,8 @@ impl<S: Shared + ?Sized> Scene<S> {
     /// One more process, as far as the store can tell: this one.
     pub async fn judge(&self) -> LockManager {
         let judge = connect(self.store.config()).await;
-        assert_eq!(
-            judge.capabilities().tokens > TokenTier::None,
-            self.store.tokens()
-        );
+        let tokens = judge.capabilities().tokens;
+        assert_eq!(tokens > TokenTier::None, self.store.has_tokens());
         judge
     }
 
@@ -160,14 +126,15 @@ impl<S: Shared + ?Sized> Scene<S> {
 }
 
 /// Waits until all of them have done what they were started for.
-pub async fn all_end_well(workers: &mut [Worker]) {
+pub async fn all_end_well(workers: &mut [Process]) {
     for worker in workers {
         let status = worker.end().await;
         assert!(status.success(), "a worker failed: {status}");
     }
 }
 
-async fn processes_add_up(scene: Scene<dyn Shared>) {
+pub(crate) async fn processes_add_up(store: &mut dyn Store) {
+    let scene = Scene::around(store);
     let mut workers: Vec<_> = ["a", "b", "c"]
         .map(|name| scene.worker("contend", name, 3, 20, false))
         .into();
@@ -179,7 +146,8 @@ async fn processes_add_up(scene: Scene<dyn Shared>) {
 
 /// Killed inside its critical section: the lock comes free within the ttl, and
 /// nobody notices more than that.
-async fn a_killed_holder_frees_its_lock(scene: Scene<dyn Shared>) {
+pub(crate) async fn a_killed_holder_frees_its_lock(store: &mut dyn Store) {
+    let scene = Scene::around(store);
     scene.resource.hold_back("victim");
     let mut victim = scene.worker("contend", "victim", 1, ENDLESS, false);
     scene.inside("victim").await;
@@ -199,7 +167,8 @@ async fn a_killed_holder_frees_its_lock(scene: Scene<dyn Shared>) {
 }
 
 /// Killed while it waits, in front of the others.
-async fn a_killed_waiter_delays_the_rest_for_a_bounded_time(scene: Scene<dyn Shared>) {
+pub(crate) async fn a_killed_waiter_delays_the_rest_for_a_bounded_time(store: &mut dyn Store) {
+    let scene = Scene::around(store);
     let judge = scene.judge().await;
     let guard = held(judge.lock("counter")).await;
     let mut victim = scene.worker("contend", "victim", 2, 5, false);
@@ -218,18 +187,19 @@ async fn a_killed_waiter_delays_the_rest_for_a_bounded_time(scene: Scene<dyn Sha
 
 /// Paused inside for longer than its ttl: others go on, and when it comes back
 /// its body is dropped before it writes.
-async fn a_paused_holder_stops_when_it_comes_back(scene: Scene<dyn Shared>) {
-    comes_back_late(scene, false, "lost").await;
+pub(crate) async fn a_paused_holder_stops_when_it_comes_back(store: &mut dyn Store) {
+    comes_back_late(store, false, "lost").await;
 }
 
 /// The same with a body that goes on regardless: its late write is refused.
-async fn a_paused_holder_that_writes_late_is_refused(scene: Scene<dyn Shared>) {
-    if scene.store.tokens() {
-        comes_back_late(scene, true, "outdated").await;
+pub(crate) async fn a_paused_holder_that_writes_late_is_refused(store: &mut dyn Store) {
+    if store.has_tokens() {
+        comes_back_late(store, true, "outdated").await;
     }
 }
 
-async fn comes_back_late(scene: Scene<dyn Shared>, stubborn: bool, reports: &str) {
+async fn comes_back_late(store: &mut dyn Store, stubborn: bool, reports: &str) {
+    let scene = Scene::around(store);
     scene.resource.hold_back("victim");
     let victim = scene.worker("contend", "victim", 1, 3, stubborn);
     scene.inside("victim").await;
@@ -252,7 +222,8 @@ async fn comes_back_late(scene: Scene<dyn Shared>, stubborn: bool, reports: &str
 }
 
 /// Many processes; some are paused at random moments, some are killed.
-async fn kills_and_pauses_at_random_moments_add_up(scene: Scene<dyn Shared>) {
+pub(crate) async fn kills_and_pauses_at_random_moments_add_up(store: &mut dyn Store) {
+    let scene = Scene::around(store);
     const SURVIVORS: [&str; 3] = ["a", "b", "c"];
     const VICTIMS: [&str; 6] = ["u", "v", "w", "x", "y", "z"];
     let mut survivors: Vec<_> = SURVIVORS
@@ -290,81 +261,15 @@ async fn kills_and_pauses_at_random_moments_add_up(scene: Scene<dyn Shared>) {
 }
 
 /// A holder in another process, seen from this one.
-async fn another_processs_lock_is_busy_until_it_dies(scene: Scene<dyn Shared>) {
+pub(crate) async fn another_processs_lock_is_busy_until_it_dies(store: &mut dyn Store) {
+    let scene = Scene::around(store);
     let judge = scene.judge().await;
     let mut holder = scene.worker("hold", "holder", 0, 0, false);
     let reports = async || scene.resource.history().reports_of("holder").len();
     until("it holds", reports, |&reports| reports == 1).await;
     // Renewed from over there.
-    tokio::time::sleep(2 * scene.store.ttl()).await;
+    tokio::time::sleep(2 * scene.store.contenders_ttl()).await;
     is_busy(judge.lock("counter").try_acquire().await);
     holder.kill();
     had(&judge, "counter").await;
-}
-
-/// Runs one case around a store of its own.
-#[doc(hidden)]
-pub fn run<S: Shared + 'static>(case: fn(Scene<dyn Shared>) -> Running<'static>) {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    block_on(
-        &mut runtime,
-        Box::pin(async move { case(Scene::around(Box::new(S::start().await))).await }),
-    );
-}
-
-/// All cases, for a macro that makes something of them.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __contenders {
-    ([$($then:tt)*] $($with:tt)*) => {
-        $($then)*! { $($with)*
-            processes_add_up
-            a_killed_holder_frees_its_lock
-            a_killed_waiter_delays_the_rest_for_a_bounded_time
-            a_paused_holder_stops_when_it_comes_back
-            a_paused_holder_that_writes_late_is_refused
-            kills_and_pauses_at_random_moments_add_up
-            another_processs_lock_is_busy_until_it_dies
-        }
-    };
-}
-
-macro_rules! cases {
-    ($($case:ident)*) => {
-        #[doc(hidden)]
-        pub mod cases {$(
-            pub fn $case(scene: super::Scene<dyn super::Shared>) -> super::Running<'static> {
-                Box::pin(super::$case(scene))
-            }
-        )*}
-    };
-}
-__contenders! { [cases] }
-
-/// Makes a test of each, for one store: the path, from the crate's root, of a type
-/// that implements [`Shared`]. With names of cases behind it, of those only, in a
-/// test program that has the rest for another store.
-///
-/// The workers are the test program itself, as its test `plays_a_role`.
-#[macro_export]
-macro_rules! contenders {
-    ($store:ty) => {
-        $crate::__contenders! { [$crate::contenders] $store: }
-
-        /// In a normal run this does nothing.
-        #[test]
-        fn plays_a_role() {
-            if let Some(role) = $crate::support::worker::role() {
-                $crate::processes::contender::play(&role, <$store as $crate::processes::Shared>::config_at);
-            }
-        }
-    };
-    ($store:ty: $($case:ident)*) => {
-        mod processes {$(
-            #[test]
-            fn $case() {
-                $crate::processes::run::<$store>($crate::processes::cases::$case);
-            }
-        )*}
-    };
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use dlock::{LockError, LockManager};
 use tokio::task::JoinSet;
 
-use super::critical::Section;
 use super::{Store, connect, had, nothing_left, process, queued};
+use crate::support::critical::Section;
 use crate::support::locks::{all_served, held};
 use crate::support::polls::{drive_until, join_all, poll_once};
 use crate::support::wait::{HANG, within};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use dlock::{FencingToken, LockError, LockManager, LockScopeExt, current, distributed_lock};
 use tokio::sync::oneshot;
 
-use super::critical::Section;
 use super::{Store, had, process};
+use crate::support::critical::Section;
 use crate::support::locks::{held, is_busy, says, served, would_deadlock};
 use crate::support::wait::{HANG, within};
 

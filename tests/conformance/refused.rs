@@ -12,34 +12,52 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::{Store, connect, had};
-use crate::support::locks::{healed, refusal, says};
+use crate::support::locks::{connecting, healed, impatient, is_unavailable, says};
 use crate::support::port::free_port;
 use crate::support::wait::{HANG, within};
 
 /// Who waits for it to pass fails by hanging.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-fn is_refusal(error: &LockError) {
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    let message = error.to_string();
+fn is_refusal<T>(answer: Result<T, LockError>) -> LockError {
+    let told = is_unavailable(answer);
+    let message = told.to_string();
     assert!(message.to_lowercase().contains("refuse"), "{message}");
-    let mut cause = error.source();
+    let mut cause = told.source();
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<io::Error>() {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
-            return;
+            break;
         }
         cause = error.source();
     }
+    told
+}
+
+/// A URL of this store with its servers at other ports, if it has any.
+fn url_at(store: &dyn Store, mut port: impl FnMut() -> u16) -> Option<String> {
+    if store.proxies().is_empty() {
+        return None;
+    }
+    let url = store.url();
+    let mut parts = url.split("127.0.0.1:");
+    let mut moved = parts.next()?.to_owned();
+    for part in parts {
+        let behind = part.trim_start_matches(|digit: char| digit.is_ascii_digit());
+        moved += &format!("127.0.0.1:{}{behind}", port());
+    }
+    Some(moved)
 }
 
 pub(crate) async fn a_refused_connection_is_told_at_once(store: &mut dyn Store) {
-    let ports = [free_port(), free_port(), free_port()];
-    let Some(url) = store.url_at(ports) else {
+    let mut ports = Vec::new();
+    let Some(url) = url_at(store, || {
+        ports.push(free_port());
+        ports[ports.len() - 1]
+    }) else {
         return;
     };
-    let error = refusal(&url, |config| config.request_timeout(DAY)).await;
-    is_refusal(&error);
+    let error = is_refusal(connecting(&url, DAY).await);
     says(&error, &[&format!("127.0.0.1:{}", ports[0])]);
 }
 
@@ -47,8 +65,8 @@ pub(crate) async fn a_refused_connection_is_told_at_once(store: &mut dyn Store) 
 /// time for that says what it waited for.
 pub(crate) async fn a_refused_connection_is_the_cause_that_is_told(store: &mut dyn Store) {
     let timeout = store.request_timeout();
-    let short = connect(super::config(store).request_timeout(timeout)).await;
     let patient = connect(super::config(store).request_timeout(DAY)).await;
+    let short = impatient(|| super::config(store).request_timeout(timeout)).await;
     for manager in [&short, &patient] {
         had(manager, "key").await;
     }
@@ -63,11 +81,11 @@ pub(crate) async fn a_refused_connection_is_the_cause_that_is_told(store: &mut d
         within(HANG, lock(&short).acquire()).await,
         within(HANG, lock(&patient).acquire_within(timeout)).await,
     ] {
-        is_refusal(&answer.expect_err("nobody is there"));
+        is_refusal(answer);
     }
     if short.capabilities().read_write {
         let answer = within(HANG, lock(&short).read().try_acquire()).await;
-        is_refusal(&answer.expect_err("nobody is there"));
+        is_refusal(answer);
     }
     shut(false);
     for manager in [&short, &patient] {
@@ -75,7 +93,7 @@ pub(crate) async fn a_refused_connection_is_the_cause_that_is_told(store: &mut d
     }
 }
 
-/// What a server of another kind does with who connects, and what is said of it.
+/// A server of another kind, by what it does when somebody connects.
 #[derive(Clone, Copy, Debug)]
 enum Other {
     /// It answers this, whatever it is asked.
@@ -86,6 +104,8 @@ enum Other {
     HangsUp,
 }
 
+/// Each with the word by which the error names it; without one, the store does not
+/// answer.
 const OTHERS: [(Other, &str); 7] = [
     (
         Other::Answers(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"),
@@ -100,37 +120,46 @@ const OTHERS: [(Other, &str); 7] = [
 ];
 
 pub(crate) async fn another_kind_of_server_is_named(store: &mut dyn Store) {
-    let own = store.url_at([1, 2, 3]).unwrap_or_default();
     let mut asking = JoinSet::new();
     let mut servers = JoinSet::new();
     for (other, says) in OTHERS {
-        // It is that itself.
-        if !says.is_empty() && own.starts_with(says.trim_end_matches("://")) {
-            continue;
-        }
-        let mut ports = [0; 3];
-        for port in &mut ports {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+        let mut ports = Vec::new();
+        let Some(url) = url_at(store, || {
+            let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
             let listener = listener.expect("a free port");
-            *port = listener.local_addr().expect("its address").port();
+            let port = listener.local_addr().expect("its address").port();
             servers.spawn(serve(listener, other));
-        }
-        let Some(url) = store.url_at(ports) else {
+            ports.push(port);
+            port
+        }) else {
             return;
         };
+        // It is that itself.
+        if !says.is_empty() && url.starts_with(says.trim_end_matches("://")) {
+            continue;
+        }
         let timeout = store.request_timeout();
         asking.spawn(async move {
-            let error = refusal(&url, |config| config.request_timeout(timeout)).await;
+            let error = connecting(&url, timeout).await.map(drop);
+            let error = error.expect_err("another kind of server");
             let message = error.to_string();
-            for word in [says, "127.0.0.1:"] {
-                assert!(message.contains(word), "{other:?}: {message}");
+            assert!(message.contains(says), "{other:?}: {message}");
+            let is_told = |port: &u16| message.contains(&format!("127.0.0.1:{port}"));
+            assert!(
+                ports.iter().any(is_told),
+                "{other:?} at {ports:?}: {message}"
+            );
+            if says.is_empty() {
+                is_unavailable(Err::<(), _>(error));
             }
         });
     }
     asking.join_all().await;
 }
 
-async fn serve(listener: TcpListener, other: Other) {
+async fn serve(listener: std::net::TcpListener, other: Other) {
+    listener.set_nonblocking(true).expect("a socket of our own");
+    let listener = TcpListener::from_std(listener).expect("a runtime");
     let mut connections = JoinSet::new();
     while let Ok((mut stream, _)) = listener.accept().await {
         connections.spawn(async move {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use dlock::{LockError, LockManager, distributed_lock};
 use tokio::task::JoinSet;
 
-use super::critical::PlainCounter;
 use super::tokens::{gives_none, next};
 use super::{Store, free, had, held, nothing_left, process, queued};
+use crate::support::critical::PlainCounter;
 use crate::support::locks::{all_served, is_busy};
 
 pub(crate) async fn several_keys_are_had_together(store: &mut dyn Store) {

@@ -7,8 +7,8 @@ use dlock::backend::TokenTier;
 use dlock::{FencingToken, LockError, LockManager, distributed_lock};
 use tokio::task::JoinSet;
 
-use super::critical::Tokens;
 use super::{Store, connect, free, process};
+use crate::support::critical::Tokens;
 use crate::support::locks::{all_served, held, is_unsupported};
 use crate::support::wait::{HANG, within};
 

@@ -9,7 +9,7 @@ use dlock::{LockError, LockGuard};
 use tokio::time::Instant;
 
 use super::{Store, had, nothing_left, process, queued};
-use crate::support::locks::{held, served};
+use crate::support::locks::{held, served, wants};
 use crate::support::polls::{Polled, drive_until, leave_at_poll, poll_once};
 use crate::support::wait::{HANG, until, within};
 
@@ -47,8 +47,7 @@ pub(crate) async fn a_lock_that_nobody_comes_for_is_passed_on(store: &mut dyn St
         for manager in [&here, &there] {
             had(manager, key).await;
         }
-        let request = here.lock(key);
-        let request = if read { request.read() } else { request };
+        let request = wants(here.lock(key), read);
         let mut call: Call = if tries {
             Box::pin(request.try_acquire())
         } else {
@@ -79,9 +78,7 @@ pub(crate) async fn a_place_that_nobody_comes_for_is_passed_on(store: &mut dyn S
             continue;
         }
         let guard = held(there.lock("key")).await;
-        let request = here.lock("key");
-        let request = if read { request.read() } else { request };
-        let mut call: Call = Box::pin(request.acquire());
+        let mut call: Call = Box::pin(wants(here.lock("key"), read).acquire());
         // Polled until it waits, and left there.
         drive_until(&mut call, queued(store, &there, "key", 1)).await;
         let local = tokio::spawn(here.lock("key").run(async {}));

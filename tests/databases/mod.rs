@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use dlock::Config;
 use dlock::backend::sqlx::{self, Pool};
-use dlock_conformance::processes::Shared;
 use dlock_conformance::{Store, async_trait};
 
 use crate::support::proxy::Proxy;
@@ -103,13 +102,9 @@ impl<D: Database> Store for DatabaseStore<D> {
         Self::on(Arc::new(Server::start(DURABLE).await)).await
     }
 
-    fn config(&self) -> Config {
-        Config::from_url(&self.url()).expect("a valid URL")
-    }
-
-    fn url_at(&self, [port, ..]: [u16; 3]) -> Option<String> {
-        let scheme = D::SCHEME;
-        Some(format!("{scheme}://user:password@127.0.0.1:{port}/db"))
+    fn url(&self) -> String {
+        let url = self.server.url(&self.database, self.proxy.port());
+        format!("{url}?create_tables=true")
     }
 
     fn proxies(&self) -> &[Proxy] {
@@ -143,13 +138,6 @@ impl<D: Database> Store for DatabaseStore<D> {
                 + (SELECT COUNT(*) FROM dlock_queue) + (SELECT COUNT(*) FROM dlock_process)",
         );
         Some(usize::try_from(records.await).expect("a count"))
-    }
-}
-
-impl<D: Database> Shared for DatabaseStore<D> {
-    fn url(&self) -> String {
-        let url = self.server.url(&self.database, self.proxy.port());
-        format!("{url}?create_tables=true")
     }
 }
 

@@ -1,7 +1,6 @@
 //! The example `flash_sale`, whose processes share a database.
 
 use dlock_conformance::Store;
-use dlock_conformance::processes::Shared;
 
 use super::{Database, DatabaseStore};
 use crate::example::example;

@@ -2,13 +2,13 @@
 
 use std::marker::PhantomData;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
 use dlock::backend::sqlx::{self, Connection as _};
 
-use crate::support::dir::TempDir;
 use crate::support::port::free_port;
+use crate::support::process::Process;
 use crate::support::server::{self, Shared};
 
 /// One kind of database server.
@@ -33,6 +33,11 @@ pub(crate) trait Kind: Sized + 'static {
     /// Runs it.
     fn command(folder: &Path, port: u16) -> Command;
 
+    /// See [`server::Kind::kill`].
+    fn kill(process: &mut Process) {
+        process.kill();
+    }
+
     /// Runs statements.
     async fn run(connection: &mut Connection<Self>, sql: &str) -> sqlx::Result<()>;
 }
@@ -41,21 +46,20 @@ pub(crate) type Connection<D> = <<D as Kind>::Sql as sqlx::Database>::Connection
 
 pub(crate) type Server<D> = server::Server<Database<D>>;
 
-pub(crate) struct Database<D> {
+pub(crate) struct Database<D: Kind> {
     port: u16,
-    dir: TempDir,
     /// Besides those that all have.
     arguments: &'static [&'static str],
     kind: PhantomData<fn() -> D>,
 }
 
 /// One that waits for no disk, and one that does.
-pub(crate) struct SharedServers<D> {
+pub(crate) struct SharedServers<D: Kind> {
     fast: Shared<Server<D>>,
     durable: Shared<Server<D>>,
 }
 
-impl<D> SharedServers<D> {
+impl<D: Kind> SharedServers<D> {
     pub(crate) const fn none() -> Self {
         Self {
             fast: Shared::none(),
@@ -80,11 +84,8 @@ impl<D: Kind> Server<D> {
 
     /// A server of the test's own.
     pub(crate) async fn start(arguments: &'static [&'static str]) -> Self {
-        let dir = TempDir::default();
-        D::install(dir.path());
         Self::of(Database {
             port: 0,
-            dir,
             arguments,
             kind: PhantomData,
         })
@@ -104,20 +105,22 @@ impl<D: Kind> server::Kind for Database<D> {
         self.port = free_port();
     }
 
-    fn command(&self) -> Command {
-        let log = std::fs::File::create(self.dir.path().join("log")).expect("a file");
-        let mut server = D::command(self.dir.path(), self.port);
+    fn install(&self, dir: &Path) {
+        D::install(dir);
+    }
+
+    fn command(&self, dir: &Path) -> Command {
+        let mut server = D::command(dir, self.port);
         server.args(self.arguments);
-        server.stdout(Stdio::null()).stderr(log);
         server
     }
 
-    async fn answers(&self, _: u32) -> bool {
-        self.connect(D::OWN).await.is_ok()
+    fn kill(process: &mut Process) {
+        D::kill(process);
     }
 
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    async fn answers(&self, _: u32, _: &Path) -> bool {
+        self.connect(D::OWN).await.is_ok()
     }
 }
 

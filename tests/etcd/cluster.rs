@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use dlock::{Config, LockManager};
+use dlock::LockManager;
 use dlock_conformance::failover::{Failure, Led};
-use dlock_conformance::processes::Shared;
 use dlock_conformance::{Store, async_trait, failovers};
 
 use crate::harness::{config, connect};
@@ -142,24 +141,13 @@ impl Store for Elected {
         }
     }
 
-    fn config(&self) -> Config {
-        Config::from_url(&self.url()).expect("a valid URL")
-    }
-
-    async fn take_away(&self, _: &str) {
-        unreachable!("for the conformance suite only");
-    }
-}
-
-#[async_trait(?Send)]
-impl Shared for Elected {
     fn url(&self) -> String {
         etcd_url(&self.cluster.ports())
     }
 
     /// Longer than any election: nobody loses a lock here, so nobody may come in
     /// beside another.
-    fn ttl(&self) -> Duration {
+    fn contenders_ttl(&self) -> Duration {
         Duration::from_secs(20)
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use dlock::LockManager;
 use dlock_conformance::Store as _;
-use dlock_conformance::processes::Shared as _;
 
 use crate::EtcdStore;
 use crate::harness::connect;
@@ -50,7 +49,7 @@ impl Control {
 
     async fn release(mut self) {
         self.process.terminate();
-        eventually("etcdctl ends", async || self.process.ended()).await;
+        self.process.end().await;
     }
 }
 

@@ -1,9 +1,10 @@
 //! From one process to the next, while others write.
 
 use dlock::backend::etcd_client::{Client, WatchOptions};
-use dlock_conformance::processes::Shared as _;
+use dlock_conformance::Store as _;
 
-use crate::harness::{alone, connect, places};
+use crate::EtcdStore;
+use crate::harness::{connect, places};
 use crate::support::etcd::EtcdServer;
 use crate::support::locks::{held, served};
 use crate::support::wait::{eventually, until};
@@ -21,7 +22,7 @@ const HAND_OVERS: u32 = 30;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_is_not_told_by_the_loop_for_those_behind() {
     // A server of its own: nobody else watches, or writes.
-    let store = alone().await;
+    let store = EtcdStore::start_alone().await;
     let server = &store.server;
     let host = format!("127.0.0.1:{}", server.port());
     let mut client = Client::connect([host], None).await.expect("a connection");

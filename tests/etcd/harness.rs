@@ -1,6 +1,5 @@
 //! What the tests below share.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::{Config, LockManager};
@@ -8,7 +7,6 @@ use dlock::{Config, LockManager};
 use crate::EtcdStore;
 use crate::support::etcd::EtcdServer;
 use crate::support::locks;
-use crate::support::proxy::Proxy;
 
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -18,16 +16,6 @@ pub(crate) fn config(url: &str) -> Config {
 
 pub(crate) async fn connect(url: &str) -> LockManager {
     locks::connect(config(url)).await
-}
-
-/// A store on a server of its own, whose proposals are all ours.
-pub(crate) async fn alone() -> EtcdStore {
-    let server = EtcdServer::start().await;
-    EtcdStore {
-        proxy: Proxy::to(server.port()),
-        server: Arc::new(server),
-        prefix: "dlock".to_owned(),
-    }
 }
 
 /// The places in the queue for `key`, in their order.

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use dlock::Config;
-use dlock_conformance::processes::Shared as _;
 use dlock_conformance::{Store, async_trait, conformance};
 
 use crate::EtcdStore;
@@ -22,9 +20,8 @@ impl Store for LockService {
         Self(EtcdStore::start().await)
     }
 
-    fn config(&self) -> Config {
-        let url = format!("{}?recipe=lock-service", self.0.url());
-        Config::from_url(&url).expect("a valid URL")
+    fn url(&self) -> String {
+        format!("{}?recipe=lock-service", self.0.url())
     }
 
     /// Each lock has a lease of its own to be kept alive.

@@ -13,6 +13,7 @@ mod etcdctl;
 mod ghosts;
 mod hand_over;
 mod harness;
+mod lists;
 mod lock_service;
 mod names;
 #[cfg(feature = "tls")]
@@ -23,7 +24,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::Config;
-use dlock_conformance::processes::Shared;
 use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
 
 use support::etcd::EtcdServer;
@@ -74,12 +74,8 @@ impl Store for EtcdStore {
         Self::at(Arc::new(EtcdServer::start().await))
     }
 
-    fn config(&self) -> Config {
-        Config::from_url(&self.url()).expect("a valid URL")
-    }
-
-    fn url_at(&self, [port, ..]: [u16; 3]) -> Option<String> {
-        Some(format!("etcd://127.0.0.1:{port}"))
+    fn url(&self) -> String {
+        format!("etcd://127.0.0.1:{}/{}", self.proxy.port(), self.prefix)
     }
 
     fn proxies(&self) -> &[Proxy] {
@@ -123,13 +119,6 @@ impl Store for EtcdStore {
     async fn asked(&self) -> u64 {
         let received = "grpc_server_msg_received_total";
         self.server.metric(received, "").await
-    }
-}
-
-#[async_trait(?Send)]
-impl Shared for EtcdStore {
-    fn url(&self) -> String {
-        format!("etcd://127.0.0.1:{}/{}", self.proxy.port(), self.prefix)
     }
 }
 

@@ -8,10 +8,9 @@ use dlock::backend::etcd_client::{
     Client, Compare, CompareOp, Error, PutOptions, Txn, TxnOp, TxnResponse, WatchOptions,
 };
 use dlock_conformance::Store as _;
-use dlock_conformance::processes::Shared as _;
 
 use crate::EtcdStore;
-use crate::harness::{alone, connect, lease_of, places};
+use crate::harness::{connect, lease_of, places};
 use crate::support::etcd::{EtcdServer, etcd_url};
 use crate::support::locks::{free, had, held, is_busy, queued, served};
 use crate::support::wait::{HANG, eventually, until, within};
@@ -118,13 +117,15 @@ async fn arrives(store: &EtcdStore) {
 /// written under its lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_put_finds_nobody_under_its_name() {
-    let store = alone().await;
+    let store = EtcdStore::start_alone().await;
     let manager = connect(&store.url()).await;
     let judge = connect(&store.direct()).await;
     // Its lease goes on.
     let kept = held(manager.lock("held")).await;
 
-    store.proxy.hold_back(Some("dlock/key/"));
+    store
+        .proxy
+        .hold_back(Some(&format!("{}/key/", store.prefix)));
     let guard = within(HANG, manager.lock("key").acquire()).await;
     assert!(store.proxy.holds_back());
     let first = written(&store, "key").await;
@@ -167,7 +168,7 @@ async fn a_late_put_finds_nobody_under_its_name() {
 /// request has the name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_delete_leaves_the_next_one_alone() {
-    let store = alone().await;
+    let store = EtcdStore::start_alone().await;
     let manager = connect(&store.url()).await;
     let had = async || {
         let guard = within(HANG, manager.lock("key").acquire()).await;
@@ -190,7 +191,7 @@ async fn a_late_delete_leaves_the_next_one_alone() {
 /// The same of what is deleted for a waiter who has left.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_withdrawal_leaves_the_next_one_alone() {
-    let store = alone().await;
+    let store = EtcdStore::start_alone().await;
     let manager = connect(&store.url()).await;
     let judge = connect(&store.direct()).await;
     let holder = held(judge.lock("key")).await;

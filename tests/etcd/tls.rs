@@ -6,13 +6,15 @@ use crate::harness::{config, connect};
 use crate::support::etcd::Setup;
 use crate::support::locks::had;
 use crate::support::secure::encrypted;
+use crate::support::tls::Certificates;
 use crate::support::wait::{HANG, within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_are_trusted_or_refused() {
-    let server = Setup::default().tls().start().await;
+    let known = Certificates::create();
+    let server = Setup::default().tls(&known).start().await;
     let plain = Setup::default().start().await;
-    let (port, ca) = (server.port(), server.certificates().authority.display());
+    let (port, ca) = (server.port(), known.authority.display());
     encrypted(
         &["127.0.0.1", "localhost"].map(|host| format!("etcds://{host}:{port}?ca={ca}")),
         &[
@@ -37,10 +39,9 @@ async fn servers_are_trusted_or_refused() {
 /// A server that wants to know its clients.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_shows_its_certificate() {
-    let authority = crate::support::dir::TempDir::default();
-    let known = crate::support::tls::Certificates::create_in(authority.path());
+    let known = Certificates::create();
     let server = Setup::default()
-        .tls_of(&known)
+        .tls(&known)
         .with("--client-cert-auth")
         .with(&format!("--trusted-ca-file={}", known.authority.display()))
         .start()

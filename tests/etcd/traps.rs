@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use dlock::LockManager;
 use dlock_conformance::Store as _;
-use dlock_conformance::processes::Shared as _;
 
 use crate::EtcdStore;
 use crate::harness::{config, connect, lease_of, places};

@@ -5,23 +5,17 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
-use dlock::{LockError, LockManager};
+use dlock::LockManager;
 
 use crate::harness::{config, connect};
 use crate::lock_name;
-use crate::support::locks;
 use crate::support::locks::{
-    had, held, is_busy, is_misconfigured, is_unavailable, is_unsupported, says,
+    connecting, had, held, is_busy, is_misconfigured, is_unavailable, is_unsupported, says,
 };
 use crate::support::memcached::MemcachedServer;
 use crate::support::wait::{HANG, eventually, within};
 
-async fn refusal(url: &str) -> LockError {
-    locks::refusal(url, |config| {
-        config.request_timeout(Duration::from_millis(500))
-    })
-    .await
-}
+const SHORT: Duration = Duration::from_millis(500);
 
 #[tokio::test]
 async fn a_wrong_url_names_the_setting() {
@@ -33,7 +27,7 @@ async fn a_wrong_url_names_the_setting() {
         ("memcached://[::1]", "IPv4"),
         ("memcached://cache/0", "behind the host"),
     ] {
-        let error = is_misconfigured(Err::<(), _>(refusal(url).await));
+        let error = is_misconfigured(connecting(url, SHORT).await);
         says(&error, &["store URL", word]);
         assert!(!error.to_string().contains("hunter2"), "{error}");
     }
@@ -129,7 +123,7 @@ async fn a_list_that_takes_too_long_is_told() {
 #[tokio::test]
 async fn a_server_without_cas_is_refused() {
     let server = MemcachedServer::start_with(&["-C"]).await;
-    let error = is_misconfigured(Err::<(), _>(refusal(&server.url()).await));
+    let error = is_misconfigured(connecting(&server.url(), SHORT).await);
     says(&error, &["-C", "disable-cas"]);
 }
 

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use dlock_conformance::Store;
-use dlock_conformance::processes::Shared;
 use tokio::time::sleep;
 
 use crate::harness::connect;

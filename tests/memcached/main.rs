@@ -14,7 +14,6 @@ mod losses;
 use std::time::Duration;
 
 use dlock::{Config, LockManager};
-use dlock_conformance::processes::Shared;
 use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
 
 use support::memcached::{Log, MemcachedServer, memcached_url};
@@ -41,12 +40,16 @@ impl Store for MemcachedStore {
         }
     }
 
-    fn config(&self) -> Config {
-        Config::from_url(&self.url()).expect("a valid URL")
+    fn has_tokens(&self) -> bool {
+        false
     }
 
-    fn url_at(&self, [port, ..]: [u16; 3]) -> Option<String> {
-        Some(format!("memcached://127.0.0.1:{port}"))
+    fn url(&self) -> String {
+        memcached_url(self.proxy.port())
+    }
+
+    fn contenders_ttl(&self) -> Duration {
+        TTL
     }
 
     fn proxies(&self) -> &[Proxy] {
@@ -86,21 +89,6 @@ impl Store for MemcachedStore {
 
     async fn asked(&self) -> u64 {
         self.server.stat("cmd_get") + self.server.stat("cmd_set")
-    }
-}
-
-#[async_trait(?Send)]
-impl Shared for MemcachedStore {
-    fn tokens(&self) -> bool {
-        false
-    }
-
-    fn url(&self) -> String {
-        memcached_url(self.proxy.port())
-    }
-
-    fn ttl(&self) -> Duration {
-        TTL
     }
 }
 

@@ -1,11 +1,13 @@
 //! What wakes a waiter.
 
+use std::time::Duration;
+
 use dlock::backend::sqlx;
 use dlock_conformance::Store as _;
 
 use crate::PostgresStore;
-use crate::support::locks::{all_served, connect, held, queued, served};
-use crate::support::wait::{eventually, until};
+use crate::support::locks::{all_served, connect, held, queued};
+use crate::support::wait::{eventually, until, within};
 
 /// Waits until each of two processes listens.
 async fn both_listen(store: &PostgresStore) {
@@ -82,7 +84,9 @@ async fn a_lost_message_costs_a_second_look() {
         })
         .await;
         guard.release().await.expect("the release");
-        served(waiting).await.release().await.expect("the release");
+        let next = within(Duration::from_secs(20), waiting).await;
+        let next = next.expect("no panic").expect("the lock");
+        next.release().await.expect("the release");
     }
     both_listen(&store).await;
 }

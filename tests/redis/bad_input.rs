@@ -5,13 +5,17 @@ use std::time::Duration;
 
 use dlock::LockError;
 
-use crate::support::locks::{self, config, connect, had, is_unavailable, queued, says, served};
+use crate::support::locks::{config, connect, connecting, had, is_misconfigured};
+use crate::support::locks::{is_unavailable, queued, says, served};
 use crate::support::redis::{RedisServer, Setup};
+use crate::support::secure::shown;
 
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 
-async fn refusal(url: &str) -> LockError {
-    locks::refusal(url, |config| config.request_timeout(REQUEST_TIMEOUT)).await
+async fn misconfigured(url: &str, words: &[&str]) -> LockError {
+    let error = is_misconfigured(connecting(url, REQUEST_TIMEOUT).await);
+    says(&error, words);
+    error
 }
 
 #[tokio::test]
@@ -34,9 +38,7 @@ async fn a_wrong_url_names_the_setting() {
         ":",
         "redis//host",
     ] {
-        let error = refusal(url).await;
-        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
-        says(&error, &["store URL"]);
+        misconfigured(url, &["store URL"]).await;
     }
 }
 
@@ -48,26 +50,21 @@ async fn an_unknown_scheme_lists_the_known_ones() {
         "REDIS+foo://host",
         "postgresql+x://host",
     ] {
-        let error = refusal(url).await;
-        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
-        says(&error, &["store URL", "redis://", "memory:"]);
+        misconfigured(url, &["store URL", "redis://", "memory:"]).await;
     }
 }
 
 #[cfg(not(feature = "tls"))]
 #[tokio::test]
 async fn encryption_without_its_feature_says_which() {
-    let error = refusal("rediss://127.0.0.1").await;
-    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
-    says(&error, &["store URL", "`tls`"]);
+    misconfigured("rediss://127.0.0.1", &["store URL", "`tls`"]).await;
 }
 
 #[tokio::test]
 async fn a_host_that_does_not_exist_is_unavailable() {
     // Reserved for this use: it never resolves.
-    let error = refusal("redis://nowhere.invalid:6379").await;
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
-    says(&error, &["nowhere.invalid"]);
+    let connected = connecting("redis://nowhere.invalid:6379", REQUEST_TIMEOUT).await;
+    says(&is_unavailable(connected), &["nowhere.invalid"]);
 }
 
 /// For how long it was asked is told, not for how long in the last attempt.
@@ -92,9 +89,8 @@ async fn a_wrong_password_is_a_wrong_setting() {
     let server = Setup::default().password("right").start().await;
     let address = format!("127.0.0.1:{}", server.port());
     for login in ["", ":wrong@", "somebody:right@"] {
-        let error = refusal(&format!("redis://{login}{address}")).await;
-        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
-        says(&error, &[&address, "password"]);
+        let url = format!("redis://{login}{address}");
+        misconfigured(&url, &[&address, "password"]).await;
     }
     had(&connect(config(&server.url())).await, "key").await;
 }
@@ -108,23 +104,17 @@ async fn a_password_may_hold_any_character() {
 #[tokio::test]
 async fn a_database_that_is_not_there_is_a_wrong_setting() {
     let server = RedisServer::start().await;
-    let error = refusal(&format!("redis://127.0.0.1:{}/999", server.port())).await;
-    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
-    says(&error, &["database"]);
+    let url = format!("redis://127.0.0.1:{}/999", server.port());
+    misconfigured(&url, &["database"]).await;
 }
 
 /// Its answer repeats what it was sent, password included.
 #[tokio::test]
 async fn a_server_without_hello_is_too_old() {
     let server = Setup::default().without(&["HELLO"]).start().await;
-    let error = refusal(&format!("redis://:hunter2@127.0.0.1:{}", server.port())).await;
-    assert!(matches!(error, LockError::Config { .. }), "{error:?}");
-    says(&error, &["6.2"]);
-    let mut cause: Option<&dyn std::error::Error> = Some(&error);
-    while let Some(error) = cause {
-        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
-        cause = error.source();
-    }
+    let url = format!("redis://:hunter2@127.0.0.1:{}", server.port());
+    let shown = shown(&misconfigured(&url, &["6.2"]).await);
+    assert!(!shown.contains("hunter2"), "{shown}");
 }
 
 #[tokio::test]

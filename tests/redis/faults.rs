@@ -1,12 +1,8 @@
 //! The traps of Redis: a server that forgets, messages that get lost, a slow network.
 
 use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use dlock::current;
-use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -135,39 +131,6 @@ async fn a_lease_ends_here_before_it_ends_in_the_store() {
     }
 }
 
-/// The manager was connected on the very runtime that the body blocks.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_blocks_the_runtime_of_its_manager_keeps_its_lease() {
-    let server = RedisServer::start().await;
-    let over = Arc::new(AtomicBool::new(false));
-    let (inside, is_inside) = oneshot::channel();
-    let blocked = tokio::task::spawn_blocking({
-        let (config, over) = (config(&server.url()), Arc::clone(&over));
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().build().expect("a runtime");
-        move || {
-            runtime.block_on(async {
-                let manager = connect(config).await;
-                let body = async {
-                    inside.send(()).expect("the test waits");
-                    std::thread::sleep(3 * TTL);
-                    tokio::task::yield_now().await;
-                    let held = current().expect("inside the lock").is_held();
-                    over.store(true, SeqCst);
-                    held
-                };
-                manager.lock("key").ttl(TTL).run(body).await
-            })
-        }
-    });
-    is_inside.await.expect("the body runs");
-    let other = connect(config(&server.url())).await;
-    let guard = held(other.lock("key")).await;
-    assert!(over.load(SeqCst), "had while the body was inside");
-    guard.release().await.expect("the release");
-    assert!(served(blocked).await, "lost while the body blocked");
-}
-
 /// Also when it comes between the first connection and its first answers.
 #[tokio::test]
 async fn a_cut_while_it_starts_is_made_up_for() {
@@ -201,4 +164,21 @@ async fn a_full_server_keeps_its_promises() {
     assert!(value.starts_with("w:"), "it was not handed on: {value}");
     server.run::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     served(waiting).await.release().await.expect("the release");
+}
+
+/// A firewall has forgotten the connections, and who waits for an answer has much more
+/// time than the leases have.
+#[tokio::test]
+async fn a_dead_connection_does_not_cost_a_short_lease() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let config = config(&server.url_through(proxy.port())).request_timeout(10 * HANG);
+    let manager = connect(config).await;
+    let ttl = Duration::from_secs(5);
+    let guard = held(manager.lock("key").ttl(ttl)).await;
+    proxy.freeze();
+    let lost = tokio::time::timeout(2 * ttl, guard.lost()).await;
+    assert!(lost.is_err(), "it was lost");
+    let there: u32 = server.command(&["EXISTS", &lock_name("key")]).await;
+    assert_eq!(there, 1, "it was not renewed");
 }

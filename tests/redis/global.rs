@@ -8,23 +8,19 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use dlock::{Config, LockError, LockManager, distributed_lock};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
 use crate::support::alone::{alone, alone_on_one_thread};
 use crate::support::locks::{connect, has_no_manager, held, is_misconfigured, is_shut_down};
 use crate::support::locks::{is_unavailable, is_unsupported, says, served};
 use crate::support::port::free_port;
 use crate::support::redis::RedisServer;
+use crate::support::runtimes::current_thread;
 use crate::support::wait::{HANG, until, within};
 
 #[distributed_lock(key = "job:<id>", ttl = "900ms")]
 async fn job(id: u32) -> Result<u64, LockError> {
     Ok(dlock::current().expect("inside the lock").token().into())
-}
-
-fn current_thread() -> Runtime {
-    let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime")
 }
 
 fn config(server: &RedisServer) -> Config {
@@ -118,7 +114,7 @@ fn an_init_in_one_runtime_serves_the_next() {
     });
 }
 
-/// Polls a future where there is no runtime at all.
+/// Asked outside of any runtime, this says at once that it needs one.
 fn outside<T>(future: impl Future<Output = Result<T, LockError>>) {
     let mut context = Context::from_waker(Waker::noop());
     let Poll::Ready(result) = pin!(future).as_mut().poll(&mut context) else {

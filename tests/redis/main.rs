@@ -19,7 +19,6 @@ mod server;
 mod tls;
 
 use dlock::Config;
-use dlock_conformance::processes::Shared;
 use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
 
 use support::proxy::Proxy;
@@ -39,12 +38,8 @@ impl Store for RedisStore {
         Self { server, proxy }
     }
 
-    fn config(&self) -> Config {
-        Config::from_url(&self.url()).expect("a valid URL")
-    }
-
-    fn url_at(&self, [port, ..]: [u16; 3]) -> Option<String> {
-        Some(format!("redis://127.0.0.1:{port}"))
+    fn url(&self) -> String {
+        self.server.url_through(self.proxy.port())
     }
 
     fn proxies(&self) -> &[Proxy] {
@@ -81,13 +76,6 @@ impl Store for RedisStore {
 
     async fn asked(&self) -> u64 {
         self.server.commands_so_far().await
-    }
-}
-
-#[async_trait(?Send)]
-impl Shared for RedisStore {
-    fn url(&self) -> String {
-        self.server.url_through(self.proxy.port())
     }
 }
 

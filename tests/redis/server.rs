@@ -1,6 +1,5 @@
 //! What an operator sees of dlock in Redis, and what its settings change.
 
-use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 
 use dlock::backend::TokenTier;
@@ -9,6 +8,7 @@ use dlock::{Config, LockManager};
 use crate::lock_name;
 use crate::support::locks::{all_served, had, held};
 use crate::support::redis::{RedisServer, Setup};
+use crate::support::runtimes::one_worker;
 use crate::support::wait::{eventually, until};
 
 async fn connect(server: &RedisServer) -> LockManager {
@@ -223,12 +223,7 @@ async fn waiters_share_a_connection() {
 /// ended is neither used nor kept.
 #[test]
 fn every_runtime_has_its_own_connection() {
-    let runtime = || {
-        let mut runtime = Builder::new_multi_thread();
-        runtime.worker_threads(1).enable_all();
-        runtime.build().expect("a runtime")
-    };
-    let (one, two) = (runtime(), runtime());
+    let (one, two) = (one_worker(), one_worker());
     let server = one.block_on(RedisServer::start());
     let manager = one.block_on(connect(&server));
     let clients = || {
@@ -239,8 +234,8 @@ fn every_runtime_has_its_own_connection() {
     let alone = clients();
     for _ in 0..5 {
         // Taken on one runtime, given back on another.
-        let guard = runtime().block_on(held(manager.lock("key")));
-        let released = runtime().block_on(guard.release());
+        let guard = one_worker().block_on(held(manager.lock("key")));
+        let released = one_worker().block_on(guard.release());
         released.expect("the release");
     }
     let now = async || clients();

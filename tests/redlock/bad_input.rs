@@ -4,20 +4,15 @@ use dlock::LockError;
 
 use crate::harness::{REQUEST_TIMEOUT, connect, nothing_left};
 use crate::support::alone::alone_with_its_log;
-use crate::support::locks;
-use crate::support::locks::{had, held, is_misconfigured, is_unavailable, says};
+use crate::support::locks::{connecting, had, held, is_misconfigured, is_unavailable, says};
 use crate::support::nodes::{Nodes, redlock_url};
 use crate::support::port::free_port;
 use crate::support::redis::Setup;
 use crate::support::wait::{HANG, until, within};
 use crate::{NODES, lock_name};
 
-async fn refusal(url: &str) -> LockError {
-    locks::refusal(url, |config| config.request_timeout(REQUEST_TIMEOUT)).await
-}
-
 async fn misconfigured(url: &str) -> LockError {
-    is_misconfigured(Err::<(), _>(refusal(url).await))
+    is_misconfigured(connecting(url, REQUEST_TIMEOUT).await)
 }
 
 #[tokio::test]
@@ -46,8 +41,11 @@ async fn a_server_that_is_named_twice_is_found_out() {
 #[tokio::test]
 async fn nobody_is_there() {
     let ports: Vec<_> = (0..3).map(|_| free_port()).collect();
-    let error = is_unavailable(Err::<(), _>(refusal(&redlock_url(&ports)).await));
-    says(&error, &["refuse", &ports[0].to_string()]);
+    let connected = connecting(&redlock_url(&ports), REQUEST_TIMEOUT).await;
+    says(
+        &is_unavailable(connected),
+        &["refuse", &ports[0].to_string()],
+    );
 }
 
 #[tokio::test]

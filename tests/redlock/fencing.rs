@@ -7,7 +7,7 @@ use crate::harness::connect;
 use crate::support::locks::{config, had, healed, held, is_unsupported, says};
 use crate::support::nodes::Nodes;
 use crate::support::redis::Setup;
-use crate::support::wait::{HANG, eventually, within};
+use crate::support::wait::{HANG, until, within};
 
 async fn next(manager: &LockManager) -> FencingToken {
     let guard = held(manager.lock("key")).await;
@@ -65,8 +65,8 @@ async fn a_node_that_keeps_its_writes_no_more_is_found_out() {
     let fenced = async || within(HANG, manager.lock("key").fenced(true).run(async {})).await;
     fenced().await.expect("the lock");
     nodes[1].restart_forgetful().await;
-    let error = eventually("the node is asked again", async || fenced().await.err()).await;
-    is_unsupported(Err::<(), _>(error));
+    let refused = until("the node is asked again", fenced, Result::is_err).await;
+    is_unsupported(refused);
     had(&manager, "key").await;
     nodes[0].restart().await;
     healed(&manager).await;

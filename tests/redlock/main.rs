@@ -15,7 +15,6 @@ mod quorum;
 use std::time::Duration;
 
 use dlock::Config;
-use dlock_conformance::processes::Shared;
 use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
 
 use support::nodes::{Nodes, redlock_url};
@@ -40,13 +39,9 @@ impl Store for RedlockStore {
         Self { nodes, proxies }
     }
 
-    fn config(&self) -> Config {
-        Config::from_url(&self.url()).expect("a valid URL")
-    }
-
-    fn url_at(&self, [a, b, c]: [u16; 3]) -> Option<String> {
-        let hosts = format!("127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}");
-        Some(format!("redis+redlock://{hosts}"))
+    fn url(&self) -> String {
+        let ports: Vec<_> = self.proxies.iter().map(Proxy::port).collect();
+        redlock_url(&ports)
     }
 
     fn proxies(&self) -> &[Proxy] {
@@ -104,14 +99,6 @@ impl Store for RedlockStore {
             most = most.max(node.commands_so_far().await);
         }
         most
-    }
-}
-
-#[async_trait(?Send)]
-impl Shared for RedlockStore {
-    fn url(&self) -> String {
-        let ports: Vec<_> = self.proxies.iter().map(Proxy::port).collect();
-        redlock_url(&ports)
     }
 }
 

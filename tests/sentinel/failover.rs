@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use dlock::{Config, LockManager};
+use dlock::LockManager;
 use dlock_conformance::failover::{Failure, Led};
-use dlock_conformance::processes::Shared;
 use dlock_conformance::{Store, async_trait, failovers};
 
 use crate::support::ghosts::Processes;
@@ -25,12 +24,6 @@ struct Watchful<const REPLICAS: u32 = 0> {
 }
 
 impl<const REPLICAS: u32> Watchful<REPLICAS> {
-    async fn start() -> Self {
-        let deployment = Deployment::watchful().await;
-        let url = deployment.url(&format!("?replicas={REPLICAS}"));
-        Self { deployment, url }
-    }
-
     async fn connect(&self) -> LockManager {
         let config = self.config().request_timeout(PATIENCE);
         LockManager::connect(config).await.expect("a connection")
@@ -44,20 +37,11 @@ impl<const REPLICAS: u32> Watchful<REPLICAS> {
 #[async_trait(?Send)]
 impl<const REPLICAS: u32> Store for Watchful<REPLICAS> {
     async fn start() -> Self {
-        Self::start().await
+        let deployment = Deployment::watchful().await;
+        let url = deployment.url(&format!("?replicas={REPLICAS}"));
+        Self { deployment, url }
     }
 
-    fn config(&self) -> Config {
-        Config::from_url(&self.url).expect("a valid URL")
-    }
-
-    async fn take_away(&self, _: &str) {
-        unreachable!("for the conformance suite only");
-    }
-}
-
-#[async_trait(?Send)]
-impl<const REPLICAS: u32> Shared for Watchful<REPLICAS> {
     fn url(&self) -> String {
         self.url.clone()
     }

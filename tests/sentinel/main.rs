@@ -15,8 +15,6 @@ mod tls;
 
 use std::time::Duration;
 
-use dlock::Config;
-use dlock_conformance::processes::Shared;
 use dlock_conformance::{Store, async_trait, conformance, contenders};
 
 use support::proxy::Proxy;
@@ -53,13 +51,8 @@ impl<const REPLICAS: u32> Store for SentinelStore<REPLICAS> {
         Self { deployment, proxy }
     }
 
-    fn config(&self) -> Config {
-        Config::from_url(&self.url()).expect("a valid URL")
-    }
-
-    fn url_at(&self, [a, b, c]: [u16; 3]) -> Option<String> {
-        let hosts = format!("127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}");
-        Some(format!("redis+sentinel://{hosts}/mymaster"))
+    fn url(&self) -> String {
+        self.deployment.url(&format!("?replicas={REPLICAS}"))
     }
 
     /// A renewal may need a second server and its answer.
@@ -90,13 +83,6 @@ impl<const REPLICAS: u32> Store for SentinelStore<REPLICAS> {
 
     async fn records(&self) -> Option<usize> {
         Some(self.master().command(&["DBSIZE"]).await)
-    }
-}
-
-#[async_trait(?Send)]
-impl<const REPLICAS: u32> Shared for SentinelStore<REPLICAS> {
-    fn url(&self) -> String {
-        self.deployment.url(&format!("?replicas={REPLICAS}"))
     }
 }
 

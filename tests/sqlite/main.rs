@@ -15,10 +15,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use dlock::Config;
 use dlock::backend::sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use dlock::backend::sqlx::{self, ConnectOptions};
-use dlock_conformance::processes::Shared;
 use dlock_conformance::{Store, async_trait, conformance, contenders};
 
 use support::dir::TempDir;
@@ -82,8 +80,15 @@ impl Store for SqliteStore {
         Duration::from_secs(2)
     }
 
-    fn config(&self) -> Config {
-        Config::from_url(&self.url()).expect("a valid URL")
+    fn url(&self) -> String {
+        format!("sqlite:{}", self.path().display())
+    }
+
+    /// Paused in the middle of a write, it keeps the file's lock.
+    async fn is_stuck(&self) -> bool {
+        let mut connection = self.connection_that_waits(Duration::from_millis(300)).await;
+        let write = sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK");
+        write.execute(&mut connection).await.is_err()
     }
 
     async fn take_away(&self, key: &str) {
@@ -131,20 +136,6 @@ impl Store for SqliteStore {
             records += usize::try_from(count).expect("a count");
         }
         Some(records)
-    }
-}
-
-#[async_trait(?Send)]
-impl Shared for SqliteStore {
-    fn url(&self) -> String {
-        format!("sqlite:{}", self.path().display())
-    }
-
-    /// Paused in the middle of a write, it keeps the file's lock.
-    async fn is_stuck(&self) -> bool {
-        let mut connection = self.connection_that_waits(Duration::from_millis(300)).await;
-        let write = sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK");
-        write.execute(&mut connection).await.is_err()
     }
 }
 

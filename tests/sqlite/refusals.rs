@@ -10,8 +10,8 @@ use dlock_conformance::Store as _;
 
 use crate::SqliteStore;
 use crate::support::dir::TempDir;
-use crate::support::locks::{connect, healed, held, is_busy, is_misconfigured};
-use crate::support::locks::{is_unavailable, refusal, says};
+use crate::support::locks::{connect, connecting, healed, held, impatient, is_busy};
+use crate::support::locks::{is_misconfigured, is_unavailable, says};
 use crate::support::wait::{HANG, within};
 
 #[tokio::test]
@@ -30,9 +30,7 @@ async fn what_is_no_file_is_told() {
         (&other, "no SQLite database"),
         (&nowhere, "directory must be there"),
     ] {
-        let error = refusal(url, |config| config).await;
-        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
-        says(&error, &[word]);
+        says(&is_misconfigured(connecting(url, HANG).await), &[word]);
     }
 }
 
@@ -50,8 +48,8 @@ async fn other_tables_are_told() {
 #[tokio::test]
 async fn who_writes_for_long_is_looked_for() {
     let store = SqliteStore::start().await;
-    let config = store.config().request_timeout(Duration::from_millis(300));
-    let manager = connect(config).await;
+    let short = Duration::from_millis(300);
+    let manager = impatient(|| store.config().request_timeout(short)).await;
     store.set_outage(true).await;
     let error = is_unavailable(within(HANG, manager.lock("key").acquire()).await);
     says(&error, &["another process"]);

@@ -261,7 +261,7 @@ impl Cluster {
 }
 
 async fn launch(setup: Setup, count: usize) -> Vec<RedisServer> {
-    let starting = (0..count).map(|_| Box::pin(setup.clone().start()));
+    let starting = (0..count).map(|_| setup.clone().start());
     join_all(starting).await
 }
 

@@ -2,7 +2,7 @@
 
 use dlock::LockManager;
 
-use super::wait::{HANG, until, within};
+use super::locks::{held, queued, served, wants};
 
 /// The `ACL SETUSER` commands of a page, word by word.
 pub(crate) fn acl_commands(page: &'static str) -> Vec<Vec<&'static str>> {
@@ -19,24 +19,11 @@ pub(crate) fn acl_commands(page: &'static str) -> Vec<Vec<&'static str>> {
 /// Does with two managers what needs every right that locks need.
 pub(crate) async fn all_that_locks_need(here: &LockManager, there: &LockManager) {
     for read in [false, true] {
-        let held = here.lock("key").acquire().await.expect("the lock");
-        let waiting = tokio::spawn({
-            let request = there.lock("key");
-            let request = if read { request.read() } else { request };
-            async move { request.acquire().await }
-        });
-        until(
-            "it waits",
-            async || here.inspect("key").await.expect("inspect"),
-            |lock| lock.as_ref().is_some_and(|lock| lock.waiters == 1),
-        )
-        .await;
+        let guard = held(here.lock("key")).await;
+        let waiting = tokio::spawn(wants(there.lock("key"), read).acquire());
+        queued(here, "key", 1).await;
         assert_eq!(here.list("k").await.expect("list").len(), 1);
-        held.release().await.expect("the release");
-        let held = within(HANG, waiting).await.expect("no panic");
-        held.expect("the lock")
-            .release()
-            .await
-            .expect("the release");
+        guard.release().await.expect("the release");
+        served(waiting).await.release().await.expect("the release");
     }
 }

@@ -1,12 +1,12 @@
 //! Real `etcd` servers of the test's own, alone or three of them as a cluster.
 
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::dir::TempDir;
 use super::port::{free_port, hosts};
 use super::process::command;
 use super::server::{Kind, Server, Shared};
@@ -16,22 +16,15 @@ use super::wait::{HANG, eventually, within};
 /// How a server is set up, the same again at each restart.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setup {
-    tls: bool,
-    certificates: Option<Certificates>,
+    tls: Option<Certificates>,
     more: Vec<String>,
 }
 
 impl Setup {
-    /// Clients speak TLS.
-    pub(crate) fn tls(mut self) -> Self {
-        self.tls = true;
+    /// Clients speak TLS, and the server shows this certificate.
+    pub(crate) fn tls(mut self, certificates: &Certificates) -> Self {
+        self.tls = Some(certificates.clone());
         self
-    }
-
-    /// The same, with this certificate.
-    pub(crate) fn tls_of(mut self, certificates: &Certificates) -> Self {
-        self.certificates = Some(certificates.clone());
-        self.tls()
     }
 
     /// One more argument of the command line.
@@ -59,10 +52,8 @@ pub(crate) struct Etcd {
     /// `--initial-cluster`.
     peers: String,
     setup: Setup,
-    tls: Option<Certificates>,
     /// What it shows its peers, and whom of them it trusts.
     peer_tls: Option<Certificates>,
-    dir: TempDir,
 }
 
 impl EtcdServer {
@@ -78,36 +69,18 @@ impl EtcdServer {
 
 impl Etcd {
     fn new(name: String, setup: Setup) -> Self {
-        let dir = TempDir::default();
         Self {
             name,
             port: 0,
             peer_port: 0,
             peers: String::new(),
-            tls: setup.tls.then(|| {
-                let given = setup.certificates.clone();
-                given.unwrap_or_else(|| Certificates::create_in(dir.path()))
-            }),
             setup,
             peer_tls: None,
-            dir,
         }
     }
 
-    /// What a client must trust.
-    pub(crate) fn certificates(&self) -> &Certificates {
-        self.tls
-            .as_ref()
-            .expect("a server that was set up with TLS")
-    }
-
     fn peer_url(&self) -> String {
-        let scheme = if self.peer_tls.is_some() {
-            "https"
-        } else {
-            "http"
-        };
-        format!("{scheme}://127.0.0.1:{}", self.peer_port)
+        url(self.peer_tls.as_ref(), self.peer_port)
     }
 
     fn as_peer(&self) -> String {
@@ -136,7 +109,7 @@ impl Etcd {
 
     /// The command itself.
     pub(crate) fn etcdctl(&self, words: &[&str]) -> Command {
-        etcdctl(&[self.port], self.tls.as_ref(), words)
+        etcdctl(&[self.port], self.setup.tls.as_ref(), words)
     }
 
     /// All keys that begin with `prefix`.
@@ -188,9 +161,8 @@ impl Kind for Etcd {
         self.peers = self.as_peer();
     }
 
-    fn command(&self) -> Command {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let clients = format!("{scheme}://127.0.0.1:{}", self.port);
+    fn command(&self, dir: &Path) -> Command {
+        let clients = url(self.setup.tls.as_ref(), self.port);
         let peers = self.peer_url();
         let mut server = command("etcd");
         server
@@ -200,15 +172,10 @@ impl Kind for Etcd {
             .args(["--listen-peer-urls", &peers])
             .args(["--initial-advertise-peer-urls", &peers])
             .args(["--unsafe-no-fsync", "--log-level=error", "--logger=zap"])
-            .arg("--log-outputs")
-            .arg(self.dir.path().join(LOG))
             .arg("--data-dir")
-            .arg(self.dir.path().join("data"))
-            .args(&self.setup.more)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        if let Some(tls) = &self.tls {
+            .arg(dir.join("data"))
+            .args(&self.setup.more);
+        if let Some(tls) = &self.setup.tls {
             server.arg("--cert-file").arg(&tls.certificate);
             server.arg("--key-file").arg(&tls.key);
         }
@@ -221,19 +188,17 @@ impl Kind for Etcd {
         server
     }
 
-    async fn answers(&self, _: u32) -> bool {
+    async fn answers(&self, _: u32, _: &Path) -> bool {
         let health = self.try_control(&["endpoint", "health"]).await;
         let refused = String::from_utf8_lossy(&health.stderr).contains("user name is empty");
         health.status.success() || refused
     }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join(LOG)).unwrap_or_default()
-    }
 }
 
-/// The server's log, in its own directory.
-const LOG: &str = "etcd.log";
+fn url(tls: Option<&Certificates>, port: u16) -> String {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    format!("{scheme}://127.0.0.1:{port}")
+}
 
 fn etcdctl(ports: &[u16], tls: Option<&Certificates>, words: &[&str]) -> Command {
     let mut control = command("etcdctl");
@@ -259,14 +224,11 @@ pub(crate) struct Cluster {
     pub(crate) servers: Vec<EtcdServer>,
     peers: Certificates,
     strangers: Certificates,
-    /// Where these are.
-    _dirs: Arc<[TempDir; 2]>,
 }
 
 impl Cluster {
     pub(crate) async fn start() -> Self {
-        let dirs = Arc::new([TempDir::default(), TempDir::default()]);
-        let [peers, strangers] = [0, 1].map(|dir: usize| Certificates::create_in(dirs[dir].path()));
+        let (peers, strangers) = (Certificates::create(), Certificates::create());
         // Elections are as quick as they can be on a busy machine.
         let setup = Setup::default()
             .with("--heartbeat-interval=100")
@@ -289,7 +251,6 @@ impl Cluster {
                 servers,
                 peers: peers.clone(),
                 strangers: strangers.clone(),
-                _dirs: Arc::clone(&dirs),
             };
             if cluster.is_up().await {
                 return cluster;

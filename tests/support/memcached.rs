@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -46,20 +47,17 @@ impl Kind for Memcached {
         self.port = free_port();
     }
 
-    fn command(&self) -> Command {
+    fn command(&self, _: &Path) -> Command {
         let mut server = command("memcached");
         // As root it must be told whom to become.
         server
             .args(["-u", "nobody", "-l", "127.0.0.1", "-t", "2"])
             .args(["-p", &self.port.to_string()])
-            .args(&self.options)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+            .args(&self.options);
         server
     }
 
-    async fn answers(&self, process: u32) -> bool {
+    async fn answers(&self, process: u32, _: &Path) -> bool {
         self.try_stat("pid") == Some(process.into())
     }
 }

@@ -1,5 +1,7 @@
 //! Several independent `redis-server`s of the test's own.
 
+use std::ops::{Deref, DerefMut};
+
 use super::polls::join_all;
 use super::port::hosts;
 use super::redis::{RedisServer, Setup};
@@ -15,21 +17,7 @@ impl Nodes {
     }
 
     pub(crate) async fn set_up(setups: Vec<Setup>) -> Self {
-        let starting = setups
-            .into_iter()
-            .enumerate()
-            .map(|(number, setup)| Box::pin(async move { (number, setup.start().await) }));
-        let mut servers = join_all(starting).await;
-        servers.sort_unstable_by_key(|(number, _)| *number);
-        Self(servers.into_iter().map(|(_, server)| server).collect())
-    }
-
-    pub(crate) fn iter(&self) -> std::slice::Iter<'_, RedisServer> {
-        self.0.iter()
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, RedisServer> {
-        self.0.iter_mut()
+        Self(join_all(setups.into_iter().map(Setup::start)).await)
     }
 
     pub(crate) fn ports(&self) -> Vec<u16> {
@@ -63,17 +51,17 @@ impl Nodes {
     }
 }
 
-impl std::ops::Index<usize> for Nodes {
-    type Output = RedisServer;
+impl Deref for Nodes {
+    type Target = [RedisServer];
 
-    fn index(&self, node: usize) -> &RedisServer {
-        &self.0[node]
+    fn deref(&self) -> &[RedisServer] {
+        &self.0
     }
 }
 
-impl std::ops::IndexMut<usize> for Nodes {
-    fn index_mut(&mut self, node: usize) -> &mut RedisServer {
-        &mut self.0[node]
+impl DerefMut for Nodes {
+    fn deref_mut(&mut self) -> &mut [RedisServer] {
+        &mut self.0
     }
 }
 

@@ -1,13 +1,13 @@
 //! A real `redis-server` of the test's own.
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisResult};
 
-use super::dir::TempDir;
 use super::port::free_port;
 use super::process::command;
 use super::server::{Kind, Server};
@@ -35,6 +35,23 @@ pub(crate) struct Watched {
     /// How long the master may be silent.
     pub(crate) down_after: Duration,
 }
+
+/// What it knows from the start.
+impl fmt::Display for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, port, .. } = self;
+        writeln!(f, "sentinel monitor {name} 127.0.0.1 {port} 2")?;
+        let down_after = self.down_after.as_millis();
+        writeln!(f, "sentinel down-after-milliseconds {name} {down_after}")?;
+        if let Some(password) = &self.password {
+            writeln!(f, "sentinel auth-pass {name} {password}")?;
+        }
+        writeln!(f, "sentinel failover-timeout {name} 3000")
+    }
+}
+
+/// Where that is, and what a sentinel learns.
+const SENTINEL: &str = "sentinel.conf";
 
 impl Setup {
     /// Writes each command to disk before it answers, so that a restart loses
@@ -80,16 +97,13 @@ impl Setup {
     }
 
     pub(crate) async fn start(self) -> RedisServer {
-        let dir = TempDir::default();
-        let tls = self.tls.then(|| Certificates::create_in(dir.path()));
         Server::of(Redis {
             port: 0,
             tls_port: 0,
             bus_port: 0,
             announced: None,
+            tls: self.tls.then(Certificates::create),
             setup: self,
-            tls,
-            dir,
         })
         .await
     }
@@ -107,7 +121,6 @@ pub(crate) struct Redis {
     announced: Option<u16>,
     setup: Setup,
     tls: Option<Certificates>,
-    dir: TempDir,
 }
 
 impl Redis {
@@ -234,31 +247,6 @@ impl Redis {
         let process = lines.find_map(|line| line.strip_prefix("process_id:"));
         process?.trim().parse().ok()
     }
-
-    /// What a sentinel knows from the start, and where it notes what it learns.
-    fn sentinel_file(&self, watched: &Watched) -> PathBuf {
-        let path = self.dir.path().join("sentinel.conf");
-        if path.exists() {
-            return path;
-        }
-        let Watched {
-            name,
-            port,
-            password,
-            down_after,
-        } = watched;
-        let down_after = down_after.as_millis();
-        let mut text = format!(
-            "sentinel monitor {name} 127.0.0.1 {port} 2\n\
-             sentinel down-after-milliseconds {name} {down_after}\n\
-             sentinel failover-timeout {name} 3000\n"
-        );
-        if let Some(password) = password {
-            text += &format!("sentinel auth-pass {name} {password}\n");
-        }
-        std::fs::write(&path, text).expect("a file in our own directory");
-        path
-    }
 }
 
 impl Kind for Redis {
@@ -275,17 +263,22 @@ impl Kind for Redis {
         self.bus_port = free_port();
     }
 
-    fn command(&self) -> Command {
-        let mut server = command("redis-server");
+    fn install(&self, dir: &Path) {
         if let Some(watched) = &self.setup.watches {
-            server.arg(self.sentinel_file(watched)).arg("--sentinel");
+            let file = std::fs::write(dir.join(SENTINEL), watched.to_string());
+            file.expect("our own directory");
+        }
+    }
+
+    fn command(&self, dir: &Path) -> Command {
+        let mut server = command("redis-server");
+        if self.setup.watches.is_some() {
+            server.arg(dir.join(SENTINEL)).arg("--sentinel");
         }
         server
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--logfile", LOG, "--dir"])
-            .arg(self.dir.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
+            .arg("--dir")
+            .arg(dir);
         if self.setup.watches.is_none() {
             server.args(["--save", "", "--repl-diskless-sync-delay", "0"]);
         }
@@ -328,12 +321,8 @@ impl Kind for Redis {
         server
     }
 
-    async fn answers(&self, process: u32) -> bool {
+    async fn answers(&self, process: u32, _: &Path) -> bool {
         self.answering_process().await == Some(process)
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join(LOG)).unwrap_or_default()
     }
 }
 
@@ -356,9 +345,6 @@ impl RedisServer {
         self.restart().await;
     }
 }
-
-/// The server's log, in its own directory.
-const LOG: &str = "redis.log";
 
 /// For the password in a URL.
 fn percent_encoded(text: &str) -> String {

@@ -59,11 +59,19 @@ impl Deployment {
     /// One whose sentinels leave the master alone. They find it on another port
     /// than its own if `master_port` says so.
     pub(crate) async fn calm(passwords: &Passwords, master_port: impl FnOnce(u16) -> u16) -> Self {
+        Self::start(passwords, master_port, LONG).await
+    }
+
+    async fn start(
+        passwords: &Passwords,
+        master_port: impl FnOnce(u16) -> u16,
+        down_after: Duration,
+    ) -> Self {
         let master = passwords.server().start().await;
         let port = master.port();
         let replica = async || passwords.server().replica_of(port).start().await;
         let watched = master_port(port);
-        let sentinel = async || passwords.sentinel(watched, LONG).await;
+        let sentinel = async || passwords.sentinel(watched, down_after).await;
         let (first, second, a, b, c) =
             tokio::join!(replica(), replica(), sentinel(), sentinel(), sentinel());
         Self {
@@ -74,26 +82,15 @@ impl Deployment {
 
     /// One that is ready to replace its master as soon as that is silent.
     pub(crate) async fn watchful() -> Self {
-        let passwords = Passwords::default();
-        let master = passwords.server().start().await;
-        let port = master.port();
-        let replica = async || passwords.server().replica_of(port).start().await;
-        let (first, second) = tokio::join!(replica(), replica());
-        replicated(&master, 2).await;
-        let sentinel = async || {
-            let sentinel = passwords.sentinel(port, SHORT).await;
+        let all = Self::start(&Passwords::default(), |port| port, SHORT).await;
+        replicated(&all.servers[0], 2).await;
+        for sentinel in &all.sentinels {
             // What it does every second or ten, so that no test waits for that.
             let periods = "publish-period 200 ask-period 200 info-period 1000";
             let command = format!("SENTINEL DEBUG {periods}");
             let words: Vec<_> = command.split(' ').collect();
             sentinel.command::<()>(&words).await;
-            sentinel
-        };
-        let (a, b, c) = tokio::join!(sentinel(), sentinel(), sentinel());
-        let all = Self {
-            servers: vec![master, first, second],
-            sentinels: vec![a, b, c],
-        };
+        }
         for sentinel in &all.sentinels {
             eventually("a sentinel knows all others", async || {
                 let known: HashMap<String, String> =

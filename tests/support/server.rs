@@ -1,11 +1,14 @@
 //! A real server of a test's own: on free ports, and on the same again after a restart.
 
+use std::fs::File;
 use std::ops::{Deref, DerefMut};
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Weak};
 
 use tokio::sync::Mutex;
 
+use super::dir::TempDir;
 use super::process::Process;
 use super::wait::eventually;
 
@@ -21,21 +24,29 @@ pub(crate) trait Kind {
     /// Takes ports that were free a moment ago.
     fn take_ports(&mut self);
 
-    fn command(&self) -> Command;
+    /// Makes in this folder, which is its own, what it needs before it is first run.
+    fn install(&self, dir: &Path) {
+        let _ = dir;
+    }
 
-    /// Whether it answers, and is this process: another server may have taken its port.
-    async fn answers(&self, process: u32) -> bool;
+    /// Runs it there. What it prints is its log.
+    fn command(&self, dir: &Path) -> Command;
 
-    /// What it has logged.
-    fn log(&self) -> String {
-        String::new()
+    /// Whether what answers on its port is this process, in this folder. It may be
+    /// another server, which has taken the port.
+    async fn answers(&self, process: u32, dir: &Path) -> bool;
+
+    /// Ends it as a failure of its machine does: what was not on disk is lost.
+    fn kill(process: &mut Process) {
+        process.kill();
     }
 }
 
 /// A server that runs, killed on drop.
 #[derive(Debug)]
-pub(crate) struct Server<K> {
+pub(crate) struct Server<K: Kind> {
     kind: K,
+    dir: TempDir,
     process: Option<Process>,
 }
 
@@ -52,31 +63,50 @@ impl<K: Kind> Server<K> {
         panic!(
             "{} did not start on any of five free ports:\n{}",
             K::NAME,
-            server.log()
+            server.logged()
         );
     }
 
     pub(super) fn not_started(mut kind: K) -> Self {
         kind.take_ports();
-        let process = None;
-        Self { kind, process }
+        let dir = TempDir::default();
+        kind.install(dir.path());
+        Self {
+            kind,
+            dir,
+            process: None,
+        }
+    }
+
+    /// Where it keeps what it keeps.
+    pub(super) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// What it has printed since its last start.
+    pub(super) fn logged(&self) -> String {
+        std::fs::read_to_string(self.dir().join("log")).unwrap_or_default()
     }
 
     pub(super) fn spawn(&mut self) {
-        let process = Process::spawn(self.command());
+        let mut command = self.kind.command(self.dir());
+        let log = File::create(self.dir().join("log")).expect("our own directory");
+        let both = log.try_clone().expect("a file");
+        command.stdin(Stdio::null()).stdout(both).stderr(log);
+        let process = Process::spawn(command);
         let needed = || format!("{} is needed: apt-get install {}", K::NAME, K::PACKAGE);
         self.process = Some(process.unwrap_or_else(|error| panic!("{error}; {}", needed())));
     }
 
-    /// Waits until it answers. One that finds its port taken ends at once.
+    /// Waits until it answers. It ends at once if its port is taken.
     pub(super) async fn is_up(&mut self) -> bool {
-        let Self { kind, process } = self;
+        let Self { kind, dir, process } = self;
         let process = process.as_mut().expect("it was spawned");
         let up = eventually("the server answers or has ended", async || {
             if process.ended().is_some() {
                 return Some(false);
             }
-            kind.answers(process.id()).await.then_some(true)
+            kind.answers(process.id(), dir.path()).await.then_some(true)
         });
         let up = up.await;
         if !up {
@@ -94,15 +124,17 @@ impl<K: Kind> Server<K> {
         self.kind.port()
     }
 
-    /// `SIGKILL`: connections break, and what was not on disk is lost.
+    /// Connections break, and what was not on disk is lost.
     pub(crate) fn kill(&mut self) {
-        self.process = None;
+        if let Some(mut process) = self.process.take() {
+            K::kill(&mut process);
+        }
     }
 
     /// Waits until it ends by itself.
     pub(crate) async fn has_ended(&mut self) {
-        let mut process = self.process.take().expect("a running server");
-        eventually("it has ended", async || process.ended()).await;
+        let process = self.process.take();
+        process.expect("a running server").end().await;
     }
 
     /// Kills it if it runs, and starts it again with what it kept on disk. Its port is
@@ -135,7 +167,14 @@ impl<K: Kind> Server<K> {
     }
 }
 
-impl<K> Deref for Server<K> {
+/// Before its folder is removed.
+impl<K: Kind> Drop for Server<K> {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl<K: Kind> Deref for Server<K> {
     type Target = K;
 
     fn deref(&self) -> &K {
@@ -143,7 +182,7 @@ impl<K> Deref for Server<K> {
     }
 }
 
-impl<K> DerefMut for Server<K> {
+impl<K: Kind> DerefMut for Server<K> {
     fn deref_mut(&mut self) -> &mut K {
         &mut self.kind
     }

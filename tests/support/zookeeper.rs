@@ -3,15 +3,15 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backend::zookeeper_client::{Acls, Client, CreateMode, Error};
 
-use super::dir::TempDir;
-use super::port::free_port;
-use super::process::{Process, command};
+use super::port::{free_port, hosts};
+use super::process::command;
+use super::program::Program;
 use super::proxy::Proxy;
 use super::server::{Kind, Server, Shared};
 use super::tls::Certificates;
@@ -72,7 +72,6 @@ pub(crate) struct ZooKeeper {
     tls_port: u16,
     setup: Setup,
     certificates: Option<Certificates>,
-    dir: TempDir,
 }
 
 impl ZooKeeperServer {
@@ -96,27 +95,22 @@ impl ZooKeeperServer {
         let mut program = command("java");
         program
             .args(["-XX:TieredStopAtLevel=1", "-cp", &libraries(), NEXT_NUMBER])
-            .args([self.dir.path().as_os_str(), folder.as_ref()])
-            .arg(next.to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(self.new_log());
-        let mut process = Process::spawn(program).expect("`java`, as for the server");
-        let how = eventually("the folder is aged", async || process.ended()).await;
-        assert!(how.success(), "{folder} was not aged:\n{}", self.log());
+            .args([self.dir().as_os_str(), folder.as_ref()])
+            .arg(next.to_string());
+        let mut program = Program::start(program);
+        let output = program.end().await;
+        assert!(output.status.success(), "{folder} was not aged: {output:?}");
         self.restart().await;
     }
 }
 
 impl ZooKeeper {
     fn new(setup: Setup) -> Self {
-        let dir = TempDir::default();
         Self {
             port: 0,
             tls_port: 0,
-            certificates: setup.tls.then(|| Certificates::create_in(dir.path())),
+            certificates: setup.tls.then(Certificates::create),
             setup,
-            dir,
         }
     }
 
@@ -159,10 +153,6 @@ impl ZooKeeper {
         zxid.expect("a number") & 0xFFFF_FFFF
     }
 
-    fn new_log(&self) -> std::fs::File {
-        std::fs::File::create(self.dir.path().join(LOG)).expect("our own directory")
-    }
-
     /// `leader`, `follower` or `standalone`, if it serves.
     fn mode(&self) -> Option<String> {
         let answer = self.asked("srvr")?;
@@ -186,8 +176,7 @@ impl Kind for ZooKeeper {
         self.tls_port = if self.setup.tls { free_port() } else { 0 };
     }
 
-    fn command(&self) -> Command {
-        let dir = self.dir.path();
+    fn command(&self, dir: &Path) -> Command {
         let mut config = format!(
             "tickTime={TICK}\nminSessionTimeout={}\nmaxSessionTimeout=60000\ndataDir={}\n\
              clientPort={}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n\
@@ -251,23 +240,16 @@ impl Kind for ZooKeeper {
         server
             .args(["-cp", &libraries()])
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
-            .arg(file)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(self.new_log());
+            .arg(file);
         server
     }
 
-    async fn answers(&self, _: u32) -> bool {
-        let dir = self.dir.path().to_string_lossy();
+    async fn answers(&self, _: u32, dir: &Path) -> bool {
+        let dir = dir.to_string_lossy();
         let is_ours = self.asked("conf").is_some_and(|conf| conf.contains(&*dir));
         // Its encrypted port comes after the other one.
         let (address, tls) = ((Ipv4Addr::LOCALHOST, self.tls_port), self.setup.tls);
         is_ours && (!tls || TcpStream::connect(address).is_ok())
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join(LOG)).unwrap_or_default()
     }
 }
 
@@ -292,9 +274,6 @@ fn libraries() -> String {
 
 /// Changes what a server that is stopped has kept on disk.
 const NEXT_NUMBER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/NextNumber.java");
-
-/// The server's log, in its own directory.
-const LOG: &str = "zookeeper.log";
 
 /// Three servers that keep one state by majority.
 #[derive(Debug)]
@@ -363,11 +342,8 @@ impl Ensemble {
     }
 
     pub(crate) fn hosts(&self) -> String {
-        let hosts = self
-            .0
-            .iter()
-            .map(|server| format!("127.0.0.1:{}", server.port));
-        hosts.collect::<Vec<_>>().join(",")
+        let ports: Vec<_> = self.0.iter().map(ZooKeeperServer::port).collect();
+        hosts(&ports)
     }
 }
 

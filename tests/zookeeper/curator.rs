@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use crate::harness::{Scene, connect};
 use crate::numbers::{FIRST_REFUSED, aged, is_refused};
-use crate::support::locks::{had, held, is_busy, queued, served};
+use crate::support::locks::{had, held, is_busy, queued, served, wants};
 use crate::support::process::{Process, command};
 use crate::support::wait::eventually;
 
@@ -81,9 +81,7 @@ async fn a_mutex_and_a_lock_exclude_each_other() {
 
     // Ours, and Curator is kept out, whether it waits or not.
     for read in [false, true] {
-        let request = manager.lock("stock:42");
-        let request = if read { request.read() } else { request };
-        let guard = request.acquire().await.expect("the lock");
+        let guard = held(wants(manager.lock("stock:42"), read)).await;
         assert_eq!(java.told(&format!("try-mutex {path}")).await, "busy");
         assert_eq!(java.told(&format!("mutex {path}")).await, "waits");
         queued(&manager, "stock:42", 1).await;

@@ -7,10 +7,10 @@
 mod support;
 
 mod curator;
+mod ends;
 mod ensemble;
 mod harness;
 mod numbers;
-mod restarts;
 mod secure;
 mod traps;
 
@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use dlock::Config;
 use dlock::backend::zookeeper_client::Error;
-use dlock_conformance::processes::Shared;
 use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
 
 use support::proxy::Proxy;
@@ -61,6 +60,11 @@ impl Store for ZooKeeperStore {
         Self::at(Arc::new(server), "40s")
     }
 
+    /// What a dead holder had comes free within the test.
+    fn url(&self) -> String {
+        self.url_with("session_timeout=2500ms")
+    }
+
     fn config(&self) -> Config {
         let session = format!("session_timeout={}", self.session);
         Config::from_url(&self.url_with(&session)).expect("a valid URL")
@@ -73,10 +77,6 @@ impl Store for ZooKeeperStore {
 
     fn request_timeout(&self) -> Duration {
         Duration::from_secs(1)
-    }
-
-    fn url_at(&self, [port, ..]: [u16; 3]) -> Option<String> {
-        Some(format!("zookeeper://127.0.0.1:{port}"))
     }
 
     fn proxies(&self) -> &[Proxy] {
@@ -127,14 +127,6 @@ impl Store for ZooKeeperStore {
     async fn asked(&self) -> u64 {
         let requests = self.server.number("zk_packets_received");
         requests.expect("a number")
-    }
-}
-
-#[async_trait(?Send)]
-impl Shared for ZooKeeperStore {
-    /// What a dead holder had comes free within the test.
-    fn url(&self) -> String {
-        self.url_with("session_timeout=2500ms")
     }
 }
 

@@ -1,14 +1,15 @@
 //! The numbers that a folder gives its nodes come to an end. Behind it they
 //! repeat, and go on below zero, so nobody may hold a lock by one.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
 
 use dlock::backend::zookeeper_client::{Acls, Client, CreateMode};
 use dlock::{LockError, LockManager};
 use tokio::task::JoinSet;
 
 use crate::harness::config;
-use crate::support::locks::{self, had, held, is_unavailable, queued, says, served};
+use crate::support::critical::Section;
+use crate::support::locks::{self, had, held, is_unavailable, queued, says, served, wants};
 use crate::support::wait::{HANG, eventually, until, within};
 use crate::support::zookeeper::{Setup, ZooKeeperServer, make, nodes};
 
@@ -71,31 +72,24 @@ async fn the_server_repeats_the_last_number_and_goes_below_zero() {
 async fn nobody_shares_a_lock_at_the_end_of_the_numbers() {
     const PROCESSES: usize = 6;
     const SECTIONS: usize = 20;
-    /// Shared by all.
-    static INSIDE: AtomicBool = AtomicBool::new(false);
-    static SECTIONS_DONE: AtomicUsize = AtomicUsize::new(0);
     for (start, let_in) in [(i32::MAX - 30, 0), (FIRST_REFUSED - 30, 30)] {
         let server = aged(start).await;
-        SECTIONS_DONE.store(0, Ordering::SeqCst);
+        let section = Arc::new(Section::default());
         let mut processes = JoinSet::new();
         for _ in 0..PROCESSES {
-            let manager = connect(&server).await;
+            let (manager, section) = (connect(&server).await, Arc::clone(&section));
             processes.spawn(async move {
                 for _ in 0..SECTIONS {
-                    let section = manager.lock("key").run(async {
-                        assert!(!INSIDE.swap(true, Ordering::SeqCst), "two are inside");
-                        tokio::task::yield_now().await;
-                        INSIDE.store(false, Ordering::SeqCst);
-                        SECTIONS_DONE.fetch_add(1, Ordering::SeqCst);
-                    });
-                    if let Err(error) = section.await {
-                        is_refused(Err::<(), _>(error));
+                    let ended = manager.lock("key").run(section.visit()).await;
+                    if ended.is_err() {
+                        is_refused(ended);
                     }
                 }
             });
         }
         within(HANG, processes.join_all()).await;
-        assert_eq!(SECTIONS_DONE.load(Ordering::SeqCst), let_in);
+        let most = let_in.min(1);
+        assert_eq!((section.entries(), section.most()), (let_in, most));
         assert_eq!(nodes(&server.client().await, FOLDER).await, [""; 0]);
     }
 }
@@ -110,8 +104,7 @@ async fn who_queues_before_the_end_is_served_in_order() {
     let mut waiting = Vec::new();
     for read in [false, true, true] {
         let manager = connect(&server).await;
-        let request = manager.lock("key");
-        let request = if read { request.read() } else { request };
+        let request = wants(manager.lock("key"), read);
         waiting.push(tokio::spawn(request.acquire()));
         queued(&holder, "key", waiting.len()).await;
     }
@@ -183,13 +176,12 @@ async fn a_folder_of_our_own_begins_again_by_itself() {
     is_refused(manager.lock("key").try_acquire().await);
     server.restart_tidy().await;
     eventually("the folder is made again", async || {
-        match manager.lock("key").run(async {}).await {
-            Ok(()) => Some(()),
-            Err(error) => {
-                is_refused(Err::<(), _>(error));
-                None
-            }
+        let ran = manager.lock("key").run(async {}).await;
+        if ran.is_err() {
+            is_refused(ran);
+            return None;
         }
+        Some(())
     })
     .await;
 }

@@ -1,13 +1,12 @@
 //! What goes wrong with sessions, ephemeral nodes and watches.
 
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use dlock::LockManager;
 use dlock::backend::zookeeper_client::Error;
 use tokio::time::sleep;
 
-use crate::harness::{Scene, config, connect};
+use crate::harness::{Asked, Counter, Scene, config, connect};
 use crate::support::locks::{self, had, healed, held, is_busy, is_lost, queued, served};
 use crate::support::polls::{Polled, drop_at_poll};
 use crate::support::wait::{HANG, eventually, until, within};
@@ -264,34 +263,34 @@ async fn a_waiter_outlives_its_session() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_section_behind_another_is_five_requests() {
     const SECTIONS: u64 = 30;
+    const CREATE: i32 = 15;
+    const LIST: i32 = 8;
+    const WATCH: i32 = 4;
+    const DELETE: i32 = 2;
     /// Signs of life, and looks at what is waited for.
-    const BESIDES: u64 = 20;
-    // Nobody else asks it anything.
+    const BESIDES: [i32; 2] = [11, 22];
+    // Nobody else waits there for anything.
     let server = Setup::default().start().await;
+    let counter = Counter::to(server.port()).await;
     let url = format!(
         "zookeeper://127.0.0.1:{}/?session_timeout=40s",
-        server.port()
+        counter.port
     );
     let (manager, other) = (patient(&url).await, patient(&url).await);
     // From here on there is a folder.
     had(&manager, "key").await;
-    let asked = Cell::new(0);
-    let number = |name| {
-        asked.set(asked.get() + 1);
-        server.number(name).expect("a number")
-    };
-    let requests = || number("zk_packets_received") - asked.get();
-    let (transactions, before) = (server.transactions(), requests());
+    counter.since_last();
     for _ in 0..SECTIONS {
         let guard = held(manager.lock("key")).await;
         let next = tokio::spawn(other.lock("key").run(async {}));
-        let watches = async || number("zk_watch_count");
-        until("it waits", watches, |&count| count == 1).await;
+        let watches = async || server.number("zk_watch_count");
+        until("it waits", watches, |&count| count == Some(1)).await;
         guard.release().await.expect("the release");
         served(next).await;
     }
-    let cost = requests() - before;
-    assert!(cost <= (3 + 5) * SECTIONS + BESIDES, "{cost} requests");
-    let writes = server.transactions() - transactions;
-    assert_eq!(writes, 2 * 2 * SECTIONS, "one to take and one to give");
+    let mut asked = counter.since_last();
+    asked.retain(|operation, _| !BESIDES.contains(operation));
+    let of_both = [(CREATE, 2), (LIST, 3), (WATCH, 1), (DELETE, 2)];
+    let of_all = of_both.map(|(operation, times)| (operation, times * SECTIONS));
+    assert_eq!(asked, Asked::from(of_all));
 }

@@ -46,7 +46,21 @@ impl Owner {
 
     /// A new owner, or why there is none.
     pub(crate) fn draw() -> Result<Self, BackendError> {
+        #[cfg(feature = "simulation")]
+        if let Some(process) = crate::simulation::running() {
+            return Ok(Self::of(&*process));
+        }
         OWNERS.next().map_err(refused)
+    }
+
+    /// An owner of this simulated process.
+    #[cfg(feature = "simulation")]
+    fn of(process: &dyn crate::simulated::Simulated) -> Self {
+        const DRAWN: f64 = (1_u64 << 53) as f64;
+        Self {
+            random: (process.draw() * DRAWN) as u64,
+            sequence: process.count(),
+        }
     }
 
     /// A random number of the kernel's, drawn for this owner.

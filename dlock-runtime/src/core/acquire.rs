@@ -13,11 +13,11 @@ use super::section::{HeldKey, HeldLock, Section, SectionRef, Teardown};
 use crate::backend::Mode;
 use crate::error::LockError;
 use crate::executor::check_runtime;
-use crate::gate::{Entry, Turn, WaitState};
+use crate::gate::{Collecting, Entry, Turn, WaitState};
 use crate::key::{LockKey, Shown, namespaced};
 use crate::lease::{Lease, NotHad, Renewals};
 use crate::limits;
-use crate::observe::{Asking, Operation, SectionSpan};
+use crate::observe::{Asking, SectionSpan};
 use crate::options::{Options, Patience};
 use crate::token::FencingToken;
 
@@ -132,7 +132,7 @@ async fn take(
             fresh: !options.renew,
             section: span,
         },
-        wait_state: WaitState::new(limit.is_some()),
+        wait_state: limit.map(|_| WaitState::default()),
     };
     let mut locks = pin!(async {
         tokio::select! {
@@ -144,35 +144,32 @@ async fn take(
             () = shutdown.cancelled() => Err(shut_down()),
         }
     });
-    match limit {
-        None => locks.await,
-        Some(limit) => {
-            let (gate, reach) = (&manager.gate, &manager.leases.reach);
-            let half_way = || {
-                gate.make_sure_of_the_store(&taking.wait_state);
-                if gate.outage(&taking.wait_state, limit / 2).is_some() {
-                    reach.look();
-                }
-            };
-            let outage = || {
-                let silent = gate.outage(&taking.wait_state, limit)?;
-                Some(reach.explained_within(limit, silent))
-            };
-            let executor = &manager.leases.executor;
-            // Boxed, here and in the gate: not every call has room for it.
-            let within = executor.timeout(limit, locks.as_mut(), half_way, outage);
-            match Box::pin(within).await {
-                Ok(answer) => answer,
-                Err(None) => Err(LockError::Timeout {
-                    key: key.clone(),
-                    waited: limit,
-                }),
-                Err(Some(outage)) => {
-                    let labels = span.labels();
-                    labels.store_error(Operation::Acquire, outage.kind());
-                    Err(manager.store_error(subject(), outage))
-                }
-            }
+    let Some((limit, wait_state)) = limit.zip(taking.wait_state.as_ref()) else {
+        return locks.await;
+    };
+    let (gate, reach) = (&manager.gate, &manager.leases.reach);
+    let half_way = || {
+        gate.make_sure_of_the_store(wait_state);
+        if gate.outage(wait_state, limit / 2).is_some() {
+            reach.look();
+        }
+    };
+    let outage = || {
+        let silent = gate.outage(wait_state, limit)?;
+        Some(reach.explained_within(limit, silent))
+    };
+    let executor = &manager.leases.executor;
+    // Boxed, here and in the gate: not every call has room for it.
+    let within = executor.timeout(limit, locks.as_mut(), half_way, outage);
+    match Box::pin(within).await {
+        Ok(answer) => answer,
+        Err(None) => Err(LockError::Timeout {
+            key: key.clone(),
+            waited: limit,
+        }),
+        Err(Some(outage)) => {
+            span.labels().store_error("acquire", &outage);
+            Err(manager.store_error(subject(), outage))
         }
     }
 }
@@ -183,7 +180,8 @@ struct Taking<'a> {
     spec: &'a LockSpec,
     scope: &'a Scope,
     entry: Entry<'a>,
-    wait_state: WaitState,
+    /// Of a call that may give up.
+    wait_state: Option<WaitState>,
 }
 
 impl Taking<'_> {
@@ -223,7 +221,7 @@ impl Taking<'_> {
         let written = key.distinct();
         let mut sorted = written.clone();
         sorted.sort_unstable();
-        let collecting = manager.gate.collect();
+        let mut collecting = Collecting::default();
         let mut locks: Vec<HeldLock> = Vec::with_capacity(sorted.len());
         let mut keys = Vec::with_capacity(sorted.len());
         for name in sorted {
@@ -237,9 +235,7 @@ impl Taking<'_> {
                 return Ok(None);
             };
             let (turn, lock) = one?;
-            if collecting.add(turn).is_none() {
-                return Ok(None);
-            }
+            collecting.add(turn, &self.entry);
             locks.push(lock);
         }
         if self.entry.fresh && locks.len() > 1 {
@@ -270,7 +266,9 @@ impl Taking<'_> {
             ..
         } = self;
         let full = namespaced(&manager.settings.namespace, name);
-        let entered = manager.gate.enter(full, &self.entry, &self.wait_state);
+        let entered = manager
+            .gate
+            .enter(full, &self.entry, self.wait_state.as_ref());
         let turn = match entered.await {
             Ok(turn) => turn,
             Err(NotHad::Busy) => return Err(LockError::Busy { key: key.clone() }),

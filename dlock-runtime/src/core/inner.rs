@@ -46,7 +46,7 @@ pub(crate) struct Inner {
     /// what its tokens are worth.
     pub(crate) at_start: Capabilities,
     pub(crate) leases: Arc<Leases>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) gate: Gate,
     /// None if detection is off.
     pub(crate) lock_order: Option<LockOrder>,
 }
@@ -91,7 +91,7 @@ impl Inner {
             id: ManagerId(IDS.fetch_add(1, Ordering::Relaxed)),
             at_start,
             lock_order: settings.detect_lock_order.then(LockOrder::default),
-            gate: Gate::new(Arc::clone(&leases), settings.handoff),
+            gate: Gate::new(&leases, settings.handoff),
             settings,
             leases,
         })

@@ -273,20 +273,19 @@ impl Teardown {
     /// Hands over what can be without waiting for anything. What is left has to
     /// be [finished](Self::finish).
     pub(crate) fn hand_over(mut self) -> Option<Self> {
-        if !self.clean {
-            return Some(self);
-        }
-        while let Some(key) = self.keys.pop() {
+        while self.clean
+            && let Some(key) = self.keys.pop()
+        {
             let left = match key {
                 HeldKey::Own(turn) => turn.hand_over(self.not_before).err().map(HeldKey::Own),
                 reentered @ HeldKey::Reentered(_) => Some(reentered),
             };
             if let Some(left) = left {
                 self.keys.push(left);
-                return Some(self);
+                break;
             }
         }
-        None
+        (!self.keys.is_empty()).then_some(self)
     }
 
     /// Gives the locks back, side by side: an outage is waited for once, and not
@@ -301,10 +300,9 @@ impl Teardown {
         }
         let keys = self.keys.drain(..).rev();
         let answers = join_all(keys.map(|key| key.end(clean, not_before))).await;
-        let mut bad = answers
-            .into_iter()
-            .filter(|answer| !matches!(answer, Ok(Released::Released)));
-        bad.next().unwrap_or(Ok(Released::Released))
+        let is_bad = |answer: &Result<_, _>| !matches!(answer, Ok(Released::Released));
+        let first = answers.into_iter().find(is_bad);
+        first.unwrap_or(Ok(Released::Released))
     }
 }
 

@@ -65,7 +65,7 @@ impl<S: Store> Running<S> {
     /// Notes a grant. `false` if it has ended already: whoever cleared what ended
     /// with it may have been there before. If it came after, the loss is told.
     fn enter(&self, request: &Request, granted: Granted<S>) -> bool {
-        if !LeaseTable::<S::Record>::KEEPS {
+        if !LeaseTable::<S::Record>::keeps() {
             return true;
         }
         let Granted {

@@ -19,14 +19,12 @@ use std::time::{Duration, Instant};
 
 use super::Running;
 use super::call::attempts;
-use super::lease_table::LeaseTable;
-use super::seldom::Unanswered;
 use super::time::Backoff;
 use super::waiters::Leaving;
 use crate::backend::{BackendError, BackendErrorKind, Owner, Request};
 use crate::deadline::Deadline;
 use crate::in_flight::Counted;
-use crate::store::{Abandoned, Ending, Followed, Late, LeftBehind, Store};
+use crate::store::{Abandoned, Followed, Late, LeftBehind, Store};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
@@ -36,9 +34,7 @@ struct Cleanup<S: Store> {
     running: Arc<Running<S>>,
     request: Request,
     record: Option<S::Record>,
-    ending: Ending,
-    /// When a command was sent at the latest of which nobody knows what became.
-    unknown: Option<Instant>,
+    left: LeftBehind,
     left_at: Instant,
     /// A shutdown waits until the store was told, or the ttl has passed.
     unsettled: Option<Counted>,
@@ -54,23 +50,29 @@ impl<S: Store> Running<S> {
         record: Option<&S::Record>,
         sent_at: Instant,
     ) {
-        let until = match self.store.late(request, record, sent_at) {
-            Late::Never => return,
-            Late::Until(end) => Some(end.at()),
-            Late::In(_) => None,
-        };
-        let now = self.time.now();
-        // Those whose lease was lost are never taken out.
-        self.unknown.retain(|command| command.may_come(now));
-        let command = Unanswered { sent_at, until };
-        self.unknown.insert(request.owner, command);
+        let late = self.store.late(request, record, sent_at);
+        if self.may_come(late) {
+            // Those whose lease was lost are never taken out.
+            let has_passed =
+                |late: &Late| matches!(late, Late::Until(end) if self.time.has_passed(*end));
+            self.unknown.retain(|(_, late)| !has_passed(late));
+            self.unknown.insert(request.owner, (sent_at, late));
+        }
     }
 
     /// When the command of this owner was sent that may come yet, if there is one.
     pub(super) fn take_unknown(&self, owner: Owner) -> Option<Instant> {
-        let command = self.unknown.remove(owner)?;
-        let may_come = command.may_come(self.time.now());
-        may_come.then_some(command.sent_at)
+        let (sent_at, late) = self.unknown.remove(owner)?;
+        self.may_come(late).then_some(sent_at)
+    }
+
+    /// Whether a command may still be run that is so late.
+    fn may_come(&self, late: Late) -> bool {
+        match late {
+            Late::Never => false,
+            Late::Until(end) => !self.time.has_passed(end),
+            Late::In(scope) => !self.store.has_ended(scope),
+        }
     }
 
     /// Works from a `Drop`, and outside a runtime. If the backend has stopped,
@@ -81,19 +83,18 @@ impl<S: Store> Running<S> {
         abandoned: Abandoned<S>,
         left: &LeftBehind,
     ) {
-        let unsettled = Some(self.unsettled.count());
-        let cleanup = self.cleanup(request, abandoned.record, left, unsettled);
+        let mut cleanup = self.cleanup(request, abandoned.record, *left);
+        cleanup.unsettled = Some(self.unsettled.count());
         self.spawn(cleanup.run(abandoned.flight));
     }
 
     /// What is held by this request goes back, and nobody waits for that.
     pub(crate) fn give_back(self: &Arc<Self>, request: &Request) {
         let record = self.table.record(request.owner);
-        if LeaseTable::<S::Record>::KEEPS && !self.table.remove(request.owner) {
-            return;
+        if self.table.remove(request.owner) {
+            let left = LeftBehind::unknown(self.take_unknown(request.owner));
+            self.clean_up(request.clone(), Abandoned::at_rest(record), &left);
         }
-        let left = LeftBehind::unknown(self.take_unknown(request.owner));
-        self.clean_up(request.clone(), Abandoned::at_rest(record), &left);
     }
 
     /// Ends a lease that the store does not. Nobody has to wait for it: its holder
@@ -101,7 +102,7 @@ impl<S: Store> Running<S> {
     pub(super) fn end(self: &Arc<Self>, request: Request, record: S::Record) {
         let (running, owner) = (Arc::clone(self), request.owner);
         let left = LeftBehind::unknown(self.take_unknown(owner));
-        let cleanup = self.cleanup(request, Some(record), &left, None);
+        let cleanup = self.cleanup(request, Some(record), left);
         self.spawn(async move {
             cleanup.run(None).await;
             running.table.remove(owner);
@@ -112,17 +113,15 @@ impl<S: Store> Running<S> {
         self: &Arc<Self>,
         request: Request,
         record: Option<S::Record>,
-        left: &LeftBehind,
-        unsettled: Option<Counted>,
+        left: LeftBehind,
     ) -> Cleanup<S> {
         Cleanup {
             running: Arc::clone(self),
             request,
             record,
-            ending: left.ending,
-            unknown: left.unknown,
+            left,
             left_at: self.time.now(),
-            unsettled,
+            unsettled: None,
         }
     }
 }
@@ -146,12 +145,12 @@ impl<S: Store> Cleanup<S> {
                 },
             };
             match followed {
-                Followed::Settled if self.unknown.is_none() => return,
+                Followed::Settled if self.left.unknown.is_none() => return,
                 Followed::Settled | Followed::Run => {}
-                Followed::Unknown => self.unknown = Some(time.now()),
+                Followed::Unknown => self.left.unknown = Some(time.now()),
             }
         }
-        let late = self.unknown.map_or(Late::Never, |sent_at| {
+        let late = self.left.unknown.map_or(Late::Never, |sent_at| {
             store.late(&self.request, self.record.as_ref(), sent_at)
         });
         self.repeat(&leaving, Some(late)).await;
@@ -183,12 +182,7 @@ impl<S: Store> Cleanup<S> {
             }
             let asked = time.now();
             let answer = self.release().await;
-            let may_come = match late {
-                None => true,
-                Some(Late::Never) => false,
-                Some(Late::Until(end)) => !time.has_passed(end),
-                Some(Late::In(scope)) => !running.store.has_ended(scope),
-            };
+            let may_come = late.is_none_or(|late| running.may_come(late));
             let told = answer.is_ok();
             let enough = match answer {
                 Ok(()) => {
@@ -218,6 +212,7 @@ impl<S: Store> Cleanup<S> {
             let pause = time.after(backoff.pause(time));
             let until = if has_passed { pause } else { pause.min(limit) };
             tokio::select! {
+                biased;
                 () = time.sleep(until) => {}
                 // It was granted just now.
                 () = leaving.granted() => {}
@@ -242,7 +237,7 @@ impl<S: Store> Cleanup<S> {
         let (store, record) = (&self.running.store, self.record.as_ref());
         let mut call = self.running.call();
         let released = attempts!(call, |deadline, attempt| {
-            store.release(&self.request, record, self.ending, deadline, attempt)
+            store.release(&self.request, record, self.left.ending, deadline, attempt)
         });
         released.map(drop)
     }

@@ -75,6 +75,10 @@ impl Events {
         &self.0.waiters
     }
 
+    pub(super) fn time(&self) -> &Time {
+        &self.0.time
+    }
+
     pub(super) fn holders(&self) -> &Seldom<Request> {
         &self.0.holders
     }

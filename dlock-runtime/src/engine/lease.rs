@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use super::Running;
 use super::call::attempts;
-use super::lease_table::LeaseTable;
 use crate::backend::{BackendError, LockInfo, Released, Renewed, Request};
 use crate::deadline::Deadline;
 use crate::store::{Abandoned, Applied, Cause, Due, Ending, Failure, LeftBehind, Next, Store};
@@ -34,20 +33,16 @@ impl<S: Store> Running<S> {
             // own.
             self.events.holders().remove(request.owner);
         }
-        let (record, mut repeated) = if LeaseTable::<S::Record>::KEEPS {
-            let by = (!S::EXPIRES).then(|| self.time.after(self.request_timeout).at());
-            let entry = self.table.give_back(request.owner, by);
-            match entry.or_else(|| Some((S::forgotten()?, false))) {
-                Some((record, before)) => (Some(record), before),
-                None => return Ok(Released::NotHeld),
-            }
-        } else {
-            (None, false)
+        let by = (!S::EXPIRES).then(|| self.time.after(self.request_timeout).at());
+        let entry = self.table.give_back(request.owner, by);
+        let entry = entry.or_else(|| Some((S::forgotten()?, false)));
+        let Some((record, mut repeated)) = entry else {
+            return Ok(Released::NotHeld);
         };
         let mut call = self.call();
         let freed = loop {
             let deadline = call.begin()?;
-            let (proof, attempt) = (record.as_ref(), &mut call.attempt);
+            let (proof, attempt) = (Some(&record), &mut call.attempt);
             let releasing = self
                 .store
                 .release(request, proof, Ending::Released, deadline, attempt);
@@ -59,12 +54,10 @@ impl<S: Store> Running<S> {
                 }
             }
         };
-        if LeaseTable::<S::Record>::KEEPS {
-            self.table.remove(request.owner);
-        }
+        self.table.remove(request.owner);
         if let Some(unknown) = self.take_unknown(request.owner) {
             let left = LeftBehind::unknown(Some(unknown));
-            self.clean_up(request.clone(), Abandoned::at_rest(record), &left);
+            self.clean_up(request.clone(), Abandoned::at_rest(Some(record)), &left);
         }
         Ok(freed.told(repeated))
     }
@@ -77,6 +70,7 @@ impl<S: Store> Running<S> {
                 self.end(request, record);
             }
             tokio::select! {
+                biased;
                 () = self.table.sooner() => {}
                 () = self.time.sleep_until(next) => {}
             }
@@ -113,11 +107,11 @@ impl<S: Store> Running<S> {
             };
             let renewed = self.store.renew(&mut due, deadline, &mut call.attempt);
             let mut renewed = renewed.await.into_iter();
+            debug_assert_eq!(renewed.len(), due.len(), "an answer for each");
             let mut again = None;
             for (index, lease) in take(&mut indexes).into_iter().zip(take(&mut due)) {
-                if let Some(record) = &lease.record {
-                    self.table.update(lease.request.owner, record.clone());
-                }
+                let owner = lease.request.owner;
+                self.table.update(owner, lease.record.clone());
                 match renewed.next().unwrap_or_else(|| Err(Failure::not_sent())) {
                     Ok(answer) => answers[index] = Ok(self.renewed(&lease.request, answer)),
                     // It concerns this one, and not those beside it.
@@ -149,12 +143,10 @@ impl<S: Store> Running<S> {
 
     /// `None`: there is no lease to extend.
     fn due_of(&self, request: &Request) -> Option<Due<S>> {
-        let record = match LeaseTable::<S::Record>::KEEPS {
-            true => Some(self.table.record(request.owner).or_else(S::forgotten)?),
-            false => None,
-        };
-        let request = request.clone();
-        Some(Due { request, record })
+        Some(Due {
+            request: request.clone(),
+            record: self.table.record(request.owner).or_else(S::forgotten)?,
+        })
     }
 
     /// A lease that this process ends may have ended meanwhile.
@@ -162,13 +154,12 @@ impl<S: Store> Running<S> {
         let Renewed::Extended { sent_at } = renewed else {
             return renewed;
         };
-        if LeaseTable::<S::Record>::KEEPS {
-            let due = Self::due(sent_at.into_std(), request.ttl);
-            if !self.table.extend(request.owner, due) && !S::EXPIRES {
-                return Renewed::Gone;
-            }
+        let due = Self::due(sent_at.into_std(), request.ttl);
+        if self.table.extend(request.owner, due) || S::EXPIRES {
+            renewed
+        } else {
+            Renewed::Gone
         }
-        renewed
     }
 
     pub(crate) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {

@@ -1,17 +1,19 @@
-//! What proves the leases of this process. A store whose record is `()` has no
-//! table: nothing of this is then compiled.
+//! What proves the leases of this process. Where that is `()`, there is nothing to
+//! keep: no entry is made, and every lease is taken for one that is held.
 //!
 //! Each lease is in a schedule too. Where it ends by itself in the store
 //! ([`EXPIRES`](crate::store::Store::EXPIRES)), it is forgotten by that if nobody
 //! gives it back; else it is ended from here.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::any::Any;
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use tokio::sync::Notify;
 
 use crate::backend::{Owner, Request};
+use crate::sync::Mutex;
+use crate::tables::HashMap;
 
 pub(super) struct LeaseTable<R> {
     entries: Mutex<Entries<R>>,
@@ -36,19 +38,26 @@ struct Entry<R> {
     due: Option<Instant>,
 }
 
-impl<R: Clone> LeaseTable<R> {
-    /// Whether there is anything to keep.
-    pub(super) const KEEPS: bool = size_of::<R>() > 0;
-
+impl<R: Clone + 'static> LeaseTable<R> {
     pub(super) fn new() -> Self {
         Self {
             entries: Mutex::new(Entries {
-                by_owner: HashMap::new(),
+                by_owner: HashMap::default(),
                 schedule: BTreeSet::new(),
                 armed: None,
             }),
             sooner: Notify::new(),
         }
+    }
+
+    /// Whether there is anything to keep.
+    pub(super) fn keeps() -> bool {
+        Self::nothing().is_none()
+    }
+
+    /// `()`, if that is the record. Known when compiling.
+    fn nothing() -> Option<R> {
+        (&() as &dyn Any).downcast_ref().cloned()
     }
 
     pub(super) fn insert(&self, request: &Request, record: R, due: Instant) {
@@ -66,13 +75,16 @@ impl<R: Clone> LeaseTable<R> {
     }
 
     pub(super) fn record(&self, owner: Owner) -> Option<R> {
-        let entries = self.entries();
+        if let Some(nothing) = Self::nothing() {
+            return Some(nothing);
+        }
+        let entries = self.entries.lock();
         let entry = entries.by_owner.get(&owner);
         Some(entry.filter(|entry| !entry.released)?.record.clone())
     }
 
     pub(super) fn update(&self, owner: Owner, record: R) {
-        if let Some(entry) = self.entries().by_owner.get_mut(&owner) {
+        if let Some(entry) = self.entries.lock().by_owner.get_mut(&owner) {
             entry.record = record;
         }
     }
@@ -93,6 +105,9 @@ impl<R: Clone> LeaseTable<R> {
     /// from here on, but its entry stays until the store has answered, or `by` if that
     /// is given.
     pub(super) fn give_back(&self, owner: Owner, by: Option<Instant>) -> Option<(R, bool)> {
+        if let Some(nothing) = Self::nothing() {
+            return Some((nothing, false));
+        }
         self.change(|entries| {
             let entry = entries.by_owner.get_mut(&owner)?;
             let before = std::mem::replace(&mut entry.released, true);
@@ -106,13 +121,13 @@ impl<R: Clone> LeaseTable<R> {
 
     /// Whether it was there, and held.
     pub(super) fn remove(&self, owner: Owner) -> bool {
-        self.entries().remove(owner)
+        !Self::keeps() || self.entries.lock().remove(owner)
     }
 
     /// A lease or session has ended, and all that was held by it: whose, and whether
     /// they held it still.
     pub(super) fn ended(&self, is_of_it: impl Fn(&R) -> bool) -> Vec<(Owner, bool)> {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let of_it = entries.by_owner.iter();
         let of_it = of_it.filter(|(_, entry)| is_of_it(&entry.record));
         let gone: Vec<_> = of_it.map(|(&owner, _)| owner).collect();
@@ -122,7 +137,7 @@ impl<R: Clone> LeaseTable<R> {
 
     /// Forgets all. Whether a lease is held.
     pub(super) fn clear(&self) -> bool {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         entries.schedule.clear();
         let forgotten = std::mem::take(&mut entries.by_owner);
         drop(entries);
@@ -131,7 +146,7 @@ impl<R: Clone> LeaseTable<R> {
 
     /// Forgets what was due by then.
     pub(super) fn forget_due(&self, now: Instant) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         while let Some(owner) = entries.next_due(now) {
             entries.by_owner.remove(&owner);
         }
@@ -140,7 +155,7 @@ impl<R: Clone> LeaseTable<R> {
     /// The leases that this process ends now, and when there will be more. Their
     /// entries stay until the store has answered.
     pub(super) fn take_due(&self, now: Instant) -> (Vec<(Request, R)>, Option<Instant>) {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let mut over = Vec::new();
         while let Some(owner) = entries.next_due(now) {
             if let Some(entry) = entries.by_owner.get_mut(&owner) {
@@ -161,7 +176,7 @@ impl<R: Clone> LeaseTable<R> {
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Entries<R>) -> T) -> T {
-        let mut entries = self.entries();
+        let mut entries = self.entries.lock();
         let answer = change(&mut entries);
         let first = entries.schedule.first().map(|&(due, _)| due);
         let sooner = first.is_some_and(|first| entries.armed.is_none_or(|armed| first < armed));
@@ -173,10 +188,6 @@ impl<R: Clone> LeaseTable<R> {
             self.sooner.notify_one();
         }
         answer
-    }
-
-    fn entries(&self) -> MutexGuard<'_, Entries<R>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -238,6 +249,6 @@ mod tests {
             assert_eq!(table.record(request.owner), Some(number));
         }
         assert_eq!(table.record(held.owner), Some(0));
-        assert_eq!(table.entries().by_owner.len(), 1 + 4);
+        assert_eq!(table.entries.lock().by_owner.len(), 1 + 4);
     }
 }

@@ -2,6 +2,8 @@
 
 mod acquire;
 mod at_home;
+#[doc(hidden)]
+pub mod bare;
 mod call;
 mod cleanup;
 mod disown;
@@ -16,7 +18,7 @@ pub(crate) mod waiters;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tokio::runtime::Handle;
@@ -25,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::events::{Events, Listener};
 use self::lease_table::LeaseTable;
-use self::seldom::{Seldom, Unanswered};
+use self::seldom::Seldom;
 use self::time::Time;
 use crate::backend::losses::Losses;
 use crate::backend::{
@@ -34,7 +36,7 @@ use crate::backend::{
 };
 use crate::in_flight::InFlight;
 use crate::limits;
-use crate::store::{Context, LeftBehind, Scope, Store};
+use crate::store::{Context, Late, LeftBehind, Scope, Store};
 
 /// A backend over a [`Store`](crate::store::Store): it waits, repeats, renews in time
 /// what must be, gives back what callers leave behind, and tells an outage from a
@@ -61,8 +63,9 @@ pub(crate) struct Running<S: Store> {
     pub(crate) request_timeout: Duration,
     pub(crate) events: Events,
     table: LeaseTable<S::Record>,
-    /// Holders of whom an earlier command may come yet.
-    unknown: Seldom<Unanswered>,
+    /// Holders of whom an earlier command may come yet: when it was sent, and for how
+    /// long it may.
+    unknown: Seldom<(Instant, Late)>,
     losses: Losses,
     /// Told when a lease or session has ended.
     scope_end: Notify,
@@ -119,6 +122,10 @@ impl<S: Store> Engine<S> {
 
     /// That of the runtime that this is called on.
     fn time_here(&self) -> Result<Time, BackendError> {
+        #[cfg(feature = "simulation")]
+        if let Some(process) = crate::simulation::running() {
+            return Ok(Time::simulated(process));
+        }
         let manager = Handle::try_current();
         let outside = |_| self.misused("was started outside a tokio runtime");
         Ok(Time::of_the_machine(manager.map_err(outside)?))
@@ -423,9 +430,7 @@ impl<D: Driven> Backend for D {
 
     fn has_ended(&self, owner: Owner) -> bool {
         let has_none = |running: &Arc<Running<D::Store>>| running.table.record(owner).is_none();
-        LeaseTable::<<D::Store as Store>::Record>::KEEPS
-            && D::Store::forgotten().is_none()
-            && self.engine().running().is_ok_and(has_none)
+        D::Store::forgotten().is_none() && self.engine().running().is_ok_and(has_none)
     }
 }
 

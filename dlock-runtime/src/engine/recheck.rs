@@ -1,13 +1,14 @@
 //! The second look: for as long as somebody waits, at the locks that are waited
 //! for. A message can be lost, and a holder that dies sends none.
 
-use std::collections::HashMap;
+use std::mem::take;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Running;
 use super::call::attempts;
 use crate::store::{Looks, Store, Waited};
+use crate::tables::HashMap;
 
 /// Waits that follow each other closely keep the process alive in between.
 const LINGERS: Duration = Duration::from_secs(2);
@@ -20,11 +21,18 @@ struct Entry<S: Store> {
     /// When it was last looked at, or first waited for.
     looked: Instant,
     next: Instant,
-    /// Somebody waits for it.
-    waited: bool,
 }
 
 impl<S: Store> Entry<S> {
+    /// Of a key that was looked at just now, or is waited for since.
+    fn new(store: &S, mut seen: S::Seen, now: Instant) -> Self {
+        Self {
+            next: now + store.pace(&mut seen),
+            seen,
+            looked: now,
+        }
+    }
+
     fn is_looked_at(&self, now: Instant) -> bool {
         // What is not yet due goes along, and saves a trip.
         match S::LOOKS {
@@ -58,7 +66,7 @@ impl<S: Store> Running<S> {
     /// Until nobody waits any more; and a little longer where who waits has a place,
     /// which it loses when others take this process for dead.
     async fn look_and_beat(&self) {
-        let mut schedule = Schedule::new();
+        let mut schedule = Schedule::default();
         let mut beat = S::BEAT.map(|gap| self.time.now() + gap);
         let mut idle_since = None;
         loop {
@@ -75,6 +83,7 @@ impl<S: Store> Running<S> {
             let next = soonest.chain(beat).min();
             if next.is_none_or(|next| next > now) {
                 tokio::select! {
+                    biased;
                     () = self.events.waiters().change() => {}
                     () = self.time.sleep_until(next) => {}
                 }
@@ -95,20 +104,12 @@ impl<S: Store> Running<S> {
     /// Enters the keys that somebody waits for now, and takes out the others.
     fn update(&self, schedule: &mut Schedule<S>) {
         let now = self.time.now();
-        schedule.values_mut().for_each(|key| key.waited = false);
+        let mut before = take(schedule);
         self.events.waiters().for_each_key(|key| {
-            let entry = schedule.entry(Arc::clone(key)).or_insert_with(|| {
-                let mut seen = S::Seen::default();
-                Entry {
-                    next: now + self.store.pace(&mut seen),
-                    seen,
-                    looked: now,
-                    waited: false,
-                }
-            });
-            entry.waited = true;
+            let new = || Entry::new(&self.store, S::Seen::default(), now);
+            let entry = before.remove(key).unwrap_or_else(new);
+            schedule.insert(Arc::clone(key), entry);
         });
-        schedule.retain(|_, key| key.waited);
     }
 
     /// Whether the store has answered.
@@ -137,20 +138,14 @@ impl<S: Store> Running<S> {
             }
         }
         let now = self.time.now();
-        for mut key in waited {
+        for key in waited {
             if let Some(error) = &key.refused {
                 self.events.waiters().refuse(&key.key, error);
             }
             for waiter in key.waiters.iter().filter(|waiter| waiter.wake) {
                 self.events.waiters().wake(waiter.owner, &key.key);
             }
-            let entry = Entry {
-                next: now + self.store.pace(&mut key.seen),
-                seen: key.seen,
-                looked: now,
-                waited: true,
-            };
-            schedule.insert(key.key, entry);
+            schedule.insert(key.key, Entry::new(&self.store, key.seen, now));
         }
         answered.is_ok()
     }

@@ -1,11 +1,10 @@
 //! A table by owner that is empty as a rule: then to look into it takes no lock.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use crate::backend::Owner;
+use crate::sync::Mutex;
+use crate::tables::HashMap;
 
 pub(super) struct Seldom<T> {
     any: AtomicBool,
@@ -23,7 +22,7 @@ impl<T> Default for Seldom<T> {
 
 impl<T> Seldom<T> {
     pub(super) fn insert(&self, owner: Owner, value: T) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.insert(owner, value);
         self.any.store(true, Ordering::Release);
     }
@@ -32,7 +31,7 @@ impl<T> Seldom<T> {
         if !self.any.load(Ordering::Acquire) {
             return None;
         }
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let value = table.remove(&owner);
         self.any.store(!table.is_empty(), Ordering::Release);
         value
@@ -42,28 +41,10 @@ impl<T> Seldom<T> {
     where
         T: Clone,
     {
-        self.table().get(&owner).cloned()
+        self.table.lock().get(&owner).cloned()
     }
 
     pub(super) fn retain(&self, is_kept: impl Fn(&T) -> bool) {
-        self.table().retain(|_, value| is_kept(value));
-    }
-
-    fn table(&self) -> MutexGuard<'_, HashMap<Owner, T>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A command that was not answered, of an owner who holds the lock by another.
-pub(super) struct Unanswered {
-    pub(super) sent_at: Instant,
-    /// What was sent then locks nothing any more; never, if that is not in any
-    /// program's life.
-    pub(super) until: Option<Instant>,
-}
-
-impl Unanswered {
-    pub(super) fn may_come(&self, now: Instant) -> bool {
-        self.until.is_none_or(|until| now < until)
+        self.table.lock().retain(|_, value| is_kept(value));
     }
 }

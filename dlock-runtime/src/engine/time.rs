@@ -5,9 +5,7 @@
 //! wait for the network. So in such a runtime a deadline is kept by the timers
 //! of the manager's own.
 
-use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::clock::time_is_real;
 use crate::deadline::{Deadline, Elapsed};
+use crate::simulated::Simulated;
 
 /// The clock, the chance and the tasks of an engine. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -25,21 +24,8 @@ pub struct Time(Source);
 enum Source {
     /// The machine's, with the manager's runtime, whose time nobody pauses.
     Machine(Handle),
-    /// Tokio's, which a test may pause.
+    /// A test's.
     Simulated(Arc<dyn Simulated>),
-}
-
-/// What a test has in the place of the manager's thread, and of chance.
-#[doc(hidden)]
-pub trait Simulated: fmt::Debug + Send + Sync {
-    /// Where connections are kept.
-    fn runtime(&self) -> &Handle;
-
-    /// Runs a task of the manager's.
-    fn spawn(&self, work: Pin<Box<dyn Future<Output = ()> + Send>>);
-
-    /// See [`Time::draw`].
-    fn draw(&self) -> f64;
 }
 
 impl Time {
@@ -48,7 +34,7 @@ impl Time {
         Self(Source::Machine(manager))
     }
 
-    /// Tokio's clock, and what else there is by this.
+    /// What this says.
     #[doc(hidden)]
     pub fn simulated(by: Arc<dyn Simulated>) -> Self {
         Self(Source::Simulated(by))
@@ -58,7 +44,7 @@ impl Time {
     pub fn now(&self) -> Instant {
         match &self.0 {
             Source::Machine(_) => Instant::now(),
-            Source::Simulated(_) => tokio::time::Instant::now().into_std(),
+            Source::Simulated(by) => by.now(),
         }
     }
 
@@ -116,14 +102,14 @@ impl Time {
                 self.0.abort();
             }
         }
-        let timer = move || tokio::time::sleep_until(until.at().into());
         match &self.0 {
             Source::Machine(manager) => {
-                let mut sleep = AbortOnDrop(manager.spawn(async move { timer().await }));
+                let timer = async move { tokio::time::sleep_until(until.at().into()).await };
+                let mut sleep = AbortOnDrop(manager.spawn(timer));
                 // An error means that the manager has ended, and with it all waiting.
                 let _ = (&mut sleep.0).await;
             }
-            Source::Simulated(_) => timer().await,
+            Source::Simulated(by) => by.sleep_until(until.at()).await,
         }
     }
 
@@ -161,7 +147,7 @@ impl Time {
     fn is_of_this_runtime(&self) -> bool {
         match &self.0 {
             Source::Machine(_) => time_is_real(Instant::now()),
-            Source::Simulated(_) => true,
+            Source::Simulated(_) => false,
         }
     }
 }

@@ -5,13 +5,15 @@
 //! costs time only, a wrong one costs a question, and every cause of waking is
 //! the same to the waiter.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::Notify;
 
 use crate::backend::{BackendError, Mode, Owner, Request};
+use crate::sync::Mutex;
+use crate::tables::HashMap;
 
 #[derive(Default)]
 pub(crate) struct Waiters {
@@ -88,7 +90,7 @@ impl Waiters {
             waits: None,
             refused: None,
         };
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let first = state.keys.is_empty();
         let waiters = state.keys.entry(Arc::clone(&request.key)).or_default();
         waiters.insert(request.owner, entry);
@@ -108,13 +110,13 @@ impl Waiters {
         Leaving {
             waiters: self,
             owner,
-            granted: Arc::clone(self.state().leaving.entry(owner).or_default()),
+            granted: Arc::clone(self.state.lock().leaving.entry(owner).or_default()),
         }
     }
 
     /// Whether there is somebody to wake.
     pub(super) fn wake(&self, owner: Owner, key: &str) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(entry) = state.entry(key, owner) {
             entry.wake.notify_one();
         } else if let Some(leaving) = state.leaving.get(&owner) {
@@ -127,30 +129,30 @@ impl Waiters {
 
     /// Whether this owner waits, or what it has is being given back.
     pub(super) fn knows(&self, owner: Owner, key: &str) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.entry(key, owner).is_some() || state.leaving.contains_key(&owner)
     }
 
     #[cfg(feature = "redis")]
     pub(super) fn has(&self, key: &str) -> bool {
-        self.state().keys.contains_key(key)
+        self.state.lock().keys.contains_key(key)
     }
 
     pub(super) fn wake_key(&self, key: &str) {
-        if let Some(waiters) = self.state().keys.get(key) {
+        if let Some(waiters) = self.state.lock().keys.get(key) {
             waiters.values().for_each(|entry| entry.wake.notify_one());
         }
     }
 
     pub(super) fn wake_all(&self) {
-        let state = self.state();
+        let state = self.state.lock();
         let all = state.keys.values().flat_map(BTreeMap::values);
         all.for_each(|entry| entry.wake.notify_one());
     }
 
     /// Nobody who waits for this will get it, however long it waits.
     pub(super) fn refuse(&self, key: &str, error: &BackendError) {
-        if let Some(waiters) = self.state().keys.get_mut(key) {
+        if let Some(waiters) = self.state.lock().keys.get_mut(key) {
             for entry in waiters.values_mut().filter(|entry| entry.waits.is_some()) {
                 entry.refused = Some(error.clone());
                 entry.wake.notify_one();
@@ -164,12 +166,12 @@ impl Waiters {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.state().keys.is_empty()
+        self.state.lock().keys.is_empty()
     }
 
     /// Calls `each` with the keys that are waited for.
     pub(super) fn for_each_key(&self, mut each: impl FnMut(&Arc<str>)) {
-        let state = self.state();
+        let state = self.state.lock();
         let waited = state.keys.iter();
         let waited =
             waited.filter(|(_, waiters)| waiters.values().any(|entry| entry.waits.is_some()));
@@ -178,7 +180,7 @@ impl Waiters {
 
     /// Who waits for a key.
     pub(super) fn of_key(&self, key: &str) -> Vec<Waiter> {
-        let state = self.state();
+        let state = self.state.lock();
         let Some(waiters) = state.keys.get(key) else {
             return Vec::new();
         };
@@ -186,10 +188,6 @@ impl Waiters {
             .iter()
             .filter_map(|(&owner, entry)| Some(Waiter::of(owner, entry.mode, entry.waits?)));
         waiting.collect()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -211,7 +209,7 @@ impl State {
 impl Waiting<'_> {
     /// From here on it waits for what has this name.
     pub(super) fn watches(&mut self, name: Arc<str>) {
-        let mut state = self.waiters.state();
+        let mut state = self.waiters.state.lock();
         if let Some(entry) = state.remove(&self.key, self.owner) {
             let waiters = state.keys.entry(Arc::clone(&name)).or_default();
             waiters.insert(self.owner, entry);
@@ -234,14 +232,14 @@ impl Waiting<'_> {
             let _waits = Waits(self);
             self.wake.notified().await;
         }
-        let mut state = self.waiters.state();
+        let mut state = self.waiters.state.lock();
         let entry = state.entry(&self.key, self.owner);
         let refused = entry.and_then(|entry| entry.refused.take());
         refused.map_or(Ok(()), Err)
     }
 
     fn waits(&self, since: Option<Instant>) {
-        let mut state = self.waiters.state();
+        let mut state = self.waiters.state.lock();
         let Some(waiters) = state.keys.get_mut(&self.key) else {
             return;
         };
@@ -258,7 +256,7 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.waiters.state().remove(&self.key, self.owner);
+        self.waiters.state.lock().remove(&self.key, self.owner);
     }
 }
 
@@ -270,7 +268,7 @@ impl Leaving<'_> {
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        let mut state = self.waiters.state();
+        let mut state = self.waiters.state.lock();
         // Under the lock, so that of several that end together one is the last.
         drop(std::mem::take(&mut self.granted));
         let is_last = |granted: &Arc<Notify>| Arc::strong_count(granted) == 1;

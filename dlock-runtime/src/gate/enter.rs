@@ -2,18 +2,17 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use super::Gate;
+use super::lead::Lead;
 use super::outage::WaitState;
-use super::place::StorePlace;
 use super::queue::Queue;
 use super::shared_lease::SharedLease;
-use super::ticket::{Came, Entry, Given, Stage, Ticket};
+use super::ticket::{Entry, Stage};
 use super::turn::Turn;
-use crate::backend::{BackendError, Owner, Request};
+use super::waiting::Waiting;
+use crate::backend::{Owner, Request};
 use crate::lease::{Answer, NotHad};
-use crate::observe::Operation;
 
 impl Gate {
     /// Waits for a turn on `key`. May be dropped at any await: the place in
@@ -24,34 +23,37 @@ impl Gate {
         &self,
         key: Arc<str>,
         entry: &Entry<'_>,
-        wait_state: &WaitState,
+        wait_state: Option<&WaitState>,
     ) -> Result<Turn, NotHad> {
-        let since = wait_state.is_asked().then(|| self.leases.now());
+        let gives_up = wait_state.map(|wait_state| (wait_state, self.leases.now()));
         loop {
-            let Some((queue, ticket)) = self.queues.join(&key, entry, &self.sweep) else {
+            let Some((queue, ticket)) = self.queues.join(&key, entry) else {
                 return Err(NotHad::Busy);
             };
-            if let Some(since) = since {
+            if let Some((wait_state, since)) = gives_up {
                 wait_state.set(&queue, since);
             }
-            let mut waiting = Waiting {
-                queue,
-                ticket,
-                leads: false,
-            };
+            let waiting = Waiting { queue, ticket };
             loop {
-                let answer = match waiting.comes().await {
-                    Came::Lease(lease) => return Ok(Turn::new(lease, &waiting.queue)),
-                    Came::Answer(answer) => answer,
-                    Came::Failed(not_had) => return Err(not_had),
-                    Came::Called => continue,
-                    Came::Leads => match self.ask(&mut waiting, entry) {
-                        Ok(()) => continue,
-                        Err(error) => Err(error.into()),
-                    },
-                    Came::TooLate => break,
-                };
-                return self.answered(waiting, answer, entry);
+                match poll_fn(|cx| waiting.poll(cx)).await {
+                    Stage::Lease(lease) => return Ok(Turn::new(lease, &waiting.queue)),
+                    Stage::Failed(not_had) => return Err(not_had),
+                    Stage::Lead(mut lead) => {
+                        let answer = match lead.answer.take() {
+                            Some(answer) => answer,
+                            None => match Owner::draw() {
+                                Ok(owner) => {
+                                    self.ask(owner, lead, &waiting, entry);
+                                    continue;
+                                }
+                                Err(error) => Err(error.into()),
+                            },
+                        };
+                        return self.answered(answer, lead, &waiting.queue, entry);
+                    }
+                    Stage::Waits | Stage::Called => {}
+                    Stage::Gone => break,
+                }
             }
             drop(waiting);
             // The request is made anew. What the store may have granted to it is on its
@@ -63,93 +65,44 @@ impl Gate {
     }
 
     /// Begins a request to the store for the queue that the task leads.
-    fn ask(&self, waiting: &mut Waiting, entry: &Entry<'_>) -> Result<(), BackendError> {
-        let queue = &waiting.queue;
-        let request = Request::of(
-            Owner::draw()?,
-            self.leases.executor.clock(),
-            Arc::clone(queue.key()),
-            entry.mode,
-            queue.ttl(),
-        );
+    fn ask(&self, owner: Owner, lead: Lead, waiting: &Waiting, entry: &Entry<'_>) {
+        let Waiting { queue, ticket } = waiting;
+        let clock = self.leases.executor.clock();
+        let key = Arc::clone(queue.key());
+        let request = Request::of(owner, clock, key, entry.mode, queue.ttl());
         let asked = request.clone();
         let labels = entry.section.labels();
-        let place = StorePlace::begin(&self.leases, request, entry.try_only, labels);
-        waiting.leads = false;
-        waiting.ticket.asks(place);
-        queue.asks(&waiting.ticket, asked);
-        Ok(())
+        ticket.asks(lead.asks(&self.leases, request, entry.try_only, labels));
+        queue.asks(ticket, asked);
     }
 
     /// What the store has answered is for the task, and what it says of itself for
     /// all who wait behind it.
     fn answered(
         &self,
-        mut waiting: Waiting,
         answer: Answer,
+        lead: Lead,
+        queue: &Arc<Queue>,
         entry: &Entry<'_>,
     ) -> Result<Turn, NotHad> {
         let labels = entry.section.labels();
-        let lease = answer.inspect_err(|not_had| match not_had {
+        let guard = answer.inspect_err(|not_had| match not_had {
             NotHad::Busy => {}
             NotHad::Store(error) => {
-                labels.store_error(Operation::Acquire, error.kind());
-                waiting.queue.fail_all(not_had);
+                labels.store_error("acquire", error);
+                queue.fail_all(not_had);
             }
             // The next one asks by itself.
-            NotHad::TooLate(error) => labels.store_error(Operation::Acquire, error.kind()),
+            NotHad::TooLate(error) => labels.store_error("acquire", error),
         })?;
-        lease.lease().speak_for(entry.section.clone());
+        let lease = guard.lease();
+        lease.speak_for(entry.section.clone());
         // A fresh lease serves those who queue now, up to the limit: whoever comes
         // later queues behind the other processes that wait in the store.
-        let behind = u32::try_from(waiting.queue.holds()).unwrap_or(u32::MAX);
-        waiting.leads = false;
-        lease.lease().follow_with(Arc::clone(&waiting.queue) as _);
-        let lease = SharedLease::new(lease, behind.min(self.handoff));
-        Ok(Turn::new(lease, &waiting.queue))
-    }
-}
-
-/// A task's end of its [`Ticket`]. Dropped, whatever it has passes on.
-#[derive(Debug)]
-struct Waiting {
-    queue: Arc<Queue>,
-    ticket: Arc<Ticket>,
-    /// It has the lead, which is not in the ticket.
-    leads: bool,
-}
-
-impl Waiting {
-    /// Waits to be given something.
-    async fn comes(&mut self) -> Came {
-        poll_fn(|cx| self.poll(cx)).await
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
-        loop {
-            let came = self.ticket.poll(cx);
-            match came {
-                Poll::Ready(Came::Called) => self.queue.take_loose(&self.ticket),
-                Poll::Ready(Came::Leads | Came::Answer(_)) => {
-                    self.leads = true;
-                    return came;
-                }
-                _ => return came,
-            }
-        }
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        match self.ticket.leave() {
-            _ if self.leads => self.queue.pass_on(None),
-            Stage::Waits | Stage::Called => self.queue.left(),
-            // What crossed with the drop.
-            Stage::Has(Given::Lease(lease)) => drop(Turn::new(lease, &self.queue)),
-            Stage::Has(Given::Lead(place)) => self.queue.pass_on(place),
-            Stage::Has(Given::Failed(_)) | Stage::TakenBack | Stage::Gone => {}
-        }
+        let behind = u32::try_from(queue.holds(lease)).unwrap_or(u32::MAX);
+        lead.follow(lease);
+        let lease = SharedLease::new(guard, behind.min(self.handoff));
+        Ok(Turn::new(lease, queue))
     }
 }
 

@@ -7,36 +7,25 @@ use tokio::time::Instant;
 
 use super::Gate;
 use super::probe::Probe;
-use super::queue::{Holding, Queue};
+use super::queue::Queue;
 use crate::backend::{BackendError, Progress};
 use crate::sync::Mutex;
 
-/// Where a caller waits, and since when, for when it gives up. Who never does is not
-/// asked.
-#[derive(Debug)]
-pub(crate) struct WaitState(Option<Mutex<Option<Waits>>>);
+/// Where a caller waits, and since when, for when it gives up.
+#[derive(Debug, Default)]
+pub(crate) struct WaitState(Mutex<Option<Waits>>);
 
 type Waits = (Arc<Queue>, Instant);
 
 impl WaitState {
-    pub(crate) fn new(may_give_up: bool) -> Self {
-        Self(may_give_up.then(Mutex::default))
-    }
-
-    pub(super) fn is_asked(&self) -> bool {
-        self.0.is_some()
-    }
-
     pub(super) fn set(&self, queue: &Arc<Queue>, since: Instant) {
-        if let Some(known) = &self.0 {
-            let waits = Some((Arc::clone(queue), since));
-            let before = std::mem::replace(&mut *known.lock(), waits);
-            drop(before);
-        }
+        let waits = Some((Arc::clone(queue), since));
+        let before = std::mem::replace(&mut *self.0.lock(), waits);
+        drop(before);
     }
 
     fn get(&self) -> Option<Waits> {
-        self.0.as_ref()?.lock().clone()
+        self.0.lock().clone()
     }
 }
 
@@ -48,15 +37,19 @@ impl Gate {
         let Some((queue, since)) = wait_state.get() else {
             return;
         };
-        let is_unknown = match queue.holding() {
-            Holding::Held => false,
-            Holding::Returning(_) => true,
-            Holding::Nobody => queue
-                .progress()
-                .is_some_and(|progress| progress.begun() < since && !progress.heard_since(since)),
+        let is_unknown = match queue.held() {
+            Some(lease) => lease.returns_since().is_some(),
+            None => queue.asked().is_some_and(|request| {
+                let progress = request.progress();
+                progress.begun() < since && !progress.heard_since(since)
+            }),
         };
         if is_unknown {
-            queue.probe(|| Probe::begin(&self.leases, queue.key()));
+            let mut probe = queue.probe.lock();
+            if probe.as_ref().is_none_or(|known| known.is_answered()) {
+                let next = Probe::begin(&self.leases, queue.key(), probe.as_deref());
+                *probe = Some(Arc::new(next));
+            }
         }
     }
 
@@ -65,25 +58,166 @@ impl Gate {
     pub(crate) fn outage(&self, wait_state: &WaitState, waited: Duration) -> Option<BackendError> {
         let now = self.leases.now();
         let (queue, since) = wait_state.get()?;
-        match queue.holding() {
-            Holding::Held => return None,
-            Holding::Returning(asked) => {
-                return Progress::silence(asked.max(since), waited, now);
-            }
-            Holding::Nobody => {}
+        if let Some(lease) = queue.held() {
+            return Progress::silence(lease.returns_since()?.max(since), waited, now);
         }
-        let progress = queue.progress()?;
+        let request = queue.asked()?;
+        let progress = request.progress();
         if progress.heard_since(since) {
             return None;
         }
-        let probe = queue.last_probe();
-        let answered = probe.as_ref().and_then(|probe| probe.answered_since(since));
-        if let Some(answer) = answered {
-            return answer.err();
+        let probe = queue.probe.lock().clone();
+        // One that began before the caller came has been silent all its time.
+        let silent = probe.as_ref().filter(|probe| !probe.is_answered());
+        let silence =
+            silent.and_then(|probe| Progress::silence(probe.begun.max(since), waited, now));
+        if silence.is_some() {
+            return silence;
         }
-        // Before the request that is on its way now, another may have failed.
-        let probed = probe.filter(|probe| probe.begun() >= since && !probe.is_answered());
-        let of_probe = probed.and_then(|probe| Progress::silence(probe.begun(), waited, now));
-        of_probe.or_else(|| progress.outage(since, waited, now))
+        match probe.and_then(|probe| probe.answered_since(since)) {
+            Some(Err(error)) => Some(error),
+            Some(Ok(is_held)) if is_held || progress.has_heard() => None,
+            // Nobody has said that the lock is held. The store may be there: if who asks
+            // it for the lock had no answer in all this time, that is what the caller
+            // waited for. And before its request another may have failed.
+            _ => progress.outage(since, waited, now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use async_trait::async_trait;
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::backend::{
+        Backend, Capabilities, Grant, LockInfo, Mode, Released, Renewed, Request,
+    };
+    use crate::token::FencingToken;
+    use crate::{Config, LockError, LockManager};
+
+    /// A store that grants once, and answers nothing more to who asks for a lock.
+    #[derive(Debug, Default)]
+    struct Silent {
+        has_granted: AtomicBool,
+        /// Says whether the lock is held, after this time.
+        shows: Option<(Duration, bool)>,
+    }
+
+    /// For so long a release is repeated.
+    const GIVES_UP: Duration = Duration::from_secs(3);
+
+    #[async_trait]
+    impl Backend for Silent {
+        fn capabilities(&self) -> Capabilities {
+            // On the clock of the test.
+            let mut capabilities = Capabilities::new("silent");
+            capabilities.local = true;
+            capabilities
+        }
+
+        async fn try_acquire(&self, _: &Request) -> Result<Option<Grant>, BackendError> {
+            pending().await
+        }
+
+        async fn acquire(&self, _: &Request) -> Result<Grant, BackendError> {
+            if self.has_granted.swap(true, Ordering::Relaxed) {
+                return pending().await;
+            }
+            let sent_at = tokio::time::Instant::now();
+            Ok(Grant::new(FencingToken::from(1), sent_at))
+        }
+
+        async fn renew(&self, _: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+            pending().await
+        }
+
+        async fn release(&self, _: &Request) -> Result<Released, BackendError> {
+            sleep(GIVES_UP).await;
+            Err(BackendError::unavailable("it is silent"))
+        }
+
+        async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
+            let Some((after, is_held)) = self.shows else {
+                return pending().await;
+            };
+            sleep(after).await;
+            let info = || LockInfo::new(key.to_owned(), Mode::Write, Vec::new(), 0);
+            Ok(is_held.then(info))
+        }
+
+        async fn list(&self, _: &str) -> Result<Vec<LockInfo>, BackendError> {
+            pending().await
+        }
+    }
+
+    /// The caller before it has had the store asked. When the release has failed, the
+    /// lock is asked for by another, and that was just now.
+    #[tokio::test(start_paused = true)]
+    async fn a_probe_that_began_before_the_caller_tells_of_an_outage_too() {
+        let manager = LockManager::connect(Config::with_backend(Silent::default())).await;
+        let manager = manager.expect("it needs no server");
+        let guard = manager.lock("key").acquire().await.expect("granted");
+        let releases = tokio::spawn(guard.release());
+        let after = |start, limit| {
+            let lock = manager.lock("key");
+            async move {
+                sleep(Duration::from_millis(start)).await;
+                lock.acquire_within(Duration::from_millis(limit)).await
+            }
+        };
+        let before = tokio::spawn(after(100, 4_000));
+        let told = after(2_300, 1_000).await.expect_err("nobody answers");
+        assert!(matches!(told, LockError::Unavailable { .. }), "{told:?}");
+        before.abort();
+        releases.abort();
+    }
+
+    /// A partition that ends just before the caller gives up: who asks for the lock had
+    /// no answer yet, and the question whether the store is there had one.
+    #[tokio::test(start_paused = true)]
+    async fn a_lock_that_nobody_holds_is_no_reason_for_a_timeout() {
+        for is_held in [false, true] {
+            let store = Silent {
+                has_granted: AtomicBool::new(true),
+                shows: Some((Duration::from_millis(450), is_held)),
+            };
+            let manager = LockManager::connect(Config::with_backend(store)).await;
+            let manager = manager.expect("it needs no server");
+            let before = tokio::spawn(manager.lock("key").acquire());
+            sleep(Duration::from_millis(100)).await;
+            let within = manager.lock("key").acquire_within(Duration::from_secs(1));
+            let told = within.await.expect_err("who asked has no answer");
+            match is_held {
+                true => assert!(matches!(told, LockError::Timeout { .. }), "{told:?}"),
+                false => assert!(matches!(told, LockError::Unavailable { .. }), "{told:?}"),
+            }
+            before.abort();
+        }
+    }
+
+    /// The second begins to ask just before the first gives up, who has its answer.
+    #[tokio::test(start_paused = true)]
+    async fn what_one_caller_was_told_is_not_lost_when_another_asks() {
+        let store = Silent {
+            has_granted: AtomicBool::new(true),
+            shows: Some((Duration::from_millis(50), true)),
+        };
+        let manager = LockManager::connect(Config::with_backend(store)).await;
+        let manager = manager.expect("it needs no server");
+        let before = tokio::spawn(manager.lock("key").acquire());
+        let second = || manager.lock("key").acquire_within(Duration::from_secs(1));
+        sleep(Duration::from_millis(100)).await;
+        let first = tokio::spawn(second());
+        sleep(Duration::from_millis(480)).await;
+        let other = tokio::spawn(second());
+        let told = first.await.expect("no panic").expect_err("it is held");
+        assert!(matches!(told, LockError::Timeout { .. }), "{told:?}");
+        other.abort();
+        before.abort();
     }
 }

@@ -1,25 +1,25 @@
 //! The tasks that wait for one key in this process, in the order they came.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::place::StorePlace;
+use super::lead::{Lead, Led, StorePlace};
 use super::probe::Probe;
 use super::shared_lease::SharedLease;
 use super::sweep::Sweep;
-use super::ticket::{Entry, Given, Stage, Ticket};
-use crate::backend::{Mode, Progress, Request};
-use crate::lease::{Follower, NotHad};
+use super::ticket::{Entry, Stage, Ticket};
+use crate::backend::{Mode, Request};
+use crate::lease::{Follower, Lease, Leases, NotHad};
 use crate::observe;
 use crate::sync::Mutex;
+use crate::tables::HashMap;
 
-/// The queues of one manager, each from the task that opens it to the last.
-#[derive(Debug, Default)]
+/// The queues of one gate, each from the task that opens it to the last.
+#[derive(Debug)]
 pub(super) struct Queues {
     open: Mutex<Open>,
+    pub(super) sweep: Arc<Sweep>,
 }
 
 #[derive(Debug, Default)]
@@ -47,41 +47,43 @@ pub(super) struct Queue {
     name: Name,
     queues: Arc<Queues>,
     state: Mutex<State>,
+    /// The last question whether the store is there.
+    pub(super) probe: Mutex<Option<Arc<Probe>>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    /// In the order of their numbers.
     waiters: VecDeque<Arc<Ticket>>,
-    /// Waiters that were dropped and still stand in the queue.
-    gone: usize,
-    /// Who was given the lease or the lead last, and may not have come for it, or
-    /// asks the store.
+    /// How many have come to wait.
+    came: u64,
+    /// Who was given the lease or the lead last, and may not have come for it, asks
+    /// the store, or waits for other keys.
     served: Option<Arc<Ticket>>,
     /// What the store is asked, or was for a place that is kept.
     asked: Option<Request>,
-    holding: Holding,
+    /// The lock as it is held in this process, until the lead passes on.
+    held: Option<Arc<Lease>>,
     /// Somebody did not come for what it was given. Those behind may be the
     /// same: the lead goes to the first of them who comes, and not to the first.
     doubtful: bool,
     /// The lead is for the first who comes, with the place in the store's queue
     /// until the next look.
     loose: Option<Option<StorePlace>>,
-    /// A question whether the store is there.
-    probe: Option<Arc<Probe>>,
-}
-
-/// Whether the lock is held in this process, as far as its queue knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Holding {
-    #[default]
-    Nobody,
-    Held,
-    /// Nobody works under it any more. Since then the store is asked to take it
-    /// back, and has not answered.
-    Returning(Instant),
 }
 
 impl Queues {
+    pub(super) fn new(leases: &Arc<Leases>) -> Arc<Self> {
+        Arc::new_cyclic(|queues: &Weak<Self>| {
+            let queues = queues.clone();
+            let looks = move |tick| queues.upgrade().is_some_and(|all| all.look(tick));
+            Self {
+                open: Mutex::default(),
+                sweep: Sweep::new(leases, looks),
+            }
+        })
+    }
+
     /// Opens a queue, or joins the one there is. `None`: the lock is held in this
     /// process, and the task does not wait. One that does not wait asks by itself
     /// where others ask already.
@@ -89,7 +91,6 @@ impl Queues {
         self: &Arc<Self>,
         key: &Arc<str>,
         entry: &Entry<'_>,
-        sweep: &Arc<Sweep>,
     ) -> Option<(Arc<Queue>, Arc<Ticket>)> {
         // Dropped behind the locks. It is of no use to who does not wait.
         let _place;
@@ -105,25 +106,28 @@ impl Queues {
             let mut state = queue.state.lock();
             if let Some(mut loose) = state.loose.take() {
                 _place = loose.take_if(|_| entry.try_only);
-                let ticket = Ticket::new(sweep, entry, Stage::Has(Given::Lead(loose)));
+                let lead = Lead::new(Arc::clone(&queue) as _, loose);
+                let ticket = Ticket::new(&self.sweep, entry, 0, Stage::Lead(lead));
                 state.doubtful = false;
                 state.served = Some(Arc::clone(&ticket));
                 drop(state);
                 return Some((queue, ticket));
             }
             if !entry.try_only {
-                let ticket = Ticket::new(sweep, entry, Stage::Waits);
-                let (ahead, may_be_neglected) = (state.len(), state.served.is_some());
+                let (ahead, may_be_neglected) = (state.waiters.len(), state.served.is_some());
+                state.came += 1;
+                let ticket = Ticket::new(&self.sweep, entry, state.came, Stage::Waits);
                 state.waiters.push_back(Arc::clone(&ticket));
                 drop(state);
                 drop(open);
                 if may_be_neglected {
-                    sweep.arm();
+                    self.sweep.arm();
                 }
                 observe::waits_in_process(key, ahead);
                 return Some((queue, ticket));
             }
-            if state.holding == Holding::Held {
+            let is_held = |lease: &Arc<Lease>| lease.returns_since().is_none();
+            if state.held.as_ref().is_some_and(is_held) {
                 return None;
             }
         }
@@ -135,8 +139,10 @@ impl Queues {
             name: name.clone(),
             queues: Arc::clone(self),
             state: Mutex::default(),
+            probe: Mutex::default(),
         });
-        let ticket = Ticket::new(sweep, entry, Stage::Has(Given::Lead(None)));
+        let lead = Lead::new(Arc::clone(&queue) as _, None);
+        let ticket = Ticket::new(&self.sweep, entry, 0, Stage::Lead(lead));
         open.queues.insert(name, Arc::clone(&queue));
         Some((queue, ticket))
     }
@@ -163,29 +169,36 @@ impl Queue {
     }
 
     /// The lock is held from now on. Says how many wait for it.
-    pub(super) fn holds(&self) -> usize {
+    pub(super) fn holds(&self, lease: &Arc<Lease>) -> usize {
         let mut state = self.state.lock();
-        state.holding = Holding::Held;
+        state.held = Some(Arc::clone(lease));
         state.served = None;
         state.asked = None;
-        state.len()
+        state.waiters.len()
     }
 
-    pub(super) fn holding(&self) -> Holding {
-        self.state.lock().holding
+    /// A call of several keys has this lease, and waits for the others.
+    pub(super) fn keeps(&self, lease: SharedLease, entry: &Entry<'_>) -> Arc<Ticket> {
+        let sweep = &self.queues.sweep;
+        let ticket = Ticket::new(sweep, entry, 0, Stage::Lease(lease));
+        let before = self.state.lock().served.replace(Arc::clone(&ticket));
+        drop(before);
+        sweep.arm();
+        ticket
     }
 
-    /// What the request of whoever leads has heard; none if nobody has asked.
-    pub(super) fn progress(&self) -> Option<Progress> {
-        self.asked().map(|request| request.progress().clone())
+    /// The lease under which the lock is held in this process.
+    pub(super) fn held(&self) -> Option<Arc<Lease>> {
+        self.state.lock().held.clone()
     }
 
+    /// The request of whoever leads; none if nobody has asked.
     pub(super) fn asked(&self) -> Option<Request> {
         self.state.lock().asked.clone()
     }
 
     pub(super) fn is_waited_for(&self) -> bool {
-        self.state.lock().len() > 0
+        !self.state.lock().waiters.is_empty()
     }
 
     /// Gives the lease to the next waiter that is still there, if a used one will do
@@ -195,11 +208,11 @@ impl Queue {
         let Some(mut ticket) = next() else {
             return Err(lease);
         };
-        let mut given = Given::Lease(lease.next());
+        let mut given = Stage::Lease(lease.next());
         loop {
             match ticket.give(given) {
-                Err(Given::Lease(lease)) => match next() {
-                    Some(other) => (ticket, given) = (other, Given::Lease(lease)),
+                Err(Stage::Lease(lease)) => match next() {
+                    Some(other) => (ticket, given) = (other, Stage::Lease(lease)),
                     None => return Err(lease),
                 },
                 _ => return Ok(()),
@@ -207,31 +220,16 @@ impl Queue {
         }
     }
 
-    /// Gives the lead to the next in the queue, with the place in the store's queue
-    /// if there is one; the last one closes the queue.
-    pub(super) fn pass_on(&self, place: Option<StorePlace>) {
-        let mut place = place.filter(StorePlace::can_be_kept);
-        while let Some(next) = self.next_leader(place.is_some()) {
-            match next.give(Given::Lead(place)) {
-                Err(Given::Lead(back)) => place = back,
-                _ => return,
-            }
-        }
-        self.let_loose(place);
-    }
-
     fn next_leader(&self, keeps_place: bool) -> Option<Arc<Ticket>> {
         let mut state = self.state.lock();
         let _before = state.lead_passes(keeps_place);
-        match state.doubtful {
-            true => None,
-            false => state.next(),
-        }
+        let next = state.next();
+        drop(state);
+        next
     }
 
     /// Leaves the lead to the first who comes, and calls all.
-    pub(super) fn let_loose(&self, place: Option<StorePlace>) {
-        let place = place.filter(StorePlace::can_be_kept);
+    fn let_loose(&self, place: Option<StorePlace>) {
         let (waiters, before) = {
             let mut state = self.state.lock();
             let before = state.lead_passes(place.is_some());
@@ -239,49 +237,40 @@ impl Queue {
             (state.waiters.iter().cloned().collect::<Vec<_>>(), before)
         };
         drop(before);
-        let called = waiters.iter().filter(|one| one.call());
-        if called.count() == 0 {
-            self.close();
+        for waiter in waiters {
+            let _gone = waiter.give(Stage::Called);
         }
+        self.close();
     }
 
     /// The lead, if it is loose, for one who waits and is polled now.
-    pub(super) fn take_loose(&self, ticket: &Arc<Ticket>) {
+    pub(super) fn take_loose(self: &Arc<Self>, ticket: &Arc<Ticket>) {
         let mut state = self.state.lock();
         let Some(place) = state.loose.take() else {
             return;
         };
         state.doubtful = false;
-        state.waiters.retain(|one| !Arc::ptr_eq(one, ticket));
+        state.take_out(ticket);
         state.served = Some(Arc::clone(ticket));
         drop(state);
         // Who has the lead gives, and nobody else: it waits still.
-        let _given = ticket.give(Given::Lead(place));
+        let _given = ticket.give(Stage::Lead(Lead::new(Arc::clone(self) as _, place)));
     }
 
     /// An outage is everybody's: those who wait would only wait for it again, one
     /// after the other.
     pub(super) fn fail_all(&self, not_had: &NotHad) {
-        let waiters = {
-            let mut state = self.state.lock();
-            state.gone = 0;
-            std::mem::take(&mut state.waiters)
-        };
+        let waiters = std::mem::take(&mut self.state.lock().waiters);
         for waiter in waiters {
-            let _gone = waiter.give(Given::Failed(not_had.clone()));
+            let _gone = waiter.give(Stage::Failed(not_had.clone()));
         }
     }
 
-    /// A waiter was dropped. The queue is swept when half of it is gone, so that
-    /// leaving costs little and nothing piles up.
-    pub(super) fn left(&self) {
+    /// A waiter was dropped.
+    pub(super) fn left(&self, ticket: &Ticket) {
         let is_loose = {
             let mut state = self.state.lock();
-            state.gone += 1;
-            if state.gone * 2 > state.waiters.len() {
-                state.waiters.retain(|waiter| waiter.is_waiting());
-                state.gone = 0;
-            }
+            state.take_out(ticket);
             state.loose.is_some()
         };
         if is_loose {
@@ -293,7 +282,7 @@ impl Queue {
     fn close(&self) {
         let mut open = self.queues.open.lock();
         let mut state = self.state.lock();
-        if state.loose.is_some() && !state.waiters.iter().any(|waiter| waiter.is_waiting()) {
+        if state.loose.is_some() && state.waiters.is_empty() {
             let place = state.loose.take();
             let queue = open.queues.remove(&self.name);
             drop(state);
@@ -312,7 +301,7 @@ impl Queue {
         if _place.is_some() {
             state.asked = None;
         }
-        (state.served.clone(), state.len() > 0)
+        (state.served.clone(), !state.waiters.is_empty())
     }
 
     /// It holds up nobody any more.
@@ -326,73 +315,60 @@ impl Queue {
     pub(super) fn doubt(&self) {
         self.state.lock().doubtful = true;
     }
-
-    /// The question whether the store is there that is on its way, or another.
-    pub(super) fn probe(&self, begin: impl FnOnce() -> Arc<Probe>) {
-        let probe = &mut self.state.lock().probe;
-        if probe.as_ref().is_none_or(|known| known.is_answered()) {
-            *probe = Some(begin());
-        }
-    }
-
-    pub(super) fn last_probe(&self) -> Option<Arc<Probe>> {
-        self.state.lock().probe.clone()
-    }
 }
 
 impl State {
-    /// How many wait for the lock.
-    fn len(&self) -> usize {
-        self.waiters.len().saturating_sub(self.gone)
+    /// Takes out a waiter, if it is still among them.
+    fn take_out(&mut self, ticket: &Ticket) {
+        let found = self
+            .waiters
+            .binary_search_by_key(&ticket.number, |one| one.number);
+        if let Ok(index) = found {
+            self.waiters.remove(index);
+        }
     }
 
-    /// Nobody leads. Whoever did is returned, to be dropped behind the lock.
-    fn lead_passes(&mut self, keeps_place: bool) -> Option<Arc<Ticket>> {
-        self.holding = Holding::Nobody;
+    /// Nobody leads. Who did, and what it had, are to be dropped behind the lock.
+    fn lead_passes(&mut self, keeps_place: bool) -> (Option<Arc<Ticket>>, Option<Arc<Lease>>) {
         if !keeps_place {
             self.asked = None;
         }
-        self.served.take()
+        (self.served.take(), self.held.take())
     }
 
-    /// The next waiter that is still there, which is to be given something.
+    /// The next waiter, which is to be given something.
     fn next(&mut self) -> Option<Arc<Ticket>> {
-        self.skip_gone();
+        if self.doubtful {
+            return None;
+        }
         let next = self.waiters.pop_front()?;
         self.served = Some(Arc::clone(&next));
         Some(next)
     }
 
-    /// The next waiter that is still there, if a used lease will do for it.
+    /// The next waiter, if a used lease will do for it.
     fn next_holder(&mut self) -> Option<Arc<Ticket>> {
-        self.skip_gone();
-        match self.waiters.front()?.is_fresh() {
+        match self.waiters.front()?.fresh {
             true => None,
             false => self.next(),
         }
     }
+}
 
-    fn skip_gone(&mut self) {
-        while self
-            .waiters
-            .front()
-            .is_some_and(|waiter| !waiter.is_waiting())
-        {
-            self.waiters.pop_front();
-            self.gone = self.gone.saturating_sub(1);
-        }
+impl Led for Queue {
+    /// The last one closes the queue.
+    fn pass_on(self: Arc<Self>, place: Option<StorePlace>) {
+        let place = place.filter(|place| !place.tries);
+        let Some(next) = self.next_leader(place.is_some()) else {
+            return self.let_loose(place);
+        };
+        // If it has left meanwhile, what comes back is dropped, and passes on.
+        let _back = next.give(Stage::Lead(Lead::new(self, place)));
     }
 }
 
 impl Follower for Queue {
-    fn lease_returns(&self, now: Instant) {
-        let mut state = self.state.lock();
-        if state.holding == Holding::Held {
-            state.holding = Holding::Returning(now);
-        }
-    }
-
-    fn goes_on(&self) {
+    fn goes_on(self: Arc<Self>) {
         self.pass_on(None);
     }
 }

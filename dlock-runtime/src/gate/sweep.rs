@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::lease::Leases;
+use crate::timer::sleep;
 
 const PERIOD: Duration = Duration::from_millis(500);
 
@@ -37,7 +38,7 @@ impl Tick {
 }
 
 pub(super) struct Sweep {
-    leases: Arc<Leases>,
+    pub(super) leases: Arc<Leases>,
     /// Takes back what nobody has come for. Whether there is more that may come to
     /// that.
     looks: Box<dyn Fn(Tick) -> bool + Send + Sync>,
@@ -66,7 +67,7 @@ impl Sweep {
             return;
         }
         let armed = Armed(Some(Arc::clone(self)));
-        self.leases.executor.keeper_runtime().spawn(armed.work());
+        self.leases.executor.spawn(armed.work());
     }
 
     fn look(&self) -> bool {
@@ -91,7 +92,7 @@ struct Armed(Option<Arc<Sweep>>);
 impl Armed {
     async fn work(mut self) {
         while let Some(sweep) = &self.0 {
-            tokio::time::sleep(PERIOD).await;
+            sleep(PERIOD).await;
             if sweep.look() {
                 continue;
             }

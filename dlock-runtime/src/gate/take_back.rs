@@ -2,24 +2,23 @@
 
 use std::sync::Arc;
 
-use super::Gate;
-use super::queue::Queue;
+use super::queue::{Queue, Queues};
 use super::sweep::Tick;
-use super::ticket::{Given, Seen, Ticket};
+use super::ticket::{Seen, Ticket};
 use crate::observe;
 
-impl Gate {
+impl Queues {
     /// Takes back what nobody has come for. Whether there is more that may come to
     /// that.
     pub(super) fn look(&self, tick: Tick) -> bool {
-        let mut outstanding = self.calls.look(tick);
-        for queue in self.queues.all() {
+        let mut outstanding = false;
+        for queue in self.all() {
             outstanding |= self.look_at(&queue, tick);
         }
         outstanding
     }
 
-    fn look_at(&self, queue: &Arc<Queue>, tick: Tick) -> bool {
+    fn look_at(&self, queue: &Queue, tick: Tick) -> bool {
         let (Some(ticket), is_waited_for) = queue.look() else {
             return false;
         };
@@ -30,20 +29,14 @@ impl Gate {
             }
             // Whether it comes if it is woken shows at the next look: it may have an
             // answer that its runtime, which is blocked, would have to hear.
-            Seen::Asks if is_waited_for => ticket.wake(),
-            Seen::Asks => return false,
+            Seen::Comes { lease } if lease || is_waited_for => ticket.wake(),
+            Seen::Comes { .. } => return false,
             Seen::Neglects { since, .. } if tick.is_too_long_after(since) => {
                 if let Some(given) = ticket.take_back() {
                     observe::nobody_came(queue.key());
-                    match given {
-                        // Those behind may not come either.
-                        Given::Lease(lease) => {
-                            queue.doubt();
-                            drop(lease);
-                        }
-                        Given::Lead(place) => queue.let_loose(place),
-                        Given::Failed(_) => {}
-                    }
+                    // Those behind may not come either.
+                    queue.doubt();
+                    drop(given);
                 }
             }
             Seen::Neglects { lease: true, since } if since == tick => ticket.show(),
@@ -65,8 +58,9 @@ impl Gate {
         let Some(request) = queue.asked() else {
             return;
         };
-        let backend = Arc::clone(&self.leases.backend);
-        self.leases.executor.keeper_runtime().spawn(async move {
+        let leases = &self.sweep.leases;
+        let backend = Arc::clone(&leases.backend);
+        leases.executor.spawn(async move {
             if let Ok(Some(lock)) = backend.inspect(&request.key).await
                 && lock
                     .holders

@@ -1,15 +1,15 @@
 //! A task's stay at the gate, and what it is given there.
 
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker, ready};
 use std::time::Duration;
 
 use super::attention::Attention;
-use super::place::StorePlace;
+use super::lead::Lead;
 use super::shared_lease::SharedLease;
 use super::sweep::{Sweep, Tick};
 use crate::backend::Mode;
-use crate::lease::{Answer, NotHad};
+use crate::lease::NotHad;
 use crate::observe::{Counted, Labels, SectionSpan};
 use crate::sync::Mutex;
 
@@ -32,8 +32,10 @@ pub(crate) struct Entry<'a> {
 /// what the store wakes, and so knows whether the task comes.
 #[derive(Debug)]
 pub(super) struct Ticket {
+    /// Its number in the queue; 0 if it never waits there.
+    pub(super) number: u64,
     /// Needs a lease that was not used before.
-    fresh: bool,
+    pub(super) fresh: bool,
     labels: Labels,
     attention: Attention,
     slot: Mutex<Slot>,
@@ -52,34 +54,11 @@ pub(super) enum Stage {
     Waits,
     /// It waits, and should look around.
     Called,
-    Has(Given),
-    TakenBack,
-    /// The task has what it came for, or has left.
+    Lease(SharedLease),
+    Lead(Lead),
+    Failed(NotHad),
+    /// The task has what it came for, or has left, or what it had was taken back.
     Gone,
-}
-
-/// What a task is given.
-#[derive(Debug)]
-pub(super) enum Given {
-    Lease(SharedLease),
-    /// The right to speak to the store, with the request to it once there is one.
-    Lead(Option<StorePlace>),
-    Failed(NotHad),
-}
-
-/// What a task comes for.
-#[derive(Debug)]
-pub(super) enum Came {
-    Lease(SharedLease),
-    /// It leads, and is to ask the store.
-    Leads,
-    /// It leads, and the store has answered.
-    Answer(Answer),
-    Failed(NotHad),
-    /// There is something new to be seen.
-    Called,
-    /// It was given something and did not come in time.
-    TooLate,
 }
 
 /// What the sweep sees of a task.
@@ -87,8 +66,9 @@ pub(super) enum Came {
 pub(super) enum Seen {
     /// It waits, as far as is known, or is polled right now.
     Waits,
-    /// It asks the store, and comes whenever it is woken.
-    Asks,
+    /// It comes whenever it is woken: it asks the store, or has this and waits for
+    /// other keys.
+    Comes { lease: bool },
     /// It has something, and has not come for it since this look.
     Neglects { lease: bool, since: Tick },
     /// It holds up nobody.
@@ -96,8 +76,14 @@ pub(super) enum Seen {
 }
 
 impl Ticket {
-    pub(super) fn new(sweep: &Arc<Sweep>, entry: &Entry<'_>, stage: Stage) -> Arc<Self> {
+    pub(super) fn new(
+        sweep: &Arc<Sweep>,
+        entry: &Entry<'_>,
+        number: u64,
+        stage: Stage,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            number,
             fresh: entry.fresh,
             labels: entry.section.labels(),
             attention: Attention::new(sweep),
@@ -105,44 +91,22 @@ impl Ticket {
         })
     }
 
-    pub(super) fn is_fresh(&self) -> bool {
-        self.fresh
-    }
-
-    /// Not to be asked of one that leads: it may be polled, for long.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.slot.lock().stage.is_waiting()
-    }
-
     /// Gives the task something, or back what it does not wait for any more.
-    pub(super) fn give(&self, given: Given) -> Result<(), Given> {
+    pub(super) fn give(&self, given: Stage) -> Result<(), Stage> {
         {
             let mut slot = self.slot.lock();
-            if !slot.stage.is_waiting() {
+            if !matches!(slot.stage, Stage::Waits | Stage::Called) {
                 return Err(given);
             }
-            slot.stage = Stage::Has(given);
+            slot.stage = given;
         }
         self.attention.wake();
         Ok(())
     }
 
-    /// Has the task look around. Whether it waits.
-    pub(super) fn call(&self) -> bool {
-        {
-            let mut slot = self.slot.lock();
-            if !slot.stage.is_waiting() {
-                return false;
-            }
-            slot.stage = Stage::Called;
-        }
-        self.attention.wake();
-        true
-    }
-
-    /// The task leads, and goes on by this request.
-    pub(super) fn asks(&self, place: StorePlace) {
-        self.slot.lock().stage = Stage::Has(Given::Lead(Some(place)));
+    /// The task leads, and goes on by the request that it has made.
+    pub(super) fn asks(&self, lead: Lead) {
+        self.slot.lock().stage = Stage::Lead(lead);
     }
 
     /// Takes out all there is: the task leaves.
@@ -155,43 +119,48 @@ impl Ticket {
         stage
     }
 
-    /// What has come for the task, or its waker is kept for when it does.
-    pub(super) fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Came> {
-        // Dropped behind the lock: neither a recorder's code nor a store's is ours.
-        let (_shown, _elsewhere);
+    /// What has come for the task, or its waker is kept for when it does. A lead comes
+    /// with the store's answer, or is there to ask for one.
+    pub(super) fn poll(self: &Arc<Self>, cx: &mut Context<'_>) -> Poll<Stage> {
+        // Dropped behind the lock: a recorder's code is not ours.
+        #[allow(
+            clippy::needless_late_init,
+            reason = "it is dropped after what comes next"
+        )]
+        let _shown;
         let mut slot = self.slot.lock();
         // Under the lock: or the sweep, which has just seen it not come, would be
         // told that it does, and take what it has all the same.
         self.attention.attend(cx.waker());
         _shown = slot.shown.take();
-        Poll::Ready(match std::mem::replace(&mut slot.stage, Stage::Gone) {
-            Stage::Waits => {
-                slot.stage = Stage::Waits;
-                return Poll::Pending;
-            }
+        match &mut slot.stage {
+            Stage::Waits => return Poll::Pending,
             Stage::Called => {
                 slot.stage = Stage::Waits;
-                Came::Called
+                return Poll::Ready(Stage::Called);
             }
-            Stage::Has(Given::Lease(lease)) => Came::Lease(lease),
-            Stage::Has(Given::Failed(not_had)) => Came::Failed(not_had),
-            Stage::Has(Given::Lead(Some(mut place))) if place.is_here() => {
-                // Out of it while it is polled: what panics is not polled again.
-                slot.stage = Stage::Has(Given::Lead(None));
+            Stage::Lead(lead) => {
                 let waker = Waker::from(Arc::clone(self));
-                let Poll::Ready(answer) = place.poll(&mut Context::from_waker(&waker)) else {
-                    slot.stage = Stage::Has(Given::Lead(Some(place)));
-                    return Poll::Pending;
-                };
-                slot.stage = Stage::Gone;
-                Came::Answer(answer)
+                ready!(lead.poll(&mut Context::from_waker(&waker)));
             }
-            Stage::Has(Given::Lead(elsewhere)) => {
-                _elsewhere = elsewhere;
-                Came::Leads
-            }
-            Stage::TakenBack | Stage::Gone => Came::TooLate,
-        })
+            Stage::Lease(_) | Stage::Failed(_) | Stage::Gone => {}
+        }
+        Poll::Ready(std::mem::replace(&mut slot.stage, Stage::Gone))
+    }
+
+    /// The task comes, and leaves the lease that it has here. Whether it is here still.
+    pub(super) fn still_has(&self, cx: &Context<'_>) -> bool {
+        #[allow(
+            clippy::needless_late_init,
+            reason = "it is dropped after what comes next"
+        )]
+        let _shown;
+        let mut slot = self.slot.lock();
+        self.attention.attend(cx.waker());
+        _shown = slot.shown.take();
+        let has = matches!(slot.stage, Stage::Lease(_));
+        drop(slot);
+        has
     }
 
     /// Whether the task comes for what it has.
@@ -201,14 +170,14 @@ impl Ticket {
         };
         let lease = match &slot.stage {
             Stage::Waits | Stage::Called => return Seen::Waits,
-            Stage::Has(Given::Lease(_)) => true,
-            Stage::Has(Given::Lead(_)) => false,
+            Stage::Lease(_) => true,
+            Stage::Lead(_) => false,
             // Whoever is told of a failure holds up nobody.
-            Stage::Has(Given::Failed(_)) | Stage::TakenBack | Stage::Gone => return Seen::Gone,
+            Stage::Failed(_) | Stage::Gone => return Seen::Gone,
         };
         match self.attention.neglects_since(tick) {
             Some(since) => Seen::Neglects { lease, since },
-            None => Seen::Asks,
+            None => Seen::Comes { lease },
         }
     }
 
@@ -218,40 +187,34 @@ impl Ticket {
         let Some(mut slot) = self.slot.try_lock() else {
             return;
         };
-        let has_come = !matches!(slot.stage, Stage::Has(_)) || self.attention.attends();
         // Dropped outside of the lock: a recorder's code is not ours.
-        let _too_late = match has_come {
-            true => Some(shown),
-            false => slot.shown.replace(shown),
+        let _too_late = match self.is_neglected(&slot) {
+            true => slot.shown.replace(shown),
+            false => Some(shown),
         };
         drop(slot);
     }
 
     /// Takes back what the task has not come for. `None` if it has just come, or
     /// left.
-    pub(super) fn take_back(&self) -> Option<Given> {
+    pub(super) fn take_back(&self) -> Option<Stage> {
         let mut slot = self.slot.try_lock()?;
-        if self.attention.attends() || !matches!(slot.stage, Stage::Has(_)) {
+        if !self.is_neglected(&slot) {
             return None;
         }
-        let stage = std::mem::replace(&mut slot.stage, Stage::TakenBack);
         let _shown = slot.shown.take();
+        let given = std::mem::replace(&mut slot.stage, Stage::Gone);
         drop(slot);
-        match stage {
-            Stage::Has(given) => Some(given),
-            _ => None,
-        }
+        Some(given)
+    }
+
+    fn is_neglected(&self, slot: &Slot) -> bool {
+        matches!(slot.stage, Stage::Lease(_) | Stage::Lead(_)) && !self.attention.attends()
     }
 
     /// Has the task come, if it does, as if the store had woken it.
     pub(super) fn wake(&self) {
         self.attention.wake();
-    }
-}
-
-impl Stage {
-    fn is_waiting(&self) -> bool {
-        matches!(self, Self::Waits | Self::Called)
     }
 }
 

@@ -16,8 +16,8 @@ use crate::token::FencingToken;
 #[derive(Debug)]
 pub(crate) struct Turn {
     /// Present until the turn ends.
-    lease: Option<SharedLease>,
-    queue: Arc<Queue>,
+    pub(super) lease: Option<SharedLease>,
+    pub(super) queue: Arc<Queue>,
     begun: bool,
 }
 
@@ -34,7 +34,8 @@ impl Turn {
     /// handed over.
     pub(crate) fn begin(&mut self, section: SectionSpan, renewals: Renewals) {
         self.begun = true;
-        self.shared().guard.serve(section, renewals);
+        self.lease().speak_for(section);
+        self.shared().guard.set_renewals(renewals);
     }
 
     pub(crate) fn lease(&self) -> &Arc<Lease> {

@@ -1,7 +1,7 @@
 //! The keeper: the schedule of all leases of a manager, by when each is to be
 //! looked at next. A task of its own goes by it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,10 +15,11 @@ use crate::backend::{BackendError, Owner};
 use crate::clock::Clock;
 use crate::observe;
 use crate::sync::Mutex;
+use crate::tables::HashSet;
 
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    clock: Clock,
+    pub(super) clock: Clock,
     schedule: Mutex<Schedule>,
     /// Told when something has to be done earlier than the last look said.
     pub(super) earlier: Notify,
@@ -69,10 +70,6 @@ impl Keeper {
             earlier: Notify::new(),
             failing: AtomicBool::new(false),
         }
-    }
-
-    pub(super) fn clock(&self) -> Clock {
-        self.clock
     }
 
     pub(super) fn say_whether_failing(&self, error: Option<&BackendError>) {
@@ -259,6 +256,6 @@ mod tests {
             mode: Mode::Write,
         };
         let section = SectionSpan::of_nobody(labels);
-        Arc::new(Lease::new(request, grant, keeper.clock(), section))
+        Arc::new(Lease::new(request, grant, keeper.clock, section))
     }
 }

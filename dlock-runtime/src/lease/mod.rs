@@ -12,7 +12,6 @@ mod renewing;
 mod state;
 mod take;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::runtime;
@@ -30,6 +29,7 @@ use crate::executor::Executor;
 use crate::in_flight::InFlight;
 use crate::reach::Reach;
 use crate::sync::Mutex;
+use crate::tables::HashMap;
 
 /// All leases of one manager, and what they share: the store, where work goes on by
 /// itself, and who keeps them.

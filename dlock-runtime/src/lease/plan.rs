@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::timer::chance;
+
 /// Whether, and until when, a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewals {
@@ -145,7 +147,7 @@ fn local_deadline(sent_at: Instant, ttl: Duration) -> Instant {
 /// After a third of the ttl, or a little sooner: leases that were taken together
 /// must not be renewed together for ever.
 fn renew_at(deadline: Instant, ttl: Duration) -> Instant {
-    let jitter = ttl.mul_f64(fastrand::f64() / 15.0);
+    let jitter = ttl.mul_f64(chance() / 15.0);
     let before_the_end = (ttl * 2 / 3).saturating_sub(drift_margin(ttl)) + jitter;
     deadline.checked_sub(before_the_end).unwrap_or(deadline)
 }

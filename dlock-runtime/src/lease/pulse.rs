@@ -48,14 +48,13 @@ impl<'a> Pulse<'a> {
         let clock = self.executor.clock();
         let mut work = pin!(work);
         loop {
-            let output = tokio::select! {
+            tokio::select! {
                 biased;
-                output = &mut work => Some(output),
-                () = self.executor.sleep(self.beat) => None,
-            };
-            self.polled(clock.now());
-            if let Some(output) = output {
-                return output;
+                output = &mut work => {
+                    self.polled(clock.now());
+                    return output;
+                }
+                () = self.executor.sleep(self.beat) => self.polled(clock.now()),
             }
         }
     }

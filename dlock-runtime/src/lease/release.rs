@@ -12,7 +12,7 @@ use super::keeper::Keeper;
 use super::plan::{Renewals, drift_margin};
 use super::state::{Lease, WayBack};
 use crate::backend::{BackendError, Released, Renewed};
-use crate::observe::{Operation, SectionSpan};
+use crate::timer::{sleep, sleep_until};
 
 /// The first pause before a failed release is tried again; doubled up to
 /// [`LAST_PAUSE`].
@@ -57,13 +57,6 @@ impl LeaseGuard {
     pub(super) fn is_too_late(&self, now: Instant) {
         self.ends_after(self.lease.ttl(), now);
         self.back(|back| back.asked = true);
-    }
-
-    /// From now on the lease serves this critical section, and is renewed as
-    /// that says.
-    pub(crate) fn serve(&self, section: SectionSpan, renewals: Renewals) {
-        self.lease.speak_for(section);
-        self.set_renewals(renewals);
     }
 
     /// Sets how the lease is renewed from now on.
@@ -144,8 +137,12 @@ impl LeaseGuard {
         self.lease.renewal_answered().await;
     }
 
-    /// Sets the store's own expiry to the end of a lease that is kept, and ours.
+    /// Sets the store's own expiry to the end of a lease that is kept, and ours, unless
+    /// the store has answered that before.
     async fn tell(&self, until: Instant) -> Result<Released, BackendError> {
+        if self.back(|back| back.told) {
+            return Ok(Released::Released);
+        }
         self.set_renewals(Renewals::Never);
         self.lease.renewal_answered().await;
         let left = until.saturating_duration_since(self.now());
@@ -159,7 +156,7 @@ impl LeaseGuard {
         let Some(answer) = answers.into_iter().next() else {
             return Ok(Released::NotHeld);
         };
-        let answer = answer.inspect_err(|error| lease.store_failed(Operation::Release, error))?;
+        let answer = answer.inspect_err(|error| lease.store_failed("release", error))?;
         self.back(|back| back.told = true);
         Ok(match answer {
             Renewed::Extended { sent_at } => {
@@ -210,7 +207,7 @@ impl LeaseGuard {
             }
             Ok(Released::Released | Released::NotHeld) => section.released(key),
             Err(error) => {
-                lease.store_failed(Operation::Release, error);
+                lease.store_failed("release", error);
                 if !self.back(|back| std::mem::replace(&mut back.said, true)) {
                     section.release_failed(key, error);
                 }
@@ -235,7 +232,8 @@ impl LeaseGuard {
             self.count();
         }
         let end = match self.lease.loss() {
-            None => self.lease.expires(),
+            // The store has ended it by then, unless it was renewed without our knowing.
+            None => self.lease.deadline() + 2 * drift_margin(self.lease.ttl()),
             // A renewal that was not answered may have been applied late.
             Some(_) => self.now() + self.lease.ttl(),
         };
@@ -247,7 +245,7 @@ impl LeaseGuard {
                 self.lease.section().release_given_up(key, owner, &error);
                 return;
             }
-            tokio::time::sleep(pause).await;
+            sleep(pause).await;
             pause = (pause * 2).min(LAST_PAUSE);
         }
     }
@@ -255,7 +253,7 @@ impl LeaseGuard {
     /// Keeps the lease until its time has come, or it is lost. `false`: the rest is
     /// left to the store.
     async fn keep(&self, until: Instant) -> bool {
-        self.tell_once(until).await;
+        let _ = self.tell(until).await;
         // Without a runtime there is nothing to wait on.
         if Handle::try_current().is_err() {
             return false;
@@ -265,21 +263,16 @@ impl LeaseGuard {
         }
         let lost = self.lease.loss_token();
         tokio::select! {
-            () = tokio::time::sleep_until(until) => return true,
+            biased;
+            () = sleep_until(until) => return true,
             () = lost.cancelled() => return true,
             () = self.leases.shut_down.cancelled() => {}
         }
-        self.tell_once(until).await;
+        let _ = self.tell(until).await;
         if !self.back(|back| back.told) {
             self.lease.section().min_hold_not_told(self.lease.key());
         }
         false
-    }
-
-    async fn tell_once(&self, until: Instant) {
-        if !self.back(|back| back.told) {
-            let _ = self.tell(until).await;
-        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The keeper's task: who runs it and where, the renewals, and what the store says
 //! of leases that it ended by itself.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -13,8 +12,10 @@ use super::Leases;
 use super::keeper::Keeper;
 use super::state::Lease;
 use crate::backend::{Backend, BackendError, Owner};
-use crate::observe::{Operation, Renewal};
+use crate::executor::spawn_into;
 use crate::reach::Reach;
+use crate::tables::HashSet;
+use crate::timer;
 
 /// How often a failed renewal is tried again, as a part of the ttl.
 const RETRIES_PER_TTL: u32 = 20;
@@ -71,7 +72,8 @@ impl AtWork {
             leases: Arc::downgrade(leases),
             runtime: runtime.id(),
         };
-        runtime.spawn(async move { at_work.work().await });
+        let work = async move { at_work.work().await };
+        leases.executor.spawn_on(runtime, work);
     }
 
     /// Renews what is due and ends what has run out.
@@ -89,9 +91,11 @@ impl AtWork {
                     leases: due.renewals,
                 };
                 let (backend, reach) = (Arc::clone(&self.backend), self.reach.clone());
-                renewals.spawn(async move { batch.renew(&*backend, &reach).await });
+                let renewing = async move { batch.renew(&*backend, &reach).await };
+                spawn_into(&mut renewals, renewing);
             }
             tokio::select! {
+                biased;
                 () = sleep_until(due.next) => {}
                 () = self.keeper.earlier.notified() => {}
                 Some(_) = renewals.join_next() => {}
@@ -112,7 +116,7 @@ impl AtWork {
             if !owners.is_empty() {
                 return owners.into_iter().collect();
             }
-            tokio::time::sleep(NO_LOSSES_PAUSE).await;
+            timer::sleep(NO_LOSSES_PAUSE).await;
         }
     }
 }
@@ -137,7 +141,7 @@ impl Drop for AtWork {
 
 async fn sleep_until(instant: Option<Instant>) {
     match instant {
-        Some(instant) => tokio::time::sleep_until(instant).await,
+        Some(instant) => timer::sleep_until(instant).await,
         None => std::future::pending().await,
     }
 }
@@ -175,14 +179,14 @@ impl RenewalBatch {
                     lease.state.lock().plan.renewal_answered(lease.ttl());
                 }
                 answer => {
-                    lease.section().renewal(lease.key(), Renewal::Failed);
+                    lease.section().renewal(lease.key(), "failed");
                     failed = answer.and_then(Result::err).or(failed);
                 }
             }
         }
         self.keeper.say_whether_failing(failed.as_ref());
         if let (Some(error), Some(lease)) = (&failed, self.leases.first()) {
-            lease.store_failed(Operation::Renew, error);
+            lease.store_failed("renew", error);
         }
     }
 
@@ -191,7 +195,7 @@ impl RenewalBatch {
         let [least, most] = LATE;
         let shortest = self.leases.iter().map(|lease| lease.ttl()).min();
         let late = shortest.map_or(most, |ttl| (ttl / LATE_PER_TTL).clamp(least, most));
-        tokio::time::sleep(late).await;
+        timer::sleep(late).await;
         let silent = format!("the store has not answered for {late:?}");
         reach.explained(BackendError::unavailable(silent)).await
     }
@@ -199,7 +203,7 @@ impl RenewalBatch {
 
 impl Drop for RenewalBatch {
     fn drop(&mut self) {
-        let now = self.keeper.clock().now();
+        let now = self.keeper.clock.now();
         for lease in &self.leases {
             let pause = lease.ttl() / RETRIES_PER_TTL;
             let pause = pause.clamp(Duration::from_millis(5), Duration::from_secs(1));

@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::plan::{Plan, Renewals, drift_margin};
+use super::plan::{Plan, Renewals};
 use crate::backend::{BackendError, Grant, Renewed, Request};
 use crate::clock::Clock;
 use crate::error::LossReason;
 use crate::in_flight::Counted;
-use crate::observe::{Operation, Renewal, SectionSpan};
+use crate::observe::SectionSpan;
 use crate::sync::{Mutex, MutexGuard, found};
 use crate::token::FencingToken;
 
@@ -59,6 +59,8 @@ pub(super) struct State {
 /// How far a lease is on its way back, as its guard knows.
 #[derive(Debug, Default)]
 pub(super) struct WayBack {
+    /// Since when nobody works under it, and the store is asked to take it back.
+    pub(super) since: Option<Instant>,
     /// It stays until then, though nobody works under it any more.
     pub(super) kept_until: Option<Instant>,
     /// The store has answered that it will let it expire by itself then.
@@ -77,12 +79,8 @@ pub(super) struct WayBack {
 
 /// What comes after a lease.
 pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
-    /// The lease is on its way back, and the store has not answered yet. May be
-    /// said more than once.
-    fn lease_returns(&self, now: Instant);
-
     /// The lease is in nobody's way any more.
-    fn goes_on(&self);
+    fn goes_on(self: Arc<Self>);
 }
 
 /// Dropped, the follower goes on.
@@ -91,7 +89,7 @@ struct Following(Arc<dyn Follower>);
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.0.goes_on();
+        Arc::clone(&self.0).goes_on();
     }
 }
 
@@ -209,23 +207,22 @@ impl Lease {
 
     /// Sets what comes after this lease: it goes on at once if that is lost already.
     pub(crate) fn follow_with(&self, follower: Arc<dyn Follower>) {
+        let follower = Following(follower);
         let mut state = self.state.lock();
         if state.phase == Phase::Held {
-            state.follower = Some(Following(follower));
-        } else {
-            drop(state);
-            follower.goes_on();
+            state.follower = Some(follower);
         }
     }
 
     /// The store is asked to take the lease back, or is about to be.
     pub(super) fn returns(&self) {
-        let state = self.state.lock();
-        let follower = state.follower.as_ref().map(|one| Arc::clone(&one.0));
-        drop(state);
-        if let Some(follower) = follower {
-            follower.lease_returns(self.clock.now());
-        }
+        let now = self.clock.now();
+        self.state.lock().back.since.get_or_insert(now);
+    }
+
+    /// Since when the lease is on its way back.
+    pub(crate) fn returns_since(&self) -> Option<Instant> {
+        self.state.lock().back.since
     }
 
     /// What comes after the lease goes on, if it has not.
@@ -253,26 +250,26 @@ impl Lease {
     }
 
     /// The store did not do what it was asked for this lease.
-    pub(super) fn store_failed(&self, operation: Operation, error: &BackendError) {
-        let labels = self.section().labels();
-        labels.store_error(operation, error.kind());
+    pub(super) fn store_failed(&self, operation: &'static str, error: &BackendError) {
+        self.section().labels().store_error(operation, error);
     }
 
     /// The store answered a renewal.
     pub(super) fn renewed(&self, answer: &Renewed) {
-        let (outcome, sent_at) = match *answer {
-            Renewed::Extended { sent_at } => (Renewal::Renewed, Some(sent_at)),
-            Renewed::Gone => (Renewal::Gone, None),
-        };
-        self.section().renewal(&self.request.key, outcome);
-        match sent_at {
-            None => self.is_gone(),
-            // A late answer brings nothing back, and never shortens the lease.
-            Some(sent_at) if self.loss().is_none() => {
-                let mut state = self.state.lock();
-                state.plan.renewed(sent_at, self.request.ttl);
+        let (section, key) = (self.section(), self.key());
+        match *answer {
+            Renewed::Gone => {
+                section.renewal(key, "gone");
+                self.is_gone();
             }
-            Some(_) => {}
+            Renewed::Extended { sent_at } => {
+                section.renewal(key, "renewed");
+                // A late answer brings nothing back, and never shortens the lease.
+                if self.loss().is_none() {
+                    let mut state = self.state.lock();
+                    state.plan.renewed(sent_at, self.request.ttl);
+                }
+            }
         }
     }
 
@@ -288,12 +285,6 @@ impl Lease {
         if state.phase == Phase::Held {
             state.phase = Phase::Released;
         }
-    }
-
-    /// When the store has ended the lease by itself, unless it was renewed
-    /// without our knowing.
-    pub(super) fn expires(&self) -> Instant {
-        self.deadline() + 2 * drift_margin(self.request.ttl)
     }
 
     pub(super) fn deadline(&self) -> Instant {

@@ -8,7 +8,7 @@ use super::pulse::Pulse;
 use super::release::LeaseGuard;
 use super::state::Lease;
 use crate::backend::{BackendError, BackendErrorKind, Request};
-use crate::observe::{Labels, Operation, SectionSpan};
+use crate::observe::{Labels, SectionSpan};
 
 /// How late an answer that was waited for in vain shows that it was not waited for,
 /// as a part of the request timeout.
@@ -79,7 +79,7 @@ impl Leases {
         let requests: Vec<_> = leases.iter().map(|lease| lease.request.clone()).collect();
         let answers = self.backend.renew(&requests).await;
         for (lease, answer) in leases.iter().zip(answers) {
-            let answer = answer.inspect_err(|error| lease.store_failed(Operation::Renew, error))?;
+            let answer = answer.inspect_err(|error| lease.store_failed("renew", error))?;
             // The keeper looks at it too early, which does no harm.
             lease.renewed(&answer);
         }

@@ -22,11 +22,16 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60
 const MILLISECOND: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
+const TIME: [&str; 2] = ["too short", "too long"];
+const NUMBER: [&str; 2] = ["too few", "too many"];
+
 /// A setting, what it may be, and what to do where it is not.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting<T> {
     name: &'static str,
     range: RangeInclusive<T>,
+    /// What a value below the range is, and one above it.
+    wrong: [&'static str; 2],
     remedy: &'static str,
 }
 
@@ -34,6 +39,7 @@ pub(crate) struct Setting<T> {
 pub(crate) const TTL: Setting<Duration> = Setting {
     name: "ttl",
     range: MIN_TTL..=LONGEST,
+    wrong: TIME,
     remedy: "give a time from 10ms to ten years",
 };
 
@@ -41,6 +47,7 @@ pub(crate) const TTL: Setting<Duration> = Setting {
 pub(crate) const TIMEOUT: Setting<Duration> = Setting {
     name: "timeout",
     range: Duration::ZERO..=LONGEST,
+    wrong: TIME,
     remedy: "give at most ten years, or none to wait for as long as it takes",
 };
 
@@ -49,18 +56,21 @@ pub(crate) const TIMEOUT: Setting<Duration> = Setting {
 pub(crate) const REQUEST_TIMEOUT: Setting<Duration> = Setting {
     name: "request_timeout",
     range: MILLISECOND..=DAY,
+    wrong: TIME,
     remedy: "give a time from 1ms to 24h",
 };
 
 pub(crate) const MAX_HOLD: Setting<Duration> = Setting {
     name: "max_hold",
     range: MILLISECOND..=LONGEST,
+    wrong: TIME,
     remedy: "give a time from 1ms to ten years, or none",
 };
 
 pub(crate) const MIN_HOLD: Setting<Duration> = Setting {
     name: "min_hold",
     range: Duration::ZERO..=LONGEST,
+    wrong: TIME,
     remedy: "give at most ten years",
 };
 
@@ -68,6 +78,7 @@ pub(crate) const MIN_HOLD: Setting<Duration> = Setting {
 pub(crate) const HANDOFF: Setting<u32> = Setting {
     name: "handoff",
     range: 0..=TOKENS_PER_GRANT as u32 - 1,
+    wrong: NUMBER,
     remedy: "give at most 63",
 };
 
@@ -76,6 +87,7 @@ pub(crate) const HANDOFF: Setting<u32> = Setting {
 pub(crate) const SESSION_TIMEOUT: Setting<Duration> = Setting {
     name: "session_timeout",
     range: Duration::from_secs(1)..=DAY,
+    wrong: TIME,
     remedy: "give a time from 1s to 24h",
 };
 
@@ -84,6 +96,7 @@ pub(crate) const SESSION_TIMEOUT: Setting<Duration> = Setting {
 pub(crate) const MAX_CONNECTIONS: Setting<u32> = Setting {
     name: "max_connections",
     range: 1..=1_000,
+    wrong: NUMBER,
     remedy: "give a number from 1 to 1000",
 };
 
@@ -92,12 +105,13 @@ pub(crate) const MAX_CONNECTIONS: Setting<u32> = Setting {
 pub(crate) const REPLICAS: Setting<usize> = Setting {
     name: "replicas",
     range: 0..=1_000,
+    wrong: NUMBER,
     remedy: "give how many replicas must have a lock, at most 1000",
 };
 
 // No `From` makes these errors: the compiler would propose it to users where
 // their own conversion is missing.
-impl<T: PartialOrd + Copy + Measure> Setting<T> {
+impl<T: PartialOrd + fmt::Debug> Setting<T> {
     /// Refuses a value that the setting cannot have.
     pub(crate) fn check(&self, value: T) -> Result<(), LockError> {
         self.within(value)
@@ -118,37 +132,13 @@ impl<T: PartialOrd + Copy + Measure> Setting<T> {
     /// What is wrong with a value and what to do, for who knows the setting by
     /// another name.
     pub(crate) fn within(&self, value: T) -> Result<(), String> {
-        let wrong = if value < *self.range.start() {
-            T::BELOW
-        } else if value > *self.range.end() {
-            T::ABOVE
-        } else {
+        if self.range.contains(&value) {
             return Ok(());
-        };
+        }
+        let wrong = self.wrong[usize::from(value > *self.range.end())];
         Err(format!("{value:?} is {wrong}; {}", self.remedy))
     }
 }
-
-/// What can be too little or too much.
-pub(crate) trait Measure: fmt::Debug {
-    const BELOW: &str;
-    const ABOVE: &str;
-}
-
-impl Measure for Duration {
-    const BELOW: &str = "too short";
-    const ABOVE: &str = "too long";
-}
-
-macro_rules! numbers {
-    ($($number:ty),*) => {$(
-        impl Measure for $number {
-            const BELOW: &str = "too few";
-            const ABOVE: &str = "too many";
-        }
-    )*};
-}
-numbers!(u32, usize);
 
 /// Refuses times of a lease that contradict each other.
 pub(crate) fn check_holds(

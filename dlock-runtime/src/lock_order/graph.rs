@@ -59,12 +59,12 @@ impl Graph {
     /// less, is none among the keys themselves, whatever it is among their
     /// templates: somewhere it would have to turn.
     pub(super) fn circle(&self, closing: &Edge) -> Option<Vec<Edge>> {
-        let start = (&closing.wanted.node, Senses::default().and(closing));
+        let start = (&closing.wanted.node, senses((false, false), closing));
         let mut reached_by = HashMap::from([(start, None)]);
         let mut queue = VecDeque::from([start]);
         while let Some(here) = queue.pop_front() {
-            let (node, senses) = here;
-            if *node == closing.held.node && senses.rising && senses.falling {
+            let (node, sensed) = here;
+            if *node == closing.held.node && sensed == (true, true) {
                 let way_back =
                     std::iter::successors(reached_by[&here], |(_, from)| reached_by[from]);
                 let mut circle: Vec<_> = way_back.map(|(edge, _)| Edge::clone(edge)).collect();
@@ -74,7 +74,7 @@ impl Graph {
             }
             for known in self.edges.get(node).into_iter().flat_map(BTreeMap::values) {
                 let edge = &known.edge;
-                let there = (&edge.wanted.node, senses.and(edge));
+                let there = (&edge.wanted.node, senses(sensed, edge));
                 if let Entry::Vacant(unseen) = reached_by.entry(there) {
                     unseen.insert(Some((edge, here)));
                     queue.push_back(there);
@@ -109,20 +109,9 @@ fn target(edge: &Edge) -> Target {
     (edge.wanted.node.clone(), edge.rises())
 }
 
-/// In which senses the edges of a way go.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-struct Senses {
-    rising: bool,
-    falling: bool,
-}
-
-impl Senses {
-    fn and(self, edge: &Edge) -> Self {
-        Self {
-            rising: self.rising || edge.rises(),
-            falling: self.falling || !edge.rises(),
-        }
-    }
+/// Whether any edge of a way rises, and whether any falls, with this one.
+fn senses((rising, falling): (bool, bool), edge: &Edge) -> (bool, bool) {
+    (rising || edge.rises(), falling || !edge.rises())
 }
 
 #[cfg(test)]

@@ -8,6 +8,9 @@ mod graph;
 mod told;
 mod warning;
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 pub(crate) use self::edge::WrittenLock;
 use crate::key::LockKey;
 use crate::options::Options;
@@ -40,7 +43,9 @@ impl LockOrder {
         options: &Options,
         held: impl Iterator<Item = WrittenLock>,
     ) {
-        let held = distinct(held);
+        let mut names = HashSet::new();
+        let distinct = held.filter(|lock| names.insert(Arc::clone(&lock.name)));
+        let held: Vec<_> = distinct.take(MOST_LOCKS).collect();
         if held.is_empty() && key.single().is_some() {
             return;
         }
@@ -89,19 +94,6 @@ fn edges(held: &[WrittenLock], key: &LockKey, options: &Options) -> Vec<Edge> {
     let at_once = wanted.windows(2);
     edges.extend(at_once.map(|pair| Edge::new(&pair[0], &pair[1], true)));
     edges
-}
-
-fn distinct(held: impl Iterator<Item = WrittenLock>) -> Vec<WrittenLock> {
-    let mut distinct = Vec::<WrittenLock>::new();
-    for lock in held {
-        if distinct.len() == MOST_LOCKS {
-            break;
-        }
-        if distinct.iter().all(|known| known.name != lock.name) {
-            distinct.push(lock);
-        }
-    }
-    distinct
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What a circle is told as. One line, as logs are read by line.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::edge::{Edge, Node, WrittenLock};
@@ -137,11 +138,6 @@ fn node(node: &Node) -> String {
 }
 
 fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
-    let mut distinct = Vec::new();
-    for text in texts {
-        if !distinct.contains(&text) {
-            distinct.push(text);
-        }
-    }
-    distinct
+    let mut seen = HashSet::new();
+    texts.filter(|text| seen.insert(text.clone())).collect()
 }

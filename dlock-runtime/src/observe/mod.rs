@@ -17,7 +17,7 @@ use tracing::level_filters::LevelFilter;
 pub(crate) use call::{Asking, Holding};
 pub(crate) use metrics::{Counted, describe};
 
-use crate::backend::{BackendErrorKind, Mode, Owner};
+use crate::backend::{BackendError, BackendErrorKind, Mode, Owner};
 use crate::error::{LockError, LossReason};
 use crate::key::{LockKey, Shown};
 use crate::token::FencingToken;
@@ -45,23 +45,6 @@ pub(crate) struct Labels {
     pub(crate) template: &'static str,
     pub(crate) store: &'static str,
     pub(crate) mode: Mode,
-}
-
-/// Which of the store's operations failed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Operation {
-    Acquire,
-    Renew,
-    Release,
-}
-
-/// How a renewal of one lease ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Renewal {
-    Renewed,
-    Gone,
-    /// To be tried again until the lease ends.
-    Failed,
 }
 
 /// One critical section, from the call that asks for it to the answer to its
@@ -97,13 +80,14 @@ impl Labels {
         self.answered(outcome);
     }
 
-    pub(crate) fn store_error(self, operation: Operation, kind: BackendErrorKind) {
-        let kind = match kind {
+    /// The store failed to `acquire`, `renew` or `release`.
+    pub(crate) fn store_error(self, operation: &'static str, error: &BackendError) {
+        let kind = match error.kind() {
             BackendErrorKind::Unavailable => "unavailable",
             BackendErrorKind::Config => "config",
             BackendErrorKind::Unsupported => "unsupported",
         };
-        let own = [("operation", operation.name()), ("kind", kind)];
+        let own = [("operation", operation), ("kind", kind)];
         metrics::count(STORE_ERRORS, self, &own);
     }
 }
@@ -152,12 +136,9 @@ impl SectionSpan {
         metrics::count(HANDOVERS, self.labels, &[]);
     }
 
-    pub(crate) fn renewal(&self, key: &str, renewal: Renewal) {
-        let outcome = match renewal {
-            Renewal::Renewed => "renewed",
-            Renewal::Gone => "gone",
-            Renewal::Failed => "failed",
-        };
+    /// A renewal has ended: `renewed`, `gone`, or `failed`, and is tried again until
+    /// the lease ends.
+    pub(crate) fn renewal(&self, key: &str, outcome: &'static str) {
         tracing::trace!(target: "dlock::renewal", parent: &self.span, key = %Shown(key), outcome, "renewal");
         metrics::count(RENEWALS, self.labels, &[("outcome", outcome)]);
     }
@@ -256,16 +237,6 @@ fn outcome(error: &LockError) -> &'static str {
         | LockError::Unsupported { .. }
         | LockError::NotInitialized { .. }
         | LockError::AlreadyInitialized => "invalid",
-    }
-}
-
-impl Operation {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Acquire => "acquire",
-            Self::Renew => "renew",
-            Self::Release => "release",
-        }
     }
 }
 

@@ -179,7 +179,7 @@ pub(crate) fn first_token(last: u64) -> u64 {
 pub(super) fn no_quorum<'e>(
     count: usize,
     answered: usize,
-    errors: impl Iterator<Item = &'e BackendError>,
+    errors: impl IntoIterator<Item = &'e BackendError>,
 ) -> BackendError {
     let majority = majority_of(count);
     let mut said: Vec<String> = Vec::new();

@@ -12,14 +12,15 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::Quorum;
-use super::ballot::{Ballot, Outcome, first_token, majority_of, no_quorum};
-use super::lease::Votes;
+use super::ballot::{Ballot, Outcome, first_token, majority_of};
+use super::lease::{State, Votes};
 use super::member::Part;
 use super::subscriptions::Subscription;
 use super::voter::{Vote, Voter, VoterSet};
 use crate::backend::{BackendError, Owner, Request};
 use crate::deadline::Deadline;
 use crate::store::{Behind, Ending, Failure, Granted, Take, Want};
+use crate::sync::Mutex;
 
 /// How long one who has won waits for voters to whom there was no connection yet:
 /// on the first lock of a runtime, and when a voter comes back.
@@ -28,7 +29,10 @@ const FOR_CONNECTIONS: Duration = Duration::from_millis(50);
 /// What an acquisition remembers from election to election.
 #[derive(Default)]
 pub(crate) struct Attempt<A> {
-    owners: Owners,
+    /// Who has asked, one for each election, the last one first. What an earlier
+    /// election has left at a voter is given back by itself, and is nobody who holds
+    /// the lock.
+    owners: VecDeque<Owner>,
     /// What the election that is under way may leave: one for each voter, or none.
     parts: Vec<Part<A>>,
     /// As what it is given back, once that has begun.
@@ -37,39 +41,22 @@ pub(crate) struct Attempt<A> {
     pub(super) subscription: Option<Subscription>,
 }
 
-/// The owners of a request, one for each election, the last one first. What an earlier
-/// election has left at a voter is given back by itself, and is nobody who holds the
-/// lock.
-#[derive(Default)]
-struct Owners(VecDeque<Owner>);
+/// So many owners are remembered. Older ones have been given back.
+const REMEMBERED: usize = 16;
 
-impl Owners {
-    /// Older ones have been given back.
-    const REMEMBERED: usize = 16;
-
+impl<A> Attempt<A> {
     /// The request as the voters are to know it in the next election. The first is
     /// for the request's own owner, which no other election has.
     fn next(&mut self, request: &Request) -> Result<Request, BackendError> {
-        let election = match self.0.is_empty() {
+        let election = match self.owners.is_empty() {
             true => request.clone(),
             false => request.again()?,
         };
-        self.0.truncate(Self::REMEMBERED - 1);
-        self.0.push_front(election.owner);
+        self.owners.truncate(REMEMBERED - 1);
+        self.owners.push_front(election.owner);
         Ok(election)
     }
 
-    /// As they know it in the last.
-    fn last(&self, request: &Request) -> Request {
-        request.granted_to(self.0.front().copied().unwrap_or(request.owner))
-    }
-
-    fn has(&self, owner: Owner) -> bool {
-        self.0.contains(&owner)
-    }
-}
-
-impl<A> Attempt<A> {
     /// As what the election is given back. Nobody waits for one that could not be
     /// won: to tell of its votes would only be the cause of the next.
     fn ending(&mut self) -> Ending {
@@ -93,11 +80,11 @@ impl<V: Voter> Quorum<V> {
         attempt: &mut Attempt<V::Attempt>,
     ) -> Result<Take<Self>, Failure> {
         let sent_at = self.time.now();
-        let candidate = attempt.owners.next(request).map_err(Failure::refused)?;
+        let candidate = attempt.next(request).map_err(Failure::refused)?;
         // What is told from here on is cause to ask again.
         let since = match want {
             Want::First | Want::Try => None,
-            Want::Queue { .. } => Some(self.subscription(request, attempt).now()),
+            Want::Queue { .. } => Some(self.subscription(request, attempt).count()),
         };
         let patience = self.patience_for(request.ttl);
         // The last one has time to ask, too.
@@ -112,12 +99,12 @@ impl<V: Voter> Quorum<V> {
             Outcome::Won => {
                 let last = ballot.last_token();
                 let reached = ballot.reached(last);
-                let behind = ballot.voters().without(reached);
+                let behind = &ballot.voters() - &reached;
                 let missing = self.majority().saturating_sub(reached.len());
                 let limit = self.time.after(patience);
                 let (raised, failed) = self.raise(behind, missing, last, limit).await;
-                let sure = reached.with(raised);
-                if raised.len() >= missing {
+                let sure = &reached | &raised;
+                if sure.len() >= self.majority() {
                     return Ok(Take::Granted(Granted {
                         token: first_token(last),
                         sent_at,
@@ -125,8 +112,7 @@ impl<V: Voter> Quorum<V> {
                     }));
                 }
                 self.leave(request, attempt);
-                let error = no_quorum(self.members.len(), sure.len(), failed.iter());
-                return Err(Failure::refused(error));
+                return Err(self.too_few(sure.len(), &failed));
             }
             Outcome::NoQuorum(error) => {
                 self.give_back(&candidate, attempt, end).await;
@@ -156,7 +142,7 @@ impl<V: Voter> Quorum<V> {
         let Attempt { owners, parts, .. } = attempt;
         let chosen = self.chosen();
         let is_connected = |voter: &usize| self.members[*voter].voter().is_connected();
-        let connected = chosen.iter().filter(is_connected).collect();
+        let connected: VoterSet = chosen.iter().copied().filter(is_connected).collect();
         let mut ballot = Ballot::new(candidate.mode, parts.len());
         let count = |ballot: &mut Ballot, (voter, vote): (usize, Vote)| {
             if let Vote::Failed(error) = &vote {
@@ -165,7 +151,7 @@ impl<V: Voter> Quorum<V> {
             ballot.count(
                 voter,
                 match vote {
-                    Vote::No(Some(holder)) if owners.has(holder.owner) => Vote::No(None),
+                    Vote::No(Some(holder)) if owners.contains(&holder.owner) => Vote::No(None),
                     vote => vote,
                 },
             );
@@ -196,15 +182,13 @@ impl<V: Voter> Quorum<V> {
         if let Outcome::Won = ballot.outcome() {
             // A lease on few voters is lost with few.
             questions.limit = Some(self.time.after(FOR_CONNECTIONS).min(deadline));
-            while !questions.silent.without(connected).is_empty()
+            while !questions.silent.is_subset(&connected)
                 && let Some(answer) = questions.next().await
             {
                 count(&mut ballot, answer);
             }
         }
-        let silent = questions.silent;
-        drop(questions);
-        for voter in silent.with(ballot.failed()).iter() {
+        for voter in &questions.end() | &ballot.failed() {
             self.members[voter].doubt(V::asked_over(&parts[voter].attempt));
         }
         ballot
@@ -225,7 +209,7 @@ impl<V: Voter> Quorum<V> {
             && let Some((voter, answer)) = questions.next().await
         {
             match answer {
-                Ok(()) => raised.insert(voter),
+                Ok(()) => _ = raised.insert(voter),
                 Err(failure) => failed.push(self.members[voter].error(failure, asked)),
             }
         }
@@ -240,24 +224,26 @@ impl<V: Voter> Quorum<V> {
         last: u64,
         sure: VoterSet,
     ) -> Arc<Votes<V::Attempt>> {
-        let (mut may_have, mut in_flight) = (sure, Vec::new());
+        let (mut may_have, mut in_flight) = (sure.clone(), Vec::new());
         let parts = std::mem::take(&mut attempt.parts);
         for (part, member) in parts.into_iter().zip(&self.members) {
             member.voter().given(last);
-            if let Some(sent_at) = part.left.unknown {
-                member.engine.note_unknown(candidate, None, sent_at);
-            }
-            if part.left.in_flight {
-                // Or else it was not sent.
-                if V::asked_over(&part.attempt).is_some() {
-                    may_have.insert(member.number);
-                    in_flight.push((member.number, part));
-                }
-            } else if !part.left.is_nothing() {
+            let may_be_had = !part.left.in_flight && !part.left.is_nothing();
+            let part = member.in_flight(candidate, part);
+            if may_be_had || part.is_some() {
                 may_have.insert(member.number);
             }
+            in_flight.extend(part.map(|part| (member.number, part)));
         }
-        Arc::new(Votes::new(candidate.owner, last, sure, may_have, in_flight))
+        Arc::new(Votes {
+            owner: candidate.owner,
+            last_token: last,
+            state: Mutex::new(State {
+                sure,
+                may_have,
+                in_flight,
+            }),
+        })
     }
 
     /// Gives the votes back that were had, here and now, and without waking
@@ -285,7 +271,9 @@ impl<V: Voter> Quorum<V> {
 
     /// Leaves what may be left of an election to the engines of the voters.
     pub(super) fn leave(&self, request: &Request, attempt: &mut Attempt<V::Attempt>) {
-        let (candidate, ending) = (attempt.owners.last(request), attempt.ending());
+        let owner = attempt.owners.front().copied();
+        let candidate = request.granted_to(owner.unwrap_or(request.owner));
+        let ending = attempt.ending();
         for (mut part, member) in attempt.parts.drain(..).zip(&self.members) {
             if !part.left.is_nothing() {
                 part.left.ending = ending;
@@ -305,20 +293,23 @@ mod tests {
 
     #[test]
     fn an_earlier_election_is_nobody_else() {
-        let mut owners = Owners::default();
+        let mut attempt = Attempt::<()>::default();
         let request = Request::new("key", Mode::Write, Duration::from_secs(1));
-        let next = |owners: &mut Owners| {
-            let election = owners.next(&request).expect("a random number");
+        let next = |attempt: &mut Attempt<()>| {
+            let election = attempt.next(&request).expect("a random number");
             assert_eq!(request.asker(), election.owner);
             election.owner
         };
-        let first = next(&mut owners);
+        let first = next(&mut attempt);
         assert_eq!(first, request.owner, "it has been drawn already");
-        assert!(owners.has(first));
-        assert!(!owners.has(Owner::unique()));
-        for _ in 0..Owners::REMEMBERED {
-            assert_ne!(next(&mut owners), first);
+        assert!(attempt.owners.contains(&first));
+        assert!(!attempt.owners.contains(&Owner::unique()));
+        for _ in 0..REMEMBERED {
+            assert_ne!(next(&mut attempt), first);
         }
-        assert!(!owners.has(first), "it would grow without an end");
+        assert!(
+            !attempt.owners.contains(&first),
+            "it would grow without an end"
+        );
     }
 }

@@ -1,17 +1,17 @@
 //! Keeping a lock and giving it back, on a majority of the voters.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
 use super::Quorum;
-use super::ballot::no_quorum;
 use super::member::{Member, Part};
 use super::voter::{Vote, Voter, VoterSet};
 use crate::backend::{BackendError, Owner, Released, Renewed, Request};
 use crate::deadline::Deadline;
 use crate::store::{Applied, Due, Failure, Freed};
+use crate::sync::Mutex;
 
 /// How long a renewal waits for the slower voters once a majority has answered,
 /// to see whether they have lost the lease. Only a release waits for it.
@@ -23,54 +23,20 @@ const FOR_NEW_VOTERS: Duration = Duration::from_millis(200);
 /// What proves a lease.
 pub(crate) struct Votes<A> {
     /// As whom the voters know the holder.
-    owner: Owner,
+    pub(super) owner: Owner,
     /// The last of its token numbers.
-    last_token: u64,
-    state: Mutex<State<A>>,
+    pub(super) last_token: u64,
+    pub(super) state: Mutex<State<A>>,
 }
 
-struct State<A> {
+pub(super) struct State<A> {
     /// Who has the vote, with a counter at `last_token` or above. Only these
     /// count.
-    sure: VoterSet,
+    pub(super) sure: VoterSet,
     /// All who may have it.
-    may_have: VoterSet,
+    pub(super) may_have: VoterSet,
     /// Where the vote is still on its way.
-    in_flight: Vec<(usize, Part<A>)>,
-}
-
-impl<A> Votes<A> {
-    pub(super) fn new(
-        owner: Owner,
-        last_token: u64,
-        sure: VoterSet,
-        may_have: VoterSet,
-        in_flight: Vec<(usize, Part<A>)>,
-    ) -> Self {
-        Self {
-            owner,
-            last_token,
-            state: Mutex::new(State {
-                sure,
-                may_have,
-                in_flight,
-            }),
-        }
-    }
-
-    fn sure(&self) -> VoterSet {
-        self.state().sure
-    }
-
-    /// These have the vote, with their counter where it must be.
-    fn are_sure(&self, voters: VoterSet) {
-        let mut state = self.state();
-        state.sure = state.sure.with(voters);
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<A>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    pub(super) in_flight: Vec<(usize, Part<A>)>,
 }
 
 /// One lease of a batch, while the voters answer for it.
@@ -90,7 +56,14 @@ impl<V: Voter> Quorum<V> {
         deadline: Deadline,
     ) -> Vec<Result<Renewed, Failure>> {
         let sent_at = self.time.now();
-        let mut renewals: Vec<_> = due.iter().filter_map(Renewal::new).collect();
+        let renewals = due.iter().map(|due| Renewal {
+            request: due.request.granted_to(due.record.owner),
+            votes: Arc::clone(&due.record),
+            extended: VoterSet::default(),
+            gone: VoterSet::default(),
+            failed: Vec::new(),
+        });
+        let mut renewals: Vec<Renewal<V>> = renewals.collect();
         let requests: Vec<_> = renewals.iter().map(|one| one.request.clone()).collect();
         // One that is cut short is tried again, and those with it are not lost.
         let shortest = requests.iter().map(|request| request.ttl).min();
@@ -102,63 +75,36 @@ impl<V: Voter> Quorum<V> {
         while let Some((voter, answers)) = questions.next().await {
             for (renewal, answer) in renewals.iter_mut().zip(answers) {
                 match answer {
-                    Ok(Renewed::Extended { .. }) => renewal.extended.insert(voter),
-                    Ok(Renewed::Gone) => renewal.gone.insert(voter),
+                    Ok(Renewed::Extended { .. }) => _ = renewal.extended.insert(voter),
+                    Ok(Renewed::Gone) => _ = renewal.gone.insert(voter),
                     Err(error) => renewal.failed.push(error),
                 }
             }
-            let open = questions.silent;
+            let open = &questions.silent;
             if renewals.iter().all(|one| self.is_decided(one, open)) {
                 // Those that had no vote may be asked for it, once they have answered.
-                let had = |one: &Renewal<V>| open.without(one.votes.sure()).is_empty();
+                let had = |one: &Renewal<V>| open.is_subset(&one.votes.state.lock().sure);
                 questions.within(match renewals.iter().all(had) {
                     true => FOR_THE_OTHERS,
                     false => FOR_NEW_VOTERS,
                 });
             }
         }
-        self.doubt(questions.silent);
-        drop(questions);
+        self.doubt(&questions.end());
         let limit = self.time.after(patience);
-        join_all(renewals.iter_mut().map(|one| self.mend(one, limit))).await;
-        let mut answers = renewals.iter().map(|one| self.answer(one, sent_at));
-        // Without votes, it has been given back.
-        let answer = |due: &Due<Self>| due.record.as_ref().and_then(|_| answers.next());
-        let answers = due.iter().map(answer);
-        answers
-            .map(|answer| answer.unwrap_or(Ok(Renewed::Gone)))
-            .collect()
+        let mended = renewals.into_iter();
+        join_all(mended.map(|one| self.mend(one, sent_at, limit))).await
     }
 
     /// Whether `open` more answers cannot change what it comes to.
-    fn is_decided(&self, renewal: &Renewal<V>, open: VoterSet) -> bool {
+    fn is_decided(&self, renewal: &Renewal<V>, open: &VoterSet) -> bool {
         let has_majority = renewal.extended.len() >= self.majority();
-        has_majority || self.is_gone(renewal) || open.is_empty()
+        has_majority || self.is_lost_without(&renewal.gone) || open.is_empty()
     }
 
-    /// Whether a majority has the vote, with their counters where they must be.
-    fn is_extended(&self, renewal: &Renewal<V>) -> bool {
-        let sure = renewal.extended.both(renewal.votes.sure());
-        sure.len() >= self.majority()
-    }
-
-    /// So many voters have no vote of it that the others are no majority.
-    fn is_gone(&self, renewal: &Renewal<V>) -> bool {
-        self.members.len() - renewal.gone.len() < self.majority()
-    }
-
-    fn answer(&self, renewal: &Renewal<V>, sent_at: Instant) -> Result<Renewed, Failure> {
-        if self.is_extended(renewal) {
-            Ok(Renewed::Extended {
-                sent_at: sent_at.into(),
-            })
-        } else if self.is_gone(renewal) {
-            Ok(Renewed::Gone)
-        } else {
-            let answered = renewal.extended.len() + renewal.gone.len();
-            let error = no_quorum(self.members.len(), answered, renewal.failed.iter());
-            Err(Failure::refused(error))
-        }
+    /// Whether all voters but these are no majority.
+    fn is_lost_without(&self, gone: &VoterSet) -> bool {
+        self.members.len() - gone.len() < self.majority()
     }
 
     /// Makes sure of a lease where that can be done. A voter that has the vote but
@@ -166,25 +112,44 @@ impl<V: Voter> Quorum<V> {
     /// was away or has lost its data, is asked for it again while a majority has
     /// it: so a lease outlives voters that go one after the other. It must not be
     /// asked without: somebody else may have had the lock in between.
-    async fn mend(&self, renewal: &mut Renewal<V>, deadline: Deadline) {
-        let (votes, last) = (Arc::clone(&renewal.votes), renewal.votes.last_token);
+    async fn mend(
+        &self,
+        renewal: Renewal<V>,
+        sent_at: Instant,
+        deadline: Deadline,
+    ) -> Result<Renewed, Failure> {
+        let Renewal {
+            request,
+            votes,
+            extended,
+            gone,
+            failed,
+        } = renewal;
+        let (last, all) = (votes.last_token, self.members.len());
         let behind = {
-            let mut state = votes.state();
+            let mut state = votes.state.lock();
             // What these vote from now on counts when their counters were raised. And
             // whoever gives the lease back meanwhile must ask them too.
-            state.sure = state.sure.without(renewal.gone);
-            state.may_have = state.may_have.with(renewal.gone);
-            renewal.extended.without(state.sure)
+            state.sure = &state.sure - &gone;
+            state.may_have.extend(&gone);
+            &extended - &state.sure
         };
-        let (raised, _) = self.raise(behind, behind.len(), last, deadline).await;
-        votes.are_sure(raised);
-        if !self.is_extended(renewal) {
-            return;
+        let (raised, _) = self.raise(behind, all, last, deadline).await;
+        let sure = {
+            let mut state = votes.state.lock();
+            state.sure.extend(raised);
+            extended.intersection(&state.sure).count()
+        };
+        if sure < self.majority() {
+            return match self.is_lost_without(&gone) {
+                true => Ok(Renewed::Gone),
+                false => Err(self.too_few(extended.len() + gone.len(), &failed)),
+            };
         }
-        let again = renewal.gone.iter().map(|voter| {
+        let again = gone.iter().map(|&voter| {
             let mut asking = Asking {
                 member: &self.members[voter],
-                request: &renewal.request,
+                request: &request,
                 votes: &votes,
                 part: Part::default(),
             };
@@ -197,8 +162,11 @@ impl<V: Voter> Quorum<V> {
             }
         });
         let had = join_all(again).await.into_iter().flatten().collect();
-        let (raised, _) = self.raise(had, had.len(), last, deadline).await;
-        votes.are_sure(raised);
+        let (raised, _) = self.raise(had, all, last, deadline).await;
+        votes.state.lock().sure.extend(raised);
+        Ok(Renewed::Extended {
+            sent_at: sent_at.into(),
+        })
     }
 
     /// Asks all who may have the vote, until so few are left that others can have
@@ -211,14 +179,15 @@ impl<V: Voter> Quorum<V> {
     ) -> Result<Freed, Failure> {
         let vote = request.granted_to(votes.owner);
         let (voters, in_flight) = {
-            let mut state = votes.state();
-            (state.may_have, std::mem::take(&mut state.in_flight))
+            let mut state = votes.state.lock();
+            let in_flight = std::mem::take(&mut state.in_flight);
+            (state.may_have.clone(), in_flight)
         };
         for (voter, part) in in_flight {
             let engine = &self.members[voter].engine;
             engine.leave_behind(&vote, part.attempt, &part.left);
         }
-        let mut releases = self.ask(voters, Some(deadline), |member| {
+        let mut releases = self.ask(voters.clone(), Some(deadline), |member| {
             member.engine.release(&vote)
         });
         let harmless = self.members.len() - self.majority();
@@ -232,12 +201,11 @@ impl<V: Voter> Quorum<V> {
                 }
                 Some((_, Err(error))) => failed.push(error),
                 None => {
-                    self.doubt(voters.without(freed));
-                    let error = no_quorum(self.members.len(), freed.len(), failed.iter());
+                    self.doubt(&(&voters - &freed));
                     return Err(Failure {
                         // Those that were reached have done it.
                         applied: Applied::Answered,
-                        ..Failure::refused(error)
+                        ..self.too_few(freed.len(), &failed)
                     });
                 }
             }
@@ -250,9 +218,9 @@ impl<V: Voter> Quorum<V> {
             }
         }
         drop(releases);
-        let silent = voters.without(freed);
-        self.doubt(silent);
-        for voter in silent.iter() {
+        let silent = &voters - &freed;
+        self.doubt(&silent);
+        for voter in silent {
             self.members[voter].engine.give_back(&vote);
         }
         // Without these, the others are no majority: so it had ended.
@@ -260,19 +228,6 @@ impl<V: Voter> Quorum<V> {
             Freed::NotHeld
         } else {
             Freed::Released
-        })
-    }
-}
-
-impl<V: Voter> Renewal<V> {
-    fn new(due: &Due<Quorum<V>>) -> Option<Self> {
-        let votes = Arc::clone(due.record.as_ref()?);
-        Some(Self {
-            request: due.request.granted_to(votes.owner),
-            votes,
-            extended: VoterSet::default(),
-            gone: VoterSet::default(),
-            failed: Vec::new(),
         })
     }
 }
@@ -288,13 +243,10 @@ struct Asking<'a, V: Voter> {
 
 impl<V: Voter> Drop for Asking<'_, V> {
     fn drop(&mut self) {
-        let member = self.member;
-        if let Some(sent_at) = self.part.left.unknown {
-            member.engine.note_unknown(self.request, None, sent_at);
-        }
-        if self.part.left.in_flight && V::asked_over(&self.part.attempt).is_some() {
-            let part = std::mem::take(&mut self.part);
-            self.votes.state().in_flight.push((member.number, part));
+        let part = std::mem::take(&mut self.part);
+        if let Some(part) = self.member.in_flight(self.request, part) {
+            let in_flight = (self.member.number, part);
+            self.votes.state.lock().in_flight.push(in_flight);
         }
     }
 }

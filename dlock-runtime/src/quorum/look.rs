@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Quorum;
-use super::ballot::no_quorum;
 use super::member::Member;
 use super::voter::{Voter, VoterSet};
 use crate::backend::{BackendError, BackendErrorKind, HolderInfo, LockInfo};
@@ -32,47 +31,36 @@ impl<V: Voter> Quorum<V> {
         }
         // What each has to say comes before all are given up.
         let limit = self.time.remaining(deadline).mul_f64(0.9);
-        let mut questions = self.ask(self.all(), Some(deadline), async |member| {
+        let ask = async |member: &'_ Arc<Member<V>>| {
             member.engine.check(limit).await?;
             let patience = self.time.after(self.patience);
-            Ok::<_, BackendError>(member.voter().identity(patience).await)
-        });
-        let mut answered = VoterSet::default();
-        let (mut identities, mut failed) = (HashMap::new(), Vec::new());
-        while let Some((voter, answer)) = questions.next().await {
-            match answer {
-                Ok(identity) => {
-                    answered.insert(voter);
-                    let other = identity.and_then(|identity| identities.insert(identity, voter));
-                    // A server that is reached by two names has two votes.
-                    if let Some(other) = other {
-                        let place = |voter: usize| self.members[voter].voter().place();
-                        let (one, other) = (place(voter.min(other)), place(voter.max(other)));
-                        return Err(Failure::refused(BackendError::new(
-                            BackendErrorKind::Config,
-                            format!("{one} and {other} are one server; name each of them once"),
-                        )));
-                    }
-                }
-                Err(error) if error.kind() != BackendErrorKind::Unavailable => {
-                    return Err(Failure::refused(error));
-                }
-                Err(error) => failed.push(error),
-            }
-            if answered.len() >= self.majority() {
-                questions.within(AT_THE_START);
-            }
-        }
-        drop(questions);
-        if answered.len() < self.majority() {
-            let error = no_quorum(self.members.len(), answered.len(), failed.iter());
-            return Err(Failure {
-                // Each was asked for as long as there was time.
+            Ok(member.voter().identity(patience).await)
+        };
+        let may_be_missing =
+            |_, error: &BackendError| error.kind() == BackendErrorKind::Unavailable;
+        let answers = self
+            .ask_most(self.all(), deadline, AT_THE_START, ask, may_be_missing)
+            .await
+            // Each was asked for as long as there was time.
+            .map_err(|failure| Failure {
                 next: Next::Stop,
-                ..Failure::refused(error)
-            });
+                ..failure
+            })?;
+        let (mut missing, mut identities) = (self.all(), HashMap::new());
+        for (voter, identity) in answers {
+            missing.remove(&voter);
+            let other = identity.and_then(|identity| identities.insert(identity, voter));
+            // A server that is reached by two names has two votes.
+            if let Some(other) = other {
+                let place = |voter: usize| self.members[voter].voter().place();
+                let (one, other) = (place(voter.min(other)), place(voter.max(other)));
+                return Err(Failure::refused(BackendError::new(
+                    BackendErrorKind::Config,
+                    format!("{one} and {other} are one server; name each of them once"),
+                )));
+            }
         }
-        for voter in self.all().without(answered).iter() {
+        for voter in missing {
             let member = &self.members[voter];
             tracing::warn!(
                 target: "dlock::store",
@@ -94,7 +82,7 @@ impl<V: Voter> Quorum<V> {
     where
         F: Future<Output = Result<Vec<LockInfo>, BackendError>>,
     {
-        let answers = self.ask_most(deadline, ask).await?;
+        let answers = self.ask_chosen(deadline, ask).await?;
         let unknown = self.members.len() - answers.len();
         // By key and owner: their number of votes, and the longest of what the voters say.
         let mut holders = BTreeMap::new();
@@ -127,8 +115,8 @@ impl<V: Voter> Quorum<V> {
         Ok(locks)
     }
 
-    /// What at least a majority has answered.
-    pub(super) async fn ask_most<'q, T, F>(
+    /// What those who are to be asked have answered, a majority at least.
+    pub(super) async fn ask_chosen<'q, T, F>(
         &'q self,
         deadline: Deadline,
         ask: impl Fn(&'q Arc<Member<V>>) -> F,
@@ -136,29 +124,47 @@ impl<V: Voter> Quorum<V> {
     where
         F: Future<Output = Result<T, BackendError>>,
     {
-        let mut silent = self.chosen();
-        let mut questions = self.ask(silent, Some(deadline), ask);
+        let may_be_missing = |voter: usize, error: &BackendError| {
+            self.members[voter].complain(error);
+            true
+        };
+        let answers = self.ask_most(self.chosen(), deadline, FOR_THE_OTHERS, ask, may_be_missing);
+        let answers = answers.await?.into_iter();
+        Ok(answers.map(|(_, answer)| answer).collect())
+    }
+
+    /// What at least a majority of all has answered, and who else does so soon after it.
+    /// Who has failed may be missing, or fails all.
+    async fn ask_most<'q, T, F>(
+        &'q self,
+        voters: VoterSet,
+        deadline: Deadline,
+        soon: Duration,
+        ask: impl Fn(&'q Arc<Member<V>>) -> F,
+        may_be_missing: impl Fn(usize, &BackendError) -> bool,
+    ) -> Result<Vec<(usize, T)>, Failure>
+    where
+        F: Future<Output = Result<T, BackendError>>,
+    {
+        let mut missing = voters.clone();
+        let mut questions = self.ask(voters, Some(deadline), ask);
         let (mut answers, mut failed) = (Vec::new(), Vec::new());
         while let Some((voter, answer)) = questions.next().await {
             match answer {
                 Ok(answer) => {
-                    silent.remove(voter);
-                    answers.push(answer);
+                    missing.remove(&voter);
+                    answers.push((voter, answer));
                 }
-                Err(error) => {
-                    self.members[voter].complain(&error);
-                    failed.push(error);
-                }
+                Err(error) if may_be_missing(voter, &error) => failed.push(error),
+                Err(error) => return Err(Failure::refused(error)),
             }
             if answers.len() >= self.majority() {
-                questions.within(FOR_THE_OTHERS);
+                questions.within(soon);
             }
         }
-        drop(questions);
-        self.doubt(silent);
+        self.doubt(&missing);
         if answers.len() < self.majority() {
-            let error = no_quorum(self.members.len(), answers.len(), failed.iter());
-            return Err(Failure::refused(error));
+            return Err(self.too_few(answers.len(), &failed));
         }
         Ok(answers)
     }

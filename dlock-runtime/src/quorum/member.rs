@@ -5,7 +5,7 @@
 //! would have to give back. Whether it answers shows to a task of its own, which
 //! is told of it whenever something was decided without the voter.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
@@ -17,6 +17,7 @@ use crate::deadline::Deadline;
 use crate::engine::Running;
 use crate::engine::time::Backoff;
 use crate::store::{Cause, Context, Failure, LeftBehind};
+use crate::sync::Mutex;
 
 /// How soon a voter that works answers, on a busy machine too.
 const SOON: Duration = Duration::from_millis(300);
@@ -103,6 +104,21 @@ impl<V: Voter> Member<V> {
         }
     }
 
+    /// The lock is had, by other votes. What of this one is on its way still, for
+    /// whoever gives the lock back.
+    pub(super) fn in_flight(
+        &self,
+        request: &Request,
+        part: Part<V::Attempt>,
+    ) -> Option<Part<V::Attempt>> {
+        if let Some(sent_at) = part.left.unknown {
+            self.engine.note_unknown(request, None, sent_at);
+        }
+        // Or else it was not sent.
+        let was_sent = part.left.in_flight && V::asked_over(&part.attempt).is_some();
+        was_sent.then_some(part)
+    }
+
     /// What was asked then has failed.
     pub(super) fn error(&self, failure: Failure, asked: Instant) -> BackendError {
         match failure.cause {
@@ -143,8 +159,7 @@ impl<V: Voter> Member<V> {
             return;
         }
         let text = error.to_string();
-        let complaint = self.complaint.lock();
-        let mut complaint = complaint.unwrap_or_else(PoisonError::into_inner);
+        let mut complaint = self.complaint.lock();
         if *complaint != text {
             tracing::warn!(target: "dlock::store", "{text}; locks go on with the other nodes");
             *complaint = text;

@@ -31,19 +31,23 @@ use std::time::Duration;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
-use self::ballot::majority_of;
+use self::ballot::{majority_of, no_quorum};
 use self::member::Member;
 use self::subscriptions::Subscriptions;
-#[cfg(feature = "redis")]
-pub(crate) use self::voter::MOST_VOTERS;
 use self::voter::{Voter, VoterSet};
+use crate::backend::BackendError;
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
+use crate::store::Failure;
 
 /// A majority of fewer could not outlive the loss of one.
 #[cfg(feature = "redis")]
 pub(crate) const FEWEST_VOTERS: usize = 3;
+
+/// Each lock asks all of them.
+#[cfg(feature = "redis")]
+pub(crate) const MOST_VOTERS: usize = 64;
 
 /// Who votes.
 #[derive(Clone, Debug)]
@@ -76,9 +80,8 @@ impl<V: Voter> Quorum<V> {
 
     /// Those to ask: who answers, or all if they are too few.
     fn chosen(&self) -> VoterSet {
-        let answer: VoterSet = (0..self.members.len())
-            .filter(|&voter| self.members[voter].answers())
-            .collect();
+        let answer = self.members.iter().filter(|member| member.answers());
+        let answer: VoterSet = answer.map(|member| member.number).collect();
         if answer.len() >= self.majority() {
             answer
         } else {
@@ -87,10 +90,15 @@ impl<V: Voter> Quorum<V> {
     }
 
     /// Something was decided without these.
-    fn doubt(&self, voters: VoterSet) {
-        for voter in voters.iter() {
+    fn doubt(&self, voters: &VoterSet) {
+        for &voter in voters {
             self.members[voter].doubt(None);
         }
+    }
+
+    /// So few have answered; the others have failed, or were silent.
+    fn too_few(&self, answered: usize, failed: &[BackendError]) -> Failure {
+        Failure::refused(no_quorum(self.members.len(), answered, failed))
     }
 
     /// How long a voter may take to answer for a lease of this ttl: most of the
@@ -106,7 +114,7 @@ impl<V: Voter> Quorum<V> {
         limit: Option<Deadline>,
         mut ask: impl FnMut(&'q Arc<Member<V>>) -> F,
     ) -> Questions<'q, impl Future<Output = (usize, F::Output)>> {
-        let questions = voters.iter().map(|voter| {
+        let questions = voters.iter().map(|&voter| {
             let answer = ask(&self.members[voter]);
             async move { (voter, answer.await) }
         });
@@ -137,15 +145,20 @@ impl<T, F: Future<Output = (usize, T)>> Questions<'_, F> {
             Some(limit) => self.time.bound(limit, next).await.ok()??,
             None => next.await?,
         };
-        self.silent.remove(voter);
+        self.silent.remove(&voter);
         Some((voter, answer))
     }
 
     /// One that is there.
     fn next_ready(&mut self) -> Option<(usize, T)> {
         let (voter, answer) = self.asked.next().now_or_never()??;
-        self.silent.remove(voter);
+        self.silent.remove(&voter);
         Some((voter, answer))
+    }
+
+    /// The others are not waited for: who they are.
+    fn end(self) -> VoterSet {
+        self.silent
     }
 
     /// The others are waited for only so much longer.

@@ -10,7 +10,7 @@ use super::ballot::no_quorum;
 use super::election::Attempt;
 use super::lease::Votes;
 use super::member::Member;
-use super::subscriptions::{Since, Subscription, Subscriptions};
+use super::subscriptions::{Subscription, Subscriptions};
 use super::voter::{Holder, Voter};
 use super::{Quorum, Voters};
 use crate::backend::{
@@ -32,8 +32,8 @@ impl<V: Voter> Store for Quorum<V> {
     type Attempt = Attempt<V::Attempt>;
     /// What is in flight, the voters' engines follow.
     type Flight = Infallible;
-    /// What a voter tells from this moment on.
-    type Watch = Since;
+    /// What a voter tells behind so many messages.
+    type Watch = u64;
     type Seen = ();
 
     const LOOKS: Looks = Looks::Together;
@@ -50,7 +50,7 @@ impl<V: Voter> Store for Quorum<V> {
     }
 
     fn open(config: Voters<V::Config>, context: Context) -> Self {
-        let subscriptions = Subscriptions::new(config.voters.len());
+        let subscriptions = Arc::<Subscriptions>::default();
         let members = config.voters.into_iter().enumerate();
         let members =
             members.map(|(voter, config)| Member::open(voter, config, &context, &subscriptions));
@@ -72,6 +72,7 @@ impl<V: Voter> Store for Quorum<V> {
     async fn settle(&self) {
         let settled = self.members.iter().map(async |member| {
             tokio::select! {
+                biased;
                 () = member.engine.settle() => {}
                 () = member.is_silent() => {}
             }
@@ -196,7 +197,7 @@ impl<V: Voter> Store for Quorum<V> {
     async fn wait(
         &self,
         request: &Request,
-        since: Since,
+        since: u64,
         attempt: &mut Attempt<V::Attempt>,
     ) -> Result<(), Failure> {
         let subscription = self.subscription(request, attempt);
@@ -216,7 +217,7 @@ impl<V: Voter> Store for Quorum<V> {
         let keys: Vec<_> = waited.iter().map(|key| Arc::clone(&key.key)).collect();
         let limit = deadline.min(self.time.after(self.patience));
         let asked = self.time.now();
-        let answers = self.ask_most(limit, async |member| {
+        let answers = self.ask_chosen(limit, async |member| {
             let values = member.voter().values(&keys, limit).await;
             values.map_err(|failure| member.error(failure, asked))
         });

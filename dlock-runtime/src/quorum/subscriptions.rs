@@ -4,35 +4,39 @@
 //! which a process listens while somebody in it waits. So there is no queue, no
 //! key and nothing to clean up: a process that dies hears no more.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use tokio::sync::watch;
 
 use super::voter::VoterSet;
 use crate::engine::events::Listener;
+use crate::sync::Mutex;
+use crate::tables::HashMap;
 
 /// The keys that are listened to.
+#[derive(Default)]
 pub(super) struct Subscriptions {
-    voters: usize,
     keys: Mutex<HashMap<Arc<str>, Entry>>,
     /// Changes with the keys, and when a voter is not listened to any more.
     changed: watch::Sender<()>,
 }
 
+#[derive(Default)]
 struct Entry {
     heard: Arc<watch::Sender<Heard>>,
     subscribers: usize,
 }
 
 /// What was heard of a key.
+#[derive(Default)]
 struct Heard {
     /// The voters who are listened to.
     listening: VoterSet,
     /// So many messages.
     count: u64,
     /// By voter: which was its last.
-    last: Vec<u64>,
+    last: BTreeMap<usize, u64>,
 }
 
 /// One who wants to hear of a key, until this is dropped.
@@ -42,29 +46,10 @@ pub(super) struct Subscription {
     heard: Arc<watch::Sender<Heard>>,
 }
 
-/// A moment: what is heard later counts.
-#[derive(Clone, Copy)]
-pub(crate) struct Since(u64);
-
 impl Subscriptions {
-    pub(super) fn new(voters: usize) -> Arc<Self> {
-        Arc::new(Self {
-            voters,
-            keys: Mutex::default(),
-            changed: watch::Sender::new(()),
-        })
-    }
-
     pub(super) fn subscribe(self: &Arc<Self>, key: &Arc<str>) -> Subscription {
-        let mut keys = self.keys();
-        let entry = keys.entry(Arc::clone(key)).or_insert_with(|| Entry {
-            heard: Arc::new(watch::Sender::new(Heard {
-                listening: VoterSet::default(),
-                count: 0,
-                last: vec![0; self.voters],
-            })),
-            subscribers: 0,
-        });
+        let mut keys = self.keys.lock();
+        let entry = keys.entry(Arc::clone(key)).or_default();
         entry.subscribers += 1;
         let (heard, is_first) = (Arc::clone(&entry.heard), entry.subscribers == 1);
         drop(keys);
@@ -79,7 +64,7 @@ impl Subscriptions {
     }
 
     pub(super) fn wanted(&self) -> HashSet<Arc<str>> {
-        self.keys().keys().cloned().collect()
+        self.keys.lock().keys().cloned().collect()
     }
 
     pub(super) fn changes(&self) -> watch::Receiver<()> {
@@ -88,24 +73,19 @@ impl Subscriptions {
 
     /// A voter is listened to, for these keys.
     pub(super) fn listens(&self, voter: usize, keys: &HashSet<Arc<str>>) {
-        let wanted = self.keys();
+        let wanted = self.keys.lock();
         for entry in keys.iter().filter_map(|key| wanted.get(key)) {
-            entry.heard.send_if_modified(|heard| {
-                let before = heard.listening.len();
-                heard.listening.insert(voter);
-                heard.listening.len() > before
-            });
+            entry
+                .heard
+                .send_if_modified(|heard| heard.listening.insert(voter));
         }
-    }
-
-    fn keys(&self) -> MutexGuard<'_, HashMap<Arc<str>, Entry>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Subscription {
-    pub(super) fn now(&self) -> Since {
-        Since(self.heard.borrow().count)
+    /// So many messages were heard by now.
+    pub(super) fn count(&self) -> u64 {
+        self.heard.borrow().count
     }
 
     /// Waits until so many voters are listened to.
@@ -115,10 +95,10 @@ impl Subscription {
         let _ = self.heard.subscribe().wait_for(enough).await;
     }
 
-    /// Waits until so many voters have been given a vote back.
-    pub(super) async fn freed(&self, since: Since, voters: usize) {
+    /// Waits until so many voters have been given a vote back, behind so many messages.
+    pub(super) async fn freed(&self, since: u64, voters: usize) {
         let enough = |heard: &Heard| {
-            let freed = heard.last.iter().filter(|&&last| last > since.0);
+            let freed = heard.last.values().filter(|&&last| last > since);
             freed.count() >= voters
         };
         let _ = self.heard.subscribe().wait_for(enough).await;
@@ -127,7 +107,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut keys = self.subscriptions.keys();
+        let mut keys = self.subscriptions.keys.lock();
         let Some(entry) = keys.get_mut(&self.key) else {
             return;
         };
@@ -148,17 +128,17 @@ pub(super) struct Ears {
 
 impl Listener for Ears {
     fn freed(&self, key: &str) {
-        if let Some(entry) = self.subscriptions.keys().get(key) {
+        if let Some(entry) = self.subscriptions.keys.lock().get(key) {
             entry.heard.send_modify(|heard| {
                 heard.count += 1;
-                heard.last[self.voter] = heard.count;
+                heard.last.insert(self.voter, heard.count);
             });
         }
     }
 
     fn missed(&self) {
-        for Entry { heard, .. } in self.subscriptions.keys().values() {
-            heard.send_modify(|heard| heard.listening.remove(self.voter));
+        for Entry { heard, .. } in self.subscriptions.keys.lock().values() {
+            heard.send_if_modified(|heard| heard.listening.remove(&self.voter));
         }
         self.subscriptions.changed.send_replace(());
     }

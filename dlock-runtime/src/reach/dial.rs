@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::net::{TcpStream, lookup_host};
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// A refusal comes within a round trip. A call does not wait longer to be told.
@@ -13,23 +13,13 @@ const LOOK: Duration = Duration::from_millis(250);
 /// The hosts that refuse connections at each of their addresses, in their order,
 /// and what one of them said.
 pub(super) async fn refusals(hosts: &[String]) -> Option<(Vec<String>, io::Error)> {
-    let mut asking = JoinSet::new();
-    for (number, host) in hosts.iter().enumerate() {
-        let host = host.clone();
-        asking.spawn(async move {
-            let refused = timeout(LOOK, refuses(&host)).await;
-            Some((number, host, refused.ok().flatten()?))
-        });
-    }
-    let mut refused: Vec<_> = asking.join_all().await.into_iter().flatten().collect();
-    refused.sort_by_key(|(number, ..)| *number);
-    let mut cause = None;
-    let hosts = refused.into_iter().map(|(_, host, error)| {
-        cause = Some(error);
-        host
+    let asked = hosts.iter().map(async |host| {
+        let refused = timeout(LOOK, refuses(host)).await;
+        Some((host.clone(), refused.ok().flatten()?))
     });
-    let hosts = hosts.collect();
-    Some((hosts, cause?))
+    let refused = join_all(asked).await.into_iter().flatten();
+    let (hosts, mut causes): (Vec<_>, Vec<_>) = refused.unzip();
+    Some((hosts, causes.pop()?))
 }
 
 async fn refuses(host: &str) -> Option<io::Error> {

@@ -2,11 +2,13 @@
 //! its first bytes, if it is asked in words that it knows or that it refuses in
 //! its own way.
 
+use std::future::ready;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::backend::{Protocol, Servers};
@@ -103,17 +105,10 @@ async fn look_at(host: &str) -> Option<Found> {
     if !greeting.is_empty() {
         return greeted(&greeting);
     }
-    let mut asking = JoinSet::new();
-    for (words, understand) in QUESTIONS {
-        let host = host.to_owned();
-        asking.spawn(async move { understand(&ask(&host, words, ANSWER).await?) });
-    }
-    while let Some(asked) = asking.join_next().await {
-        if let Some(found) = asked.ok().flatten() {
-            return Some(found);
-        }
-    }
-    None
+    let asked = QUESTIONS.iter();
+    let asked = asked.map(async |(words, understand)| understand(&ask(host, words, ANSWER).await?));
+    let mut found = asked.collect::<FuturesUnordered<_>>().filter_map(ready);
+    found.next().await
 }
 
 /// What is said to a server that is silent at first, and what its answer shows.

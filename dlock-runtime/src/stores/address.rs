@@ -13,7 +13,7 @@ pub(super) struct Address {
 
 impl Address {
     /// A host as drivers give it, with or without the brackets of IPv6.
-    #[cfg(feature = "sqlx")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(super) fn of(host: &str, port: u16) -> Self {
         let host = host
             .trim_start_matches('[')

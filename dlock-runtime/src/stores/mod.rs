@@ -1,10 +1,10 @@
 //! The stores, each a folder of its own, and what several of them have.
 
 /// What is the same of every public backend that is an engine by another name.
-#[cfg(feature = "url")]
+#[cfg(any(feature = "url", feature = "sqlx"))]
 macro_rules! driven {
-    ($backend:ident, $store:ty) => {
-        impl $backend {
+    ($backend:ident $(<$kind:ident: $bound:ident>)?, $store:ty) => {
+        impl$(<$kind: $bound>)? $backend$(<$kind>)? {
             /// How long an operation waits for the servers in all, 5 seconds by
             /// default: an outage is reported after this time.
             /// From a millisecond to 24 hours, or it is refused at the start.
@@ -15,13 +15,13 @@ macro_rules! driven {
             }
         }
 
-        impl std::fmt::Debug for $backend {
+        impl$(<$kind: $bound>)? std::fmt::Debug for $backend$(<$kind>)? {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 self.engine.describe(stringify!($backend), f)
             }
         }
 
-        impl crate::engine::Driven for $backend {
+        impl$(<$kind: $bound>)? crate::engine::Driven for $backend$(<$kind>)? {
             type Store = $store;
 
             fn engine(&self) -> &Engine<$store> {
@@ -31,7 +31,7 @@ macro_rules! driven {
     };
 }
 
-#[cfg(any(feature = "servers", feature = "sqlx"))]
+#[cfg(feature = "servers")]
 mod address;
 #[cfg(feature = "etcd")]
 pub mod etcd;

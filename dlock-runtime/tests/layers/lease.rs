@@ -63,20 +63,29 @@ async fn a_lease_ends_here_before_it_ends_in_the_store() {
     }
 }
 
+/// Beyond the ttl of the lock, by the manager that lives on or by the store alone.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_leaves_min_hold_to_the_store() {
-    let (memory, here) = manager().await;
-    let there = connect(&memory).await;
-    let start = Instant::now();
-    let kept = here.lock("k").ttl(seconds(3)).min_hold(seconds(50));
-    kept.run(async {}).await.expect("free");
-    here.shutdown().await;
-    let took = start.elapsed();
-    assert!(took < seconds(1), "a shutdown does not wait for it");
-    had(&there, "k").await;
-    let lasted = start.elapsed();
-    assert!(lasted >= seconds(49) && lasted < seconds(52), "{lasted:?}");
-    is_shut_down(here.lock("k").try_acquire().await);
+async fn min_hold_is_kept_and_ends_with_a_shutdown_and_without() {
+    for shut_down in [false, true] {
+        let (memory, here) = manager().await;
+        let there = connect(&memory).await;
+        let start = Instant::now();
+        let kept = here.lock("k").ttl(seconds(3)).min_hold(seconds(50));
+        kept.run(async {}).await.expect("free");
+        if shut_down {
+            here.shutdown().await;
+        }
+        let took = start.elapsed();
+        assert!(took < seconds(1), "neither waits for it");
+        had(&there, "k").await;
+        let lasted = start.elapsed();
+        assert!(lasted >= seconds(49) && lasted < seconds(52), "{lasted:?}");
+        if shut_down {
+            is_shut_down(here.lock("k").try_acquire().await);
+        } else {
+            had(&here, "k").await;
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use dlock_runtime::backend::*;
 use dlock_runtime::{OnLost, current, lock};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::locks::{had, held, is_late, is_lost, is_unavailable};
+use crate::support::locks::{had, held, is_late, is_lost, is_unavailable, wants};
 use crate::support::log::Log;
 use crate::support::over_memory::Otherwise;
 use crate::{connect, manager, seconds as s, settle, waits};
@@ -208,8 +208,7 @@ async fn a_timeout_in_an_outage_is_told_as_one() {
     memory.faults().set_delay(Some(s(3600)));
     let mut asked = Vec::new();
     for read in [false, false, true] {
-        let request = here.lock("k");
-        let request = if read { request.read() } else { request };
+        let request = wants(here.lock("k"), read);
         asked.push(tokio::spawn(request.acquire_within(limit)));
     }
     for answer in asked {
@@ -218,9 +217,7 @@ async fn a_timeout_in_an_outage_is_told_as_one() {
     memory.faults().set_delay(None);
     let held = there.lock("k").acquire().await.unwrap();
     for read in [false, true] {
-        let request = here.lock("k");
-        let request = if read { request.read() } else { request };
-        is_late(request.acquire_within(limit).await);
+        is_late(wants(here.lock("k"), read).acquire_within(limit).await);
     }
     held.release().await.unwrap();
 }

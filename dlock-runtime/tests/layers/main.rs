@@ -36,9 +36,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use dlock_conformance::support;
+use dlock_conformance::support::runtimes::{current_thread, one_worker};
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::{Config, LockManager};
-use tokio::runtime::{Builder, Runtime};
 
 /// A store, and a manager of it.
 async fn manager() -> (Memory, LockManager) {
@@ -70,17 +70,4 @@ async fn waits(future: &mut (impl Future + Unpin)) -> bool {
 
 fn seconds(number: u64) -> Duration {
     Duration::from_secs(number)
-}
-
-/// A runtime that runs on the thread that uses it.
-fn current_thread() -> Runtime {
-    let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime")
-}
-
-/// One that runs by itself.
-fn one_worker() -> Runtime {
-    let mut runtime = Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(1).enable_all().build();
-    runtime.expect("a runtime")
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use dlock::Config;
 use dlock::store::Deadline;
-use dlock_conformance::processes::Shared;
 use dlock_conformance::support::dir::TempDir;
 use dlock_conformance::{Store, async_trait, conformance, contenders};
 use own_store::files;
@@ -42,6 +41,20 @@ impl Store for OwnStore {
         Duration::from_secs(1)
     }
 
+    fn url(&self) -> String {
+        self.locks().display().to_string()
+    }
+
+    fn config_at(url: &str) -> Config {
+        Config::with_backend(own_store::directory(url))
+    }
+
+    /// Paused in the middle of a change, it keeps the file to itself.
+    async fn is_stuck(&self) -> bool {
+        let deadline = Deadline::after(Duration::from_millis(300));
+        files::change(&self.locks(), "counter", deadline, |_, _| ()).is_err()
+    }
+
     fn config(&self) -> Config {
         let directory = own_store::directory(self.locks());
         Config::with_backend(directory.request_timeout(self.request_timeout()))
@@ -62,23 +75,6 @@ impl Store for OwnStore {
             std::fs::rename(away, self.locks())
         };
         moved.expect("the test's own directory");
-    }
-}
-
-#[async_trait(?Send)]
-impl Shared for OwnStore {
-    fn url(&self) -> String {
-        self.locks().display().to_string()
-    }
-
-    fn config_at(url: &str) -> Config {
-        Config::with_backend(own_store::directory(url))
-    }
-
-    /// Paused in the middle of a change, it keeps the file to itself.
-    async fn is_stuck(&self) -> bool {
-        let deadline = Deadline::after(Duration::from_millis(300));
-        files::change(&self.locks(), "counter", deadline, |_, _| ()).is_err()
     }
 }
 

@@ -3,9 +3,10 @@
 
 use std::process::Command;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 use super::log::Log;
+use super::runtimes::current_thread;
 use super::wait::HANG;
 
 const ALONE: &str = "DLOCK_TEST_ALONE";
@@ -51,10 +52,7 @@ pub fn alone(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
 
 /// The same of a test that awaits, on one thread.
 pub fn alone_on_one_thread(name: &str, environment: &[(&str, &str)], test: impl AsyncFnOnce()) {
-    alone(name, environment, || {
-        let runtime = Builder::new_current_thread().enable_all().build();
-        runtime.expect("a runtime").block_on(test());
-    });
+    alone(name, environment, || current_thread().block_on(test()));
 }
 
 /// The same of a test of all that is logged.

@@ -1,5 +1,7 @@
 //! What tests do with locks, in a word each. None of it waits for ever.
 
+use std::time::Duration;
+
 use dlock::backend::LockInfo;
 use dlock::{Config, LockError, LockGuard, LockKey, LockManager, LockRequest};
 use tokio::task::{JoinHandle, JoinSet};
@@ -17,6 +19,20 @@ pub async fn connect(config: Config) -> LockManager {
     within(HANG, LockManager::connect(config))
         .await
         .expect("a connection to the test's own store")
+}
+
+/// A manager that soon takes silence for an outage. On a busy machine, its first
+/// connection may take it several attempts.
+pub async fn impatient(config: impl Fn() -> Config) -> LockManager {
+    eventually("it connects in its short time", async || {
+        LockManager::connect(config()).await.ok()
+    })
+    .await
+}
+
+/// To read, or to write.
+pub fn wants(request: LockRequest, read: bool) -> LockRequest {
+    if read { request.read() } else { request }
 }
 
 /// Waits for the lock.
@@ -147,14 +163,8 @@ pub fn says(error: &LockError, words: &[&str]) {
     }
 }
 
-/// The error of a URL that cannot work, or of connecting to it, with what else
-/// `set` asks for.
-pub async fn refusal(url: &str, set: impl FnOnce(Config) -> Config) -> LockError {
-    let config = match Config::from_url(url) {
-        Ok(config) => set(config),
-        Err(error) => return error,
-    };
-    let connected = within(HANG, LockManager::connect(config)).await;
-    let error = connected.map(|_| panic!("{url} was connected to"));
-    error.expect_err("a URL that cannot work")
+/// What comes of connecting to a URL.
+pub async fn connecting(url: &str, request_timeout: Duration) -> Result<LockManager, LockError> {
+    let config = Config::from_url(url)?.request_timeout(request_timeout);
+    within(HANG, LockManager::connect(config)).await
 }

@@ -5,6 +5,7 @@
 //! that is started is stopped again when its value is dropped, in a panic too.
 
 pub mod alone;
+pub mod critical;
 pub mod dir;
 pub mod locks;
 pub mod log;
@@ -15,6 +16,7 @@ pub mod process;
 pub mod program;
 pub mod proxy;
 pub mod resource;
+pub mod runtimes;
 pub mod secure;
 pub mod wait;
 pub mod worker;

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::runtimes::current_thread;
+
 /// How a future that was polled a limited number of times has ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Polled<T> {
@@ -63,11 +65,7 @@ where
     F: Future<Output: Send> + Send + 'static,
 {
     let on_a_thread = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let ended = runtime.block_on(leave_at_poll(&mut future, polls, patience));
+        let ended = current_thread().block_on(leave_at_poll(&mut future, polls, patience));
         (ended, future)
     };
     let (tell, told) = tokio::sync::oneshot::channel();
@@ -96,24 +94,23 @@ pub async fn drive_until<F: Future + Unpin>(future: &mut F, condition: impl Futu
     }
 }
 
-/// Awaits all of them on the calling task, in no special order.
-pub async fn join_all<F: Future + Unpin>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<F> = futures.into_iter().collect();
-    let mut done = Vec::new();
+/// Awaits all of them on the calling task. What each gives is in their order.
+pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    let mut done: Vec<_> = running.iter().map(|_| None).collect();
     poll_fn(|context| {
-        running.retain_mut(|future| match Pin::new(future).poll(context) {
-            Poll::Ready(output) => {
-                done.push(output);
-                false
+        for (future, done) in running.iter_mut().zip(&mut done) {
+            if done.is_none()
+                && let Poll::Ready(output) = future.as_mut().poll(context)
+            {
+                *done = Some(output);
             }
-            Poll::Pending => true,
-        });
-        if running.is_empty() {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
+        }
+        match done.iter().all(Option::is_some) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
     })
     .await;
-    done
+    done.into_iter().flatten().collect()
 }

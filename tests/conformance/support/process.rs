@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 
-use super::wait::eventually_blocking;
+use super::wait::{eventually, eventually_blocking};
 
 /// A child process: killed and reaped on drop.
 #[derive(Debug)]
@@ -55,11 +55,25 @@ impl Process {
         self.ended
     }
 
+    /// Waits until it ends by itself.
+    pub async fn end(&mut self) -> ExitStatus {
+        eventually("the process has ended", async || self.ended()).await
+    }
+
     /// `SIGKILL`, and returns once it is dead.
     pub fn kill(&mut self) {
         if self.ended().is_none() {
             self.signal(Signal::SIGKILL);
             self.ended = Some(self.child.wait().expect("the end of a child process"));
+        }
+    }
+
+    /// `SIGQUIT`, and returns once it has ended: a server of several processes, which
+    /// are not its own when it is killed, takes them along.
+    pub fn quit(&mut self) {
+        if self.ended().is_none() {
+            self.signal(Signal::SIGQUIT);
+            eventually_blocking("the process has ended", || self.ended());
         }
     }
 

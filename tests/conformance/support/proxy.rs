@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::port::free_port;
+use super::runtimes::current_thread;
 
 /// What happens to the connections at the moment.
 #[derive(Clone, Debug, Default)]
@@ -77,11 +78,7 @@ impl Proxy {
         let accepted = Arc::<AtomicUsize>::default();
         let count = Arc::clone(&accepted);
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .expect("a runtime");
-            runtime.block_on(async move {
+            current_thread().block_on(async move {
                 let listener = listener().await;
                 listens_on
                     .send(listener.local_addr().expect("the port").port())
@@ -97,6 +94,10 @@ impl Proxy {
             listening,
             thread: Some(thread),
         }
+    }
+
+    fn set(&self, change: impl FnOnce(&mut Faults)) {
+        self.faults.send_modify(change);
     }
 
     /// Where it listens.
@@ -119,8 +120,7 @@ impl Proxy {
                 found: AtomicBool::new(false),
             })
         });
-        self.faults
-            .send_modify(|faults| faults.held_back = held_back);
+        self.set(|faults| faults.held_back = held_back);
     }
 
     /// Whether there was such a request, which is on its way now.
@@ -132,13 +132,13 @@ impl Proxy {
 
     /// Closes every connection there is.
     pub fn cut(&self) {
-        self.faults.send_modify(|faults| faults.cuts += 1);
+        self.set(|faults| faults.cuts += 1);
     }
 
     /// Closes every connection, and each new one as soon as it is made, until
     /// this is called with `false`.
     pub fn refuse(&self, refuse: bool) {
-        self.faults.send_modify(|faults| {
+        self.set(|faults| {
             faults.refuse = refuse;
             faults.cuts += u64::from(refuse);
         });
@@ -147,13 +147,13 @@ impl Proxy {
     /// Closes each new connection as soon as it is made, until this is called with
     /// `false`. Those that there are stay.
     pub fn refuse_new(&self, refuse: bool) {
-        self.faults.send_modify(|faults| faults.refuse = refuse);
+        self.set(|faults| faults.refuse = refuse);
     }
 
     /// Closes every connection and listens no more, until this is called with
     /// `false`: the system refuses new ones.
     pub fn shut(&self, shut: bool) {
-        self.faults.send_modify(|faults| {
+        self.set(|faults| {
             faults.shut = shut;
             faults.cuts += u64::from(shut);
         });
@@ -166,31 +166,29 @@ impl Proxy {
     /// Leaves every connection open and carries nothing: to the client, the
     /// server is there and silent. What was sent meanwhile arrives afterwards.
     pub fn stall(&self, stall: bool) {
-        self.faults.send_modify(|faults| faults.stall = stall);
+        self.set(|faults| faults.stall = stall);
     }
 
     /// The same for replies only.
     pub fn stall_replies(&self, stall: bool) {
-        self.faults
-            .send_modify(|faults| faults.stall_replies = stall);
+        self.set(|faults| faults.stall_replies = stall);
     }
 
     /// The connections that there are carry nothing any more, for good; new ones
     /// do. A firewall that has forgotten them is like that.
     pub fn freeze(&self) {
-        self.faults.send_modify(|faults| faults.freezes += 1);
+        self.set(|faults| faults.freezes += 1);
     }
 
     /// What the frozen connections had taken up arrives after all.
     pub fn thaw(&self) {
-        self.faults
-            .send_modify(|faults| faults.thawed = faults.freezes);
+        self.set(|faults| faults.thawed = faults.freezes);
     }
 
     /// Carries requests and drops the replies. Ending it closes every
     /// connection, as no stream goes on after a gap.
     pub fn swallow_replies(&self, swallow: bool) {
-        self.faults.send_modify(|faults| {
+        self.set(|faults| {
             faults.swallow = swallow;
             faults.cuts += u64::from(!swallow);
         });
@@ -198,13 +196,13 @@ impl Proxy {
 
     /// Holds each piece of each direction back for so long.
     pub fn delay(&self, delay: Option<Duration>) {
-        self.faults.send_modify(|faults| faults.delay = delay);
+        self.set(|faults| faults.delay = delay);
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.faults.send_modify(|faults| faults.closed = true);
+        self.set(|faults| faults.closed = true);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

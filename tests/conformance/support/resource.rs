@@ -88,6 +88,12 @@ impl Resource {
         self.shared.lock().history.resumed(worker);
     }
 
+    /// From now on, until this is called with `false`, the store may have forgotten what
+    /// it granted, and tokens may begin again.
+    pub fn doubts(&self, doubt: bool) {
+        self.shared.lock().history.doubts(doubt);
+    }
+
     /// A look at the history so far.
     pub fn history(&self) -> History {
         self.shared.lock().history.clone()

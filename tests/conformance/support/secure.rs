@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock::{Config, LockError, LockManager};
 
 use super::alone::alone;
-use super::locks::{connect, had, held, is_unavailable, queued, refusal, says, served};
+use super::locks::{connect, connecting, had, held, is_unavailable, queued, says, served};
 use super::log::Log;
 use super::proxy::Proxy;
 use super::wait::{HANG, within};
@@ -109,11 +109,11 @@ pub async fn encrypted(trusted: &[String], strangers: &[String], mix_ups: &[(Str
         served(waiting).await;
     }
     for url in strangers {
-        let error = is_unavailable(Err::<(), _>(refusal(url, short).await));
+        let error = is_unavailable(connecting(url, REQUEST_TIMEOUT).await);
         says(&error, &["127.0.0."]);
     }
     for (url, word) in mix_ups {
-        let error = is_unavailable(Err::<(), _>(refusal(url, short).await));
+        let error = is_unavailable(connecting(url, REQUEST_TIMEOUT).await);
         says(&error, &[word, "127.0.0.1:"]);
     }
 }

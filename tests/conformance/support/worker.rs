@@ -1,10 +1,9 @@
 //! Contenders in processes of their own: the test binary runs itself again, as
 //! the one test that plays the role named in its environment.
 
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 
 use super::process::{Process, command};
-use super::wait::eventually;
 
 const ROLE: &str = "DLOCK_TEST_ROLE";
 const SETTING: &str = "DLOCK_TEST_SETTING_";
@@ -13,56 +12,17 @@ const SETTING: &str = "DLOCK_TEST_SETTING_";
 /// nothing.
 const STAGE: &str = "plays_a_role";
 
-/// A child process, killed on drop.
-#[derive(Debug)]
-pub struct Worker {
-    process: Process,
-}
-
-impl Worker {
-    /// Starts a process that plays `role` with these settings.
-    pub fn start(role: &str, settings: &[(&str, &str)]) -> Self {
-        let mut command = command(std::env::current_exe().expect("the path of this test binary"));
-        command
-            .args([
-                STAGE,
-                "--exact",
-                "--nocapture",
-                "--test-threads=1",
-                "--quiet",
-            ])
-            .env(ROLE, role)
-            .envs(
-                settings
-                    .iter()
-                    .map(|(name, value)| (format!("{SETTING}{name}"), value)),
-            )
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        Self {
-            process: Process::spawn(command).expect("a process for the worker"),
-        }
-    }
-
-    /// `SIGKILL`.
-    pub fn kill(&mut self) {
-        self.process.kill();
-    }
-
-    /// `SIGSTOP`.
-    pub fn pause(&self) {
-        self.process.pause();
-    }
-
-    /// `SIGCONT`.
-    pub fn resume(&self) {
-        self.process.resume();
-    }
-
-    /// Waits until it ends by itself.
-    pub async fn end(&mut self) -> ExitStatus {
-        eventually("the worker has ended", async || self.process.ended()).await
-    }
+/// Starts a process that plays `role` with these settings.
+pub fn start(role: &str, settings: &[(&str, &str)]) -> Process {
+    let settings = settings.iter();
+    let mut command = command(std::env::current_exe().expect("the path of this test binary"));
+    command
+        .args([STAGE, "--exact", "--nocapture", "--quiet"])
+        .env(ROLE, role)
+        .envs(settings.map(|(name, value)| (format!("{SETTING}{name}"), value)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    Process::spawn(command).expect("a process for the worker")
 }
 
 /// The role that this process plays, if it is a worker.

@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use dlock::backend::Backend;
 use dlock::backend::redis::Redis;
-use tokio::runtime::Builder;
 
-use super::{lock_name, release, runtime, server, started, take, until, write};
+use super::{lock_name, release, server, started, take, until, write};
 use crate::support::polls::{Polled, leave_at_poll};
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
+use crate::support::runtimes::{current_thread, one_worker};
 use crate::support::wait::HANG;
 
-/// Until neither the lock nor a place in its queue is left.
+/// Until neither the lock is left, nor a place in its queue or among its readers.
 async fn nothing_left(server: &RedisServer, key: &str) {
-    let [lock, queue] = ["", ":queue"].map(|part| format!("{}{part}", lock_name(key)));
-    let words = ["EXISTS", &lock, &queue];
+    let parts = ["", ":queue", ":readers"];
+    let [lock, queue, readers] = parts.map(|part| format!("{}{part}", lock_name(key)));
+    let words = ["EXISTS", &lock, &queue, &readers];
     until("nothing to be left", || async {
         server.run::<u64>(&words) == 0
     })
@@ -28,7 +29,7 @@ async fn nothing_left(server: &RedisServer, key: &str) {
 fn what_was_under_way_is_given_back_behind_it() {
     let server = server();
     let proxy = Proxy::to(server.port());
-    let (manager, callers) = (runtime(), runtime());
+    let (manager, callers) = (one_worker(), one_worker());
     let url = format!("redis://127.0.0.1:{}", proxy.port());
     let redis = manager.block_on(manager.spawn(async move { started(&url).await }));
     let redis = redis.expect("no panic");
@@ -56,15 +57,14 @@ fn what_was_under_way_is_given_back_behind_it() {
 #[test]
 fn a_runtime_that_stands_still_keeps_no_lock() {
     let server = server();
-    let manager = runtime();
+    let manager = one_worker();
     for patience in [Duration::from_millis(500), Duration::from_secs(5)] {
         let settings = Redis::from_url(&server.url()).expect("a valid URL");
         let redis: &'static Redis = Box::leak(Box::new(settings.request_timeout(patience)));
         let starting = manager.block_on(manager.spawn(async { redis.start().await }));
         starting.expect("no panic").expect("the backend starts");
         for (polls, ends) in (1..4).flat_map(|polls| [(polls, true), (polls, false)]) {
-            let callers = Builder::new_current_thread().enable_all().build();
-            let callers = callers.expect("a runtime");
+            let callers = current_thread();
             let request = write("a");
             let mut call = Box::pin(async { redis.try_acquire(&request).await });
             let polled = callers.block_on(async {

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use dlock::backend::redis::Redis;
 use dlock::backend::{Backend, Grant, Mode, Released, Renewed, Request};
-use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
 use crate::lock_name;
 use crate::support::redis::RedisServer;
+use crate::support::runtimes::one_worker;
 use crate::support::wait::{HANG, eventually};
 
 /// A ttl that no test outlives.
@@ -25,14 +25,7 @@ const LONG: Duration = HANG.saturating_mul(2);
 
 /// A server for a test that makes runtimes of its own.
 fn server() -> RedisServer {
-    runtime().block_on(RedisServer::start())
-}
-
-/// One that runs by itself.
-fn runtime() -> Runtime {
-    let mut runtime = Builder::new_multi_thread();
-    runtime.worker_threads(1).enable_all();
-    runtime.build().expect("a runtime")
+    one_worker().block_on(RedisServer::start())
 }
 
 /// A server, and a backend at it.

@@ -1,13 +1,16 @@
 //! Waiting: in order, across backends and processes, and for what is freed
 //! without a word.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use dlock::backend::{Backend, Grant, Released};
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use super::{LONG, is_granted, lock_value, queue_of, queued, read, release, runtime};
+use super::{LONG, is_granted, lock_value, queue_of, queued, read, release};
 use super::{scene, server, started, take, until, wait, waits, write};
+use crate::support::runtimes::one_worker;
 use crate::support::wait::{HANG, within};
 
 /// A newcomer finds the lock taken even while it is between two holders.
@@ -172,7 +175,8 @@ async fn a_waiter_who_does_not_answer_is_not_waited_for_long() {
     within(HANG, redis.acquire(&next)).await.unwrap();
     release(&redis, &next).await;
     // It does not believe in the grant that it missed.
-    within(HANG, stuck).await.unwrap();
+    let grant = within(HANG, stuck).await.unwrap();
+    assert!(u64::from(grant.token) > 0);
     assert_eq!(lock_value(&server, "a"), format!("w:{}", request.owner));
     assert!(server.run::<u64>(&["PTTL", "dlock:{a}"]) > 3000);
     release(&redis, &request).await;
@@ -210,13 +214,13 @@ async fn many_who_died_together_are_not_waited_for_one_by_one() {
 #[test]
 fn paused_time_neither_ends_nor_spoils_a_wait() {
     let server = server();
-    let (manager, url) = (runtime(), server.url());
+    let (manager, url) = (one_worker(), server.url());
     let starting = manager.spawn(async move { started(&url).await });
     let redis = Arc::new(manager.block_on(starting).unwrap());
     let mut paused = tokio::runtime::Builder::new_current_thread();
     let paused = paused.enable_all().start_paused(true).build().unwrap();
     let (holder, request) = (write("a"), write("a"));
-    paused.block_on(take(&redis, &holder));
+    bounded(&paused, &manager, take(&redis, &holder));
     let waiter = {
         let _entered = paused.enter();
         wait(&redis, &request)
@@ -228,7 +232,20 @@ fn paused_time_neither_ends_nor_spoils_a_wait() {
                 release(&redis, &holder).await;
             });
         });
-        paused.block_on(waiter).unwrap();
+        bounded(&paused, &manager, waiter).unwrap();
     });
-    paused.block_on(release(&redis, &request));
+    bounded(&paused, &manager, release(&redis, &request));
+}
+
+/// Runs this where time is paused, for no longer than a test may take by the clock of
+/// another runtime: a timer of its own would go off at once.
+fn bounded<T>(paused: &Runtime, clock: &Runtime, work: impl Future<Output = T>) -> T {
+    let limit = clock.spawn(async { tokio::time::sleep(HANG).await });
+    paused.block_on(async {
+        tokio::select! {
+            biased;
+            done = work => done,
+            _ = limit => panic!("it hangs"),
+        }
+    })
 }

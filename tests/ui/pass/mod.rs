@@ -1,19 +1,16 @@
-//! One case per file. A new one is added here.
+//! One subject per file. A new one is added here.
 
 mod arguments;
 mod async_trait_methods;
 mod attributes_above_and_below;
 mod bodies;
-mod boxed_future;
-mod boxed_recursion;
 mod cfg_and_docs;
 mod drop_order;
 mod fenced;
-mod free_function;
+mod functions;
 mod future_is_send_and_small;
 mod generics;
 mod impl_trait;
-mod inner_attributes;
 mod key_arrays;
 mod key_expressions;
 mod key_templates;
@@ -26,6 +23,4 @@ mod owned_argument_in_key;
 mod patterns;
 mod renamed_crate;
 mod results;
-mod spawned;
 mod stacked;
-mod unsafe_and_visibility;

@@ -1,5 +1,6 @@
 //! Executors that a test stalls one by one.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -9,10 +10,17 @@ use std::task::{Poll, Waker};
 use fastrand::Rng;
 use tokio::runtime::Handle;
 
-use crate::engine::time::Simulated;
+use crate::simulated::Simulated;
 
-/// So each run of a test draws the same.
-const SEED: u64 = 1;
+thread_local! {
+    /// The executors of a test draw different numbers, and those of each run the same.
+    static SEED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// A test begins.
+pub(super) fn draw_as_ever() {
+    SEED.set(0);
+}
 
 /// Stands for the manager's thread, or for a caller's runtime: it polls what it
 /// runs, but not while it is stalled.
@@ -30,11 +38,13 @@ struct State {
 impl Executor {
     /// On the runtime of the test.
     pub(super) fn new() -> Arc<Self> {
+        let seed = SEED.get();
+        SEED.set(seed + 1);
         Arc::new(Self {
             runtime: Handle::current(),
             state: Arc::new(Mutex::new(State {
                 stalled: false,
-                chance: Rng::with_seed(SEED),
+                chance: Rng::with_seed(seed),
                 woken: Vec::new(),
             })),
         })

@@ -953,7 +953,7 @@ fn a_voter_whose_engine_has_stopped_holds_up_nobody() {
             let (request, start) = (request(), Instant::now());
             had(&engine, &request).await;
             assert_eq!(released(&engine, &request).await, Released::Released);
-            took_at_most(start, 4 * ROUND_TRIP, "");
+            took_at_most(start, 4 * ROUND_TRIP, &format!("{fate:?}"));
             timeout(WINDOW, engine.settle())
                 .await
                 .expect("the others settle");

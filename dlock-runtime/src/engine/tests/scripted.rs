@@ -920,9 +920,7 @@ impl<P: Proof> Store for Scripted<P> {
             let command = Command::Renew(due.request.owner, lasts::<P>(due.request.ttl));
             let fate = self.sim.state().fates.pop_front();
             let answer = self.send(command, fate, deadline, attempt).await;
-            if let Some(record) = &mut due.record {
-                record.extended();
-            }
+            due.record.extended();
             renewed.push(answer.and_then(|(answer, sent_at)| match answer {
                 Answer::Done(true) => Ok(Renewed::Extended {
                     sent_at: sent_at.into(),

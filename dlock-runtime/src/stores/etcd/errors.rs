@@ -24,7 +24,7 @@ pub(super) enum ErrorClass {
 }
 
 /// A request that came to nothing.
-pub(super) struct Failed {
+pub(crate) struct Failed {
     pub(super) class: ErrorClass,
     pub(super) cause: Cause,
     pub(super) applied: Applied,

@@ -1,10 +1,11 @@
 //! What is known of locks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem::take;
 use std::time::Duration;
 
 use etcd_client::{Client, GetOptions, KeyValue};
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use futures_util::future::try_join_all;
 
 use super::errors::Failed;
 use super::members::Members;
@@ -24,45 +25,72 @@ struct Place {
     lease: i64,
 }
 
-/// The locks of all places whose keys begin with the prefix.
-pub(super) async fn locks(
-    members: &Members,
-    prefix: &str,
-    deadline: Deadline,
-) -> Result<Vec<LockInfo>, Failed> {
-    let options = GetOptions::new().with_prefix();
-    let read = |client: Client| async move {
-        // However long the answer is.
-        let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
-        client.get(prefix, Some(options)).await
-    };
-    let found = members.ask(deadline, read).await?;
-    let queues = queues(members, found.kvs());
-    let held_by = queues.values().flat_map(|queue| holders(queue));
-    let leases: BTreeSet<_> = held_by.map(|place| place.lease).collect();
-    let remaining = stream::iter(leases)
-        .filter(|&lease| std::future::ready(lease != 0))
-        .map(|lease| async move {
+/// A list as far as it was read.
+pub(crate) struct Listing {
+    queues: BTreeMap<String, Vec<Place>>,
+    /// Leases of holders that are not asked for yet.
+    leases: Vec<i64>,
+    /// How long the others last. `None`: it has just ended.
+    remaining: HashMap<i64, Option<Duration>>,
+}
+
+impl Listing {
+    /// All places whose keys begin with the prefix.
+    pub(super) async fn read(
+        members: &Members,
+        prefix: &str,
+        deadline: Deadline,
+    ) -> Result<Self, Failed> {
+        let options = GetOptions::new().with_prefix();
+        let read = |client: Client| async move {
+            // However long the answer is.
+            let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
+            client.get(prefix, Some(options)).await
+        };
+        let found = members.ask(deadline, read).await?;
+        let queues = queues(members, found.kvs());
+        let held_by = queues.values().flat_map(|queue| holders(queue));
+        let leases: BTreeSet<_> = held_by.map(|place| place.lease).collect();
+        Ok(Self {
+            leases: leases.into_iter().filter(|&lease| lease != 0).collect(),
+            queues,
+            remaining: HashMap::new(),
+        })
+    }
+
+    /// Asks for some of the leases. `None`: there are more.
+    pub(super) async fn go_on(
+        &mut self,
+        members: &Members,
+        deadline: Deadline,
+    ) -> Result<Option<Vec<LockInfo>>, Failed> {
+        let rest = self.leases.len().saturating_sub(LEASES_AT_ONCE);
+        let some = self.leases[rest..].iter();
+        let known = try_join_all(some.map(async |&lease| {
             let ask =
                 |mut client: Client| async move { client.lease_time_to_live(lease, None).await };
             let left = members.ask(deadline, ask).await?.ttl();
             // Less than nothing of one that has just ended.
-            Ok((lease, u64::try_from(left).ok().map(Duration::from_secs)))
-        })
-        .buffer_unordered(LEASES_AT_ONCE)
-        .try_collect::<HashMap<_, _>>()
-        .await?;
-    let shown = |place: &Place| {
-        let left = remaining.get(&place.lease).copied().flatten();
-        HolderInfo::new(place.owner.clone(), left)
-    };
-    let locks = queues.into_iter().map(|(key, queue)| {
-        let mode = queue.first().map_or(Mode::Write, |place| place.mode);
-        let holders: Vec<_> = holders(&queue).iter().map(shown).collect();
-        let waiters = queue.len() - holders.len();
-        LockInfo::new(key, mode, holders, waiters)
-    });
-    Ok(locks.collect())
+            Ok::<_, Failed>((lease, u64::try_from(left).ok().map(Duration::from_secs)))
+        }));
+        self.remaining.extend(known.await?);
+        self.leases.truncate(rest);
+        Ok((rest == 0).then(|| self.locks()))
+    }
+
+    fn locks(&mut self) -> Vec<LockInfo> {
+        let shown = |place: &Place| {
+            let left = self.remaining.get(&place.lease).copied().flatten();
+            HolderInfo::new(place.owner.clone(), left)
+        };
+        let locks = take(&mut self.queues).into_iter().map(|(key, queue)| {
+            let mode = queue.first().map_or(Mode::Write, |place| place.mode);
+            let holders: Vec<_> = holders(&queue).iter().map(shown).collect();
+            let waiters = queue.len() - holders.len();
+            LockInfo::new(key, mode, holders, waiters)
+        });
+        locks.collect()
+    }
 }
 
 /// Those who hold the lock: the first, or all readers before a writer.

@@ -61,17 +61,14 @@ impl Leases {
         deadline: Deadline,
     ) -> Result<LeaseRef, Failure> {
         let seconds = seconds(ttl);
-        if !private && let Some(shared) = self.shared(seconds) {
+        if let Some(shared) = self.shared(seconds, private) {
             return Ok(shared);
         }
         let leases = Arc::clone(self);
         let (done, answer) = oneshot::channel();
         // To its end: who asks with little patience finds it there the next time.
         self.members.time.spawn(async move {
-            let _ = done.send(match private {
-                true => leases.begin(seconds, true, deadline).await,
-                false => leases.begin_shared(seconds, deadline).await,
-            });
+            let _ = done.send(leases.begin(seconds, private, deadline).await);
         });
         answer.await.unwrap_or_else(|_| Err(Failure::not_sent()))
     }
@@ -94,19 +91,6 @@ impl Leases {
         }
     }
 
-    async fn begin_shared(
-        self: &Arc<Self>,
-        seconds: i64,
-        deadline: Deadline,
-    ) -> Result<LeaseRef, Failure> {
-        let alone = self.members.time.bound(deadline, self.granting.lock());
-        let _alone = alone.await.map_err(|_| Failure::not_sent())?;
-        match self.shared(seconds) {
-            Some(shared) => Ok(shared),
-            None => self.begin(seconds, false, deadline).await,
-        }
-    }
-
     /// One that is kept alive.
     async fn begin(
         self: &Arc<Self>,
@@ -115,6 +99,14 @@ impl Leases {
         deadline: Deadline,
     ) -> Result<LeaseRef, Failure> {
         let time = &self.members.time;
+        let mut _alone = None;
+        if !private {
+            let alone = time.bound(deadline, self.granting.lock()).await;
+            _alone = Some(alone.map_err(|_| Failure::not_sent())?);
+        }
+        if let Some(shared) = self.shared(asked_for, private) {
+            return Ok(shared);
+        }
         let (granted, sent_at) = self.grant(asked_for, deadline).await?;
         let (id, ttl) = (granted.id(), granted.ttl().unsigned_abs());
         let ttl = Duration::from_secs(ttl);
@@ -126,10 +118,10 @@ impl Leases {
     }
 
     /// One that others have already.
-    fn shared(&self, asked_for: i64) -> Option<LeaseRef> {
+    fn shared(&self, asked_for: i64, private: bool) -> Option<LeaseRef> {
         let alive = self.alive();
-        let mut same = alive.values().filter(|lease| lease.asked_for == asked_for);
-        same.find_map(Lease::enter)
+        let is_same = |lease: &&Arc<Lease>| !private && lease.asked_for == asked_for;
+        alive.values().filter(is_same).find_map(Lease::enter)
     }
 
     /// Whether a lease has ended, or must be taken to have.
@@ -150,15 +142,20 @@ impl Leases {
 
     /// The life of a lease.
     async fn keep(self: Arc<Self>, lease: Arc<Lease>, _counted: Counted) {
-        let has_ended = match self.beat_while_used(&lease).await {
-            End::Ended => true,
-            End::GivenUp => false,
-            End::Unused { lasts_until } => self.revoke(&lease, lasts_until).await,
+        let lasts_until = self.beat_while_used(&lease).await;
+        let is_revoked = match lasts_until {
+            Some(lasts_until) => self.revoke(&lease, lasts_until).await,
+            None => false,
         };
         lease.end();
         self.alive().remove(&lease.scope());
-        self.members.context.events.ended(lease.scope());
-        if !has_ended {
+        let events = &self.members.context.events;
+        events.ended(lease.scope());
+        if !is_revoked {
+            // Some may have had their places by it.
+            events.missed();
+        }
+        if lasts_until.is_some() && !is_revoked {
             // The server may keep it for longer: it has heard what it could not
             // answer, or a new leader has let it begin anew. What was waited for and
             // held under it would be in the way of others.
@@ -168,36 +165,36 @@ impl Leases {
         }
     }
 
-    async fn beat_while_used(&self, lease: &Lease) -> End {
+    /// Until it is to be revoked, before this time: nobody uses it, or nobody has
+    /// confirmed it for as long as it lasts. `None`: it has ended at the server.
+    async fn beat_while_used(&self, lease: &Lease) -> Option<Deadline> {
         let time = &self.members.time;
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         let mut soon = None;
         loop {
-            let Some(confirmed) = lease.confirmed() else {
-                return End::Ended;
-            };
+            let confirmed = lease.confirmed()?;
             let lasts_until = Deadline::from(confirmed, lease.ttl);
             let in_time = Deadline::from(confirmed, lease.ttl / BEATS);
             tokio::select! {
                 biased;
-                () = self.stopping.cancelled() => return End::Unused { lasts_until },
-                () = lease.gone() => return End::Ended,
-                () = time.sleep(lasts_until) => return End::GivenUp,
+                () = self.stopping.cancelled() => return Some(lasts_until),
+                () = lease.gone() => return None,
+                () = time.sleep(lasts_until) => return Some(lasts_until),
                 () = time.sleep(soon.unwrap_or(in_time)) => {}
                 () = lease.demanded() => {}
             }
             if lease.is_unused() {
-                return End::Unused { lasts_until };
+                return Some(lasts_until);
             }
             let patience = time.after(self.members.patience_within(lease.ttl));
             let beat = Box::pin(self.beat(lease, lasts_until.min(patience)));
             match self.stopping.run_until_cancelled(beat).await {
-                None => return End::Unused { lasts_until },
+                None => return Some(lasts_until),
                 Some(Ok(())) => {
                     soon = None;
                     backoff.reset();
                 }
-                Some(Err(ErrorClass::LeaseNotFound)) => return End::Ended,
+                Some(Err(ErrorClass::LeaseNotFound)) => return None,
                 Some(Err(_)) => soon = Some(time.after(backoff.pause(time).min(lease.ttl / 10))),
             }
         }
@@ -240,16 +237,6 @@ impl Leases {
             time.sleep(again).await;
         }
     }
-}
-
-/// How a lease ends.
-enum End {
-    /// It has ended at the server.
-    Ended,
-    /// Nobody has confirmed it for as long as it lasts.
-    GivenUp,
-    /// It is to be revoked.
-    Unused { lasts_until: Deadline },
 }
 
 /// etcd counts in seconds, and lets no lease end before them.

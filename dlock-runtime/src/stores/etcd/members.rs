@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, Error};
+use etcd_client::{Client, Error, Txn, TxnResponse};
 use tokio::sync::OnceCell;
 
 use super::errors::{self, ErrorClass, Failed, classify};
@@ -94,6 +94,11 @@ impl Members {
         F: Future<Output = Result<T, Error>>,
     {
         self.ask_one(deadline.min(self.patience()), ask).await
+    }
+
+    pub(super) async fn txn(&self, txn: Txn, deadline: Deadline) -> Result<TxnResponse, Failed> {
+        let send = |mut client: Client| async move { client.txn(txn).await };
+        self.ask(deadline, send).await
     }
 
     /// Makes a request of one member, which has all of this time.

@@ -13,7 +13,6 @@
 //!
 //! What each part does is said at the top of its file; `names.rs` lists the keys.
 
-mod acquire;
 mod errors;
 mod inspect;
 mod lease;
@@ -28,8 +27,8 @@ mod settings;
 mod store;
 mod watches;
 
-use self::acquire::EtcdStore;
 use self::settings::Settings;
+use self::store::EtcdStore;
 use crate::backend::BackendError;
 use crate::engine::Engine;
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use etcd_client::{
-    Client, Compare, CompareOp, GetOptions, KeyValue, PutOptions, SortOrder, SortTarget, Txn,
-    TxnOp, TxnOpResponse, TxnResponse,
+    Compare, CompareOp, GetOptions, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp,
+    TxnOpResponse, TxnResponse,
 };
 use futures_util::future::BoxFuture;
 
@@ -56,8 +56,12 @@ pub(crate) struct Key {
 pub(super) enum Stands {
     /// It holds the lock.
     First,
-    /// Somebody is ahead.
-    Behind(Ahead),
+    /// Somebody is ahead: the last of them, and when that was created.
+    Behind {
+        ahead: (String, i64),
+        /// The revision at which it was seen there.
+        seen_at: i64,
+    },
     /// Somebody holds the lock, and the key was not written.
     NotWritten,
     /// Its key is not there any more.
@@ -66,27 +70,7 @@ pub(super) enum Stands {
     Anothers,
 }
 
-/// The last of those who are ahead.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Ahead {
-    pub(super) key: String,
-    pub(super) created: i64,
-    /// The revision at which it was seen there.
-    pub(super) seen_at: i64,
-}
-
 impl Key {
-    pub(super) fn new(name: Arc<Name>, lease_ref: LeaseRef, ttl: Duration) -> Self {
-        Self {
-            name,
-            lease_ref: Arc::new(lease_ref),
-            create_revision: 0,
-            ttl,
-            fixed: None,
-            moved: false,
-        }
-    }
-
     pub(super) fn lease(&self) -> &Arc<Lease> {
         &self.lease_ref.lease
     }
@@ -125,10 +109,7 @@ impl Key {
             let is_new = self.create_revision == 0;
             let (members, deadline, txn) = (Arc::clone(members), asked.deadline, self.ask(asked));
             let place = members.settings.place();
-            let asking: Asking = Box::pin(async move {
-                let send = |mut client: Client| async move { client.txn(txn).await };
-                members.ask(deadline, send).await
-            });
+            let asking: Asking = Box::pin(async move { members.txn(txn, deadline).await });
             let answer = match is_new {
                 true => put.insert(asking).await,
                 false => asking.await,
@@ -208,11 +189,9 @@ impl Key {
         let ahead = found.filter(|found| found.create_revision() < self.create_revision);
         let last = ahead.max_by_key(KeyValue::create_revision);
         Some(last.map_or(Stands::First, |last| {
-            Stands::Behind(Ahead {
-                key: String::from_utf8_lossy(last.key()).into_owned(),
-                created: last.create_revision(),
-                seen_at,
-            })
+            let key = String::from_utf8_lossy(last.key()).into_owned();
+            let ahead = (key, last.create_revision());
+            Stands::Behind { ahead, seen_at }
         }))
     }
 }
@@ -233,9 +212,8 @@ pub(super) async fn created_at(
     let gets: Vec<_> = keys
         .map(|key| TxnOp::get(key, Some(keys_only.clone())))
         .collect();
-    let txn = Txn::new().and_then(gets);
-    let read = |mut client: Client| async move { client.txn(txn).await };
-    let answers = members.ask(deadline, read).await?.op_responses();
+    let read = members.txn(Txn::new().and_then(gets), deadline).await?;
+    let answers = read.op_responses();
     let created = answers.iter().map(|found| match found {
         TxnOpResponse::Get(found) => found.kvs().first().map(KeyValue::create_revision),
         _ => None,

@@ -2,12 +2,12 @@
 //! deleted the key. It is read too, by a transaction that a member cut off from
 //! the others cannot answer.
 
-use etcd_client::{Client, Txn};
+use etcd_client::Txn;
 use futures_util::future::join_all;
 
-use super::acquire::EtcdStore;
 use super::leases::seconds;
 use super::queue::{KEYS_AT_ONCE, Key, created_at};
+use super::store::EtcdStore;
 use crate::backend::{Renewed, Request};
 use crate::deadline::Deadline;
 use crate::store::{Due, Failure};
@@ -19,13 +19,12 @@ impl EtcdStore {
         let mut answers: Vec<Answer> = due.iter().map(|_| Ok(Renewed::Gone)).collect();
         let mut shared = Vec::new();
         for (due, answer) in due.iter_mut().zip(&mut answers) {
-            match &mut due.record {
-                None => {}
+            let key = &mut due.record;
+            if due.request.ttl == key.ttl {
+                shared.push((&*key, answer));
+            } else {
                 // To end at another time than the lease that it shares.
-                Some(key) if due.request.ttl != key.ttl => {
-                    *answer = self.set_end(&due.request, key, deadline).await;
-                }
-                Some(key) => shared.push((&*key, answer)),
+                *answer = self.set_end(&due.request, key, deadline).await;
             }
         }
         for chunk in shared.chunks_mut(KEYS_AT_ONCE) {
@@ -86,8 +85,7 @@ impl EtcdStore {
             }
         };
         let txn = Txn::new().when([key.is_there()]).and_then([key.put(lease)]);
-        let put = |mut client: Client| async move { client.txn(txn).await };
-        if !self.members.ask(deadline, put).await?.succeeded() {
+        if !self.members.txn(txn, deadline).await?.succeeded() {
             return Ok(Renewed::Gone);
         }
         key.moved = true;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, LockOptions};
-use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
 
 use super::errors::{ErrorClass, Failed};
 use super::members::Members;
@@ -26,36 +26,50 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// The Lock call of one attempt, which waits for its turn. Cut off when dropped.
 pub(super) struct LockCall {
-    /// `None`: it was answered.
-    waits: Option<BoxFuture<'static, Result<(), Failed>>>,
+    /// `None`: it has come.
+    answer: Option<oneshot::Receiver<Result<(), Failed>>>,
 }
 
 impl LockCall {
+    /// Wakes the request when it is answered.
     pub(super) fn new(members: &Arc<Members>, asked: &Question<'_>, key: &Key) -> Self {
         let (members, lease) = (Arc::clone(members), Arc::clone(key.lease()));
         let lock = asked.lock.for_lock_service().to_owned();
-        let waits = async move {
+        let (owner, waits_for) = (asked.request.owner, Arc::clone(&asked.request.key));
+        let context = members.context.clone();
+        let events = context.events.clone();
+        let (mut done, answer) = oneshot::channel();
+        context.spawn(async move {
             let options = LockOptions::new().with_lease(lease.id);
             let call = |mut client: Client| async move { client.lock(lock, Some(options)).await };
-            // It has no limit but its lease, as it waits.
-            match members.ask_one(Deadline::never(), call).await {
+            let answered = tokio::select! {
+                biased;
+                // It has no limit but its lease, as it waits.
+                answered = members.ask_one(Deadline::never(), call) => answered,
+                () = done.closed() => return,
+            };
+            let answered = match answered {
                 // The next attempt has another.
-                Err(failed) if failed.class == ErrorClass::LeaseNotFound => lease.end(),
-                answer => drop(answer?),
-            }
-            Ok(())
-        };
-        Self {
-            waits: Some(Box::pin(waits)),
-        }
+                Err(failed) if failed.class == ErrorClass::LeaseNotFound => {
+                    lease.end();
+                    Ok(())
+                }
+                answered => answered.map(drop),
+            };
+            let _ = done.send(answered);
+            events.wake(owner, &waits_for);
+        });
+        let answer = Some(answer);
+        Self { answer }
     }
 
     /// Waits for its answer.
-    pub(super) async fn answer(&mut self) -> Result<(), Failed> {
-        if let Some(call) = &mut self.waits {
-            let answer = call.await;
-            self.waits = None;
-            answer?;
+    async fn answer(&mut self) -> Result<(), Failed> {
+        if let Some(answer) = &mut self.answer {
+            let answer = answer.await;
+            self.answer = None;
+            // Nobody waits any more when the engine has stopped.
+            return answer.unwrap_or(Ok(()));
         }
         Ok(())
     }
@@ -79,7 +93,7 @@ impl LockCall {
             let found = created_at(members, own, deadline).await?;
             let created = found.into_iter().flatten().next().unwrap_or(0);
             let before = std::mem::replace(&mut key.create_revision, created);
-            if self.waits.is_none() || before != 0 && created == 0 {
+            if self.answer.is_none() || before != 0 && created == 0 {
                 return Ok(match created {
                     0 => Stands::Nowhere,
                     _ => Stands::First,

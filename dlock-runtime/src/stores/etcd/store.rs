@@ -1,35 +1,66 @@
-//! etcd as the engine's store.
+//! etcd as the engine's store: a key for each request, and the lowest create-revision
+//! holds.
+//!
+//! A waiter watches the one before it, and nobody else (etcd's own
+//! `concurrency.Mutex` does the same); and its own key, which may be deleted or
+//! end with its lease.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions};
 
-use super::acquire::{Attempt, EtcdStore, Flight};
+use super::errors;
+use super::inspect::Listing;
 use super::leases::Leases;
 use super::members::Members;
-use super::places::Places;
-use super::queue::{Key, Question};
+use super::places::{Name, Places};
+use super::queue::{Asking, Key, Question, Stands, is_there};
+use super::service::LockCall;
 use super::settings::{Recipe, Settings};
-use super::watches::Watches;
-use super::{errors, inspect};
+use super::watches::{Listening, Watches};
+
 use crate::backend::{
     BackendError, Capabilities, HolderInfo, LockInfo, Owner, Protocol, Renewed, Request, Servers,
     TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::store::{
-    Abandoned, Context, Due, Ending, Failure, Followed, Freed, Late, LeftBehind, Looks, Opening,
-    Scope, Store, Take, Waited, Want,
+    Abandoned, Applied, Context, Due, Ending, Failure, Followed, Freed, Granted, Late, LeftBehind,
+    Looks, Opening, Scope, Store, Take, Waited, Want,
 };
+use crate::token::TOKENS_PER_GRANT;
+
+/// One cluster, and what this process has there.
+pub(crate) struct EtcdStore {
+    pub(super) members: Arc<Members>,
+    pub(super) leases: Arc<Leases>,
+    places: Places,
+    watches: Arc<Watches>,
+}
+
+/// What one request has, and remembers from question to question.
+#[derive(Default)]
+pub(crate) struct Attempt {
+    /// Nothing is awaited between the moment when it is set and that when it is sent:
+    /// it may be there.
+    key: Option<Key>,
+    /// So many keys before this one. No two of a request say the same.
+    round: u32,
+    /// What writes the key, on its way. It goes on when its caller leaves.
+    put: Option<Asking>,
+    call: Option<LockCall>,
+    listening: Option<Listening>,
+    listing: Option<Listing>,
+}
 
 impl Store for EtcdStore {
     type Config = Settings;
     type Record = Key;
     type Attempt = Attempt;
-    type Flight = Flight;
-    /// The revision at which a request was seen not to be the first.
-    type Watch = i64;
+    /// A put that was left, and its key.
+    type Flight = (Asking, Key);
+    type Watch = ();
     type Seen = ();
 
     const LOOKS: Looks = Looks::Together;
@@ -93,13 +124,58 @@ impl Store for EtcdStore {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Take<Self>, Failure> {
-        let asked = Question {
+        let waits = matches!(want, Want::Queue { .. });
+        let asked = &Question {
             request,
             lock: self.members.settings.names.lock(&request.key),
-            waits: matches!(want, Want::Queue { .. }),
+            waits,
             deadline,
         };
-        self.pursue(&asked, attempt).await
+        let Attempt { key, put, call, .. } = attempt;
+        let key = match key {
+            Some(key) => key,
+            none => none.insert(self.key(asked, attempt.round).await?),
+        };
+        if key.lease().is_gone() {
+            return Ok(attempt.lost());
+        }
+        let mut asked_at = self.members.time.now();
+        let stands = if waits && self.members.settings.recipe == Recipe::LockService {
+            let begin = || LockCall::new(&self.members, asked, key);
+            let call = call.get_or_insert_with(begin);
+            let stands = Box::pin(call.stands(&self.members, asked, key)).await;
+            asked_at = self.members.time.now();
+            match stands {
+                Ok(stands) => stands,
+                Err(failure) => return Err(attempt.call_failed(failure)),
+            }
+        } else {
+            // It is made sure that the lease lives while the key is written.
+            key.lease().demand(key.ttl, asked_at);
+            key.enter(&self.members, asked, put).await?
+        };
+        Ok(match stands {
+            Stands::First => match self.granted(key, asked_at, asked.deadline).await? {
+                Some(granted) => Take::Granted(granted),
+                None => attempt.lost(),
+            },
+            Stands::Behind { ahead, seen_at } => {
+                // Else a put before this one took the place.
+                if waits {
+                    let own = (key.name.key.clone(), key.create_revision);
+                    let (listening, keys) = (&mut attempt.listening, [own, ahead]);
+                    let watches = &self.watches;
+                    watches.keep_listening(listening, request, keys, seen_at);
+                }
+                Take::Queued
+            }
+            Stands::NotWritten => Take::Busy,
+            Stands::Nowhere => attempt.lost(),
+            Stands::Anothers => {
+                self.places.are_anothers(&key.name);
+                attempt.lost()
+            }
+        })
     }
 
     async fn renew(
@@ -131,12 +207,9 @@ impl Store for EtcdStore {
             // else there.
             key.delete(key.is_own())
         };
-        let delete = |mut client: Client| async move { client.txn(txn).await };
-        let answer = self.members.ask(deadline, delete).await?;
-        Ok(if answer.succeeded() {
-            Freed::Released
-        } else {
-            Freed::NotHeld
+        Ok(match self.members.txn(txn, deadline).await?.succeeded() {
+            true => Freed::Released,
+            false => Freed::NotHeld,
         })
     }
 
@@ -145,11 +218,20 @@ impl Store for EtcdStore {
     }
 
     fn abandon(&self, _: &Request, attempt: Attempt, _: &LeftBehind) -> Abandoned<Self> {
-        attempt.leave()
+        let flight = attempt.put.zip(attempt.key.clone());
+        let record = attempt.key;
+        Abandoned { flight, record }
     }
 
-    async fn follow(&self, flight: Flight, _: &Request) -> Followed {
-        flight.follow().await
+    async fn follow(&self, (put, mut key): Self::Flight, _: &Request) -> Followed {
+        match put.await {
+            Ok(written) => match key.stands(&written, false) {
+                Some(Stands::NotWritten | Stands::Anothers) => Followed::Settled,
+                _ => Followed::Run,
+            },
+            Err(failed) if failed.applied == Applied::No => Followed::Settled,
+            Err(_) => Followed::Unknown,
+        }
     }
 
     /// A put may wait in the socket of a member that is paused, and no number of
@@ -178,10 +260,6 @@ impl Store for EtcdStore {
         self.leases.has_ended(scope)
     }
 
-    async fn wait(&self, _: &Request, seen_at: i64, attempt: &mut Attempt) -> Result<(), Failure> {
-        attempt.wait(seen_at).await
-    }
-
     /// The keys that are watched, the own ones of those who wait among them: they
     /// are told by what watches.
     async fn recheck(
@@ -200,19 +278,99 @@ impl Store for EtcdStore {
         _: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
         let lock = self.members.settings.names.lock(key);
-        let mut locks = inspect::locks(&self.members, &lock.0, deadline).await?;
-        Ok(locks.pop())
+        let mut listing = Listing::read(&self.members, &lock.0, deadline).await?;
+        loop {
+            if let Some(mut locks) = listing.go_on(&self.members, deadline).await? {
+                return Ok(locks.pop());
+            }
+        }
     }
 
     async fn list(
         &self,
         prefix: &str,
         deadline: Deadline,
-        _: &mut Attempt,
+        attempt: &mut Attempt,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        if let Some(listing) = &mut attempt.listing {
+            return Ok(listing.go_on(&self.members, deadline).await?);
+        }
         let prefix = self.members.settings.names.beginning_with(prefix);
-        Ok(Some(
-            inspect::locks(&self.members, &prefix, deadline).await?,
-        ))
+        let listing = Listing::read(&self.members, &prefix, deadline).await?;
+        attempt.listing = Some(listing);
+        Ok(None)
+    }
+}
+
+impl EtcdStore {
+    /// A key for the request, in a name that no other has meanwhile.
+    async fn key(&self, asked: &Question<'_>, round: u32) -> Result<Key, Failure> {
+        let (request, lock) = (asked.request, &asked.lock);
+        let value = match round {
+            0 => request.owner.to_string(),
+            again => format!("{}.{again}", request.owner),
+        };
+        let private = self.members.settings.recipe == Recipe::LockService;
+        let (leases, deadline) = (&self.leases, asked.deadline);
+        let lease_ref = leases.take(request.ttl, private, deadline).await?;
+        let name = if private {
+            let key = lock.of_lock_service(lease_ref.lease.id);
+            // The call writes nothing into it.
+            Name::given(key, if asked.waits { String::new() } else { value })
+        } else {
+            self.places.take(&lock.places(request.mode), value)
+        };
+        Ok(Key {
+            name,
+            lease_ref: Arc::new(lease_ref),
+            create_revision: 0,
+            ttl: request.ttl,
+            fixed: None,
+            moved: false,
+        })
+    }
+
+    /// The key is the first: the lock is held, if its lease was confirmed just now.
+    /// A request is promised the whole of its ttl. `None`: the lease has ended.
+    async fn granted(
+        &self,
+        key: &Key,
+        asked_at: Instant,
+        deadline: Deadline,
+    ) -> Result<Option<Granted<Self>>, Failure> {
+        let oldest = key.lease().demand(key.ttl, asked_at);
+        let confirmed = key.lease().confirmed_since(oldest, deadline).await;
+        match confirmed {
+            None if key.lease().is_gone() => Ok(None),
+            None => Err(is_there(Failure::not_sent())),
+            Some(sent_at) => Ok(Some(Granted {
+                token: key.create_revision.unsigned_abs() * TOKENS_PER_GRANT,
+                sent_at,
+                record: key.clone(),
+            })),
+        }
+    }
+}
+
+impl Attempt {
+    /// The lease of a call ends with the attempt, whatever became of the call.
+    fn call_failed(&mut self, failure: Failure) -> Failure {
+        self.next_round();
+        let applied = Applied::No;
+        Failure { applied, ..failure }
+    }
+
+    /// The key is not there. One that was put without an answer may come yet; but not
+    /// under a lease that has ended.
+    fn lost(&mut self) -> Take<EtcdStore> {
+        let key = self.next_round();
+        Take::PlaceLost(key.filter(|key| !key.lease().is_gone()))
+    }
+
+    /// Another key is taken from here on.
+    fn next_round(&mut self) -> Option<Key> {
+        let before = std::mem::take(self);
+        self.round = before.round + 1;
+        before.key
     }
 }

@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::future::Future;
+use std::mem::take;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,10 +21,11 @@ use std::time::{Duration, Instant};
 use etcd_client::{
     Error, Event, KeyValue, ResponseHeader, WatchFilterType, WatchOptions, WatchStream,
 };
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::members::{Member, Members};
 use super::queue::{KEYS_AT_ONCE, created_at};
+use crate::backend::{Owner, Request};
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
 use crate::store::Failure;
@@ -47,36 +49,37 @@ pub(super) struct Watches {
 
 struct Inner {
     last_id: i64,
-    watched: BTreeMap<i64, Watched>,
-    /// Watches that have begun or ended since the stream's task looked.
+    waiting: BTreeMap<i64, Waiting>,
+    /// Who has come or gone since the stream's task looked.
     changed: Vec<i64>,
-    /// The watch whose key was looked at last.
+    /// Whose keys were looked at last.
     looked_at: i64,
     /// When the stream last said something.
     heard: Instant,
 }
 
-/// The key that was created at this revision. Another one of the same name is
-/// another key: that of a session of Go's `concurrency.Mutex` that queues again, or
-/// of a request of ours.
-#[derive(Clone)]
-struct Watched {
-    key: Arc<str>,
-    created: i64,
-    /// Who has seen it at a lower revision than this has to read it again.
-    unknown_from: watch::Sender<i64>,
+/// A request that waits for the end of one of its keys: its own, and that of the one
+/// before it. The watch of each has a number of its own ([`watches_of`]).
+struct Waiting {
+    owner: Owner,
+    lock: Arc<str>,
+    keys: Keys,
+    /// The revision at which it has seen them.
+    seen_at: i64,
+    /// If it has seen them at a lower revision than this, it has to read again: what was
+    /// before is not told by the watches.
+    unknown_from: i64,
 }
 
-/// The watches are not made yet.
-const NOT_MADE: i64 = 0;
+/// Two keys, each with the revision at which it was created. Another one of the same
+/// name is another key: that of a session of Go's `concurrency.Mutex` that queues again,
+/// or of a request of ours.
+pub(super) type Keys = [(String, i64); 2];
 
-/// A key is not there any more, or its watch.
-const ENDED: i64 = i64::MAX;
-
-/// Somebody who listens for the end of some keys, until this is dropped.
+/// Somebody who waits, until this is dropped.
 pub(super) struct Listening {
     watches: Arc<Watches>,
-    watched: Vec<(i64, Watched)>,
+    id: i64,
 }
 
 impl Watches {
@@ -84,7 +87,7 @@ impl Watches {
         Arc::new(Self {
             inner: Mutex::new(Inner {
                 last_id: 0,
-                watched: BTreeMap::new(),
+                waiting: BTreeMap::new(),
                 changed: Vec::new(),
                 looked_at: 0,
                 heard: members.time.now(),
@@ -95,83 +98,121 @@ impl Watches {
         })
     }
 
-    /// Listens for the end of these keys, each with when it was created, as
-    /// `listening` does already if it still can.
+    /// From here on the request is woken when one of these keys, which it has seen at this
+    /// revision, may have ended. `listening` goes on if it is for the same.
     pub(super) fn keep_listening(
         self: &Arc<Self>,
         listening: &mut Option<Listening>,
-        keys: &[(&str, i64)],
+        request: &Request,
+        keys: Keys,
+        seen_at: i64,
     ) {
-        if listening.as_ref().is_some_and(|it| it.listens_for(keys)) {
-            return;
+        let mut inner = self.inner();
+        let same = listening.as_ref();
+        let same = same.and_then(|it| inner.waiting.get_mut(&it.id));
+        if let Some(same) = same.filter(|it| it.keys == keys) {
+            same.seen_at = seen_at;
+            return self.tell(same);
         }
-        let unknown_from = watch::Sender::new(NOT_MADE);
-        let watched = self.change(|inner| {
-            let begun = keys.iter().map(|&(key, created)| {
-                let watched = Watched {
-                    key: key.into(),
-                    created,
-                    unknown_from: unknown_from.clone(),
-                };
-                inner.last_id += 1;
-                inner.changed.push(inner.last_id);
-                inner.watched.insert(inner.last_id, watched.clone());
-                (inner.last_id, watched)
-            });
-            begun.collect()
-        });
+        inner.last_id += 1;
+        let id = inner.last_id;
+        let waiting = Waiting {
+            owner: request.owner,
+            lock: Arc::clone(&request.key),
+            keys,
+            seen_at,
+            unknown_from: 0,
+        };
+        inner.waiting.insert(id, waiting);
+        inner.changed.push(id);
+        drop(inner);
+        self.changed.notify_one();
         let watches = Arc::clone(self);
-        *listening = Some(Listening { watches, watched });
+        *listening = Some(Listening { watches, id });
+    }
+
+    /// Nobody waits by this any more. Who did, if anybody.
+    fn remove(&self, id: i64) -> Option<Waiting> {
+        let mut inner = self.inner();
+        let removed = inner.waiting.remove(&id)?;
+        inner.changed.push(id);
+        drop(inner);
+        self.changed.notify_one();
+        Some(removed)
+    }
+
+    /// One of the keys is not there any more, or its watch. Whether somebody waited.
+    fn end(&self, id: i64) -> bool {
+        let ended = self.remove(id);
+        if let Some(waiting) = &ended {
+            self.wake(waiting);
+        }
+        ended.is_some()
+    }
+
+    /// Has the request read again if it may have missed something; once, until it has.
+    fn tell(&self, waiting: &mut Waiting) {
+        if waiting.unknown_from > waiting.seen_at {
+            waiting.seen_at = i64::MAX;
+            self.wake(waiting);
+        }
+    }
+
+    fn wake(&self, waiting: &Waiting) {
+        let events = &self.members.context.events;
+        events.wake(waiting.owner, &waiting.lock);
     }
 
     /// What a silent stream costs: looks at the next of the keys, and tells those who
-    /// listen for one that has gone.
+    /// wait for one that has gone.
     pub(super) async fn look(&self, deadline: Deadline) -> Result<(), Failure> {
-        let watched = self.next_to_look_at();
-        if watched.is_empty() {
+        let next = self.next_to_look_at();
+        if next.is_empty() {
             return Ok(());
         }
         let began = self.members.time.now();
-        let keys = watched.iter().map(|(_, watched)| &*watched.key);
-        let found = created_at(&self.members, keys, deadline).await?;
-        for ((id, watched), found) in watched.into_iter().zip(found) {
-            if found.is_some_and(|there| there <= watched.created) {
+        let keys = next.iter().flat_map(|(_, keys)| keys);
+        let found = created_at(&self.members, keys.map(|(key, _)| &**key), deadline).await?;
+        for ((id, keys), found) in next.into_iter().zip(found.chunks(2)) {
+            let mut both = keys.iter().zip(found);
+            if both.all(|((_, created), found)| found.is_some_and(|there| there <= *created)) {
                 continue;
             }
-            let is_silent = self.change(|inner| inner.end(id) && inner.heard + PERIOD < began);
-            if is_silent {
+            if self.end(id) && self.inner().heard + PERIOD < began {
                 self.silent.notify_one();
             }
         }
         Ok(())
     }
 
-    /// The watches in turn.
-    fn next_to_look_at(&self) -> Vec<(i64, Watched)> {
+    /// Those who wait in turn, with the keys of each.
+    fn next_to_look_at(&self) -> Vec<(i64, Keys)> {
         let mut inner = self.inner();
         let last = inner.looked_at;
-        let after = inner.watched.range((Excluded(last), Unbounded));
-        let next = after.chain(inner.watched.range(..=last)).take(KEYS_AT_ONCE);
-        let next: Vec<_> = next.map(|(&id, watched)| (id, watched.clone())).collect();
+        let after = inner.waiting.range((Excluded(last), Unbounded));
+        let next = after.chain(inner.waiting.range(..=last));
+        let next = next.map(|(&id, waiting)| (id, waiting.keys.clone()));
+        let next: Vec<_> = next.take(KEYS_AT_ONCE / 2).collect();
         inner.looked_at = next.last().map_or(0, |&(id, _)| id);
         next
     }
 
-    /// Keeps the stream while there is somebody to listen.
+    /// Keeps the stream while somebody waits.
     pub(super) async fn run(self: Arc<Self>) {
         let time = &self.members.time;
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         loop {
-            let Some((id, key)) = self.first() else {
+            let Some((id, keys)) = self.first() else {
                 self.changed.notified().await;
                 continue;
             };
             let (member, began) = (self.members.current(), time.now());
-            match self.in_time(self.open(&member, id, &key)).await {
+            match self.in_time(self.open(&member, id, keys)).await {
                 Some(stream) => {
                     self.serve(&member, stream, id).await;
                     // What it has not said, it never will.
-                    self.change(Inner::end_all);
+                    let all = take(&mut self.inner().waiting);
+                    all.values().for_each(|waiting| self.wake(waiting));
                 }
                 None => self.members.leave(&member),
             }
@@ -182,22 +223,25 @@ impl Watches {
         }
     }
 
-    /// The watch to begin with: all others are to be made too.
-    fn first(&self) -> Option<(i64, Arc<str>)> {
+    /// Who is first served: all others are to be too.
+    fn first(&self) -> Option<(i64, Keys)> {
         let mut inner = self.inner();
-        inner.changed = inner.watched.keys().copied().collect();
-        let (&id, watched) = inner.watched.first_key_value()?;
-        Some((id, Arc::clone(&watched.key)))
+        inner.changed = inner.waiting.keys().copied().collect();
+        let (&id, waiting) = inner.waiting.first_key_value()?;
+        Some((id, waiting.keys.clone()))
     }
 
-    async fn open(&self, member: &Arc<Member>, id: i64, key: &str) -> Result<WatchStream, Error> {
+    async fn open(&self, member: &Arc<Member>, id: i64, keys: Keys) -> Result<WatchStream, Error> {
         let mut client = self.members.client(member).await?;
-        client.watch(key, options(id)).await
+        let ([own, ahead], [(own_key, _), (key_ahead, _)]) = (watches_of(id), keys);
+        let mut stream = client.watch(own_key, options(own)).await?;
+        stream.watch(key_ahead, options(ahead)).await?;
+        Ok(stream)
     }
 
     /// Serves a stream until it says no more.
     async fn serve(&self, member: &Arc<Member>, mut stream: WatchStream, first: i64) {
-        // The watches that the server has of us.
+        // Those for whom the server has watches.
         let mut on_server = HashSet::from([first]);
         self.inner().heard = self.members.time.now();
         self.changed.notify_one();
@@ -205,8 +249,8 @@ impl Watches {
             tokio::select! {
                 message = stream.message() => {
                     let Ok(Some(message)) = message else { return };
-                    let (id, created) = (message.watch_id(), message.created());
-                    if message.canceled() && is_refused(id, created, &mut on_server) {
+                    let (watch, created) = (message.watch_id(), message.created());
+                    if message.canceled() && is_refused(watch, created, &mut on_server) {
                         // The token that the stream was opened with may have ended:
                         // it is the stream's for ever.
                         if self.members.settings.has_user() {
@@ -222,11 +266,7 @@ impl Watches {
                     // nothing that is later (`recvLoop` in
                     // `server/etcdserver/api/v3rpc/watch.go`).
                     let made_at = message.header().filter(|_| created);
-                    let made_at = made_at.map(ResponseHeader::revision);
-                    self.change(|inner| {
-                        inner.heard = self.members.time.now();
-                        inner.hear(id, made_at, deleted_at);
-                    });
+                    self.hear(watch, made_at.map(ResponseHeader::revision), deleted_at);
                 }
                 () = self.changed.notified() => {
                     if self.in_time(self.catch_up(&mut stream, &mut on_server)).await.is_none() {
@@ -238,18 +278,45 @@ impl Watches {
         }
     }
 
-    /// Has the server watch what is watched now, and nothing else.
+    /// The server has made this watch, which tells of what is after this revision; or
+    /// tells that a key of its name was deleted then.
+    fn hear(&self, watch: i64, made_at: Option<i64>, deleted_at: Option<i64>) {
+        let mut inner = self.inner();
+        inner.heard = self.members.time.now();
+        let (id, of_the_one_before) = (watch / 2, watch % 2 == 1);
+        let Some(waiting) = inner.waiting.get_mut(&id) else {
+            return;
+        };
+        let created = waiting.keys[usize::from(of_the_one_before)].1;
+        if deleted_at.is_some_and(|deleted| deleted > created) {
+            drop(inner);
+            self.end(id);
+        } else if let Some(made_at) = made_at {
+            waiting.unknown_from = waiting.unknown_from.max(made_at);
+            self.tell(waiting);
+        }
+    }
+
+    /// Has the server watch for those who wait now, and for nobody else.
     async fn catch_up(
         &self,
         stream: &mut WatchStream,
         on_server: &mut HashSet<i64>,
     ) -> Result<(), Error> {
-        let changed = std::mem::take(&mut self.inner().changed);
+        let changed = take(&mut self.inner().changed);
         for id in changed {
-            let watched = self.inner().watched.get(&id).map(|it| Arc::clone(&it.key));
-            match watched {
-                Some(key) if on_server.insert(id) => stream.watch(&*key, options(id)).await?,
-                None if on_server.remove(&id) => stream.cancel(id).await?,
+            let keys = self.inner().waiting.get(&id).map(|it| it.keys.clone());
+            match keys {
+                Some(keys) if on_server.insert(id) => {
+                    for ((key, _), watch) in keys.into_iter().zip(watches_of(id)) {
+                        stream.watch(key, options(watch)).await?;
+                    }
+                }
+                None if on_server.remove(&id) => {
+                    for watch in watches_of(id) {
+                        stream.cancel(watch).await?;
+                    }
+                }
                 _ => {}
             }
         }
@@ -267,110 +334,40 @@ impl Watches {
         done.ok()?.ok()
     }
 
-    /// The stream's task sees to what has begun or ended.
-    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
-        let mut inner = self.inner();
-        let answer = change(&mut inner);
-        if !inner.changed.is_empty() {
-            self.changed.notify_one();
-        }
-        answer
-    }
-
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    /// The server has made this watch, which tells of what is after this revision; or
-    /// tells that a key of its name was deleted then.
-    fn hear(&mut self, id: i64, made_at: Option<i64>, deleted_at: Option<i64>) {
-        let Some(watched) = self.watched.get(&id) else {
-            return;
-        };
-        if deleted_at.is_some_and(|deleted| deleted > watched.created) {
-            self.end(id);
-        } else if let Some(made_at) = made_at {
-            watched.tell(made_at);
-        }
-    }
-
-    /// Tells who listens by this watch, if somebody does.
-    fn end(&mut self, id: i64) -> bool {
-        let watched = self.watched.remove(&id);
-        if let Some(watched) = &watched {
-            watched.tell(ENDED);
-            self.changed.push(id);
-        }
-        watched.is_some()
-    }
-
-    fn end_all(&mut self) {
-        for watched in std::mem::take(&mut self.watched).into_values() {
-            watched.tell(ENDED);
-        }
-    }
-}
-
-impl Watched {
-    fn tell(&self, revision: i64) {
-        let later = |known: i64| known.max(revision);
-        self.unknown_from
-            .send_modify(|known| *known = later(*known));
-    }
-}
-
-impl Listening {
-    fn listens_for(&self, keys: &[(&str, i64)]) -> bool {
-        let watched = self.watched.iter().map(|(_, it)| (&*it.key, it.created));
-        let has_ended = self
-            .watched
-            .iter()
-            .any(|(_, it)| *it.unknown_from.borrow() == ENDED);
-        watched.eq(keys.iter().copied()) && !has_ended
-    }
-
-    /// Resolves when one of the keys has to be read again by one who has seen them at
-    /// this revision.
-    pub(super) async fn told(&self, seen_at: i64) {
-        if let Some((_, watched)) = self.watched.first() {
-            let mut unknown_from = watched.unknown_from.subscribe();
-            let _ = unknown_from.wait_for(|&revision| revision > seen_at).await;
-        }
-    }
-}
-
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.watches.change(|inner| {
-            let ids = self.watched.iter().map(|&(id, _)| id);
-            inner
-                .changed
-                .extend(ids.filter(|id| inner.watched.remove(id).is_some()));
-        });
+        self.watches.remove(self.id);
     }
+}
+
+/// The numbers of the watches for one who waits: of the own key, and of that before it.
+fn watches_of(id: i64) -> [i64; 2] {
+    [2 * id, 2 * id + 1]
 }
 
 /// Whether a message that a watch was cancelled means one that the server has, or is
 /// to have: not one that we have cancelled ourselves.
-fn is_refused(id: i64, created: bool, on_server: &mut HashSet<i64>) -> bool {
+fn is_refused(watch: i64, created: bool, on_server: &mut HashSet<i64>) -> bool {
     // Servers that are newer than 3.4 give a watch that they do not make the id -1
     // (`recvLoop` in `server/etcdserver/api/v3rpc/watch.go`).
-    on_server.remove(&id) || created
+    on_server.remove(&(watch / 2)) || created
 }
 
 /// A watch that begins now, and tells of deletions.
-fn options(id: i64) -> Option<WatchOptions> {
-    let options = WatchOptions::new().with_watch_id(id);
+fn options(watch: i64) -> Option<WatchOptions> {
+    let options = WatchOptions::new().with_watch_id(watch);
     Some(options.with_filters([WatchFilterType::NoPut]))
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::timeout;
-
     use super::*;
+    use crate::backend::Mode;
     use crate::stores::etcd::settings::Settings;
 
     const KEY: &str = "dlock/key/place";
@@ -382,105 +379,125 @@ mod tests {
         Watches::new(Arc::new(Members::new(settings, crate::engine::context())))
     }
 
-    fn listen(watches: &Arc<Watches>, keys: &[(&str, i64)]) -> Listening {
+    fn keys(own: i64, ahead: i64) -> Keys {
+        [(KEY.to_owned(), own), (AHEAD.to_owned(), ahead)]
+    }
+
+    /// One who has seen these keys then.
+    fn listen(watches: &Arc<Watches>, keys: Keys, seen_at: i64) -> Listening {
         let mut listening = None;
-        watches.keep_listening(&mut listening, keys);
+        go_on(watches, &mut listening, keys, seen_at);
         listening.expect("it listens")
     }
 
-    fn ids(listening: &Listening) -> Vec<i64> {
-        listening.watched.iter().map(|&(id, _)| id).collect()
+    fn go_on(
+        watches: &Arc<Watches>,
+        listening: &mut Option<Listening>,
+        keys: Keys,
+        seen_at: i64,
+    ) -> i64 {
+        let request = Request::new("key", Mode::Write, Duration::from_secs(1));
+        watches.keep_listening(listening, &request, keys, seen_at);
+        listening.as_ref().expect("it listens").id
     }
 
-    /// Whether one has to read again who has seen the keys then.
-    async fn is_told(listening: &Listening, seen_at: i64) -> bool {
-        let told = listening.told(seen_at);
-        timeout(Duration::ZERO, told).await.is_ok()
+    /// Whether it has to read again.
+    fn is_told(watches: &Watches, listening: &Listening) -> bool {
+        let inner = watches.inner();
+        let waiting = inner.waiting.get(&listening.id);
+        waiting.is_none_or(|waiting| waiting.seen_at == i64::MAX)
     }
 
     #[tokio::test]
     async fn what_was_seen_before_the_watch_was_made_is_read_again() {
         let watches = watches();
-        let listening = listen(&watches, &[(KEY, 5), (AHEAD, 4)]);
-        assert!(!is_told(&listening, 7).await, "not made yet");
-        let [own, ahead] = ids(&listening)[..] else {
-            panic!("two watches")
-        };
-        watches.inner().hear(ahead, Some(8), None);
-        assert!(is_told(&listening, 7).await);
-        watches.inner().hear(own, Some(7), None);
-        assert!(is_told(&listening, 7).await, "by the other one");
-        assert!(!is_told(&listening, 8).await);
+        let mut listening = Some(listen(&watches, keys(5, 4), 7));
+        let told = |it: &Option<Listening>| is_told(&watches, it.as_ref().expect("it listens"));
+        assert!(!told(&listening), "not made yet");
+        let [own, ahead] = watches_of(listening.as_ref().expect("it listens").id);
+        watches.hear(ahead, Some(8), None);
+        assert!(told(&listening));
+        watches.hear(own, Some(7), None);
+        go_on(&watches, &mut listening, keys(5, 4), 7);
+        assert!(told(&listening), "by the other one");
+        go_on(&watches, &mut listening, keys(5, 4), 8);
+        assert!(!told(&listening));
+        watches.hear(own, Some(8), None);
+        assert!(!told(&listening));
     }
 
     #[tokio::test]
     async fn the_end_of_either_key_is_told() {
         let watches = watches();
         for number in [0, 1] {
-            let listening = listen(&watches, &[(KEY, 5), (AHEAD, 4)]);
-            watches.inner().hear(ids(&listening)[number], None, Some(6));
-            assert!(is_told(&listening, 9).await);
+            let listening = listen(&watches, keys(5, 4), 9);
+            watches.hear(watches_of(listening.id)[number], None, Some(6));
+            assert!(is_told(&watches, &listening));
             drop(listening);
-            assert!(watches.inner().watched.is_empty());
+            assert!(watches.inner().waiting.is_empty());
         }
     }
 
     #[tokio::test]
     async fn a_key_of_the_same_name_is_not_the_same_key() {
         let watches = watches();
-        let (old, new) = (listen(&watches, &[(KEY, 5)]), listen(&watches, &[(KEY, 9)]));
+        let (old, new) = (
+            listen(&watches, keys(9, 5), 9),
+            listen(&watches, keys(10, 9), 9),
+        );
         for listening in [&old, &new] {
-            let id = ids(listening)[0];
-            watches.inner().hear(id, Some(9), None);
-            watches.inner().hear(id, None, Some(7));
+            let [_, ahead] = watches_of(listening.id);
+            watches.hear(ahead, Some(9), None);
+            watches.hear(ahead, None, Some(7));
         }
-        assert!(is_told(&old, 9).await);
-        assert!(!is_told(&new, 9).await, "it was deleted before");
-        watches.inner().hear(ids(&new)[0], None, Some(12));
-        assert!(is_told(&new, 9).await);
-        assert!(watches.inner().watched.is_empty());
+        assert!(is_told(&watches, &old));
+        assert!(!is_told(&watches, &new), "it was deleted before");
+        watches.hear(watches_of(new.id)[1], None, Some(12));
+        assert!(is_told(&watches, &new));
+        assert!(watches.inner().waiting.is_empty());
     }
 
     #[tokio::test]
     async fn one_who_listens_already_goes_on() {
         let watches = watches();
-        let mut listening = Some(listen(&watches, &[(KEY, 9), (AHEAD, 5)]));
-        let now = |listening: &Option<Listening>| ids(listening.as_ref().expect("it listens"));
-        let first = now(&listening);
-        watches.keep_listening(&mut listening, &[(KEY, 9), (AHEAD, 5)]);
-        assert_eq!(now(&listening), first);
+        let mut listening = Some(listen(&watches, keys(9, 5), 9));
+        let first = listening.as_ref().expect("it listens").id;
+        assert_eq!(go_on(&watches, &mut listening, keys(9, 5), 9), first);
         // Somebody else is ahead now.
-        watches.keep_listening(&mut listening, &[(KEY, 9), (AHEAD, 7)]);
-        let second = now(&listening);
-        assert!(second.iter().all(|id| !first.contains(id)));
-        assert_eq!(watches.inner().watched.len(), 2);
+        let second = go_on(&watches, &mut listening, keys(9, 7), 9);
+        assert_ne!(second, first);
+        assert_eq!(watches.inner().waiting.len(), 1);
         // A watch ends: others are needed.
-        watches.inner().end(second[0]);
-        watches.keep_listening(&mut listening, &[(KEY, 9), (AHEAD, 7)]);
+        assert!(watches.end(second));
+        assert_ne!(go_on(&watches, &mut listening, keys(9, 7), 9), second);
         let listening = listening.expect("it listens");
-        assert!(ids(&listening).iter().all(|id| !second.contains(id)));
-        assert!(!is_told(&listening, 9).await);
+        assert!(!is_told(&watches, &listening));
     }
 
     #[tokio::test]
-    async fn watches_are_looked_at_in_turn() {
+    async fn keys_are_looked_at_in_turn() {
         let watches = watches();
-        let some = KEYS_AT_ONCE / 2;
-        let all: Vec<_> = (0..KEYS_AT_ONCE + some)
-            .map(|number| listen(&watches, &[(&*format!("{KEY}{number}"), 5)]))
+        let at_once = KEYS_AT_ONCE / 2;
+        let some = at_once / 2;
+        let all: Vec<_> = (0..at_once + some)
+            .map(|_| listen(&watches, keys(9, 5), 9))
             .collect();
-        let ids = |from: usize, to: usize| all[from..to].iter().flat_map(ids);
+        let ids = |from: usize, to: usize| all[from..to].iter().map(|it| it.id);
         let looked = || watches.next_to_look_at().into_iter().map(|(id, _)| id);
-        assert!(looked().eq(ids(0, KEYS_AT_ONCE)));
-        assert!(looked().eq(ids(KEYS_AT_ONCE, all.len()).chain(ids(0, some))));
+        assert!(looked().eq(ids(0, at_once)));
+        assert!(looked().eq(ids(at_once, all.len()).chain(ids(0, some))));
     }
 
     #[test]
     fn a_watch_that_was_refused_is_known_by_any_version() {
+        let [own, ahead] = watches_of(7);
         let ours = || HashSet::from([7]);
-        assert!(is_refused(7, true, &mut ours()), "3.4");
-        assert!(is_refused(7, false, &mut ours()), "ended later");
+        for watch in [own, ahead] {
+            assert!(is_refused(watch, true, &mut ours()), "3.4");
+            assert!(is_refused(watch, false, &mut ours()), "ended later");
+        }
         assert!(is_refused(-1, true, &mut ours()), "newer servers");
-        assert!(!is_refused(8, false, &mut ours()), "ended by ourselves");
+        let [gone, _] = watches_of(8);
+        assert!(!is_refused(gone, false, &mut ours()), "ended by ourselves");
     }
 }

@@ -12,7 +12,6 @@ use async_memcached::{Client, Error, ErrorKind, MetaProtocol, MetaValue, Status}
 use percent_encoding::percent_decode;
 
 use super::errors::Failed;
-use super::expiry::Expiry;
 use super::names;
 use super::settings::Settings;
 use crate::backend::{BackendErrorKind, Owner};
@@ -33,14 +32,6 @@ pub(super) struct Connection {
     client: Client,
     /// `None` if somebody else's value stands where the number belongs.
     start: Option<u64>,
-}
-
-/// An item as it was read.
-pub(super) struct Item {
-    pub(super) name: Vec<u8>,
-    pub(super) value: Vec<u8>,
-    /// The seconds that it has left; negative if it does not expire.
-    pub(super) seconds_left: i64,
 }
 
 /// Who holds a lock, in the words of the server.
@@ -96,9 +87,9 @@ impl Connection {
     pub(super) async fn add(
         &mut self,
         lock: Owned,
-        expiry: Expiry,
+        seconds: u64,
     ) -> Result<Option<Version>, Failed> {
-        let seconds = format!("T{}", expiry.seconds());
+        let seconds = format!("T{seconds}");
         let flags = ["ME", &*seconds, "c"];
         match self.set(&lock.name, &lock.value, &flags).await? {
             (Status::Stored, item) => Ok(Some(self.version(&item)?)),
@@ -112,10 +103,10 @@ impl Connection {
     pub(super) async fn extend(
         &mut self,
         lock: Owned,
-        expiry: Expiry,
+        seconds: u64,
         known: Option<Version>,
     ) -> Result<Option<Version>, Failed> {
-        let item = self.change(&lock, known, Some(expiry)).await?;
+        let item = self.change(&lock, known, Some(seconds)).await?;
         item.map(|item| self.version(&item)).transpose()
     }
 
@@ -141,7 +132,7 @@ impl Connection {
         &mut self,
         lock: &Owned,
         known: Option<Version>,
-        expiry: Option<Expiry>,
+        seconds: Option<u64>,
     ) -> Result<Option<MetaValue>, Failed> {
         // The number, if this start of the server gave it.
         let known = known.filter(|known| known.start.is_some() && known.start == self.start);
@@ -151,8 +142,8 @@ impl Connection {
                 return Ok(None);
             };
             let compare = format!("C{cas}");
-            let answer = if let Some(expiry) = expiry {
-                let seconds = format!("T{}", expiry.seconds());
+            let answer = if let Some(seconds) = seconds {
+                let seconds = format!("T{seconds}");
                 let flags = ["MS", &*compare, &*seconds, "c"];
                 self.set(&lock.name, &lock.value, &flags).await
             } else {
@@ -196,17 +187,10 @@ impl Connection {
         ours.map(|item| cas(&item)).transpose()
     }
 
-    /// Those of these items that are there.
-    pub(super) async fn read(&mut self, names: Vec<Vec<u8>>) -> Result<Vec<Item>, Failed> {
+    /// Those of these items that are there, with the seconds that they have left.
+    pub(super) async fn read(&mut self, names: Vec<Vec<u8>>) -> Result<Vec<MetaValue>, Failed> {
         let items = self.client.meta_get_multi(&names, Some(&["v", "t"]));
-        let items = items.await?.into_iter();
-        Ok(items
-            .map(|item| Item {
-                name: item.key.unwrap_or_default(),
-                value: item.data.unwrap_or_default(),
-                seconds_left: item.ttl_remaining.unwrap_or(-1),
-            })
-            .collect())
+        Ok(items.await?)
     }
 
     /// The names that begin so, of all items of the server: it must have told

@@ -17,35 +17,20 @@ const SLACK: u64 = 2;
 /// The server takes a number above 30 days for a date, long past.
 pub(super) const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600 - SLACK);
 
-/// A time that the server can keep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Expiry(u64);
-
-impl Expiry {
-    /// An error if the server cannot keep a lease for so long.
-    pub(super) fn of(ttl: Duration) -> Result<Self, BackendError> {
-        if ttl > LONGEST {
-            return Err(BackendError::new(
-                BackendErrorKind::Config,
-                format!(
-                    "a ttl of {ttl:?} is too long for memcached, which keeps nothing for more than \
-                     30 days; give a shorter one (or a shorter min_hold)"
-                ),
-            ));
-        }
-        let begun = u64::from(ttl.subsec_nanos() > 0);
-        Ok(Self(ttl.as_secs() + begun + SLACK))
+/// The seconds of a lease, as the server is told: the longest that its item lasts. An
+/// error if the server cannot keep it for so long.
+pub(super) fn seconds(ttl: Duration) -> Result<u64, BackendError> {
+    if ttl > LONGEST {
+        return Err(BackendError::new(
+            BackendErrorKind::Config,
+            format!(
+                "a ttl of {ttl:?} is too long for memcached, which keeps nothing for more than \
+                 30 days; give a shorter one (or a shorter min_hold)"
+            ),
+        ));
     }
-
-    /// As the server is told.
-    pub(super) fn seconds(self) -> u64 {
-        self.0
-    }
-
-    /// The longest that an item lasts which was stored with it.
-    pub(super) fn at_most(self) -> Duration {
-        Duration::from_secs(self.0)
-    }
+    let begun = u64::from(ttl.subsec_nanos() > 0);
+    Ok(ttl.as_secs() + begun + SLACK)
 }
 
 /// How long the lease of an item lasts of which the server says that it has
@@ -61,13 +46,17 @@ mod tests {
 
     #[test]
     fn leases_are_rounded_up() {
-        let seconds = |ttl| Expiry::of(ttl).expect("a ttl").seconds();
+        let seconds = |ttl| seconds(ttl).expect("a ttl");
         assert_eq!(seconds(Duration::from_secs(3)), 5);
         assert_eq!(seconds(Duration::from_millis(3_001)), 6);
         assert_eq!(seconds(Duration::from_nanos(1)), 3);
         assert_eq!(seconds(LONGEST), 2_592_000);
-        assert!(Expiry::of(LONGEST + Duration::from_nanos(1)).is_err());
-        assert!(Expiry::of(Duration::MAX).is_err());
+    }
+
+    #[test]
+    fn what_would_be_a_date_is_refused() {
+        assert!(seconds(LONGEST + Duration::from_nanos(1)).is_err());
+        assert!(seconds(Duration::MAX).is_err());
     }
 
     #[test]

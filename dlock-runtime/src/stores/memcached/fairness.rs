@@ -6,8 +6,10 @@
 //! moment before it asks, for as long as those who wait need to see the lock free.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use crate::sync::Mutex;
 
 /// A lock that was free for so long could be had by others.
 const SHORT: Duration = Duration::from_millis(25);
@@ -19,21 +21,9 @@ const RUN: Duration = Duration::from_secs(1);
 /// The pause is such a part of the time before it.
 const PART: u32 = 40;
 
-/// So few need no looking through.
-const FEW: usize = 64;
-
 /// The locks that this process has given back a moment ago.
 #[derive(Default)]
-pub(super) struct FairnessPauses {
-    table: Mutex<Table>,
-}
-
-#[derive(Default)]
-struct Table {
-    runs: HashMap<Arc<str>, Run>,
-    /// So many were left at the last look for those that have ended.
-    kept: usize,
-}
+pub(super) struct FairnessPauses(Mutex<HashMap<Arc<str>, Run>>);
 
 /// A lock that goes from this process to this process.
 #[derive(Clone, Copy, Debug)]
@@ -51,9 +41,16 @@ impl Run {
 impl FairnessPauses {
     /// The lock was given back.
     pub(super) fn given_back(&self, key: &Arc<str>, now: Instant) {
-        let mut table = self.table();
-        table.sweep(now);
-        let run = table.runs.entry(Arc::clone(key));
+        let mut runs = self.0.lock();
+        // The table is full: what has ended makes room, and for what is left there is
+        // twice as much from now on. A run goes on while the lock is held: what is taken
+        // out then begins anew.
+        if runs.len() == runs.capacity() {
+            runs.retain(|_, run| !run.has_ended(now));
+            let left = runs.len();
+            runs.reserve(left.max(1));
+        }
+        let run = runs.entry(Arc::clone(key));
         let run = run.or_insert(Run {
             since: now,
             given_back: now,
@@ -63,7 +60,7 @@ impl FairnessPauses {
 
     /// How long to leave the lock to others before it is asked for.
     pub(super) fn pause(&self, key: &str, now: Instant) -> Option<Duration> {
-        let runs = &mut self.table().runs;
+        let mut runs = self.0.lock();
         let run = runs.get(key).copied()?;
         let lasted = now.saturating_duration_since(run.since);
         if !run.has_ended(now) && lasted < RUN {
@@ -71,22 +68,6 @@ impl FairnessPauses {
         }
         runs.remove(key);
         (!run.has_ended(now)).then(|| (lasted / PART).clamp(SHORT, LONG))
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Table {
-    /// Takes out what has ended when there is twice as much as was left the last
-    /// time. A run goes on while the lock is held: what is taken out then begins
-    /// anew.
-    fn sweep(&mut self, now: Instant) {
-        if self.runs.len() >= 2 * self.kept.max(FEW) {
-            self.runs.retain(|_, run| !run.has_ended(now));
-            self.kept = self.runs.len();
-        }
     }
 }
 
@@ -135,10 +116,11 @@ mod tests {
     fn what_is_long_past_is_forgotten() {
         let fairness = FairnessPauses::default();
         let mut now = Instant::now();
-        for number in 0..10 * FEW {
+        for number in 0..100 {
             fairness.given_back(&format!("key:{number}").into(), now);
             now += SHORT + MOMENT;
         }
-        assert!(fairness.table().runs.len() <= 2 * FEW);
+        let runs = fairness.0.lock();
+        assert!(runs.len() <= runs.capacity() && runs.capacity() < 10);
     }
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use async_memcached::MetaValue;
 use futures_util::FutureExt;
 
-use super::connection::Item;
 use super::expiry::lease_left;
 use super::names;
 use super::server::Server;
@@ -34,15 +34,6 @@ pub(crate) struct Listing {
 }
 
 impl Server {
-    pub(super) async fn info(
-        &self,
-        key: &str,
-        deadline: Deadline,
-    ) -> Result<Option<LockInfo>, Failure> {
-        let items = self.read(vec![names::lock(key)], deadline).await?;
-        Ok(items.into_iter().find_map(info))
-    }
-
     /// One walk, and in the end a read of what all of them have found.
     pub(super) async fn next_of_list(
         &self,
@@ -50,27 +41,16 @@ impl Server {
         deadline: Deadline,
         listing: &mut Listing,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
-        if !listing.complete {
-            self.walk(prefix, deadline, listing).await?;
-            return Ok(None);
+        if listing.complete {
+            let names = listing.names.iter().cloned().collect();
+            return self.locks(names, deadline).await.map(Some);
         }
-        let names = listing.names.iter().cloned().collect();
-        let items = self.read(names, deadline).await?;
-        Ok(Some(items.into_iter().filter_map(info).collect()))
-    }
-
-    async fn walk(
-        &self,
-        prefix: &str,
-        deadline: Deadline,
-        listing: &mut Listing,
-    ) -> Result<(), Failure> {
+        let time = &self.reach.time;
         if listing.walks > 0 {
-            self.reach.time.sleep(self.reach.time.after(PAUSE)).await;
+            time.sleep(time.after(PAUSE)).await;
         }
         let prefix = names::lock(prefix);
-        let most = self.reach.time.remaining(deadline).mul_f64(0.8);
-        let by = self.reach.time.after(most);
+        let by = time.after(time.remaining(deadline).mul_f64(0.8));
         // One long answer, for which there is all of the time.
         let mut sent = None;
         let names = self.ask(deadline, Duration::MAX, &mut sent, move |c| {
@@ -82,7 +62,17 @@ impl Server {
         listing.walks += 1;
         listing.complete = listing.walks >= MOST_WALKS
             || (listing.walks >= FEWEST_WALKS && listing.names.len() == before);
-        Ok(())
+        Ok(None)
+    }
+
+    /// Those locks that somebody holds, of these items.
+    pub(super) async fn locks(
+        &self,
+        names: Vec<Vec<u8>>,
+        deadline: Deadline,
+    ) -> Result<Vec<LockInfo>, Failure> {
+        let items = self.read(names, deadline).await?;
+        Ok(items.into_iter().filter_map(info).collect())
     }
 
     /// Those of these items that are there.
@@ -90,7 +80,7 @@ impl Server {
         &self,
         names: Vec<Vec<u8>>,
         deadline: Deadline,
-    ) -> Result<Vec<Item>, Failure> {
+    ) -> Result<Vec<MetaValue>, Failure> {
         let mut items = Vec::new();
         for names in names.chunks(READ_AT_ONCE) {
             let names = names.to_vec();
@@ -101,20 +91,16 @@ impl Server {
     }
 }
 
-fn info(item: Item) -> Option<LockInfo> {
+fn info(item: MetaValue) -> Option<LockInfo> {
+    let key = names::key(&item.key?)?;
+    let value = item.data.unwrap_or_default();
     // Another program's value may be long, and a secret.
-    let owner = if names::is_owner(&item.value) {
-        String::from_utf8_lossy(&item.value).into_owned()
-    } else {
-        "(a value that dlock did not write)".to_owned()
+    let owner = match names::is_owner(&value) {
+        true => String::from_utf8_lossy(&value).into_owned(),
+        false => "(a value that dlock did not write)".to_owned(),
     };
-    let holder = HolderInfo::new(owner, lease_left(item.seconds_left));
+    let holder = HolderInfo::new(owner, item.ttl_remaining.and_then(lease_left));
     // Nobody but the waiters themselves knows of them.
     let waiters = 0;
-    Some(LockInfo::new(
-        names::key(&item.name)?,
-        Mode::Write,
-        vec![holder],
-        waiters,
-    ))
+    Some(LockInfo::new(key, Mode::Write, vec![holder], waiters))
 }

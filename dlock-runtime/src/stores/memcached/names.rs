@@ -10,8 +10,6 @@
 //! byte `FF`, which is in no text of UTF-8: so no key gets longer, and no two
 //! share a name.
 
-use crate::backend::Owner;
-
 /// The item that tells one start of the server from another.
 pub(super) const SERVER: &str = "dlock-server";
 
@@ -39,11 +37,6 @@ pub(super) fn key(name: &[u8]) -> Option<String> {
     String::from_utf8(blanks.collect()).ok()
 }
 
-/// The value of a lock's item.
-pub(super) fn owner(owner: Owner) -> String {
-    owner.to_string()
-}
-
 /// Whether a value may be an owner, and not another program's.
 pub(super) fn is_owner(value: &[u8]) -> bool {
     let hex = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
@@ -54,6 +47,7 @@ pub(super) fn is_owner(value: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Owner;
 
     #[test]
     fn every_key_has_a_name_of_its_own() {
@@ -68,7 +62,7 @@ mod tests {
 
     #[test]
     fn owners_are_told_from_other_values() {
-        assert!(is_owner(owner(Owner::unique()).as_bytes()));
+        assert!(is_owner(Owner::unique().to_string().as_bytes()));
         for value in ["", ".", "1", "1.", ".1", "hello", "1.2.3", "1.x"] {
             assert!(!is_owner(value.as_bytes()), "{value}");
         }

@@ -3,7 +3,7 @@
 //! The client sends one command at a time over a connection, so tasks that call
 //! at the same time need one each.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
@@ -19,6 +19,7 @@ use crate::deadline::Deadline;
 use crate::engine::time::Time;
 use crate::store::{Applied, Context, Failure};
 use crate::stores::per_runtime::PerRuntime;
+use crate::sync::Mutex;
 
 /// So many connections one runtime has at most. A server takes 1024 from all
 /// its clients, unless it is told otherwise.
@@ -48,15 +49,13 @@ struct Pool {
 }
 
 /// A connection for one command, and the right to have it.
-struct Ticket {
-    connection: Connection,
-    permit: OwnedSemaphorePermit,
-}
+type Ticket = (Connection, OwnedSemaphorePermit);
 
 /// A command that was sent. It is run to its end also when this is dropped: its
 /// connection is of use to the next one.
 pub(super) struct Sent<T: Send + 'static> {
-    pool: Arc<Pool>,
+    runtime: Handle,
+    /// `None` when it has ended.
     exchange: Option<BoxFuture<'static, Result<T, Failed>>>,
 }
 
@@ -112,13 +111,19 @@ impl Server {
         })?;
         let sent_at = time.now();
         let by = deadline.min(Deadline::from(sent_at, patience));
-        let sent = in_flight.insert(pool.send(ticket, command));
-        let answer = sent.answer(by).await;
+        let sent = in_flight.insert(Sent {
+            runtime: pool.runtime.clone(),
+            exchange: None,
+        });
+        let exchange = sent
+            .exchange
+            .insert(Box::pin(pool.run(ticket, by, command)));
+        let answer = exchange.await;
+        sent.exchange = None;
         *in_flight = None;
-        match answer {
-            Ok(answer) => Ok((answer, sent_at)),
-            Err(failed) => Err(failed.at(settings, sent_at)),
-        }
+        answer
+            .map(|answer| (answer, sent_at))
+            .map_err(|failed| failed.at(settings, sent_at))
     }
 
     /// The connections of the runtime that this is called on.
@@ -139,7 +144,7 @@ impl Server {
     pub(super) fn close(&self) {
         for pool in self.pools.close() {
             pool.permits.close();
-            pool.idle().clear();
+            pool.idle.lock().clear();
         }
     }
 }
@@ -154,9 +159,9 @@ impl Pool {
     /// A connection: one that is idle, or a new one.
     async fn ticket(self: &Arc<Self>, deadline: Deadline) -> Result<Ticket, Failed> {
         if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned()
-            && let Some(connection) = self.idle().pop()
+            && let Some(connection) = self.idle.lock().pop()
         {
-            return Ok(Ticket { connection, permit });
+            return Ok((connection, permit));
         }
         // Seldom, and so not in the room of every call. By the manager's timers:
         // until there is a connection it is not known whether this runtime has any.
@@ -176,9 +181,9 @@ impl Pool {
             let permit = permit.map_err(|_| {
                 Failed::told(BackendErrorKind::Unavailable, "the backend has stopped", "")
             })?;
-            let idle = self.idle().pop();
+            let idle = self.idle.lock().pop();
             match idle {
-                Some(connection) => return Ok(Ticket { connection, permit }),
+                Some(connection) => return Ok((connection, permit)),
                 None => self.open(permit).await?,
             }
         }
@@ -207,86 +212,36 @@ impl Pool {
         })
     }
 
-    /// Sends a command, once this is polled.
-    fn send<T: Send + 'static>(
-        self: &Arc<Self>,
+    /// Sends a command. If no answer comes by then, the connection is closed.
+    async fn run<T>(
+        self: Arc<Self>,
         ticket: Ticket,
-        command: impl Command<T>,
-    ) -> Sent<T> {
-        let pool = Arc::clone(self);
-        let exchange = async move {
-            let Ticket {
-                mut connection,
-                permit: _permit,
-            } = ticket;
-            let answer = command(&mut connection).await;
-            match answer {
-                Err(Failed::Broken(_)) => pool.forget_idle(),
-                _ => pool.keep(connection),
-            }
-            answer
-        };
-        Sent {
-            pool: Arc::clone(self),
-            exchange: Some(Box::pin(exchange)),
-        }
-    }
-
-    /// The answer, if it comes by then. Else the connection is closed, once the
-    /// exchange is dropped.
-    async fn conclude<T>(
-        &self,
-        exchange: &mut BoxFuture<'static, Result<T, Failed>>,
         by: Deadline,
+        command: impl Command<T>,
     ) -> Result<T, Failed> {
-        let answer = self.reach.time.bound(by, exchange).await;
-        answer.unwrap_or_else(|_| {
-            self.forget_idle();
-            Err(Failed::Silent)
-        })
-    }
-
-    /// The connections that were made before one that broke lead to where that
-    /// one did.
-    fn forget_idle(&self) {
-        self.idle().clear();
+        let (mut connection, _permit) = ticket;
+        let answer = self.reach.time.bound(by, command(&mut connection)).await;
+        let answer = answer.unwrap_or(Err(Failed::Silent));
+        match answer {
+            // Those that were made before lead to where this one did.
+            Err(Failed::Broken(_) | Failed::Silent) => self.idle.lock().clear(),
+            _ => self.keep(connection),
+        }
+        answer
     }
 
     /// Keeps a connection for the next one who needs it.
     fn keep(&self, connection: Connection) {
         if connection.is_open() && !self.permits.is_closed() {
-            self.idle().push(connection);
+            self.idle.lock().push(connection);
         }
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T: Send + 'static> Sent<T> {
-    async fn answer(&mut self, by: Deadline) -> Result<T, Failed> {
-        let Some(exchange) = &mut self.exchange else {
-            return Err(Failed::Silent);
-        };
-        let answer = self.pool.conclude(exchange, by).await;
-        self.exchange = None;
-        answer
-    }
-
     /// Leaves it to its runtime, which ends it one way or the other.
     pub(super) fn leave(&mut self) -> Option<JoinHandle<Result<T, Failed>>> {
-        let mut exchange = self.exchange.take()?;
-        let pool = Arc::clone(&self.pool);
-        // From now on, whenever its runtime comes to it: what gives the lock back
-        // does not wait longer.
-        let by = pool.reach.time.after(pool.reach.patience);
-        Some(self.pool.runtime.spawn(async move {
-            if pool.reach.time.has_passed(by) {
-                return Err(Failed::Silent);
-            }
-            pool.conclude(&mut exchange, by).await
-        }))
+        Some(self.runtime.spawn(self.exchange.take()?))
     }
 }
 

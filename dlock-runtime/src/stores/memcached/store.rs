@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::connection::{Owned, Version};
 use super::errors::{self, Failed};
-use super::expiry::{self, Expiry};
+use super::expiry;
 use super::fairness::FairnessPauses;
 use super::inspect::Listing;
 use super::names;
@@ -129,10 +129,10 @@ impl Store for MemcachedStore {
             )));
         }
         let lock = owned(request);
-        let expiry = Expiry::of(request.ttl).map_err(Failure::refused)?;
+        let seconds = expiry::seconds(request.ttl).map_err(Failure::refused)?;
         let (in_flight, patience) = (&mut attempt.in_flight, self.server.reach.patience);
         let add = self.server.ask(deadline, patience, in_flight, move |c| {
-            c.add(lock, expiry).boxed()
+            c.add(lock, seconds).boxed()
         });
         match add.await {
             Ok((Some(version), sent_at)) => Ok(granted(version, sent_at)),
@@ -213,7 +213,7 @@ impl Store for MemcachedStore {
     }
 
     fn late(&self, request: &Request, _: Option<&Option<Version>>, sent_at: Instant) -> Late {
-        let lasts = Expiry::of(request.ttl).map_or(request.ttl, Expiry::at_most);
+        let lasts = expiry::seconds(request.ttl).map_or(request.ttl, Duration::from_secs);
         Late::Until(Deadline::from(sent_at, lasts))
     }
 
@@ -240,7 +240,8 @@ impl Store for MemcachedStore {
         deadline: Deadline,
         _: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
-        self.server.info(key, deadline).await
+        let held = self.server.locks(vec![names::lock(key)], deadline).await;
+        held.map(|mut held| held.pop())
     }
 
     async fn list(
@@ -263,8 +264,7 @@ impl MemcachedStore {
     ) -> Result<Renewed, Failure> {
         // Whatever it is after a failure, it is looked at before it is extended
         // again.
-        let known = due.record.take().flatten();
-        due.record = Some(None);
+        let known = due.record.take();
         if self.time().has_passed(deadline) {
             // Others beside it have used up the time.
             return Err(Failure::not_sent());
@@ -273,7 +273,7 @@ impl MemcachedStore {
         let Some((version, sent_at)) = extended.await? else {
             return Ok(Renewed::Gone);
         };
-        due.record = Some(Some(version));
+        due.record = Some(version);
         Ok(Renewed::Extended {
             sent_at: sent_at.into(),
         })
@@ -288,10 +288,10 @@ impl MemcachedStore {
         deadline: Deadline,
     ) -> Result<Option<(Version, Instant)>, Failure> {
         let lock = owned(request);
-        let expiry = Expiry::of(request.ttl).map_err(Failure::refused)?;
+        let seconds = expiry::seconds(request.ttl).map_err(Failure::refused)?;
         let mut sent = None;
         let extended = self.server.ask(deadline, patience, &mut sent, move |c| {
-            c.extend(lock, expiry, known).boxed()
+            c.extend(lock, seconds, known).boxed()
         });
         let (version, sent_at) = extended.await?;
         Ok(version.map(|version| (version, sent_at)))
@@ -313,6 +313,6 @@ fn granted(version: Version, sent_at: Instant) -> Take<MemcachedStore> {
 fn owned(request: &Request) -> Owned {
     Owned {
         name: names::lock(&request.key),
-        value: names::owner(request.owner),
+        value: request.owner.to_string(),
     }
 }

@@ -68,7 +68,8 @@ pub(super) async fn look_at<S: Store<Seen = Seen>>(
 ) -> Result<(), Failure> {
     let names = waited.iter().map(|key| names::lock(&key.key)).collect();
     let items = server.read(names, deadline).await?.into_iter();
-    let mut items: HashMap<_, _> = items.map(|item| (item.name, item.value)).collect();
+    let items = items.filter_map(|item| Some((item.key?, item.data?)));
+    let mut items: HashMap<_, _> = items.collect();
     let now = server.reach.time.now();
     for key in waited {
         let name = names::lock(&key.key);
@@ -91,7 +92,7 @@ fn seen<S: Store<Seen = Seen>>(key: &mut Waited<S>, holder: Option<Vec<u8>>, now
             key.seen = Seen::default();
         }
         Some(holder) => {
-            key.wake(|owner| names::owner(owner).as_bytes() == holder);
+            key.wake(|owner| owner.to_string().as_bytes() == holder);
             key.seen.held_by(holder, now);
         }
     }
@@ -124,7 +125,7 @@ mod tests {
     fn who_holds_the_lock_does_not_wait_for_it() {
         let owners = [Owner::unique(), Owner::unique()];
         let mut key = waited(owners);
-        let held_by = |owner| Some(names::owner(owner).into_bytes());
+        let held_by = |owner: Owner| Some(owner.to_string().into_bytes());
         seen(&mut key, held_by(Owner::unique()), Instant::now());
         assert_eq!(woken(&key), [false, false]);
         seen(&mut key, held_by(owners[0]), Instant::now());

@@ -16,7 +16,6 @@ use tokio::time::Instant;
 
 pub use self::faults::Faults;
 use self::shared::Shared;
-use self::store::Attempt;
 
 use crate::backend::losses::Losses;
 use crate::backend::{
@@ -109,22 +108,24 @@ impl Backend for Memory {
             request,
             given_up: true,
         };
+        // Until the store has been asked again: to it, who cannot be told has gone.
+        let mut told = None;
         loop {
             let attempt = self.shared.store().acquire(request, Instant::now());
-            let (mut granted, until) = match attempt {
-                Attempt::Granted(grant) => {
+            let queued = match attempt {
+                Ok(grant) => {
                     place.given_up = false;
                     return Ok(grant);
                 }
-                Attempt::Queued { granted, until } => (granted, until),
+                Err(queued) => queued,
             };
             request.is_held_by_somebody();
             // Granted or not, the store is asked again: a grant may have
             // expired before this task got to run, and the holder's lease may
             // have been renewed.
             tokio::select! {
-                _ = &mut granted => {}
-                () = tokio::time::sleep_until(until) => {}
+                _ = told.insert(queued.granted) => {}
+                () = tokio::time::sleep_until(queued.until) => {}
                 () = self.shared.outage() => {}
             }
             self.shared.pass().await?;

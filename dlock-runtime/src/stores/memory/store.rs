@@ -41,15 +41,12 @@ struct Waiter {
     granted: oneshot::Sender<()>,
 }
 
-/// The answer to an attempt that is ready to wait.
-pub(super) enum Attempt {
-    Granted(Grant),
-    Queued {
-        /// Told when the lock has become the waiter's.
-        granted: oneshot::Receiver<()>,
-        /// When the present holder's lease runs out: time to ask again.
-        until: Instant,
-    },
+/// A place in the queue.
+pub(super) struct Queued {
+    /// Told when the lock has become the waiter's.
+    pub(super) granted: oneshot::Receiver<()>,
+    /// When the present holder's lease runs out: time to ask again.
+    pub(super) until: Instant,
 }
 
 impl Default for Store {
@@ -64,74 +61,70 @@ impl Default for Store {
 
 impl Store {
     pub(super) fn try_acquire(&mut self, request: &Request, now: Instant) -> Option<Grant> {
-        let lock = self.lock(request, now);
-        if lock.admits(request.mode) && lock.queue.is_empty() {
-            lock.hold(request, now);
-            return Some(self.grant(now));
-        }
-        self.forget_if_free(&request.key);
-        None
+        let had = self.change(request, now, |lock| {
+            let is_free = lock.queue.is_empty() && lock.admits(request.mode);
+            if is_free {
+                lock.hold(request, now);
+            }
+            is_free
+        });
+        had.then(|| self.grant(now))
     }
 
     /// Takes the lock, or the place at the end of the queue, or keeps the
     /// place that the owner has.
-    pub(super) fn acquire(&mut self, request: &Request, now: Instant) -> Attempt {
-        let lock = self.lock(request, now);
-        if let Some(holder) = lock.holder(request.owner) {
-            // Granted while it waited; the lease begins when it knows.
-            holder.expires = now + request.ttl;
-            return Attempt::Granted(self.grant(now));
-        }
-        let place = lock
-            .queue
-            .iter()
-            .position(|waiter| waiter.request.owner == request.owner);
-        if place.is_none() && lock.queue.is_empty() && lock.admits(request.mode) {
-            lock.hold(request, now);
-            return Attempt::Granted(self.grant(now));
-        }
-        let (sender, granted) = oneshot::channel();
-        match place.and_then(|place| lock.queue.get_mut(place)) {
-            Some(waiter) => waiter.granted = sender,
-            None => lock.queue.push_back(Waiter {
-                request: request.clone(),
-                granted: sender,
-            }),
-        }
-        let until = lock.holders.iter().map(|holder| holder.expires).min();
-        Attempt::Queued {
-            granted,
-            until: until.unwrap_or(now),
-        }
+    pub(super) fn acquire(&mut self, request: &Request, now: Instant) -> Result<Grant, Queued> {
+        let queued = self.change(request, now, |lock| {
+            if let Some(holder) = lock.holder(request.owner) {
+                // Granted while it waited; the lease begins when it knows.
+                holder.expires = now + request.ttl;
+                return None;
+            }
+            let is_this = |waiter: &&mut Waiter| waiter.request.owner == request.owner;
+            let place = lock.queue.iter_mut().find(is_this);
+            let (sender, granted) = oneshot::channel();
+            if let Some(waiter) = place {
+                waiter.granted = sender;
+            } else if lock.queue.is_empty() && lock.admits(request.mode) {
+                lock.hold(request, now);
+                return None;
+            } else {
+                lock.queue.push_back(Waiter {
+                    request: request.clone(),
+                    granted: sender,
+                });
+            }
+            let until = lock.holders.iter().map(|holder| holder.expires).min();
+            let until = until.unwrap_or(now);
+            Some(Queued { granted, until })
+        });
+        queued.map_or_else(|| Ok(self.grant(now)), Err)
     }
 
     pub(super) fn renew(&mut self, request: &Request, now: Instant) -> Renewed {
-        let lock = self.lock(request, now);
-        let answer = match lock.holder(request.owner) {
+        self.change(request, now, |lock| match lock.holder(request.owner) {
             Some(holder) => {
                 holder.expires = now + request.ttl;
                 Renewed::Extended { sent_at: now }
             }
             None => Renewed::Gone,
-        };
-        self.forget_if_free(&request.key);
-        answer
+        })
     }
 
     /// Gives back the lock or the place in the queue, whichever the owner has.
     pub(super) fn release(&mut self, request: &Request, now: Instant) -> Released {
-        let lock = self.lock(request, now);
-        let holders = lock.holders.len();
-        lock.holders.retain(|holder| holder.owner != request.owner);
-        let released = lock.holders.len() < holders;
-        lock.queue
-            .retain(|waiter| waiter.request.owner != request.owner);
-        lock.admit_waiters(now);
-        self.forget_if_free(&request.key);
-        match released {
-            true => Released::Released,
-            false => Released::NotHeld,
-        }
+        self.change(request, now, |lock| {
+            let holders = lock.holders.len();
+            lock.holders.retain(|holder| holder.owner != request.owner);
+            let released = lock.holders.len() < holders;
+            lock.queue
+                .retain(|waiter| waiter.request.owner != request.owner);
+            lock.admit_waiters(now);
+            match released {
+                true => Released::Released,
+                false => Released::NotHeld,
+            }
+        })
     }
 
     /// Ends every lease on a key, and says whose they were.
@@ -141,16 +134,13 @@ impl Store {
         };
         let owners = lock.holders.drain(..).map(|holder| holder.owner).collect();
         lock.admit_waiters(now);
-        self.forget_if_free(key);
         owners
     }
 
     pub(super) fn inspect(&mut self, key: &str, now: Instant) -> Option<LockInfo> {
         let lock = self.locks.get_mut(key)?;
         lock.expire(now);
-        let info = lock.info(key, now);
-        self.forget_if_free(key);
-        info
+        lock.info(key, now)
     }
 
     pub(super) fn list(&mut self, prefix: &str, now: Instant) -> Vec<LockInfo> {
@@ -161,15 +151,25 @@ impl Store {
             .collect()
     }
 
-    /// The lock of a request, without what has expired.
-    fn lock(&mut self, request: &Request, now: Instant) -> &mut Lock {
+    /// One step on the lock of a request, without what has expired. A lock that is free
+    /// then is forgotten.
+    fn change<T>(
+        &mut self,
+        request: &Request,
+        now: Instant,
+        step: impl FnOnce(&mut Lock) -> T,
+    ) -> T {
         if self.locks.len() >= self.sweep_at {
             self.sweep(now);
             self.sweep_at = self.locks.len() * 2 + SWEEP_STEP;
         }
         let lock = self.locks.entry(Arc::clone(&request.key)).or_default();
         lock.expire(now);
-        lock
+        let done = step(lock);
+        if lock.is_free() {
+            self.locks.remove(&request.key);
+        }
+        done
     }
 
     fn sweep(&mut self, now: Instant) {
@@ -177,12 +177,6 @@ impl Store {
             lock.expire(now);
             !lock.is_free()
         });
-    }
-
-    fn forget_if_free(&mut self, key: &str) {
-        if self.locks.get(key).is_some_and(Lock::is_free) {
-            self.locks.remove(key);
-        }
     }
 
     fn grant(&mut self, now: Instant) -> Grant {

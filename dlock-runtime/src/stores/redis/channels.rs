@@ -3,12 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use redis::ServerError;
-
 use super::connection::Connection;
 use super::connections::RuntimeConnection;
+use super::connector::Connector;
 use crate::deadline::Deadline;
-use crate::stores::address::Address;
+use crate::store::Failure;
 
 /// So many channels are subscribed to in one go.
 const AT_ONCE: usize = 500;
@@ -20,9 +19,6 @@ pub(crate) struct Channels {
     keys: HashSet<Arc<str>>,
 }
 
-/// It could not be subscribed to: an error that a server has said, and where that is.
-pub(super) type Unheard = Option<(ServerError, Address)>;
-
 impl Channels {
     /// Subscribes to what is wanted now, and to nothing else.
     pub(super) async fn follow(
@@ -31,11 +27,11 @@ impl Channels {
         wanted: &HashSet<Arc<str>>,
         channel_of: impl Fn(&str) -> String,
         deadline: Deadline,
-    ) -> Result<(), Unheard> {
+    ) -> Result<(), Failure> {
         if wanted.is_empty() && self.keys.is_empty() {
             return Ok(());
         }
-        let connection = listening.connection(deadline).await.map_err(|_| None)?;
+        let connection = listening.connection(deadline).await?;
         let ours = self.connection.as_ref();
         if ours.is_none_or(|ours| !ours.is(&connection)) {
             self.connection = Some(connection.clone());
@@ -52,8 +48,11 @@ impl Channels {
                 tracing::debug!(target: "dlock::store", "{}: {lost:?}", connection.endpoint());
                 // What it is subscribed to is not known any more.
                 connection.discard();
-                let error = lost.refusal();
-                return Err(error.map(|error| (error, connection.address().clone())));
+                if let Some(error) = lost.refusal() {
+                    let Connector { locator, .. } = &*listening.connector;
+                    locator.redirected(&error, connection.address());
+                }
+                return Err(Failure::not_sent());
             }
         }
         self.keys.clone_from(wanted);

@@ -1,13 +1,12 @@
 //! Whether the servers can be worked with.
 
 use futures_util::future::join_all;
-use redis::Value;
 
 use super::commands;
 use super::connection::Connection;
 use super::durability;
 use super::names::{Keyspace, tag_of};
-use super::servers::{Attempt, RedisStore};
+use super::servers::RedisStore;
 use super::topology::Topology;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
@@ -23,19 +22,11 @@ impl RedisStore {
         deadline: Deadline,
     ) -> Result<(), Failure> {
         let message = commands::test_message(self.space(), self.process, tag);
+        self.ask_over(server, tag, message, deadline).await?;
+        // Servers that are rented out refuse `CONFIG`.
         let memory = commands::setting("maxmemory*");
-        let questions = commands::pipeline([message, memory]);
-        let mut answers = self
-            .ask_all(server, &questions, deadline)
-            .await?
-            .into_iter();
-        if let Some(Value::ServerError(error)) = answers.next() {
-            let unused = &mut Attempt::default();
-            return Err(self.refused(server, tag, error, deadline, unused).await);
-        }
-        // RedisStore that are rented out refuse `CONFIG`.
-        let memory = answers.next().and_then(durability::settings);
-        let memory = memory.unwrap_or_default();
+        let memory = self.ask_over(server, tag, memory, deadline).await.ok();
+        let memory = memory.and_then(durability::settings).unwrap_or_default();
         if let Some(policy) = memory.get("maxmemory-policy")
             && policy != "noeviction"
             && memory.get("maxmemory").is_none_or(|most| most != "0")

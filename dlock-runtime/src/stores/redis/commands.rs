@@ -171,13 +171,8 @@ pub(super) fn farewell(alive: &str) -> Cmd {
 
 /// What stands where the keys of a lock belong: for an error message.
 pub(super) fn types(space: &Keyspace, key: &str) -> Pipeline {
-    let names = [
-        space.lock(key),
-        space.queue(key),
-        space.readers(key),
-        space.counter(key),
-    ];
-    pipeline(names.map(|name| cmd("TYPE").arg(name).take()))
+    let parts = space.parts(key);
+    pipeline(parts.map(|(name, _)| cmd("TYPE").arg(name).take()))
 }
 
 /// Waits until so many replicas have what was sent over this connection before,

@@ -40,7 +40,7 @@ pub(super) struct Connections {
 /// a caller's future may be dropped or left unpolled at any await, and the
 /// others would wait for it.
 pub(super) struct RuntimeConnection {
-    connector: Arc<Connector>,
+    pub(super) connector: Arc<Connector>,
     state: watch::Sender<State>,
     demand: Notify,
 }
@@ -185,9 +185,10 @@ impl RuntimeConnection {
             time,
             ..
         } = &*self.connector;
+        // A connection was made or has broken: messages may have been missed.
         let missed = || {
             if let Some(listener) = &listener {
-                listener.missed();
+                listener.events.missed();
             }
         };
         // The longest is shorter than any call waits: each sees an attempt of its own

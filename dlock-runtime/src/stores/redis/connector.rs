@@ -180,14 +180,11 @@ async fn check_role(
 ) -> Result<(), BackendError> {
     let answer = client.send_packed_command(&commands::role()).await;
     match answer.map_err(|error| endpoint.unreachable(error))? {
-        Value::Array(role) => match role.first() {
-            Some(Value::BulkString(role)) if role == b"master" => Ok(()),
-            Some(Value::BulkString(role)) => {
-                Err(endpoint.not_the_master(&String::from_utf8_lossy(role)))
-            }
-            _ => Err(endpoint.nonsense()),
-        },
         Value::ServerError(error) => Err(endpoint.refused(&error)),
-        _ => Err(endpoint.nonsense()),
+        answer => match durability::role(&answer) {
+            Some((b"master", _)) => Ok(()),
+            Some((role, _)) => Err(endpoint.not_the_master(&String::from_utf8_lossy(role))),
+            None => Err(endpoint.nonsense()),
+        },
     }
 }

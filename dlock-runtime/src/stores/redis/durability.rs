@@ -44,7 +44,9 @@ pub(super) fn tier(answers: Vec<Value>) -> TokenTier {
                 && is(&files, "no-appendfsync-on-rewrite", "no");
             let kept = is(&memory, "maxmemory", "0")
                 || !memory.get("maxmemory-policy")?.starts_with("allkeys");
-            Some(synced && kept && is_alone(&role))
+            // A master that nobody follows.
+            let alone = self::role(&role)? == (b"master", Some(0));
+            Some(synced && kept && alone)
         });
     match strict {
         Some(true) => TokenTier::Strict,
@@ -57,16 +59,20 @@ pub(super) fn settings(answer: Value) -> Option<HashMap<String, String>> {
     redis::from_redis_value(answer).ok()
 }
 
-/// A master that nobody follows.
-fn is_alone(role: &Value) -> bool {
-    let Value::Array(role) = role else {
-        return false;
+/// What a server says that it is, and, if that is a master, how many follow it: its
+/// answer to `ROLE`.
+pub(super) fn role(answer: &Value) -> Option<(&[u8], Option<usize>)> {
+    let Value::Array(parts) = answer else {
+        return None;
     };
-    matches!(
-        &role[..],
-        [Value::BulkString(role), _, Value::Array(replicas)]
-            if role == b"master" && replicas.is_empty()
-    )
+    let replicas = match parts.get(2) {
+        Some(Value::Array(replicas)) => Some(replicas.len()),
+        _ => None,
+    };
+    match parts.first() {
+        Some(Value::BulkString(role)) => Some((role, replicas)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

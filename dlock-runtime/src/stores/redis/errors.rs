@@ -358,11 +358,6 @@ impl Endpoint {
         )
     }
 
-    /// Something else stands where a lock belongs.
-    pub(super) fn foreign_lock(&self, key: &str) -> BackendError {
-        self.foreign(&self.space.lock(key), "value")
-    }
-
     /// Something else stands where the counter of a lock's tokens belongs.
     pub(super) fn foreign_counter(&self, key: &str) -> BackendError {
         self.foreign(&self.space.counter(key), "value")
@@ -371,21 +366,15 @@ impl Endpoint {
     /// Something else stands where one of the keys of a lock belongs, or the counter.
     /// `types` are the answers to [`types`](super::commands::types).
     pub(super) fn one_is_foreign(&self, key: &str, types: &[String]) -> BackendError {
-        let Self { space, .. } = self;
-        let expected = [
-            (space.lock(key), "string"),
-            (space.queue(key), "list"),
-            (space.readers(key), "zset"),
-            (space.counter(key), "string"),
-        ];
-        let wrong = expected
+        let parts = self.space.parts(key);
+        let wrong = parts
             .into_iter()
             .zip(types)
             .find(|((_, wanted), found)| found != wanted && *found != "none");
         match wrong {
             Some(((name, _), found)) => self.foreign(&name, found),
             // The types are as they should be, so it is the value.
-            None => self.foreign(&space.lock(key), "string"),
+            None => self.foreign(&self.space.lock(key), "string"),
         }
     }
 

@@ -7,11 +7,13 @@ use futures_util::future::try_join_all;
 use redis::Value;
 
 use super::commands;
-use super::servers::{Attempt, Listing, RedisStore, Route, nonsense};
+use super::connection::Connection;
+use super::errors::{RetryPolicy, classify};
+use super::servers::{Answer, Attempt, Listing, RedisStore, Route, nonsense};
 use super::values::LockValue;
 use crate::backend::{HolderInfo, LockInfo, Mode};
 use crate::deadline::Deadline;
-use crate::store::{Failure, Next};
+use crate::store::Failure;
 
 impl RedisStore {
     pub(super) async fn look_at(
@@ -19,20 +21,31 @@ impl RedisStore {
         key: &str,
         deadline: Deadline,
     ) -> Result<Option<LockInfo>, Failure> {
-        let build = || commands::inspect(self.space(), key, self.votes);
-        let answer = self.ask(key, deadline, build).await?;
-        match read(key, answer.value) {
-            Some(lock) => Ok(lock),
-            None => Err(Failure {
-                next: Next::Stop,
-                ..Failure::refused(
-                    answer
-                        .from
-                        .endpoint()
-                        .foreign(&self.space().lock(key), "string"),
-                )
-            }),
+        match self.what_is_at(key, deadline).await? {
+            (Some(lock), _) => Ok(lock),
+            (None, from) => Err(Failure::refused(self.foreign(&from, key, deadline).await)),
         }
+    }
+
+    /// See [`read`]; and who has said so.
+    async fn what_is_at(
+        &self,
+        key: &str,
+        deadline: Deadline,
+    ) -> Result<(Option<Option<LockInfo>>, Connection), Failure> {
+        let build = || commands::inspect(self.space(), key, self.votes);
+        let Answer { value, from, .. } = self.ask(key, deadline, build).await?;
+        if let Value::Array(parts) = &value {
+            for part in parts {
+                if let Value::ServerError(error) = part
+                    && classify(error) != RetryPolicy::Foreign
+                {
+                    let (error, unused) = (error.clone(), &mut Attempt::default());
+                    return Err(self.refused(&from, key, error, deadline, unused).await);
+                }
+            }
+        }
+        Ok((read(key, value), from))
     }
 
     /// One more step of a list; `None` if it was not the last.
@@ -50,14 +63,8 @@ impl RedisStore {
         let listing = attempt.listing.insert(listing);
         if let Some(server) = listing.servers.front() {
             let server = server.connection(deadline).await?;
-            let pattern = self.space().locks_with(prefix);
-            let scan = commands::pipeline([commands::scan(listing.cursor, &pattern)]);
-            let mut answers = self.ask_all(&server, &scan, deadline).await?;
-            let answer = answers.pop().unwrap_or_default();
-            if let Value::ServerError(error) = answer {
-                let unused = &mut Attempt::default();
-                return Err(self.refused(&server, prefix, error, deadline, unused).await);
-            }
+            let scan = commands::scan(listing.cursor, &self.space().locks_with(prefix));
+            let answer = self.ask_over(&server, prefix, scan, deadline).await?;
             let Ok((next, names)) = redis::from_redis_value::<(u64, Vec<String>)>(answer) else {
                 return Err(nonsense(&server));
             };
@@ -66,10 +73,9 @@ impl RedisStore {
                 keys.filter(|key| key.starts_with(prefix) && !listing.locks.contains_key(*key));
             // Together, as the connection is busy with the first of them.
             let looks = keys.map(|key| async move {
-                let build = || commands::inspect(self.space(), key, self.votes);
-                let answer = self.ask(key, deadline, build).await?;
                 // What is not a lock is not listed.
-                Ok::<_, Failure>(read(key, answer.value).flatten())
+                let (lock, _) = self.what_is_at(key, deadline).await?;
+                Ok::<_, Failure>(lock.flatten())
             });
             for lock in try_join_all(looks).await?.into_iter().flatten() {
                 listing.locks.insert(lock.key.clone(), lock);

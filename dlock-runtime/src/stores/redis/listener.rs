@@ -30,11 +30,6 @@ impl Listener {
             self.events.freed(key);
         }
     }
-
-    /// A connection was made or has broken: messages may have been missed.
-    pub(super) fn missed(&self) {
-        self.events.missed();
-    }
 }
 
 fn text(value: &Value) -> Option<&str> {

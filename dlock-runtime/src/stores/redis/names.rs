@@ -78,6 +78,16 @@ impl Keyspace {
         self.name(key, ":never")
     }
 
+    /// All that is kept of a lock, and of which type it is.
+    pub(super) fn parts<'a>(&'a self, key: &'a str) -> [(Name<'a>, &'static str); 4] {
+        [
+            (self.lock(key), "string"),
+            (self.queue(key), "list"),
+            (self.readers(key), "zset"),
+            (self.counter(key), "string"),
+        ]
+    }
+
     fn name<'a>(&'a self, key: &'a str, part: &'static str) -> Name<'a> {
         match self {
             Self::Slots if would_end_its_tag(key) => {

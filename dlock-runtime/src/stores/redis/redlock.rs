@@ -8,6 +8,7 @@ use super::settings::{DEFAULT_PORT, FILES, Settings};
 use crate::backend::BackendError;
 use crate::engine::Engine;
 use crate::quorum::{FEWEST_VOTERS, MOST_VOTERS, Quorum, Voters};
+use crate::store::Store;
 use crate::stores::url::Form;
 
 static FORM: Form = Form {
@@ -77,6 +78,14 @@ impl Redlock {
         Ok(Self {
             engine: Engine::new(voters),
         })
+    }
+
+    /// The first of its servers by itself.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn voter(&self) -> Option<Engine<impl Store<Record = ()> + use<>>> {
+        let first = self.engine.config.voters.first();
+        first.map(|voter| Engine::<RedisStore>::new(voter.clone()))
     }
 }
 

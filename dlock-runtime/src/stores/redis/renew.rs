@@ -11,6 +11,7 @@
 //! together behind it.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use redis::Value;
@@ -25,6 +26,13 @@ use crate::store::Failure;
 /// So many leases are extended in one go. More would keep the server from
 /// answering others, and their answers from being read.
 const AT_ONCE: usize = 256;
+
+/// So much of its ttl a lease may wait for the answer to its renewal. Then there is
+/// time left to ask over a new connection, however long other answers may take.
+const PART_OF_TTL: u32 = 4;
+
+/// But a server may be busy for so long, and has a connection not given up for it.
+const LEAST: Duration = Duration::from_millis(250);
 
 impl RedisStore {
     /// The nodes side by side: one that is silent must not cost the leases on the
@@ -63,17 +71,25 @@ impl RedisStore {
         request: &Request,
         deadline: Deadline,
     ) -> Result<Renewed, Failure> {
-        let how = match self.confirming {
-            Some(_) => How::Confirmed,
-            // In a cluster it has less time than an answer may take. With the others, it
-            // shows all the same when its connection is dead.
-            None => How::WithTheNext,
+        let build = || commands::renew(self.space(), request);
+        let attempt = &mut Attempt::default();
+        let (how, soon) = match self.confirming {
+            Some(_) => (How::Confirmed, deadline),
+            None => {
+                let part = request.ttl / PART_OF_TTL;
+                (How::WithTheNext, deadline.within(part.max(LEAST)))
+            }
         };
-        let (attempt, build) = (&mut Attempt::default(), || {
-            commands::renew(self.space(), request)
-        });
-        let renewing = self.exchange(&request.key, how, deadline, attempt, build);
-        let answer = renewing.await?;
+        let asked = Instant::now();
+        let renewing = self.exchange(&request.key, how, soon, attempt, build);
+        let answer = renewing.await;
+        if let Some(silent) = &attempt.in_flight
+            && how != How::Confirmed
+            && asked.elapsed() >= LEAST
+        {
+            silent.discard();
+        }
+        let answer = answer?;
         match answer.value {
             Value::Int(0) => return Ok(Renewed::Gone),
             Value::Int(_) => {}

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use redis::{Cmd, Pipeline, ServerError, Value};
+use redis::{Cmd, ServerError, Value};
 
 use super::batcher::{How, Lost};
 use super::commands;
@@ -222,16 +222,20 @@ impl RedisStore {
         Ok(answer)
     }
 
-    /// Sends commands together: as many answers as there were commands.
-    pub(super) async fn ask_all(
+    /// Sends one command over this connection, wherever what it is about may be by now.
+    pub(super) async fn ask_over(
         &self,
         to: &Connection,
-        commands: &Pipeline,
+        key: &str,
+        command: Cmd,
         deadline: Deadline,
-    ) -> Result<Vec<Value>, Failure> {
-        let sent_at = Instant::now();
-        let answers = to.run_all(commands, deadline).await;
-        self.hear(to, &mut Attempt::default(), sent_at, answers)
+    ) -> Result<Value, Failure> {
+        let attempt = &mut Attempt::default();
+        let answer = self.send(to.clone(), command, How::Plain, deadline, attempt);
+        match answer.await?.value {
+            Value::ServerError(error) => Err(self.refused(to, key, error, deadline, attempt).await),
+            value => Ok(value),
+        }
     }
 
     /// The last of the numbers that were drawn behind a lock. A counter that has lost
@@ -365,7 +369,7 @@ impl RedisStore {
     ) -> BackendError {
         let types = commands::types(self.space(), key);
         let Ok(types) = from.run_all(&types, deadline).await else {
-            return from.endpoint().foreign_lock(key);
+            return from.endpoint().foreign(&self.space().lock(key), "value");
         };
         let types = types.into_iter().map(|name| match name {
             Value::SimpleString(name) => name,

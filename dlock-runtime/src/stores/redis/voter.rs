@@ -112,13 +112,8 @@ impl Voter for RedisStore {
         };
         let space = self.space();
         let channel_of = |key: &str| space.freed_channel(key);
-        let followed = channels.follow(one.of_manager(), keys, channel_of, deadline);
-        followed.await.map_err(|unheard| {
-            if let Some((error, from)) = unheard {
-                self.connector.locator.redirected(&error, &from);
-            }
-            Failure::not_sent()
-        })
+        let following = channels.follow(one.of_manager(), keys, channel_of, deadline);
+        following.await
     }
 
     fn asked_over(attempt: &Attempt) -> Option<Connection> {

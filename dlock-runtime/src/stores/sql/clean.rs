@@ -19,17 +19,15 @@ pub(super) async fn keep_clean<D: Database>(tables: Arc<Tables<D>>) {
 }
 
 async fn hold_something<D: Database>(tables: &Arc<Tables<D>>) -> bool {
-    let script = tables.scripts.fill("is_clean", &Args::default());
-    let state = tables.look_after(script, 2).await;
+    let state = tables.look_after("is_clean", Args::default(), 2).await;
     let Some(state) = state.as_ref().and_then(|answer| answer.rows.first()) else {
         return true;
     };
     if state.int(0) == 1 {
-        let script = tables.scripts.fill("clean", &Args::default());
-        let waited = tables.look_after(script, 1).await;
+        let waited = tables.look_after("clean", Args::default(), 1).await;
         for row in waited.iter().flat_map(|answer| &answer.rows) {
             // Perhaps the dead alone wait for it.
-            tables.give_up(&Args::of_key(row.text(0))).await;
+            tables.give_up(Args::of_key(row.text(0))).await;
         }
     }
     state.int(1) > 0
@@ -38,8 +36,7 @@ async fn hold_something<D: Database>(tables: &Arc<Tables<D>>) -> bool {
 impl<D: Database> Tables<D> {
     /// Takes the place of an owner out of a queue, or those of the dead: whether
     /// the database has answered.
-    pub(super) async fn give_up(self: &Arc<Self>, place: &Args<'_>) -> bool {
-        let script = self.scripts.fill("give_up", place);
-        self.look_after(script, 0).await.is_some()
+    pub(super) async fn give_up(self: &Arc<Self>, place: Args<'_>) -> bool {
+        self.look_after("give_up", place, 0).await.is_some()
     }
 }

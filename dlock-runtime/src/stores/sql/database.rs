@@ -1,16 +1,13 @@
 //! What is particular to a kind of database, and the settings of a backend.
 
 use std::fmt;
-use std::path::Path;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use sqlx::pool::PoolOptions;
 use sqlx::{ConnectOptions as _, Pool};
 
-use super::retry::Meaning;
 use crate::backend::{Protocol, Servers};
-use crate::stores::address::Address;
+use crate::stores::meaning;
 
 /// A kind of database, and how to reach one.
 pub trait Database: Clone + Send + Sync + 'static {
@@ -18,104 +15,118 @@ pub trait Database: Clone + Send + Sync + 'static {
     const NAME: &'static str;
 
     /// Its driver.
-    #[doc(hidden)]
     type Sql: sqlx::Database;
 
     /// What it says in its own way, for the [scripts](super::script).
-    #[doc(hidden)]
     const WORDS: &'static str;
 
     /// What to set so that tokens outlive a crash of its machine, for messages;
     /// empty if they always do.
-    #[doc(hidden)]
     const DURABLE_WITH: &'static str = "";
 
     /// How soon a waiter's turn is looked for where no messages come.
-    #[doc(hidden)]
     const PACE: Pace;
 
     /// How long to wait before an attempt is repeated, the first time and at most.
-    #[doc(hidden)]
     const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(400));
 
     /// What servers like it speak. `None`, it is a file: no connection to it is
     /// forgotten on the way, it runs nothing later, and a process that ends leaves
     /// files behind which closing one removes.
-    #[doc(hidden)]
     const PROTOCOL: Option<Protocol>;
 
-    #[doc(hidden)]
     const IS_FILE: bool = Self::PROTOCOL.is_none();
 
     /// Which parameters of its URL say how connections are encrypted.
-    #[doc(hidden)]
     const TLS_ADVICE: &'static str = "";
 
     /// What to do when no connection was to be had in time.
-    #[doc(hidden)]
     const UNREACHED_ADVICE: &'static str =
         "check that it runs and that the URL names its host and port";
 
     /// What to do when a script was not answered in time.
-    #[doc(hidden)]
     const SILENCE_ADVICE: &'static str = "check the network, or raise the request timeout";
 
-    #[doc(hidden)]
-    fn location(options: &Options<Self>) -> Location<'_>;
+    fn location(options: &Options<Self>) -> Location;
 
     /// Sets what dlock needs on its connections.
-    #[doc(hidden)]
     fn prepare(options: Options<Self>) -> Options<Self>;
 
     /// Writes text as a literal.
-    #[doc(hidden)]
     fn literal(out: &mut String, text: &str);
 
     /// What an error means, if it is the database's own.
-    #[doc(hidden)]
     fn meaning(error: &sqlx::Error) -> Option<Meaning>;
 
-    /// Runs a script as one message.
-    #[doc(hidden)]
-    fn run<'a>(
-        connection: &'a mut Connection<Self>,
-        script: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<Row<Self>>, sqlx::Error>>;
-
-    /// Reads the columns of a row as text. Their types are not checked: what is a
-    /// number to one statement is a short one to another.
-    #[doc(hidden)]
-    fn read(row: &Row<Self>) -> Result<Vec<String>, sqlx::Error>;
+    /// Runs a script as one message. Of the rows that come back, those of so many
+    /// columns are its answer: other statements of the script answer too. They are read
+    /// as text, and their types are not checked: what is a number to one statement is a
+    /// short one to another.
+    fn run(
+        connection: &mut Connection<Self>,
+        script: &str,
+        columns: usize,
+    ) -> impl Future<Output = Result<Vec<Row>, sqlx::Error>> + Send;
 }
 
 pub(super) type Connection<D> = <<D as Database>::Sql as sqlx::Database>::Connection;
 type PoolSettings<D> = PoolOptions<<D as Database>::Sql>;
 pub(super) type Options<D> = <Connection<D> as sqlx::Connection>::Options;
-pub(super) type Row<D> = <<D as Database>::Sql as sqlx::Database>::Row;
 
 /// What is written alike for each database: `sqlx` knows only the concrete types.
 macro_rules! by_driver {
     () => {
-        fn run<'a>(
-            connection: &'a mut $crate::stores::sql::database::Connection<Self>,
-            script: &'a str,
-        ) -> futures_util::future::BoxFuture<
-            'a,
-            Result<Vec<$crate::stores::sql::database::Row<Self>>, sqlx::Error>,
-        > {
-            sqlx::Executor::fetch_all(connection, sqlx::raw_sql(script))
-        }
-
-        fn read(
-            row: &$crate::stores::sql::database::Row<Self>,
-        ) -> Result<Vec<String>, sqlx::Error> {
-            let columns = 0..sqlx::Row::len(row);
-            let read = |column| sqlx::Row::try_get_unchecked(row, column);
-            columns.map(read).collect()
+        async fn run(
+            connection: &mut $crate::stores::sql::database::Connection<Self>,
+            script: &str,
+            columns: usize,
+        ) -> Result<Vec<$crate::stores::sql::database::Row>, sqlx::Error> {
+            use sqlx::Row as _;
+            let rows = sqlx::Executor::fetch_all(connection, sqlx::raw_sql(script)).await?;
+            let answer = rows.iter().filter(|row| row.len() == columns);
+            let read = answer.map(|row| {
+                let text = (0..columns).map(|column| row.try_get_unchecked(column));
+                text.collect::<Result<_, _>>()
+            });
+            read.map(|text| Ok($crate::stores::sql::database::Row(text?)))
+                .collect()
         }
     };
 }
 pub(super) use by_driver;
+
+/// A row of an answer.
+#[derive(Clone, Debug)]
+pub struct Row(pub(super) Vec<String>);
+
+impl Row {
+    /// The number in a column that is one.
+    pub(super) fn int(&self, column: usize) -> i64 {
+        self.text(column).parse().unwrap_or(0)
+    }
+
+    pub(super) fn text(&self, column: usize) -> &str {
+        self.0.get(column).map_or("", String::as_str)
+    }
+}
+
+/// What an error of a database means.
+pub(super) type Meaning = meaning::Meaning<RetryPolicy>;
+
+/// What can be done after an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RetryPolicy {
+    /// Nothing: it would fail again.
+    #[default]
+    Stop,
+    /// The script was undone, and may be repeated: a deadlock, a database that is
+    /// busy.
+    Again,
+    /// The script was undone, as somebody keeps a row that it needs.
+    Kept,
+    /// The connection has ended. Nobody knows whether the script was run.
+    Reconnect,
+}
 
 /// How soon a waiter's turn is looked for where no messages come. The pause
 /// grows with how long nothing has happened: those who wait for a lock that goes
@@ -127,21 +138,12 @@ pub struct Pace {
 }
 
 /// Where a database is.
-#[derive(Clone, Copy, Debug)]
-pub enum Location<'a> {
-    /// In a file.
-    File(&'a Path),
-    /// On a server.
-    Server {
-        /// The server's name or address.
-        host: &'a str,
-        /// Where it listens.
-        port: u16,
-        /// Where it listens instead.
-        socket: Option<&'a Path>,
-        /// The name of the database.
-        database: &'a str,
-    },
+#[derive(Clone, Debug)]
+pub struct Location {
+    /// As it is named in messages, where no password is.
+    pub(super) name: String,
+    /// Host and port, if it is connected to. A file or a socket refuses nothing.
+    pub(super) address: Option<String>,
 }
 
 /// What the settings of a backend say.
@@ -159,39 +161,14 @@ pub(crate) struct SqlConfig<D: Database> {
 const IDLE: Duration = Duration::from_secs(30);
 
 impl<D: Database> SqlConfig<D> {
-    /// As it is named in messages, where no password is.
+    /// As it is named in messages.
     pub(super) fn name(&self) -> String {
-        let kind = D::NAME;
-        match D::location(&self.options) {
-            Location::File(path) => format!("{kind} file `{}`", path.display()),
-            Location::Server {
-                socket: Some(socket),
-                database,
-                ..
-            } => format!("{kind} at {}, database `{database}`", socket.display()),
-            Location::Server {
-                host,
-                port,
-                database,
-                ..
-            } => format!("{kind} at {host}:{port}, database `{database}`"),
-        }
+        format!("{} {}", D::NAME, D::location(&self.options).name)
     }
 
     pub(super) fn servers(&self) -> Option<Servers> {
-        match D::location(&self.options) {
-            // A file or a socket refuses nothing.
-            Location::Server {
-                host,
-                port,
-                socket: None,
-                ..
-            } if !host.starts_with('/') => Some(Servers::new(
-                D::PROTOCOL?,
-                [Address::of(host, port).to_string()],
-            )),
-            _ => None,
-        }
+        let address = D::location(&self.options).address?;
+        Some(Servers::new(D::PROTOCOL?, [address]))
     }
 
     /// Connections of dlock's own, made when first needed.

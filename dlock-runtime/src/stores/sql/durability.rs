@@ -11,58 +11,63 @@
 //! renewal that is undone take a token back, but it ends a lease that its holder
 //! believes in; so those do wait.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use super::database::Database;
-use super::rows::Answer;
-use super::script::Args;
-use super::tables::Tables;
+use super::database::Row;
+use super::errors::Endpoint;
 use crate::backend::{BackendError, BackendErrorKind, TokenTier};
-use crate::deadline::Deadline;
-use crate::store::Failure;
+use crate::stores::tier::FoundTier;
+use crate::sync::Mutex;
 
-/// The version of the tables, two columns, then whether the server's settings
-/// and the tables make tokens durable.
-const COLUMNS: usize = 5;
+/// Of the script `check`: the version of the tables, two columns, then whether the
+/// server's settings and the tables make tokens durable.
+pub(super) const COLUMNS: usize = 5;
 
-impl<D: Database> Tables<D> {
-    /// What the tokens are worth. If they are not strict it is looked at again
-    /// behind this: who needs them so is refused, and would never learn that they
-    /// are by now.
-    pub(super) fn tokens(self: &Arc<Self>) -> TokenTier {
-        let tier = self.durability.tier.get();
-        if tier != TokenTier::Strict && self.durability.is_due() {
-            let this = Arc::clone(self);
-            self.time.spawn(async move {
-                let script = this.scripts.fill("check", &Args::default());
-                if let Some(answer) = this.look_after(script, COLUMNS).await {
-                    let _ = this.read(&answer);
-                }
-            });
+/// How often those who were refused have it looked at again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What the database has last said of it.
+pub(super) struct Durability {
+    tier: FoundTier,
+    /// Of the tables. They are looked at when connecting.
+    tables: AtomicBool,
+    looked: Mutex<Instant>,
+    /// What to set.
+    with: &'static str,
+}
+
+impl Durability {
+    /// Nothing has been looked at yet.
+    pub(super) fn unknown(with: &'static str) -> Self {
+        Self {
+            tier: FoundTier::unknown(),
+            tables: AtomicBool::new(false),
+            looked: Mutex::new(Instant::now()),
+            with,
         }
-        tier
     }
 
-    /// Looks at the tables and at the settings of the server, and whether the
-    /// tables are those of this version.
-    pub(super) async fn look_at_durability(
-        self: &Arc<Self>,
-        deadline: Deadline,
-    ) -> Result<(), Failure> {
-        let script = self.scripts.fill("check", &Args::default());
-        let answer = self.run(script, COLUMNS, deadline).await?;
-        self.read(&answer).map_err(Failure::refused)
+    /// What the tokens are worth, and whether to look at it again now: who needs strict
+    /// ones is refused, and would never learn that they are strict by now.
+    pub(super) fn tokens(&self) -> (TokenTier, bool) {
+        let tier = self.tier.get();
+        let mut looked = self.looked.lock();
+        let due = tier != TokenTier::Strict && looked.elapsed() >= AGAIN;
+        if due {
+            *looked = Instant::now();
+        }
+        (tier, due)
     }
 
-    fn read(&self, answer: &Answer) -> Result<(), BackendError> {
+    /// Reads what `check` has answered, and whether the tables are those of this version.
+    pub(super) fn read(&self, rows: &[Row], endpoint: &Endpoint) -> Result<(), BackendError> {
         const VERSION: i64 = 1;
         let wrong = |what| {
-            let endpoint = &self.endpoint;
             let what = format!("{endpoint}: its table `dlock_meta` is {what}");
             Err(BackendError::new(BackendErrorKind::Config, what))
         };
-        let Some(row) = answer.rows.first() else {
+        let Some(row) = rows.first() else {
             return wrong("empty; run the INSERT of docs/stores/sql.md".to_owned());
         };
         let version = row.int(0);
@@ -71,30 +76,25 @@ impl<D: Database> Tables<D> {
                 "of version {version}, and this dlock needs {VERSION}; see docs/stores/sql.md"
             ));
         }
-        let tables_are_durable = row.int(4) == 1;
-        self.durability
-            .tables
-            .store(tables_are_durable, Ordering::Release);
-        self.found_durable(row.int(3) == 1);
+        self.tables.store(row.int(4) == 1, Ordering::Release);
+        self.found(row.int(3) == 1, endpoint);
         Ok(())
     }
 
     /// A transaction has said whether what it commits is durable.
-    pub(super) fn found_durable(&self, durable: bool) {
-        let known = &self.durability;
-        let tier = if durable && known.tables.load(Ordering::Acquire) {
-            TokenTier::Strict
-        } else {
-            TokenTier::BestEffort
+    pub(super) fn found(&self, durable: bool, endpoint: &Endpoint) {
+        let tier = match durable && self.tables.load(Ordering::Acquire) {
+            true => TokenTier::Strict,
+            false => TokenTier::BestEffort,
         };
-        if tier != TokenTier::Strict && known.tier.get() == TokenTier::Strict {
+        if tier != TokenTier::Strict && self.tier.get() == TokenTier::Strict {
             tracing::warn!(
                 target: "dlock::store",
-                "{}: a crash of its machine may take fencing tokens back from now on; set {}",
-                self.endpoint,
-                D::DURABLE_WITH
+                "{endpoint}: a crash of its machine may take fencing tokens back from now on; \
+                 set {}",
+                self.with
             );
         }
-        known.tier.set(tier);
+        self.tier.set(tier);
     }
 }

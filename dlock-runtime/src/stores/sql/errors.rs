@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::database::Database;
-use super::retry::{Meaning, RetryPolicy};
+use super::database::{Database, Meaning, RetryPolicy};
 use crate::backend::BackendError;
 use crate::store::{Applied, Cause, Failure, Next};
 
@@ -69,21 +68,19 @@ impl fmt::Display for Endpoint {
 
 impl From<Failed> for Failure {
     fn from(failed: Failed) -> Self {
-        let Failed {
-            retry,
-            cause,
-            sent_at,
-        } = failed;
+        let (next, applied) = match failed.retry {
+            RetryPolicy::Stop => (Next::Stop, Applied::No),
+            RetryPolicy::Again | RetryPolicy::Kept => (Next::Pause, Applied::No),
+            RetryPolicy::Reconnect => {
+                let sent_at = failed.sent_at;
+                (Next::Pause, Applied::Unknown { sent_at })
+            }
+        };
+        let cause = failed.cause;
         Self {
             cause,
-            next: match retry {
-                RetryPolicy::Stop => Next::Stop,
-                _ => Next::Pause,
-            },
-            applied: match retry {
-                RetryPolicy::Reconnect => Applied::Unknown { sent_at },
-                _ => Applied::No,
-            },
+            next,
+            applied,
         }
     }
 }

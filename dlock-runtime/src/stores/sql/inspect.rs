@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::rows::Row;
+use super::database::Row;
 use crate::backend::{HolderInfo, LockInfo, Mode};
 
 /// Key, mode, owner, ms until the lease ends, number of waiters.

@@ -24,8 +24,6 @@ mod pooled;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod renew;
-mod retry;
-mod rows;
 mod script;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod server;
@@ -35,15 +33,12 @@ mod store;
 mod tables;
 mod watch;
 
-use std::fmt;
-use std::time::Duration;
-
 use sqlx::pool::PoolOptions;
 
 use self::database::{Options, SqlConfig};
 use self::store::SqlStore;
 use self::tables::Notifies;
-use crate::engine::{Driven, Engine};
+use crate::engine::Engine;
 
 /// Locks in the tables of a database.
 ///
@@ -54,15 +49,6 @@ pub struct Sql<D: Notifies> {
 }
 
 impl<D: Notifies> Sql<D> {
-    /// How long an operation waits for the database in all, 5 seconds by
-    /// default: an outage is reported after this time.
-    /// From a millisecond to 24 hours, or it is refused at the start.
-    #[must_use]
-    pub fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.engine = self.engine.request_timeout(timeout);
-        self
-    }
-
     /// A server's tables are made only if that is asked for: a service has no right
     /// to do it as a rule. Each connection is used for milliseconds at a time; a
     /// file has one writer.
@@ -78,16 +64,4 @@ impl<D: Notifies> Sql<D> {
     }
 }
 
-impl<D: Notifies> fmt::Debug for Sql<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.engine.config, f)
-    }
-}
-
-impl<D: Notifies> Driven for Sql<D> {
-    type Store = SqlStore<D>;
-
-    fn engine(&self) -> &Engine<SqlStore<D>> {
-        &self.engine
-    }
-}
+driven!(Sql<D: Notifies>, SqlStore<D>);

@@ -10,13 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use sqlx::pool::PoolConnection;
-use sqlx::{Connection as _, Pool, Row as _};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use sqlx::{Connection as _, Pool};
+use tokio::sync::Semaphore;
 
-use super::database::{self, Database};
+use super::database::{Database, RetryPolicy, Row};
 use super::errors::{Endpoint, Failed};
-use super::retry::RetryPolicy;
-use super::rows::{Answer, Row};
 use crate::store::Cause;
 use crate::sync::Mutex;
 
@@ -36,6 +34,14 @@ pub(super) enum Priority {
     /// Before all those: leases run out otherwise. At most one of them is before
     /// it.
     Urgent,
+}
+
+/// What a script answers with.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) rows: Vec<Row>,
+    /// When the script was sent.
+    pub(super) sent_at: Instant,
 }
 
 /// Runs scripts over a pool of its own.
@@ -73,32 +79,36 @@ impl<D: Database> Pooled<D> {
         priority: Priority,
         deadline: Instant,
     ) -> Result<Answer, Failed> {
-        let _turn = self.turn(priority, deadline).await?;
+        let _turn = match priority {
+            Priority::InTurn => {
+                let turn = tokio::time::timeout_at(deadline.into(), self.turns.acquire());
+                Some(turn.await.map_err(|_| self.endpoint.not_reached::<D>())?)
+            }
+            Priority::Urgent => None,
+        };
         let mut connection = self.connection(deadline).await?;
         let sent_at = Instant::now();
-        let run = D::run(&mut connection, script);
+        let run = D::run(&mut connection, script, columns);
         let answer = if D::IS_FILE {
             // A script that is given up in the middle would leave its transaction open.
             Some(run.await)
         } else {
             tokio::time::timeout_at(deadline.into(), run).await.ok()
         };
-        if matches!(answer, Some(Ok(_) | Err(sqlx::Error::Database(_)))) {
+        let is_told = matches!(answer, Some(Ok(_) | Err(sqlx::Error::Database(_))));
+        if is_told {
             *self.answered.lock() = Instant::now();
         }
         match answer {
             Some(Ok(rows)) => {
-                let rows = read::<D>(&rows, columns);
                 if D::IS_FILE && self.rests() {
                     let _ = connection.close().await;
                 }
-                let failed = |error| self.endpoint.failed::<D>(error, sent_at);
-                rows.map(|rows| Answer { rows, sent_at }).map_err(failed)
+                Ok(Answer { rows, sent_at })
             }
             Some(Err(error)) => {
-                let answered = matches!(error, sqlx::Error::Database(_));
                 let failed = self.endpoint.failed::<D>(error, sent_at);
-                let works = answered && failed.retry != RetryPolicy::Reconnect;
+                let works = is_told && failed.retry != RetryPolicy::Reconnect;
                 clear::<D>(connection, works, deadline).await;
                 Err(failed)
             }
@@ -112,19 +122,6 @@ impl<D: Database> Pooled<D> {
                 })
             }
         }
-    }
-
-    async fn turn(
-        &self,
-        priority: Priority,
-        deadline: Instant,
-    ) -> Result<Option<SemaphorePermit<'_>>, Failed> {
-        if priority == Priority::Urgent {
-            return Ok(None);
-        }
-        let turn = tokio::time::timeout_at(deadline.into(), self.turns.acquire()).await;
-        turn.map(Result::ok)
-            .map_err(|_| self.endpoint.not_reached::<D>())
     }
 
     /// A connection for one script.
@@ -192,7 +189,7 @@ async fn clear<D: Database>(
     deadline: Instant,
 ) {
     let works = works && {
-        let rollback = D::run(&mut connection, "ROLLBACK");
+        let rollback = D::run(&mut connection, "ROLLBACK", 0);
         let rolled_back = tokio::time::timeout_at(deadline.into(), rollback).await;
         // An error that the database answers with says that there was none.
         matches!(rolled_back, Ok(Ok(_) | Err(sqlx::Error::Database(_))))
@@ -200,10 +197,4 @@ async fn clear<D: Database>(
     if !works {
         connection.close_on_drop();
     }
-}
-
-/// The rows of so many columns: other statements answer too.
-fn read<D: Database>(rows: &[database::Row<D>], columns: usize) -> Result<Vec<Row>, sqlx::Error> {
-    let rows = rows.iter().filter(|row| row.len() == columns);
-    rows.map(|row| D::read(row).map(Row)).collect()
 }

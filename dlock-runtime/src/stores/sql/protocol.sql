@@ -10,7 +10,7 @@
 -- The row of the lock is the mutex of its key: every statement behind {lock}
 -- sees all that was done for this key before, and is alone with it.
 --
---   $key $owner $process $mode $ttl   $queue: where it is to wait, `alive` and `wait`
+--   $key $owner $process $mode $ttl   $queue: nothing, `wait` or `wait_alive`
 --   $grant: `grant_read` or `grant_write`
 --
 -- One row: 1 if it is had, else 0; the token; for how many ms more somebody
@@ -74,6 +74,10 @@ INSERT INTO dlock_process (process, alive_until) VALUES ($process, {now} + $aliv
 INSERT INTO dlock_queue (name, ticket, owner, mode, process)
     SELECT $key, COALESCE(MAX(ticket), 0) + 1, $owner, $mode, $process FROM dlock_queue
     WHERE name = $key HAVING COUNT(CASE WHEN owner = $owner THEN 1 END) = 0
+
+--- wait_alive
+{alive};
+{wait}
 
 --- grant_write
 UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, expires_at = {now} + $ttl

@@ -43,18 +43,6 @@ pub(super) const CLAIM: Duration = Duration::from_millis(1500);
 /// How often somebody cleans the tables.
 pub(super) const CLEANED_EVERY: Duration = Duration::from_secs(2);
 
-/// What is to be done if the lock is not free.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Asks {
-    /// Nothing.
-    #[default]
-    Try,
-    /// Take a place in the queue.
-    Queue,
-    /// Take a place in the queue, and show that this process is alive.
-    QueueAndBeat,
-}
-
 /// Values that go into a script.
 #[derive(Default)]
 pub(super) struct Args<'a> {
@@ -62,7 +50,8 @@ pub(super) struct Args<'a> {
     pub(super) owner: String,
     pub(super) ttl: Duration,
     pub(super) mode: Mode,
-    pub(super) asks: Asks,
+    /// What is to be done if the lock is not free: a statement by its name, or nothing.
+    pub(super) queue: &'static str,
 }
 
 impl<'a> Args<'a> {
@@ -72,7 +61,7 @@ impl<'a> Args<'a> {
             owner: request.owner.to_string(),
             ttl: request.ttl,
             mode: request.mode,
-            asks: Asks::Try,
+            queue: "",
         }
     }
 
@@ -133,7 +122,7 @@ impl Scripts {
     }
 
     /// One row for each lease that was extended: its owner.
-    pub(super) fn renew<'a>(&self, leases: impl Iterator<Item = &'a Request>) -> String {
+    pub(super) fn renew(&self, leases: &[&Request]) -> String {
         let mut text = self.fill("begin_lease", &Args::default());
         for lease in leases {
             let statement = match lease.mode {
@@ -142,8 +131,7 @@ impl Scripts {
             };
             self.append(&mut text, statement, &Args::of(lease));
         }
-        text.push_str("COMMIT");
-        text
+        text + "COMMIT"
     }
 
     /// The script of this name.
@@ -161,23 +149,19 @@ impl Scripts {
         for piece in pieces {
             let end = piece.find(|c: char| !c.is_ascii_lowercase());
             let (value, rest) = piece.split_at(end.unwrap_or(piece.len()));
-            match (value, args.mode, args.asks) {
-                ("key", ..) => (self.literal)(text, args.key),
-                ("owner", ..) => (self.literal)(text, &args.owner),
-                ("mode", Mode::Read, _) => text.push_str("'r'"),
-                ("mode", Mode::Write, _) => text.push_str("'w'"),
-                ("ttl", ..) => {
+            match (value, args.mode) {
+                ("key", _) => (self.literal)(text, args.key),
+                ("owner", _) => (self.literal)(text, &args.owner),
+                ("mode", Mode::Read) => text.push_str("'r'"),
+                ("mode", Mode::Write) => text.push_str("'w'"),
+                ("ttl", _) => {
                     // It writes to memory.
                     let _ = write!(text, "{}", whole_ms(args.ttl));
                 }
-                ("grant", Mode::Read, _) => self.append(text, "grant_read", args),
-                ("grant", Mode::Write, _) => self.append(text, "grant_write", args),
-                ("queue", _, Asks::Try) => {}
-                ("queue", _, Asks::Queue) => self.append(text, "wait", args),
-                ("queue", _, Asks::QueueAndBeat) => {
-                    self.append(text, "alive", args);
-                    self.append(text, "wait", args);
-                }
+                ("grant", Mode::Read) => self.append(text, "grant_read", args),
+                ("grant", Mode::Write) => self.append(text, "grant_write", args),
+                ("queue", _) if args.queue.is_empty() => {}
+                ("queue", _) => self.append(text, args.queue, args),
                 _ => debug_assert!(false, "there is no value `{value}`"),
             }
             text.push_str(rest);
@@ -234,7 +218,7 @@ mod tests {
     fn are_complete<D: Database>() {
         let scripts = Scripts::new::<D>(Owner::unique(), Duration::from_secs(5));
         let args = Args {
-            asks: Asks::QueueAndBeat,
+            queue: "wait_alive",
             ..Args::of_key("key")
         };
         for name in scripts.compiled.keys() {

@@ -1,24 +1,40 @@
 //! The settings of a database on a server.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use sqlx::Pool;
 use sqlx::pool::PoolOptions;
 
 use super::Sql;
-use super::database::Options;
+use super::database::{Location, Options};
 use super::tables::Notifies;
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::stores::address::Address;
 
 /// A database on a server, with a URL that `sqlx` reads.
 pub trait Server: Notifies {
     /// What its maker calls it.
-    #[doc(hidden)]
     const TITLE: &'static str;
 
     /// A URL.
-    #[doc(hidden)]
     const EXAMPLE: &'static str;
+}
+
+/// Where a server listens, or has a socket.
+pub(super) fn location(
+    host: &str,
+    port: u16,
+    socket: Option<&PathBuf>,
+    database: &str,
+) -> Location {
+    let address = Address::of(host, port).to_string();
+    let place = socket.map_or_else(|| address.clone(), |path| path.display().to_string());
+    let is_connected_to = socket.is_none() && !host.starts_with('/');
+    Location {
+        name: format!("at {place}, database `{database}`"),
+        address: is_connected_to.then_some(address),
+    }
 }
 
 impl<D: Server> Sql<D> {
@@ -31,26 +47,20 @@ impl<D: Server> Sql<D> {
     /// The URL is not understood. The message never holds a part of it.
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
         let invalid = |what| Err(BackendError::new(BackendErrorKind::Config, what));
-        let (mut base, mut create_tables) = (url.to_owned(), false);
-        if let Some((address, query)) = url.split_once('?') {
-            base = address.to_owned();
-            let mut mark = '?';
-            for pair in query.split('&') {
-                match pair.strip_prefix("create_tables=") {
-                    Some("true") => create_tables = true,
-                    Some("false") => create_tables = false,
-                    Some(_) => {
-                        return invalid("`create_tables` in the URL is `true` or `false`".into());
-                    }
-                    None => {
-                        base.push(mark);
-                        base.push_str(pair);
-                        mark = '&';
-                    }
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut create_tables = false;
+        let mut of_sqlx = Vec::new();
+        for pair in query.split('&') {
+            match pair.strip_prefix("create_tables=") {
+                Some("true") => create_tables = true,
+                Some("false") => create_tables = false,
+                Some(_) => {
+                    return invalid("`create_tables` in the URL is `true` or `false`".into());
                 }
+                None => of_sqlx.push(pair),
             }
         }
-        match Options::<D>::from_str(&base) {
+        match Options::<D>::from_str(&format!("{address}?{}", of_sqlx.join("&"))) {
             Ok(options) => Ok(Self::with(options, PoolOptions::new()).create_tables(create_tables)),
             Err(_) => invalid(format!(
                 "not a URL of {}; write {}, and what is special in the password percent-encoded",

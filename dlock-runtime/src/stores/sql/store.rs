@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::clean;
 use super::database::SqlConfig;
+use super::durability;
 use super::inspect;
-use super::rows::Answer;
-use super::script::{ALIVE, Args, Asks, patience};
+use super::script::{ALIVE, Args, patience};
 use super::tables::{Exchange, Notifies, Tables};
 use super::watch::{self, Seen};
 use crate::backend::{
@@ -66,10 +66,14 @@ impl<D: Notifies> Store for SqlStore<D> {
     async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
         let tables = &self.tables;
         if tables.config.create_tables {
-            let script = tables.scripts.fill("create_tables", &Args::default());
-            tables.run(script, 0, deadline).await?;
+            let made = tables.run("create_tables", Args::default(), 0, deadline);
+            made.await?;
         }
-        tables.look_at_durability(deadline).await?;
+        let answer = tables.run("check", Args::default(), durability::COLUMNS, deadline);
+        let read = tables
+            .durability
+            .read(&answer.await?.rows, &tables.endpoint);
+        read.map_err(Failure::refused)?;
         self.context.spawn(clean::keep_clean(Arc::clone(tables)));
         if let Some(listening) = D::listen(Arc::clone(tables)) {
             self.context.spawn(listening);
@@ -115,7 +119,17 @@ impl<D: Notifies> Store for SqlStore<D> {
     }
 
     fn tokens(&self) -> Option<TokenTier> {
-        Some(self.tables.tokens())
+        let (tokens, is_due) = self.tables.durability.tokens();
+        if is_due {
+            let tables = Arc::clone(&self.tables);
+            self.context.spawn(async move {
+                let look = tables.look_after("check", Args::default(), durability::COLUMNS);
+                if let Some(answer) = look.await {
+                    let _ = tables.durability.read(&answer.rows, &tables.endpoint);
+                }
+            });
+        }
+        Some(tokens)
     }
 
     /// Who does not wait costs no signs of life, looks and farewells.
@@ -135,25 +149,21 @@ impl<D: Notifies> Store for SqlStore<D> {
     ) -> Result<Take<Self>, Failure> {
         let tables = &self.tables;
         tables.is_used();
-        let asks = match want {
-            Want::First => {
-                let args = Args::of(request);
-                let answer = self.ask("take", &args, 2, deadline, attempt).await?;
-                let row = answer.rows.last();
-                return Ok(row.map_or(Take::Busy, |row| {
-                    self.granted(row.int(0), row.int(1), answer.sent_at)
-                }));
-            }
-            Want::Try => Asks::Try,
-            Want::Queue { beat: false } => Asks::Queue,
-            Want::Queue { beat: true } => Asks::QueueAndBeat,
+        let mut args = Args::of(request);
+        if want == Want::First {
+            let answer = tables.ask("take", args, 2, deadline, attempt).await?;
+            let row = answer.rows.last();
+            return Ok(row.map_or(Take::Busy, |row| {
+                self.granted(row.int(0), row.int(1), answer.sent_at)
+            }));
+        }
+        args.queue = match want {
+            Want::Queue { beat: true } => "wait_alive",
+            Want::Queue { beat: false } => "wait",
+            Want::First | Want::Try => "",
         };
-        let args = Args {
-            asks,
-            ..Args::of(request)
-        };
-        let answer = self.ask("acquire", &args, 4, deadline, attempt).await?;
-        if asks == Asks::QueueAndBeat {
+        let answer = tables.ask("acquire", args, 4, deadline, attempt).await?;
+        if want == (Want::Queue { beat: true }) {
             tables.events.beats(answer.sent_at);
         }
         let Some(row) = answer.rows.first() else {
@@ -165,10 +175,10 @@ impl<D: Notifies> Store for SqlStore<D> {
                 applied: Applied::Answered,
             });
         };
-        Ok(match (row.int(0), asks) {
+        Ok(match (row.int(0), want) {
             (1, _) => self.granted(row.int(1), row.int(3), answer.sent_at),
-            (_, Asks::Try) => Take::Busy,
-            _ => Take::Queued,
+            (_, Want::Queue { .. }) => Take::Queued,
+            _ => Take::Busy,
         })
     }
 
@@ -194,7 +204,8 @@ impl<D: Notifies> Store for SqlStore<D> {
         let is_simple = ending == Ending::Released && request.mode == Mode::Write;
         let script = if is_simple { "release" } else { "leave" };
         let args = Args::of(request);
-        let answer = self.ask(script, &args, 1, deadline, attempt).await?;
+        let answer = self.tables.ask(script, args, 1, deadline, attempt);
+        let answer = answer.await?;
         let row = answer.rows.first();
         Ok(match row.is_some_and(|row| is_simple || row.int(0) == 1) {
             true => Freed::Released,
@@ -246,8 +257,7 @@ impl<D: Notifies> Store for SqlStore<D> {
 
     async fn farewell(&self, deadline: Deadline) {
         let tables = &self.tables;
-        let script = tables.scripts.fill("farewell", &Args::default());
-        let _ = tables.run(script, 0, deadline).await;
+        let _ = tables.run("farewell", Args::default(), 0, deadline).await;
     }
 
     async fn inspect(
@@ -257,9 +267,9 @@ impl<D: Notifies> Store for SqlStore<D> {
         attempt: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
         let args = Args::of_key(key);
-        let answer = self
-            .ask("inspect", &args, inspect::COLUMNS, deadline, attempt)
-            .await?;
+        let tables = &self.tables;
+        let answer = tables.ask("inspect", args, inspect::COLUMNS, deadline, attempt);
+        let answer = answer.await?;
         Ok(inspect::read(&answer.rows).pop())
     }
 
@@ -270,29 +280,17 @@ impl<D: Notifies> Store for SqlStore<D> {
         attempt: &mut Attempt,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
         let args = Args::of_key(prefix);
-        let answer = self
-            .ask("list", &args, inspect::COLUMNS, deadline, attempt)
-            .await?;
+        let tables = &self.tables;
+        let answer = tables.ask("list", args, inspect::COLUMNS, deadline, attempt);
+        let answer = answer.await?;
         Ok(Some(inspect::read(&answer.rows)))
     }
 }
 
 impl<D: Notifies> SqlStore<D> {
-    async fn ask(
-        &self,
-        script: &'static str,
-        args: &Args<'_>,
-        columns: usize,
-        deadline: Deadline,
-        attempt: &mut Attempt,
-    ) -> Result<Answer, Failure> {
-        let script = self.tables.scripts.fill(script, args);
-        let answer = self.tables.ask(script, columns, deadline, attempt);
-        answer.await
-    }
-
     fn granted(&self, token: i64, durable: i64, sent_at: Instant) -> Take<Self> {
-        self.tables.found_durable(durable == 1);
+        let tables = &self.tables;
+        tables.durability.found(durable == 1, &tables.endpoint);
         Take::Granted(Granted {
             token: token.unsigned_abs(),
             sent_at,

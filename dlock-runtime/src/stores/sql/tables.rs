@@ -6,25 +6,23 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
-use super::database::{Database, SqlConfig};
+use super::database::{Database, RetryPolicy, SqlConfig};
+use super::durability::Durability;
 use super::errors::{Endpoint, Failed};
-use super::pooled::{Pooled, Priority};
-use super::retry::RetryPolicy;
-use super::rows::Answer;
-use super::script::Scripts;
+use super::pooled::{Answer, Pooled, Priority};
+use super::script::{Args, Scripts};
 use crate::backend::{BackendError, Owner};
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::in_flight::InFlight;
 use crate::store::{Applied, Cause, Context, Failure, Next};
-use crate::stores::tier::FoundTier;
-use crate::sync::Mutex;
 
 /// The task of a script tells so long after its deadline that there is no answer,
 /// if the driver has not: it may be stuck in the operating system.
@@ -33,7 +31,6 @@ const STUCK: Duration = Duration::from_millis(20);
 /// A database that may tell of free locks.
 pub trait Notifies: Database {
     /// Hears of them until it is dropped.
-    #[doc(hidden)]
     fn listen(tables: Arc<Tables<Self>>) -> Option<BoxFuture<'static, ()>> {
         let _ = tables;
         None
@@ -48,10 +45,7 @@ pub struct Tables<D: Database> {
     pub(super) scripts: Scripts,
     pub(super) durability: Durability,
     /// This backend among all that share the database.
-    #[cfg_attr(
-        not(feature = "postgres"),
-        expect(dead_code, reason = "the others have no channel to name after it")
-    )]
+    #[cfg(feature = "postgres")]
     pub(super) process: Owner,
     /// Messages tell the waiters when it is their turn.
     notified: AtomicBool,
@@ -64,14 +58,13 @@ pub struct Tables<D: Database> {
 }
 
 /// A script that is being run.
-pub(crate) struct Exchange(oneshot::Receiver<Reply>);
-
-/// What has come of one.
-pub(super) enum Reply {
-    Came(Result<Answer, Failed>),
-    /// Nothing yet: it comes here.
-    Late(Exchange),
+pub(crate) struct Exchange {
+    came: oneshot::Receiver<Came>,
+    /// Ends when its time has.
+    in_time: oneshot::Receiver<()>,
 }
+
+type Came = Result<Answer, Failed>;
 
 impl<D: Database> Tables<D> {
     pub(super) fn new(config: SqlConfig<D>, context: Context) -> Self {
@@ -83,11 +76,12 @@ impl<D: Database> Tables<D> {
         let pool = config.connections(config.max_connections, request_timeout);
         let process = Owner::unique();
         Self {
-            durability: Durability::unknown(),
+            durability: Durability::unknown(D::DURABLE_WITH),
             pooled: Pooled::new(pool, endpoint.clone()),
             scripts: Scripts::new::<D>(process, request_timeout),
             config,
             endpoint,
+            #[cfg(feature = "postgres")]
             process,
             notified: AtomicBool::new(false),
             used: Notify::new(),
@@ -122,52 +116,50 @@ impl<D: Database> Tables<D> {
         priority: Priority,
         deadline: Deadline,
     ) -> Exchange {
-        let (tell, reply) = oneshot::channel();
+        let (tell, came) = oneshot::channel();
+        let (has_time, in_time) = oneshot::channel();
         let (this, counted) = (Arc::clone(self), self.running.count());
         self.time.spawn(async move {
             let _counted = counted;
-            let mut run = std::pin::pin!(async {
-                let run = this.pooled.run(&script, columns, priority, deadline.at());
-                let came = run.await;
-                if let Ok(answer) = &came {
-                    this.events.heard(answer.sent_at);
-                }
-                Reply::Came(came)
-            });
-            let limit = deadline.at() + STUCK;
-            match tokio::time::timeout_at(limit.into(), &mut run).await {
-                Ok(reply) => {
-                    let _ = tell.send(reply);
-                }
+            let deadline = deadline.at();
+            let mut run = std::pin::pin!(this.pooled.run(&script, columns, priority, deadline));
+            let limit = deadline + STUCK;
+            let came = match tokio::time::timeout_at(limit.into(), &mut run).await {
+                Ok(came) => came,
                 Err(_) => {
-                    let (tell_late, late) = oneshot::channel();
-                    let _ = tell.send(Reply::Late(Exchange(late)));
-                    let _ = tell_late.send(run.await);
+                    drop(has_time);
+                    run.await
                 }
+            };
+            if let Ok(answer) = &came {
+                this.events.heard(answer.sent_at);
             }
+            let _ = tell.send(came);
         });
-        Exchange(reply)
+        Exchange { came, in_time }
     }
 
-    /// Runs a script of which nothing is left to undo.
+    /// Runs a script that leaves nothing to undo.
     pub(super) async fn run(
         self: &Arc<Self>,
-        script: String,
+        script: &str,
+        args: Args<'_>,
         columns: usize,
         deadline: Deadline,
     ) -> Result<Answer, Failure> {
-        self.ask(script, columns, deadline, &mut None).await
+        self.ask(script, args, columns, deadline, &mut None).await
     }
 
     /// Runs a script that nobody waits for: its error is logged, as there is nobody to
     /// tell who could do something about it.
     pub(super) async fn look_after(
         self: &Arc<Self>,
-        script: String,
+        script: &str,
+        args: Args<'_>,
         columns: usize,
     ) -> Option<Answer> {
         let deadline = self.time.after(self.endpoint.request_timeout);
-        let answer = self.run(script, columns, deadline).await;
+        let answer = self.run(script, args, columns, deadline).await;
         answer
             .inspect_err(|failure| {
                 if let Cause::Error(error) | Cause::NotReached(error) = &failure.cause {
@@ -183,83 +175,54 @@ impl<D: Database> Tables<D> {
     /// Runs a script. While there is no answer it is in `in_flight`.
     pub(super) async fn ask(
         self: &Arc<Self>,
-        script: String,
+        script: &str,
+        args: Args<'_>,
         columns: usize,
         deadline: Deadline,
         in_flight: &mut Option<Exchange>,
     ) -> Result<Answer, Failure> {
         let begun = self.time.now();
+        let script = self.scripts.fill(script, &args);
         let exchange = self.begin(script, columns, Priority::InTurn, deadline);
-        let reply = in_flight.insert(exchange).reply().await;
+        let Some(came) = in_flight.insert(exchange).reply().await else {
+            return Err(Failure {
+                cause: Cause::Silence,
+                next: Next::Pause,
+                applied: Applied::OnItsWay,
+            });
+        };
         *in_flight = None;
-        match reply {
-            Some(Reply::Came(came)) => came.map_err(Failure::from),
-            Some(Reply::Late(exchange)) => {
-                *in_flight = Some(exchange);
+        came.map_or_else(
+            |_| {
                 Err(Failure {
-                    cause: Cause::Silence,
-                    next: Next::Pause,
-                    applied: Applied::OnItsWay,
+                    cause: Cause::Error(BackendError::unavailable(
+                        "its thread has ended; the manager was shut down",
+                    )),
+                    next: Next::Stop,
+                    applied: Applied::Unknown { sent_at: begun },
                 })
-            }
-            None => Err(Failure {
-                cause: Cause::Error(BackendError::unavailable(
-                    "its thread has ended; the manager was shut down",
-                )),
-                next: Next::Stop,
-                applied: Applied::Unknown { sent_at: begun },
-            }),
-        }
+            },
+            |came| came.map_err(Failure::from),
+        )
     }
 }
 
 impl Exchange {
-    /// `None` if the manager's thread has ended.
-    pub(super) async fn reply(&mut self) -> Option<Reply> {
-        (&mut self.0).await.ok()
+    /// `None`: it has no more time, and goes on.
+    pub(super) async fn reply(&mut self) -> Option<Result<Came, RecvError>> {
+        tokio::select! {
+            biased;
+            came = &mut self.came => Some(came),
+            _ = &mut self.in_time => None,
+        }
     }
 
     /// Waits for as long as it takes: whether it is known what became of it.
-    pub(super) async fn ends(mut self) -> bool {
-        loop {
-            match self.reply().await {
-                Some(Reply::Late(exchange)) => self = exchange,
-                Some(Reply::Came(Ok(_))) => return true,
-                Some(Reply::Came(Err(failed))) => return failed.retry != RetryPolicy::Reconnect,
-                None => return false,
-            }
+    pub(super) async fn ends(self) -> bool {
+        match self.came.await {
+            Ok(Ok(_)) => true,
+            Ok(Err(failed)) => failed.retry != RetryPolicy::Reconnect,
+            Err(_) => false,
         }
-    }
-}
-
-/// How often those who were refused have it looked at again.
-const AGAIN: Duration = Duration::from_secs(1);
-
-/// What the database has last said of it.
-pub(super) struct Durability {
-    pub(super) tier: FoundTier,
-    /// Of the tables. They are looked at when connecting.
-    pub(super) tables: AtomicBool,
-    looked: Mutex<Instant>,
-}
-
-impl Durability {
-    /// Nothing has been looked at yet.
-    fn unknown() -> Self {
-        Self {
-            tier: FoundTier::unknown(),
-            tables: AtomicBool::new(false),
-            looked: Mutex::new(Instant::now()),
-        }
-    }
-
-    /// Whether to look again now, as somebody asks who may be refused.
-    pub(super) fn is_due(&self) -> bool {
-        let mut looked = self.looked.lock();
-        let due = looked.elapsed() >= AGAIN;
-        if due {
-            *looked = Instant::now();
-        }
-        due
     }
 }

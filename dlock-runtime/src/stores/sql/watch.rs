@@ -7,8 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::database::{Database, Pace};
-use super::rows::Row;
+use super::database::{Database, Pace, Row};
 use super::script::Args;
 use super::tables::Tables;
 use crate::backend::Owner;
@@ -45,8 +44,8 @@ pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
     deadline: Deadline,
 ) -> Result<(), Failure> {
     let script = if beat { "beat" } else { "look" };
-    let script = tables.scripts.fill(script, &Args::default());
-    let answer = tables.run(script, COLUMNS, deadline).await?;
+    let answer = tables.run(script, Args::default(), COLUMNS, deadline);
+    let answer = answer.await?;
     let rows = answer.rows.iter();
     let places: HashMap<(Owner, &str), bool> = rows
         .filter_map(|row| Some(((Owner::read(row.text(0))?, row.text(1)), row.int(2) == 1)))
@@ -97,7 +96,7 @@ fn give_up<D: Database>(tables: &Arc<Tables<D>>, places: Vec<Row>) {
                 owner: place.text(0).to_owned(),
                 ..Args::of_key(place.text(1))
             };
-            if !this.give_up(&args).await {
+            if !this.give_up(args).await {
                 // They show at the next beat.
                 return;
             }

@@ -92,16 +92,9 @@ fn is_refused(character: char) -> bool {
 /// What the nodes of a request begin with, in its folder: its owner in the form
 /// of a GUID.
 pub(super) fn own(owner: Owner) -> String {
-    let random = format!("{:016x}", owner.random());
-    let sequence = format!("{:016x}", owner.sequence());
-    format!(
-        "{PROTECTED}{}-{}-{}-{}-{}-",
-        &random[..8],
-        &random[8..12],
-        &random[12..],
-        &sequence[..4],
-        &sequence[4..]
-    )
+    let hex = format!("{:016x}{:016x}", owner.random(), owner.sequence());
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hex[part]);
+    format!("{PROTECTED}{}-", parts.join("-"))
 }
 
 /// The name of a request's node, up to the sequence, which the server appends.

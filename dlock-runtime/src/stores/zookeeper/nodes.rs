@@ -12,7 +12,7 @@ use super::names;
 use super::session::Session;
 use crate::backend::{Owner, Request};
 use crate::deadline::Deadline;
-use crate::store::Failure;
+use crate::store::{Applied, Failure};
 
 /// The node of a request, or one that comes yet.
 #[derive(Clone)]
@@ -58,9 +58,8 @@ impl Node {
         let (names, _) = session.list(&self.folder, true, deadline).await?;
         for name in names.into_iter().filter(|name| name.starts_with(&own)) {
             let path = names::join(&self.folder, &name);
-            let looked = session.ask(deadline, |client| client.check_stat(&path));
-            let stat = looked.await?.0;
-            if let Some(stat) = stat.map_err(|error| session.refused(&path, error))?
+            let looked = session.ask(&path, deadline, |client| client.check_stat(&path));
+            if let Some(stat) = looked.await?.0.flatten()
                 && stat.ephemeral_owner == session.client.session_id().0
             {
                 (self.name, self.czxid) = (name, stat.czxid);
@@ -81,20 +80,17 @@ impl Node {
             return Ok(false);
         }
         let (session, path) = (&self.session, self.path());
-        let deleted = session.ask(deadline, |client| {
+        let deleted = session.ask(&self.folder, deadline, |client| {
             // Without an answer it has to be found again: a server that is behind the
             // others would go on showing it where it was.
             self.name.clear();
             client.delete(&path, None)
         });
-        match deleted.await? {
-            (Ok(()), sent_at) => {
-                session.prove(sent_at);
-                Ok(true)
-            }
-            (Err(Error::NoNode), _) => Ok(false),
-            (Err(error), _) => Err(session.refused(&self.folder, error)),
+        let (deleted, sent_at) = deleted.await?;
+        if deleted.is_some() {
+            session.prove(sent_at);
         }
+        Ok(deleted.is_some())
     }
 }
 
@@ -119,7 +115,7 @@ impl Ensemble {
         let data = request.owner.to_string();
         let options = CreateMode::EphemeralSequential.with_acls(self.settings.acls());
         loop {
-            let made = session.ask(deadline, |client| {
+            let made = session.ask(&folder, deadline, |client| {
                 *node = Some(Node::to_be_made(&session, &folder));
                 // Both are sent at once, and done in this order: the one round trip.
                 let created = client.create(&path, data.as_bytes(), &options);
@@ -129,33 +125,28 @@ impl Ensemble {
                     Ok((created?, listed))
                 }
             });
-            // Created or not? It has a name by which it is found.
-            let (said, sent_at) = made.await?;
-            match said {
-                Ok(((stat, sequence), listed)) => {
-                    session.prove(sent_at);
-                    let made = node.insert(Node {
-                        name: format!("{start}{sequence}"),
-                        czxid: stat.czxid,
-                        ..Node::to_be_made(&session, &folder)
-                    });
-                    // Not if a broken connection lies between the two.
-                    return match listed.ok().filter(|names| names.contains(&made.name)) {
-                        Some(names) => Ok((names, sent_at)),
-                        None => session.list(&folder, false, deadline).await,
-                    };
-                }
+            let made = made.await.inspect_err(|failure| {
+                // Created or not? It has a name by which it is found.
+                node.take_if(|_| failure.applied == Applied::No);
+            });
+            let (Some(((stat, sequence), listed)), sent_at) = made? else {
                 // There is no folder. It may also vanish again before it is used: the
                 // server removes containers that are empty.
-                Err(Error::NoNode) => {
-                    *node = None;
-                    self.make_folder(&session, &folder, deadline).await?;
-                }
-                Err(error) => {
-                    *node = None;
-                    return Err(session.refused(&folder, error));
-                }
-            }
+                *node = None;
+                self.make_folder(&session, &folder, deadline).await?;
+                continue;
+            };
+            session.prove(sent_at);
+            let made = node.insert(Node {
+                name: format!("{start}{sequence}"),
+                czxid: stat.czxid,
+                ..Node::to_be_made(&session, &folder)
+            });
+            // Not if a broken connection lies between the two.
+            return match listed.ok().filter(|names| names.contains(&made.name)) {
+                Some(names) => Ok((names, sent_at)),
+                None => session.list(&folder, false, deadline).await,
+            };
         }
     }
 
@@ -176,9 +167,8 @@ impl Ensemble {
         if !self.used_up().contains(folder) {
             return Ok(());
         }
-        let looked = session.ask(deadline, |client| client.check_stat(folder));
-        let stat = looked.await?.0;
-        let stat = stat.map_err(|error| session.refused(folder, error))?;
+        let looked = session.ask(folder, deadline, |client| client.check_stat(folder));
+        let stat = looked.await?.0.flatten();
         let next = stat.map(|stat| next_number(stat.cversion, stat.num_children));
         if next.is_some_and(names::is_at_the_end) {
             return Err(errors::used_up(&session.place, folder));
@@ -196,20 +186,18 @@ impl Ensemble {
         deadline: Deadline,
     ) -> Result<(), Failure> {
         loop {
-            let made = session.ask(deadline, |client| self.folder_in_use(client, folder));
-            match made.await?.0 {
-                // What was not made shows in the next attempt.
-                Ok(()) | Err(Error::NodeExists) => return Ok(()),
-                Err(Error::NoNode) => {}
-                Err(error) => return Err(session.refused(folder, error)),
+            let made = session.ask(folder, deadline, |client| {
+                self.folder_in_use(client, folder)
+            });
+            if made.await?.0.is_some() {
+                return Ok(());
             }
             let options = CreateMode::Container.with_acls(self.settings.acls());
             let root = &self.settings.root;
-            let made = session.ask(deadline, |client| client.mkdir(root, &options));
-            match made.await?.0 {
-                Ok(()) => {}
-                Err(Error::NoNode) => return Ok(()),
-                Err(error) => return Err(session.refused(root, error)),
+            let made = session.ask(root, deadline, |client| client.mkdir(root, &options));
+            if made.await?.0.is_none() {
+                // What was not made shows in the next attempt.
+                return Ok(());
             }
         }
     }
@@ -227,8 +215,11 @@ impl Ensemble {
             steps.add_delete(&first, None)?;
             steps.commit()
         };
-        made.await?;
-        Ok(())
+        match made.await.map_err(Error::from) {
+            // What was not made shows in the next attempt.
+            Ok(_) | Err(Error::NodeExists) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -49,9 +49,6 @@ pub(crate) struct Session {
     over: CancellationToken,
 }
 
-/// What the server has said, and when it was asked.
-type Answer<T> = (Result<T, Error>, Instant);
-
 impl Session {
     /// Opens a session, with the tasks for it on the current runtime.
     pub(super) async fn open(
@@ -78,7 +75,7 @@ impl Session {
             connector = connector.with_tls(tls);
         }
         let sent_at = context.time.now();
-        let cluster = settings.cluster();
+        let cluster = settings.hosts.join(",");
         let connect = async {
             #[cfg(feature = "tls")]
             if settings.encrypted {
@@ -132,13 +129,15 @@ impl Session {
         }
     }
 
-    /// Asks once there is a connection. Nothing is sent without one: the client would
-    /// keep it, and send it whenever there is one again.
+    /// Asks once there is a connection, and says when. `None`: there is no node at this
+    /// path, or around it. Nothing is sent without a connection: the client would keep
+    /// it, and send it whenever there is one again.
     pub(super) async fn ask<'s, T, F>(
         &'s self,
+        path: &str,
         deadline: Deadline,
         send: impl FnOnce(&'s Client) -> F,
-    ) -> Result<Answer<T>, Failure>
+    ) -> Result<(Option<T>, Instant), Failure>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -146,21 +145,25 @@ impl Session {
             return Err(Failure::not_sent());
         }
         let sent_at = self.context.time.now();
-        let said = self.bound(deadline, send(&self.client)).await;
         let unanswered = Failure {
             applied: Applied::Unknown { sent_at },
             ..Failure::not_sent()
         };
-        let said = said.ok_or_else(|| unanswered.clone())?;
-        match said.as_ref().err().map_or(ErrorClass::Refused, classify) {
-            ErrorClass::Refused => {
-                self.context.events.heard(sent_at);
-                return Ok((said, sent_at));
-            }
-            ErrorClass::Lost => {}
-            ErrorClass::Over => self.over.cancel(),
-        }
-        Err(unanswered)
+        let said = self.bound(deadline, send(&self.client)).await;
+        let answer = match said.ok_or_else(|| unanswered.clone())? {
+            Ok(answer) => Ok(Some(answer)),
+            Err(Error::NoNode) => Ok(None),
+            Err(error) => match classify(&error) {
+                ErrorClass::Refused => Err(self.refused(path, error)),
+                ErrorClass::Lost => return Err(unanswered),
+                ErrorClass::Over => {
+                    self.over.cancel();
+                    return Err(unanswered);
+                }
+            },
+        };
+        self.context.events.heard(sent_at);
+        Ok((answer?, sent_at))
     }
 
     /// `None`: not in time, or the session has ended.
@@ -199,7 +202,7 @@ impl Session {
         synced: bool,
         deadline: Deadline,
     ) -> Result<(Vec<String>, Instant), Failure> {
-        let listed = self.ask(deadline, |client| {
+        let listed = self.ask(folder, deadline, |client| {
             // Both are sent at once, in this order.
             let synced = OptionFuture::from(synced.then(|| client.sync(folder)));
             let listed = client.list_children(folder);
@@ -209,11 +212,8 @@ impl Session {
                 listed
             }
         });
-        match listed.await? {
-            (Ok(names), sent_at) => Ok((names, sent_at)),
-            (Err(Error::NoNode), sent_at) => Ok((Vec::new(), sent_at)),
-            (Err(error), _) => Err(self.refused(folder, error)),
-        }
+        let (names, sent_at) = listed.await?;
+        Ok((names.unwrap_or_default(), sent_at))
     }
 
     /// Checks that nodes exist, by a transaction that changes nothing: when that was
@@ -223,7 +223,8 @@ impl Session {
         paths: &[String],
         deadline: Deadline,
     ) -> Result<Result<Instant, usize>, Failure> {
-        let checked = self.ask(deadline, |client| async {
+        let place = paths.first().map_or("", String::as_str);
+        let checked = self.ask(place, deadline, |client| async {
             let answer = {
                 let mut question = client.new_multi_writer();
                 for path in paths {
@@ -233,23 +234,19 @@ impl Session {
                 question.commit()
             };
             match answer.await {
-                Ok(_) => Ok(None),
+                Ok(_) => Ok(Ok(())),
                 Err(MultiWriteError::OperationFailed {
                     index,
                     source: Error::NoNode,
-                }) => Ok(Some(index)),
+                }) => Ok(Err(index)),
                 Err(error) => Err(error.into()),
             }
         });
         let (said, sent_at) = checked.await?;
-        let path = paths.first().map_or("", String::as_str);
-        Ok(match said.map_err(|error| self.refused(path, error))? {
-            Some(missing) => Err(missing),
-            None => {
-                self.prove(sent_at);
-                Ok(sent_at)
-            }
-        })
+        Ok(said.unwrap_or(Err(0)).map(|()| {
+            self.prove(sent_at);
+            sent_at
+        }))
     }
 
     /// Waits until the node of this path is gone, or may be: with the session, so is
@@ -259,11 +256,9 @@ impl Session {
         let limit = self.context.request_timeout / 2;
         let deadline = self.context.time.after(limit);
         // Of its data, as that leaves no watch behind if there is no node.
-        let watched = self.ask(deadline, |client| client.get_and_watch_data(path));
-        let watcher = match watched.await?.0 {
-            Ok((_, _, watcher)) => watcher,
-            Err(Error::NoNode) => return Ok(()),
-            Err(error) => return Err(self.refused(path, error)),
+        let watched = self.ask(path, deadline, |client| client.get_and_watch_data(path));
+        let Some((_, _, watcher)) = watched.await?.0 else {
+            return Ok(());
         };
         // The client's watcher panics when the client's own task has ended.
         let changed = AssertUnwindSafe(watcher.changed()).catch_unwind();

@@ -82,11 +82,6 @@ impl Settings {
         })
     }
 
-    /// The servers, as the client wants to have them.
-    pub(super) fn cluster(&self) -> String {
-        self.hosts.join(",")
-    }
-
     /// The servers, as messages name them.
     pub(super) fn place(&self) -> String {
         format!("zookeeper at {}", self.hosts.join(", "))
@@ -215,7 +210,7 @@ mod tests {
         let url = "zookeeper://al%3Aice:p%40ss@a,b:7,[::1]/my/locks/?recipe=read-write\
                    &session_timeout=1m30s&acl=creator&auth=digest";
         let settings = read(url);
-        assert_eq!(settings.cluster(), "a:2181,b:7,[::1]:2181");
+        assert_eq!(settings.hosts, ["a:2181", "b:7", "[::1]:2181"]);
         assert_eq!(settings.root, "/my/locks");
         assert_eq!(settings.recipe, Recipe::ReadWrite);
         assert!(settings.creator_only);

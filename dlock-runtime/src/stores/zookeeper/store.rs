@@ -134,16 +134,15 @@ impl Store for ZooKeeperStore {
         _: &mut Attempt,
     ) -> Vec<Result<Renewed, Failure>> {
         let now = self.now();
-        let unseen = due.iter().filter_map(|due| {
-            let record = due.record.as_ref()?;
-            record.is_to_be_seen(due.request.ttl, now).then_some(record)
-        });
-        let unseen = unseen.cloned().collect();
+        let unseen = due
+            .iter()
+            .filter(|due| due.record.is_to_be_seen(due.request.ttl, now))
+            .map(|due| Arc::clone(&due.record))
+            .collect();
         let failure = self.held.look_at(unseen, now, deadline).await.err();
         let extended = |due: &Due<Self>| {
-            let (ttl, record) = (due.request.ttl, due.record.as_ref());
-            let seen = record.and_then(|record| Some((record, record.seen_at()?)));
-            let Some((record, seen_at)) = seen else {
+            let (ttl, record) = (due.request.ttl, &due.record);
+            let Some(seen_at) = record.seen_at() else {
                 return Ok(Renewed::Gone);
             };
             if record.is_to_be_seen(ttl, now) {
@@ -375,7 +374,8 @@ impl ZooKeeperStore {
         deadline: Deadline,
     ) -> Result<(), Failure> {
         let session = self.ensemble.session(deadline).await?;
-        let looked = session.ask(deadline, |client| async {
+        let root = &self.ensemble.settings.root;
+        let looked = session.ask(root, deadline, |client| async {
             let answers = {
                 let mut question = client.new_multi_reader();
                 for before in &*waited {
@@ -385,9 +385,8 @@ impl ZooKeeperStore {
             };
             answers.await
         });
-        let answers = looked.await?.0;
-        let answers = answers.map_err(|error| session.refused(&self.ensemble.settings.root, error));
-        for (before, answer) in waited.iter_mut().zip(answers?) {
+        let answers = looked.await?.0.into_iter().flatten();
+        for (before, answer) in waited.iter_mut().zip(answers) {
             if matches!(answer, MultiReadResult::Error { .. }) {
                 before.wake_all();
             }

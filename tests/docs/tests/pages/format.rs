@@ -3,19 +3,16 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use crate::markdown::pages;
-use crate::none_wrong;
+use crate::{blocks, none_wrong};
 
 #[test]
 fn every_snippet_is_formatted() {
     let mut wrong = Vec::new();
-    for page in pages() {
-        for block in page.blocks() {
-            if block.what.language() == Some("rust")
-                && let Err(shown) = check(&block.what.text)
-            {
-                wrong.push(format!("{}:{}:\n{shown}", page.path, block.line));
-            }
+    for (place, block) in blocks() {
+        if block.language() == Some("rust")
+            && let Err(shown) = check(&block.text)
+        {
+            wrong.push(format!("{place}:\n{shown}"));
         }
     }
     none_wrong(&wrong);

@@ -23,6 +23,16 @@ fn none_wrong(wrong: &[String]) {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
+/// Every block of every page, and where it is.
+fn blocks() -> impl Iterator<Item = (String, markdown::Block)> {
+    markdown::pages().into_iter().flat_map(|page| {
+        let place = |line| format!("{}:{line}", page.path);
+        let blocks = page.blocks().into_iter();
+        let placed = blocks.map(|block| (place(block.line), block.what));
+        placed.collect::<Vec<_>>()
+    })
+}
+
 /// A block that is not named would be checked by nobody.
 #[test]
 fn every_block_says_what_it_is() {
@@ -30,12 +40,10 @@ fn every_block_says_what_it_is() {
         "rust", "toml", "console", "sql", "lua", "http", "promql", "text",
     ];
     let mut wrong = Vec::new();
-    for page in markdown::pages() {
-        for block in page.blocks() {
-            let language = block.what.language();
-            if language.is_none_or(|language| !KNOWN.contains(&language)) {
-                wrong.push(format!("{}:{}: {language:?}", page.path, block.line));
-            }
+    for (place, block) in blocks() {
+        let language = block.language();
+        if language.is_none_or(|language| !KNOWN.contains(&language)) {
+            wrong.push(format!("{place}: {language:?}"));
         }
     }
     none_wrong(&wrong);

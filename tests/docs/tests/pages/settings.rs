@@ -2,8 +2,7 @@
 
 use toml::{Table, Value};
 
-use crate::markdown::pages;
-use crate::{metadata, none_wrong};
+use crate::{blocks, metadata, none_wrong};
 
 #[test]
 fn every_toml_block_is_one_and_names_features_that_there_are() {
@@ -11,20 +10,17 @@ fn every_toml_block_is_one_and_names_features_that_there_are() {
     let dlock = packages.find(|package| package.name == "dlock");
     let features = &dlock.expect("our own package").features;
     let mut wrong = Vec::new();
-    for page in pages() {
-        for block in page.blocks() {
-            if block.what.language() != Some("toml") {
-                continue;
-            }
-            let place = format!("{}:{}", page.path, block.line);
-            match block.what.text.parse::<Table>() {
-                Err(error) => wrong.push(format!("{place}: {error}")),
-                Ok(table) => wrong.extend(
-                    features_of_dlock(&table)
-                        .filter(|name| !features.contains_key(*name))
-                        .map(|name| format!("{place}: there is no feature `{name}`")),
-                ),
-            }
+    for (place, block) in blocks() {
+        if block.language() != Some("toml") {
+            continue;
+        }
+        match block.text.parse::<Table>() {
+            Err(error) => wrong.push(format!("{place}: {error}")),
+            Ok(table) => wrong.extend(
+                features_of_dlock(&table)
+                    .filter(|name| !features.contains_key(*name))
+                    .map(|name| format!("{place}: there is no feature `{name}`")),
+            ),
         }
     }
     none_wrong(&wrong);

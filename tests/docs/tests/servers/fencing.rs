@@ -2,7 +2,7 @@
 
 use redis::{RedisResult, Script};
 use sqlx::SqlitePool;
-use sqlx::sqlite::{SqlitePoolOptions, SqliteQueryResult};
+use sqlx::sqlite::SqlitePoolOptions;
 
 use crate::block;
 use crate::support::redis::RedisServer;
@@ -49,22 +49,17 @@ impl Stock {
 
     /// Whether it was written.
     async fn write(&self, token: i64, pieces: i64) -> bool {
-        self.change(&self.write, token, pieces)
-            .await
-            .rows_affected()
-            == 1
+        self.change(&self.write, token, pieces).await
     }
 
     async fn upsert(&self, token: i64, pieces: i64) -> bool {
-        self.change(&self.upsert, token, pieces)
-            .await
-            .rows_affected()
-            == 1
+        self.change(&self.upsert, token, pieces).await
     }
 
-    async fn change(&self, statement: &str, token: i64, pieces: i64) -> SqliteQueryResult {
+    async fn change(&self, statement: &str, token: i64, pieces: i64) -> bool {
         let change = sqlx::query(statement).bind("mug").bind(token).bind(pieces);
-        change.execute(&self.pool).await.expect("a statement")
+        let changed = change.execute(&self.pool).await.expect("a statement");
+        changed.rows_affected() == 1
     }
 }
 

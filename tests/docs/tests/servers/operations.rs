@@ -1,10 +1,11 @@
 //! `docs/operations.md`: what it says to look at and to free locks with does
 //! so.
 
-use dlock::{Config, LockManager};
+use dlock::Config;
 use tokio::process::Command;
 
 use crate::markdown::pages;
+use crate::support::locks::{connect, held, served};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, until, within};
 
@@ -38,31 +39,23 @@ async fn answer(server: &RedisServer, command: &str) -> String {
 #[tokio::test]
 async fn locks_are_seen_and_freed_as_it_says() {
     let server = RedisServer::start().await;
-    let connect = async || {
-        let config = Config::from_url(&server.url()).expect("a valid URL");
-        LockManager::connect(config).await.expect("a connection")
-    };
-    let (here, there) = (connect().await, connect().await);
+    let config = || Config::from_url(&server.url()).expect("a valid URL");
+    let (here, there) = (connect(config()).await, connect(config()).await);
     let commands = commands();
     let [list, get, pttl, queue, readers, free] = &commands[..] else {
         panic!("six commands, not {commands:?}")
     };
 
-    let reader = here
-        .lock("stock:42")
-        .read()
-        .acquire()
-        .await
-        .expect("the lock");
+    let reader = held(here.lock("stock:42").read()).await;
     assert!(answer(&server, get).await.starts_with("r:"));
     assert_eq!(answer(&server, readers).await.lines().count(), 1);
     reader.release().await.expect("the release");
 
-    let guard = here.lock("stock:42").acquire().await.expect("the lock");
-    let other = here.lock("stock:43").acquire().await.expect("the lock");
+    let guard = held(here.lock("stock:42")).await;
+    let other = held(here.lock("stock:43")).await;
     let alone = answer(&server, get).await;
     assert!(alone.starts_with("w:") && !alone.ends_with('+'), "{alone}");
-    let waiting = tokio::spawn(async move { there.lock("stock:42").acquire().await });
+    let waiting = tokio::spawn(there.lock("stock:42").acquire());
     let queued = async || answer(&server, queue).await;
     until("it waits", queued, |queue| queue.starts_with("w:")).await;
     assert!(answer(&server, get).await.ends_with('+'));
@@ -74,10 +67,7 @@ async fn locks_are_seen_and_freed_as_it_says() {
     assert!((1..=30_000).contains(&left), "{left}");
 
     assert_eq!(answer(&server, free).await, "1");
-    let next = within(HANG, waiting)
-        .await
-        .expect("no panic")
-        .expect("the lock");
+    let next = served(waiting).await;
     assert!(next.token() > guard.token());
     drop((next, other));
 }

@@ -27,6 +27,7 @@ use crate::backend::{
 };
 use crate::engine::Engine;
 use crate::quorum::{Quorum, Voters};
+use crate::store::Store;
 use crate::stores::url::Form;
 
 static FORM: Form = Form {
@@ -126,6 +127,16 @@ impl Cluster {
             Decides::Masters(engine) => Decides::Masters(engine.request_timeout(timeout)),
         };
         self
+    }
+
+    /// Where the node decides that has a lock's slot.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn owner(&self) -> Option<Engine<impl Store<Record = ()> + use<>>> {
+        match &self.0 {
+            Decides::Owner(engine) => Some(engine.clone()),
+            Decides::Masters(_) => None,
+        }
     }
 
     fn backend(&self) -> &dyn Backend {

@@ -4,7 +4,8 @@
 --   ARGV[1] 1: those who wait listen to the lock
 --
 -- Returns nothing if it is free, else its value, its remaining ms, how many
--- wait, and of each reader in turn its owner and remaining ms.
+-- wait, and of each reader in turn its owner and remaining ms. An error stands in
+-- the place of what cannot be read.
 
 local value = redis.call('GET', lock)
 if not value then
@@ -13,13 +14,13 @@ end
 local found = {}
 if string.sub(value, 1, 2) == 'r:' then
   local time = now()
-  found = redis.call('ZRANGEBYSCORE', readers, '(' .. text(time), '+inf', 'WITHSCORES')
+  found = redis.pcall('ZRANGEBYSCORE', readers, '(' .. text(time), '+inf', 'WITHSCORES')
   for index = 1, #found, 2 do
     found[index] = string.match(found[index], '^[^' .. UNCLAIMED .. ']*')
     found[index + 1] = found[index + 1] - time
   end
 end
-local waiters = redis.call('LLEN', queue)
+local waiters = redis.pcall('LLEN', queue)
 if ARGV[1] == '1' then
   -- As far as the server says: an error has no such element.
   local listeners = redis.pcall('PUBSUB', IN_SLOT and 'SHARDNUMSUB' or 'NUMSUB', WAKE .. lock)

@@ -18,6 +18,7 @@ use tokio::sync::watch;
 pub(super) use self::follow::follow;
 use self::votes::{Vote, Votes};
 use super::commands;
+use super::durability;
 use super::errors::{Endpoint, Role};
 use super::names::Keyspace;
 use super::settings::{self, FILES, Settings};
@@ -215,15 +216,14 @@ impl Sentinels {
     /// Says so if the master has fewer replicas than a lock needs. `role` is
     /// its answer to `ROLE`.
     pub(super) fn warn_of_replicas(&self, role: &Value, needed: usize) {
-        if let Value::Array(role) = role
-            && let Some(Value::Array(replicas)) = role.get(2)
-            && replicas.len() < needed
+        if let Some((_, Some(replicas))) = durability::role(role)
+            && replicas < needed
         {
             tracing::warn!(
                 "redis master `{}` has {} replicas now, and no lock can be had without the \
                  {needed} that `replicas={needed}` asks for",
                 self.master,
-                replicas.len()
+                replicas
             );
         }
     }

@@ -21,38 +21,32 @@ use crate::stores::address::Address;
 pub(crate) struct SlotMap {
     /// The cluster.
     pub(crate) endpoint: Endpoint,
-    owners: watch::Sender<Owners>,
+    view: watch::Sender<View>,
     /// The map is asked for anew.
     pub(super) demand: Notify,
 }
 
-#[derive(Default)]
-pub(crate) struct Owners {
-    by_slot: Vec<Option<Arc<Address>>>,
-    /// The slots of which a node has said who has them since the nodes were last
-    /// asked for the map.
-    moved: HashSet<u16>,
-    replicas: Vec<Arc<Address>>,
-}
-
 /// What the nodes say who has which slot.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct View {
-    /// First and last slot, and their node.
-    pub(super) ranges: Vec<(u16, u16, Arc<Address>)>,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    /// By slot; none at all while nobody was asked.
+    pub(super) owners: Vec<Option<Arc<Address>>>,
     pub(super) replicas: Vec<Arc<Address>>,
+    /// The slots of which a node has said who has them since the nodes were last
+    /// asked for all.
+    pub(super) moved: HashSet<u16>,
 }
 
-impl Owners {
-    fn of(&self, slot: u16) -> Option<&Arc<Address>> {
-        self.by_slot.get(usize::from(slot))?.as_ref()
+impl View {
+    pub(super) fn owner(&self, slot: u16) -> Option<&Arc<Address>> {
+        self.owners.get(usize::from(slot))?.as_ref()
     }
 
     /// The nodes that have slots, in the order of these.
     fn masters(&self) -> Vec<Arc<Address>> {
         let mut masters: Vec<Arc<Address>> = Vec::new();
         let mut before = None;
-        for owner in self.by_slot.iter().flatten() {
+        for owner in self.owners.iter().flatten() {
             // The slots of a range share their owner: most are seen at a glance.
             let is_same = before.is_some_and(|before| Arc::ptr_eq(before, owner));
             if !is_same && !masters.contains(owner) {
@@ -62,38 +56,41 @@ impl Owners {
         }
         masters
     }
+
+    /// All nodes that are known to be there.
+    pub(super) fn nodes(&self) -> Vec<Arc<Address>> {
+        let mut nodes = self.masters();
+        nodes.extend(self.replicas.iter().cloned());
+        nodes
+    }
 }
 
 impl SlotMap {
     pub(super) fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
-            owners: watch::Sender::default(),
+            view: watch::Sender::default(),
             demand: Notify::new(),
         }
     }
 
     pub(crate) fn owner(&self, slot: u16) -> Option<Arc<Address>> {
-        self.owners.borrow().of(slot).cloned()
+        self.view.borrow().owner(slot).cloned()
     }
 
     pub(crate) fn masters(&self) -> Vec<Arc<Address>> {
-        self.owners.borrow().masters()
+        self.view.borrow().masters()
     }
 
-    /// All nodes that are known to be there.
     pub(super) fn nodes(&self) -> Vec<Arc<Address>> {
-        let owners = self.owners.borrow();
-        let mut nodes = owners.masters();
-        nodes.extend(owners.replicas.iter().cloned());
-        nodes
+        self.view.borrow().nodes()
     }
 
     /// The last slot of each master.
     pub(crate) fn last_slots(&self) -> Vec<u16> {
-        let owners = self.owners.borrow();
+        let view = self.view.borrow();
         let mut met = HashSet::new();
-        let with_owner = (0..SLOTS).rev().zip(owners.by_slot.iter().rev());
+        let with_owner = (0..SLOTS).rev().zip(view.owners.iter().rev());
         let last = with_owner.filter(|(_, owner)| owner.as_ref().is_some_and(|it| met.insert(it)));
         let mut slots: Vec<_> = last.map(|(slot, _)| slot).collect();
         slots.reverse();
@@ -110,7 +107,7 @@ impl SlotMap {
         let mut changes = self.changes();
         let known = async {
             loop {
-                if let Some(owner) = changes.borrow_and_update().of(slot) {
+                if let Some(owner) = changes.borrow_and_update().owner(slot) {
                     return Arc::clone(owner);
                 }
                 self.refresh_soon();
@@ -124,7 +121,7 @@ impl SlotMap {
 
     /// Resolves when another node is known to have the slot.
     pub(crate) async fn moves_from(&self, slot: u16, address: &Address) {
-        let moved = |owners: &Owners| owners.of(slot).is_some_and(|owner| **owner != *address);
+        let moved = |view: &View| view.owner(slot).is_some_and(|owner| **owner != *address);
         let _ = self.changes().wait_for(moved).await;
     }
 
@@ -141,12 +138,12 @@ impl SlotMap {
         if classify(error) == RetryPolicy::Moved
             && let Some((slot, address)) = named_in(error, from)
         {
-            self.owners.send_if_modified(|owners| {
-                owners.moved.insert(slot);
-                let is_news = owners.of(slot).is_none_or(|owner| **owner != address);
+            self.view.send_if_modified(|view| {
+                view.moved.insert(slot);
+                let is_news = view.owner(slot).is_none_or(|owner| **owner != address);
                 if is_news {
-                    owners.by_slot.resize(SLOTS.into(), None);
-                    owners.by_slot[usize::from(slot)] = Some(Arc::new(address));
+                    view.owners.resize(SLOTS.into(), None);
+                    view.owners[usize::from(slot)] = Some(Arc::new(address));
                 }
                 is_news
             });
@@ -161,29 +158,21 @@ impl SlotMap {
 
     /// The nodes are about to be asked for the map.
     pub(super) fn is_asked_for(&self) {
-        self.owners.send_if_modified(|owners| {
-            owners.moved.clear();
+        self.view.send_if_modified(|view| {
+            view.moved.clear();
             false
         });
     }
 
     /// Puts what the nodes say into the map, but for the slots of which more was
     /// heard since they were asked: what they say of these may be older.
-    pub(super) fn update(&self, view: View) {
-        let mut by_slot = vec![None; SLOTS.into()];
-        for (first, last, address) in view.ranges {
-            let slots = usize::from(first)..=usize::from(last);
-            if let Some(slots) = by_slot.get_mut(slots) {
-                slots.fill(Some(address));
+    pub(super) fn update(&self, mut said: View) {
+        let changed = self.view.send_if_modified(|view| {
+            for slot in std::mem::take(&mut view.moved) {
+                said.owners[usize::from(slot)] = view.owner(slot).cloned();
             }
-        }
-        let changed = self.owners.send_if_modified(|owners| {
-            for slot in std::mem::take(&mut owners.moved) {
-                by_slot[usize::from(slot)] = owners.of(slot).cloned();
-            }
-            let changed = owners.by_slot != by_slot;
-            owners.by_slot = by_slot;
-            owners.replicas = view.replicas;
+            let changed = view.owners != said.owners;
+            *view = said;
             changed
         });
         if changed {
@@ -194,8 +183,8 @@ impl SlotMap {
         }
     }
 
-    pub(crate) fn changes(&self) -> watch::Receiver<Owners> {
-        self.owners.subscribe()
+    pub(crate) fn changes(&self) -> watch::Receiver<View> {
+        self.view.subscribe()
     }
 }
 
@@ -229,8 +218,8 @@ pub(super) mod tests {
     /// One node has all slots.
     pub(crate) fn view(port: u16) -> View {
         View {
-            ranges: vec![(0, SLOTS - 1, Arc::new(address(port)))],
-            replicas: Vec::new(),
+            owners: vec![Some(Arc::new(address(port))); SLOTS.into()],
+            ..View::default()
         }
     }
 

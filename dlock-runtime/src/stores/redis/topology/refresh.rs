@@ -197,37 +197,28 @@ impl View {
     /// Whether both know of nodes, and not one of them is the same: they are two
     /// clusters, and a lock would be now in the one and now in the other.
     fn is_apart_from(&self, other: &Self) -> bool {
-        let known: HashSet<_> = other.nodes().collect();
-        let mut nodes = self.nodes().peekable();
-        nodes.peek().is_some() && !known.is_empty() && !nodes.any(|node| known.contains(node))
-    }
-
-    fn nodes(&self) -> impl Iterator<Item = &Arc<Address>> {
-        let masters = self.ranges.iter().map(|(_, _, master)| master);
-        masters.chain(&self.replicas)
-    }
-
-    fn owner(&self, slot: u16) -> Option<&Arc<Address>> {
-        let mut ranges = self.ranges.iter();
-        let range = ranges.find(|(first, last, _)| (*first..=*last).contains(&slot));
-        range.map(|(_, _, owner)| owner)
+        let (nodes, known) = (self.nodes(), other.nodes());
+        let both_know = !nodes.is_empty() && !known.is_empty();
+        both_know && !nodes.iter().any(|node| known.contains(node))
     }
 
     /// Reads the answer to `CLUSTER SLOTS`, which this node has given.
     fn read(answer: &Value, from: &Address) -> Option<Self> {
-        let mut view = Self::default();
+        let mut view = Self {
+            owners: vec![None; SLOTS.into()],
+            ..Self::default()
+        };
         for range in items(answer)? {
             let [Value::Int(first), Value::Int(last), master, replicas @ ..] = items(range)? else {
                 return None;
             };
-            let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
-            if first > last || last >= SLOTS {
+            let (first, last) = (usize::try_from(*first).ok()?, usize::try_from(*last).ok()?);
+            let slots = view.owners.get_mut(first..=last)?;
+            if slots.is_empty() {
                 return None;
             }
-            // It has none while nobody knows where it is.
-            if let Some(master) = node(master, from)? {
-                view.ranges.push((first, last, master));
-            }
+            // They have none while nobody knows where it is.
+            slots.fill(node(master, from)?);
             for replica in replicas {
                 if let Some(replica) = node(replica, from)?
                     && !view.replicas.contains(&replica)
@@ -270,25 +261,21 @@ fn node(value: &Value, from: &Address) -> Option<Option<Arc<Address>>> {
 /// For each slot, what most of the nodes say.
 fn most_frequent(mut views: Vec<View>) -> View {
     let first = views.swap_remove(0);
-    if views.iter().all(|view| view.ranges == first.ranges) {
+    if views.iter().all(|view| view.owners == first.owners) {
         return first;
     }
     views.push(first);
-    let mut ranges: Vec<(u16, u16, Arc<Address>)> = Vec::new();
-    for slot in 0..SLOTS {
+    let owner = |slot| {
         let said: Vec<_> = views.iter().filter_map(|view| view.owner(slot)).collect();
         let votes = |node: &&Arc<Address>| said.iter().filter(|other| *other == node).count();
-        let Some(owner) = said.iter().copied().max_by_key(votes) else {
-            continue;
-        };
-        match ranges.last_mut() {
-            Some((_, last, same)) if same == owner && *last + 1 == slot => *last = slot,
-            _ => ranges.push((slot, slot, Arc::clone(owner))),
-        }
+        said.iter().copied().max_by_key(votes).cloned()
+    };
+    let replicas: HashSet<_> = views.iter().flat_map(|view| &view.replicas).collect();
+    View {
+        owners: (0..SLOTS).map(owner).collect(),
+        replicas: replicas.into_iter().cloned().collect(),
+        ..View::default()
     }
-    let replicas: HashSet<_> = views.into_iter().flat_map(|view| view.replicas).collect();
-    let replicas = replicas.into_iter().collect();
-    View { ranges, replicas }
 }
 
 #[cfg(test)]
@@ -322,12 +309,14 @@ mod tests {
             range(300, 400, vec![(text("?"), 5)]),
         ]);
         let view = View::read(&answer, &address(9)).expect("a map");
-        let shown: Vec<_> = view
-            .ranges
-            .iter()
-            .map(|(first, last, node)| format!("{first}-{last} {node}"))
-            .collect();
-        assert_eq!(shown, ["0-99 a:1", "100-200 h:3"]);
+        let shown = |slot| view.owner(slot).map(ToString::to_string);
+        for (slots, owner) in [([0, 99], "a:1"), ([100, 200], "h:3")] {
+            assert_eq!(
+                slots.map(shown),
+                [Some(owner.to_owned()), Some(owner.to_owned())]
+            );
+        }
+        assert_eq!([201, 300, 400].map(shown), [None, None, None]);
         let replicas: Vec<_> = view.replicas.iter().map(ToString::to_string).collect();
         assert_eq!(replicas, ["b:2", "h:4"]);
         for nonsense in [
@@ -338,15 +327,16 @@ mod tests {
             Value::Array(vec![range(0, 1, vec![(text("a"), 70_000)])]),
             Value::Array(vec![range(0, 1, vec![])]),
         ] {
-            assert_eq!(View::read(&nonsense, &address(9)), None);
+            assert!(View::read(&nonsense, &address(9)).is_none(), "{nonsense:?}");
         }
     }
 
     #[test]
     fn two_clusters_are_told_apart() {
         let view = |master: u16, replica: u16| View {
-            ranges: vec![(0, 1, address(master))],
+            owners: vec![Some(address(master)); 2],
             replicas: vec![address(replica)],
+            ..View::default()
         };
         assert!(view(1, 2).is_apart_from(&view(3, 4)));
         // After a failover.
@@ -358,12 +348,16 @@ mod tests {
 
     #[test]
     fn most_nodes_are_believed() {
-        let view = |ranges: &[(u16, u16, u16)]| View {
-            ranges: ranges
-                .iter()
-                .map(|(first, last, port)| (*first, *last, address(*port)))
-                .collect(),
-            replicas: vec![address(7)],
+        let view = |ranges: &[(usize, usize, u16)]| {
+            let mut view = View {
+                owners: vec![None; SLOTS.into()],
+                replicas: vec![address(7)],
+                ..View::default()
+            };
+            for (first, last, port) in ranges {
+                view.owners[*first..=*last].fill(Some(address(*port)));
+            }
+            view
         };
         let old = view(&[(0, 99, 1), (100, 199, 2)]);
         let new = view(&[(0, 49, 1), (50, 199, 2)]);
@@ -372,11 +366,11 @@ mod tests {
             vec![new.clone(), old.clone(), new.clone()],
             vec![new.clone()],
         ] {
-            assert_eq!(most_frequent(views).ranges, new.ranges);
+            assert_eq!(most_frequent(views).owners, new.owners);
         }
         let (one, other) = (view(&[(0, 0, 1)]), view(&[(5, 5, 1)]));
         let both = most_frequent(vec![one, other]);
-        assert_eq!(both.ranges, view(&[(0, 0, 1), (5, 5, 1)]).ranges);
+        assert_eq!(both.owners, view(&[(0, 0, 1), (5, 5, 1)]).owners);
         assert_eq!(both.replicas, [address(7)]);
     }
 }

@@ -172,8 +172,8 @@ mod tests {
         let (connection, driver, mut server) = silent(Duration::from_secs(60)).await;
         let map = SlotMap::new(Endpoint::new(Role::Cluster, "c", SPACE, None));
         map.update(View {
-            ranges: vec![(0, 16383, Arc::new(connection.address().clone()))],
-            replicas: Vec::new(),
+            owners: vec![Some(Arc::new(connection.address().clone())); 16384],
+            ..View::default()
         });
         let context = crate::engine::context();
         let subscriptions = Subscriptions::new(Process::unique(), Arc::new(map), &context);

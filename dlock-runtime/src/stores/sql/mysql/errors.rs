@@ -2,7 +2,7 @@
 
 use sqlx::mysql::MySqlDatabaseError;
 
-use crate::stores::sql::retry::{Meaning, RetryPolicy};
+use crate::stores::sql::database::{Meaning, RetryPolicy};
 
 const GRANTS: &str = "grant it what it needs: GRANT SELECT, INSERT, UPDATE, DELETE ON … TO …, on \
                       each of the five tables of docs/stores/sql.md; to make them it needs CREATE";

@@ -13,9 +13,8 @@ use std::time::Duration;
 use sqlx::mysql::MySqlConnectOptions;
 
 use super::Sql;
-use super::database::{Database, Location, Pace, by_driver};
-use super::retry::Meaning;
-use super::server::Server;
+use super::database::{Database, Location, Meaning, Pace, by_driver};
+use super::server::{self, Server};
 use super::tables::Notifies;
 use crate::backend::Protocol;
 
@@ -52,13 +51,10 @@ impl Database for MySqlDatabase {
 
     type Sql = sqlx::MySql;
 
-    fn location(options: &MySqlConnectOptions) -> Location<'_> {
-        Location::Server {
-            host: options.get_host(),
-            port: options.get_port(),
-            socket: options.get_socket().map(AsRef::as_ref),
-            database: options.get_database().unwrap_or_default(),
-        }
+    fn location(options: &MySqlConnectOptions) -> Location {
+        let database = options.get_database().unwrap_or_default();
+        let (host, port) = (options.get_host(), options.get_port());
+        server::location(host, port, options.get_socket(), database)
     }
 
     fn prepare(options: MySqlConnectOptions) -> MySqlConnectOptions {

@@ -1,6 +1,6 @@
 //! What PostgreSQL's errors mean, and what to do about them.
 
-use crate::stores::sql::retry::{Meaning, RetryPolicy};
+use crate::stores::sql::database::{Meaning, RetryPolicy};
 
 /// What dlock's user needs.
 const GRANTS: &str = "grant it what it needs: GRANT SELECT, INSERT, UPDATE, DELETE ON dlock_lock, \

@@ -26,24 +26,19 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 
 /// Listens until it is dropped.
 pub(super) async fn listen(tables: Arc<Tables<PostgresDatabase>>) {
-    let listener = Listener {
-        channel: format!("dlock_{}", tables.process),
-        limit: tables.endpoint.request_timeout,
-        tables,
-    };
     let (first, longest) = PAUSES;
     let mut pause = first;
     loop {
-        match listener.hear().await {
+        match hear(&tables).await {
             // An outage, as a rule a short one.
-            Ok(Heard::Something) => pause = first,
-            Ok(Heard::Nothing) => {
+            Ok(true) => pause = first,
+            Ok(false) => {
                 if pause < longest {
                     tracing::info!(
                         target: "dlock::store",
                         "{}: notifications do not come through, as behind a pooler in \
                          transaction mode; dlock looks for free locks instead",
-                        listener.tables.endpoint
+                        tables.endpoint
                     );
                 }
                 pause = longest;
@@ -51,79 +46,72 @@ pub(super) async fn listen(tables: Arc<Tables<PostgresDatabase>>) {
             // It could not be tried.
             Err(_) => pause = (2 * pause).min(Duration::from_secs(5)),
         }
-        let time = &listener.tables.time;
+        let time = &tables.time;
         time.sleep(time.after(time.jitter(pause))).await;
     }
 }
 
-/// What a connection has carried, until it broke or was given up.
-enum Heard {
-    Something,
-    Nothing,
-}
-
-struct Listener {
-    tables: Arc<Tables<PostgresDatabase>>,
-    channel: String,
-    /// For one answer.
-    limit: Duration,
-}
-
-impl Listener {
-    async fn hear(&self) -> Result<Heard, sqlx::Error> {
-        let mut listener = in_time(self.limit, self.begin()).await?;
-        if !self.echoes(&mut listener).await? {
-            return Ok(Heard::Nothing);
-        }
-        self.tables.notifications_come(true);
-        loop {
-            match tokio::time::timeout(QUIET, listener.try_recv()).await {
-                Ok(Ok(Some(message))) => self.pass_on(&message),
-                Ok(_) => break,
-                Err(_) if matches!(self.echoes(&mut listener).await, Ok(true)) => {}
-                Err(_) => break,
-            }
-        }
-        self.tables.notifications_come(false);
-        Ok(Heard::Something)
-    }
-
-    async fn begin(&self) -> Result<PgListener, sqlx::Error> {
+/// Whether a connection has carried anything until it broke or was given up.
+async fn hear(tables: &Tables<PostgresDatabase>) -> Result<bool, sqlx::Error> {
+    let limit = tables.endpoint.request_timeout;
+    let listening = async {
         // A pool for each: a listener gives its connection back only when that
         // has answered once more, which one that is forgotten never does.
-        let pool = self.tables.config.connections(1, self.limit);
+        let pool = tables.config.connections(1, limit);
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.eager_reconnect(false);
-        listener.listen(&self.channel).await?;
+        listener.listen(&channel(tables)).await?;
         Ok(listener)
+    };
+    let mut listener = in_time(limit, listening).await?;
+    if !echoes(tables, &mut listener).await? {
+        return Ok(false);
     }
+    tables.notifications_come(true);
+    loop {
+        match tokio::time::timeout(QUIET, listener.try_recv()).await {
+            Ok(Ok(Some(message))) => pass_on(tables, &message),
+            Ok(_) => break,
+            Err(_) if matches!(echoes(tables, &mut listener).await, Ok(true)) => {}
+            Err(_) => break,
+        }
+    }
+    tables.notifications_come(false);
+    Ok(true)
+}
 
-    /// Whether something comes, if something is said.
-    async fn echoes(&self, listener: &mut PgListener) -> Result<bool, sqlx::Error> {
-        let notify = format!("SELECT pg_notify('{}', '{TO_ONESELF}')", self.channel);
-        let mut talking = self.tables.pooled.pool.acquire().await?;
-        let said = sqlx::Executor::execute(&mut *talking, sqlx::raw_sql(&notify));
-        if let Err(error) = in_time(self.limit, said).await {
-            talking.close_on_drop();
-            return Err(error);
-        }
-        drop(talking);
-        match tokio::time::timeout(ECHO, listener.try_recv()).await {
-            Ok(Ok(Some(message))) => {
-                self.pass_on(&message);
-                Ok(true)
-            }
-            Ok(Ok(None)) => Err(sqlx::Error::PoolClosed),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Ok(false),
-        }
+/// Whether something comes, if something is said.
+async fn echoes(
+    tables: &Tables<PostgresDatabase>,
+    listener: &mut PgListener,
+) -> Result<bool, sqlx::Error> {
+    let notify = format!("SELECT pg_notify('{}', '{TO_ONESELF}')", channel(tables));
+    let mut talking = tables.pooled.pool.acquire().await?;
+    let said = sqlx::Executor::execute(&mut *talking, sqlx::raw_sql(&notify));
+    if let Err(error) = in_time(tables.endpoint.request_timeout, said).await {
+        talking.close_on_drop();
+        return Err(error);
     }
+    drop(talking);
+    match tokio::time::timeout(ECHO, listener.try_recv()).await {
+        Ok(Ok(Some(message))) => {
+            pass_on(tables, &message);
+            Ok(true)
+        }
+        Ok(Ok(None)) => Err(sqlx::Error::PoolClosed),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Ok(false),
+    }
+}
 
-    fn pass_on(&self, message: &PgNotification) {
-        if message.payload() != TO_ONESELF {
-            self.tables.events.freed(message.payload());
-        }
+fn pass_on(tables: &Tables<PostgresDatabase>, message: &PgNotification) {
+    if message.payload() != TO_ONESELF {
+        tables.events.freed(message.payload());
     }
+}
+
+fn channel(tables: &Tables<PostgresDatabase>) -> String {
+    format!("dlock_{}", tables.process)
 }
 
 async fn in_time<T>(

@@ -17,9 +17,8 @@ use futures_util::future::BoxFuture;
 use sqlx::postgres::PgConnectOptions;
 
 use super::Sql;
-use super::database::{Database, Location, Pace, by_driver};
-use super::retry::Meaning;
-use super::server::Server;
+use super::database::{Database, Location, Meaning, Pace, by_driver};
+use super::server::{self, Server};
 use super::tables::{Notifies, Tables};
 use crate::backend::Protocol;
 
@@ -56,13 +55,10 @@ impl Database for PostgresDatabase {
 
     type Sql = sqlx::Postgres;
 
-    fn location(options: &PgConnectOptions) -> Location<'_> {
-        Location::Server {
-            host: options.get_host(),
-            port: options.get_port(),
-            socket: options.get_socket().map(AsRef::as_ref),
-            database: options.get_database().unwrap_or(options.get_username()),
-        }
+    fn location(options: &PgConnectOptions) -> Location {
+        let database = options.get_database().unwrap_or(options.get_username());
+        let (host, port) = (options.get_host(), options.get_port());
+        server::location(host, port, options.get_socket(), database)
     }
 
     fn prepare(options: PgConnectOptions) -> PgConnectOptions {

@@ -1,6 +1,6 @@
 //! What SQLite's errors mean, and what to do about them.
 
-use crate::stores::sql::retry::{Meaning, RetryPolicy};
+use crate::stores::sql::database::{Meaning, RetryPolicy};
 
 /// <https://www.sqlite.org/rescode.html>: the low byte is the primary code.
 pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {

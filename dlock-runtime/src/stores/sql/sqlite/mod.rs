@@ -16,8 +16,7 @@ use sqlx::Pool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 
 use super::Sql;
-use super::database::{Database, Location, Pace, by_driver};
-use super::retry::Meaning;
+use super::database::{Database, Location, Meaning, Pace, by_driver};
 use super::tables::Notifies;
 use crate::backend::{BackendError, BackendErrorKind, Protocol};
 
@@ -110,8 +109,11 @@ impl Database for SqliteFile {
 
     type Sql = sqlx::Sqlite;
 
-    fn location(options: &SqliteConnectOptions) -> Location<'_> {
-        Location::File(options.get_filename())
+    fn location(options: &SqliteConnectOptions) -> Location {
+        Location {
+            name: format!("file `{}`", options.get_filename().display()),
+            address: None,
+        }
     }
 
     fn prepare(options: SqliteConnectOptions) -> SqliteConnectOptions {

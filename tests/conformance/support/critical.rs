@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 /// Counts who is inside, and remembers if there ever were two.
 #[derive(Debug, Default)]
-pub(crate) struct Section {
+pub struct Section {
     inside: AtomicUsize,
     most: AtomicUsize,
     entries: AtomicUsize,
@@ -18,12 +18,12 @@ pub(crate) struct Section {
 
 impl Section {
     /// Goes in, lets others run, and comes out.
-    pub(crate) async fn visit(&self) {
+    pub async fn visit(&self) {
         self.during(tokio::task::yield_now()).await;
     }
 
     /// Is inside while `body` runs; dropped in between, it comes out.
-    pub(crate) async fn during<T>(&self, body: impl Future<Output = T>) -> T {
+    pub async fn during<T>(&self, body: impl Future<Output = T>) -> T {
         let inside = self.inside.fetch_add(1, Relaxed) + 1;
         let _leave = Leave(&self.inside);
         self.most.fetch_max(inside, Relaxed);
@@ -32,11 +32,12 @@ impl Section {
     }
 
     /// The greatest number of bodies that were inside together.
-    pub(crate) fn most(&self) -> usize {
+    pub fn most(&self) -> usize {
         self.most.load(Relaxed)
     }
 
-    pub(crate) fn entries(&self) -> usize {
+    /// How many there were.
+    pub fn entries(&self) -> usize {
         self.entries.load(Relaxed)
     }
 }
@@ -52,40 +53,41 @@ impl Drop for Leave<'_> {
 /// A number that offers only read and write: without a lock around it,
 /// additions get lost.
 #[derive(Debug, Default)]
-pub(crate) struct PlainCounter(AtomicU64);
+pub struct PlainCounter(AtomicU64);
 
 impl PlainCounter {
     /// Reads, lets others run, and writes one more.
-    pub(crate) async fn add_one(&self) {
+    pub async fn add_one(&self) {
         let value = self.0.load(Relaxed);
         tokio::task::yield_now().await;
         self.0.store(value + 1, Relaxed);
     }
 
     /// The same, asleep for `pause` in between.
-    pub(crate) async fn add_one_slowly(&self, pause: Duration) {
+    pub async fn add_one_slowly(&self, pause: Duration) {
         let value = self.0.load(Relaxed);
         sleep(pause).await;
         self.0.store(value + 1, Relaxed);
     }
 
-    pub(crate) fn value(&self) -> u64 {
+    /// What it is now.
+    pub fn value(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
 /// The tokens of one key in the order of their grants.
 #[derive(Debug, Default)]
-pub(crate) struct Tokens(Mutex<Vec<FencingToken>>);
+pub struct Tokens(Mutex<Vec<FencingToken>>);
 
 impl Tokens {
     /// To be called inside the critical section.
-    pub(crate) fn note(&self, token: FencingToken) {
+    pub fn note(&self, token: FencingToken) {
         self.0.lock().expect("the tokens").push(token);
     }
 
     /// Fails unless each token is greater than the one before.
-    pub(crate) fn check(&self, count: usize) {
+    pub fn check(&self, count: usize) {
         let tokens = self.0.lock().expect("the tokens");
         assert_eq!(tokens.len(), count, "{tokens:?}");
         assert!(

@@ -1,0 +1,45 @@
+//! A task at the gate.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use super::queue::Queue;
+use super::ticket::{Stage, Ticket};
+use super::turn::Turn;
+
+/// A task's end of its [`Ticket`]. Dropped, whatever it has passes on.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) queue: Arc<Queue>,
+    pub(super) ticket: Arc<Ticket>,
+}
+
+impl Waiting {
+    /// What has come for the task.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<Stage> {
+        loop {
+            match ready!(self.ticket.poll(cx)) {
+                Stage::Called => self.queue.take_loose(&self.ticket),
+                came => return Poll::Ready(came),
+            }
+        }
+    }
+
+    /// Leaves, with the turn that it has, if it has one.
+    pub(super) fn leave(&self) -> Option<Turn> {
+        match self.ticket.leave() {
+            Stage::Waits | Stage::Called => {
+                self.queue.left(&self.ticket);
+                None
+            }
+            Stage::Lease(lease) => Some(Turn::new(lease, &self.queue)),
+            Stage::Lead(_) | Stage::Failed(_) | Stage::Gone => None,
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        drop(self.leave());
+    }
+}
