@@ -1,0 +1,90 @@
+//! Errors say what was so.
+
+use std::time::Duration;
+
+use dlock::{LockError, LossReason};
+
+use super::bounds::Bound;
+use crate::history::{Call, History};
+
+/// An outage that is shorter says nothing yet.
+const OUTAGE: Duration = Duration::from_millis(500);
+/// So long a lease may last that nobody works under any more.
+const LASTS: Duration = Duration::from_millis(500);
+
+impl History {
+    /// A call has ended.
+    pub(crate) fn ends(&self, call: usize, bound: Bound, outcome: &Result<(), LockError>) {
+        let ended = self.world.now();
+        self.world.log(|| format!("call {call} ends: {outcome:?}"));
+        let call = {
+            let mut state = self.state();
+            state.calls[call].ended = Some(ended);
+            state.calls[call].clone()
+        };
+        self.ended_in_time(&call, bound);
+        if let Err(error) = outcome {
+            self.is_so(&call, bound, error);
+        }
+    }
+
+    fn is_so(&self, call: &Call, bound: Bound, error: &LockError) {
+        let now = self.world.now();
+        let wrong = match (error, bound) {
+            (LockError::Busy { .. }, Bound::Tries)
+            | (LockError::Timeout { .. }, Bound::Within(_)) => {
+                let held = || {
+                    let mut keys = call.keys.iter();
+                    keys.any(|key| self.was_held_since(*key, call.began))
+                };
+                if self.is_held_in_process(call) {
+                    None
+                } else if self.is_outage(call) {
+                    Some("the store was out of reach")
+                } else {
+                    (!held()).then_some("nobody held it")
+                }
+            }
+            (LockError::Unavailable { .. }, _) => {
+                let troubled = self.state().is_troubled(call.process, call.began, now);
+                (!troubled).then_some("nothing was wrong")
+            }
+            (LockError::Lost { reason, .. }, _) => match reason {
+                LossReason::Overran if call.how == "fixed" => None,
+                LossReason::MaxHold if call.how == "limited" => None,
+                _ => {
+                    let began = call.entered.unwrap_or(call.began);
+                    let troubled = self.state().is_troubled(call.process, began, now);
+                    (!troubled).then_some("nothing was wrong")
+                }
+            },
+            _ => Some("no call of this kind ends so"),
+        };
+        if let Some(wrong) = wrong {
+            self.violation(format!("{call:?}: {error:?}, but {wrong}"));
+        }
+    }
+
+    /// Whether somebody of the same process had one of its locks meanwhile, or may
+    /// have: one of several that a call waits for, or one that is kept for a while.
+    fn is_held_in_process(&self, call: &Call) -> bool {
+        let state = self.state();
+        let mut others = state.calls.iter().rev().filter(|other| {
+            other.process == call.process
+                && other.ended.is_none_or(|ended| {
+                    state.given_back_by(call.process, ended + LASTS) >= call.began
+                })
+                && other.keys.iter().any(|key| call.keys.contains(key))
+        });
+        others.any(|other| other.entered.is_some() || matches!(other.how, "both" | "keeps"))
+    }
+
+    /// Whether the store was out of reach for the whole of a call. What was on its way
+    /// when that began, or waited for its end, may have come.
+    fn is_outage(&self, call: &Call) -> bool {
+        let now = self.world.now();
+        let cut_off = || self.state().is_cut_off(call.process, call.began, now);
+        let heard = || self.was_heard_since(call.process, call.began);
+        now - call.began >= OUTAGE && cut_off() && !heard()
+    }
+}

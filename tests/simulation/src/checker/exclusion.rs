@@ -1,0 +1,90 @@
+//! Two bodies of one key do not overlap.
+//!
+//! Who entered later had the lock granted later. So once it has entered, nobody who
+//! entered before it and excludes it may do anything any more. A body that stood
+//! still beyond its lease is dropped before it does, whenever that is. Nothing is
+//! exempt but grants from before a server broke its promise.
+
+use super::tokens;
+use crate::history::{Entered, History, Key};
+use crate::world::ProcessId;
+
+impl History {
+    /// A body begins, which holds these keys with these tokens.
+    pub(crate) fn enters(
+        &self,
+        call: usize,
+        process: ProcessId,
+        keys: Vec<(Key, u64)>,
+        reads: bool,
+    ) -> usize {
+        let at = self.world.now();
+        self.world
+            .log(|| format!("{process:?} enters {keys:?}, call {call}, reads: {reads}"));
+        // A grant from before a promise was broken excludes nobody.
+        let excludes: Vec<_> = keys
+            .iter()
+            .filter(|&&(key, token)| !self.broke_promise_to(key, token))
+            .map(|&(key, _)| key)
+            .collect();
+        let mut wrong = Vec::new();
+        let body = {
+            let mut state = self.state();
+            for &(key, token) in &keys {
+                wrong.extend(tokens::rises(&state, key, token, reads));
+            }
+            let body = state.bodies.len();
+            for key in excludes {
+                state.last.entry(key).or_default()[usize::from(reads)] = Some(body);
+            }
+            state.calls[call].entered.get_or_insert(at);
+            state.counts.had += 1;
+            state.bodies.push(Entered {
+                call,
+                keys,
+                reads,
+                ended: None,
+            });
+            body
+        };
+        for (key, token, before, what) in wrong {
+            if !self.broke_promise_to(key, token) && !self.broke_promise_to(key, before) {
+                self.violation(what);
+            }
+        }
+        body
+    }
+
+    /// A body does something.
+    pub(crate) fn acts(&self, body: usize) {
+        let found = {
+            let state = self.state();
+            let this = &state.bodies[body];
+            let later = this.keys.iter().find_map(|&(key, token)| {
+                let last = state.last.get(&key)?;
+                let excludes = if this.reads { &last[..1] } else { &last[..] };
+                let other = excludes
+                    .iter()
+                    .flatten()
+                    .copied()
+                    .find(|other| *other > body)?;
+                Some((key, token, other))
+            });
+            later.map(|(key, token, other)| (this.clone(), key, token, state.bodies[other].clone()))
+        };
+        if let Some((this, key, token, other)) = found
+            && !self.broke_promise_to(key, token)
+        {
+            self.violation(format!("key {key}: {this:?} goes on beside {other:?}"));
+        }
+    }
+
+    pub(crate) fn leaves(&self, body: usize) {
+        let at = self.world.now();
+        self.world.log(|| format!("body {body} ends"));
+        let mut state = self.state();
+        state.bodies[body].ended = Some(at);
+        let call = state.bodies[body].call;
+        state.calls[call].body_ended = Some(at);
+    }
+}

@@ -1,0 +1,14 @@
+//! What must be so, one file for each guarantee.
+//!
+//! Most checks are made while the run goes on, at the moment that something is
+//! done: simulated time stands still meanwhile, so that what they see is exact.
+
+pub(crate) mod bounds;
+mod errors;
+mod exclusion;
+mod fencing;
+mod rest;
+mod tokens;
+
+pub(crate) use self::fencing::Resource;
+pub(crate) use self::rest::nothing_is_left;

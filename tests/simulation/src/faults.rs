@@ -1,0 +1,243 @@
+//! What goes wrong, and when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::history::Trouble;
+use crate::network::{Machine, Weather};
+use crate::scenario::Program;
+use crate::stores::Kind;
+use crate::world::{At, Process, ProcessId};
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    AnswersLost,
+    RequestsLate,
+    Doubled,
+    MessagesLost,
+    Slow,
+    SilentThere,
+    SilentBack,
+    Cut,
+    Restart,
+    WritesLost,
+    ServerStands,
+    ClockAhead,
+    ClockBack,
+    Killed,
+    Paused,
+    CallerStands,
+    ManagerStands,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 17] = [
+        Self::AnswersLost,
+        Self::RequestsLate,
+        Self::Doubled,
+        Self::MessagesLost,
+        Self::Slow,
+        Self::SilentThere,
+        Self::SilentBack,
+        Self::Cut,
+        Self::Restart,
+        Self::WritesLost,
+        Self::ServerStands,
+        Self::ClockAhead,
+        Self::ClockBack,
+        Self::Killed,
+        Self::Paused,
+        Self::CallerStands,
+        Self::ManagerStands,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::AnswersLost => "answers lost",
+            Self::RequestsLate => "requests late or lost",
+            Self::Doubled => "commands run twice",
+            Self::MessagesLost => "messages lost",
+            Self::Slow => "slow network",
+            Self::SilentThere => "partition, to the server",
+            Self::SilentBack => "partition, from the server",
+            Self::Cut => "connections cut",
+            Self::Restart => "server restarts",
+            Self::WritesLost => "server loses last writes",
+            Self::ServerStands => "server stands still",
+            Self::ClockAhead => "server's clock ahead",
+            Self::ClockBack => "server's clock back",
+            Self::Killed => "process killed",
+            Self::Paused => "process paused",
+            Self::CallerStands => "caller's runtime stands still",
+            Self::ManagerStands => "manager's thread stands still",
+        }
+    }
+
+    /// Whether it can befall a store of this kind.
+    pub(crate) fn befalls(self, kind: Kind) -> bool {
+        match self {
+            Self::WritesLost => kind.loses_writes(),
+            _ => true,
+        }
+    }
+}
+
+/// The shortest and the longest time that a fault lasts.
+const LASTS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// Lets this many faults happen between these times. Which they were.
+pub(crate) fn plan(program: &Arc<Program>, number: usize, from: At, to: At) -> Vec<Fault> {
+    let world = Arc::clone(&program.history.world);
+    let kind = program.stores.kind();
+    let can: Vec<_> = Fault::ALL
+        .into_iter()
+        .filter(|fault| fault.befalls(kind))
+        .collect();
+    let mut planned = Vec::new();
+    for _ in 0..number {
+        let fault = can[world.draw(|chance| chance.usize(..can.len()))];
+        let begins = world.between(from, to);
+        let program = Arc::clone(program);
+        world.at(begins, move || strike(fault, &program));
+        planned.push(fault);
+    }
+    planned
+}
+
+fn strike(fault: Fault, program: &Arc<Program>) {
+    let world = Arc::clone(&program.history.world);
+    let servers = program.stores.machines();
+    let server = Arc::clone(&servers[world.draw(|chance| chance.usize(..servers.len()))]);
+    let place = world.draw(|chance| chance.u32(..program.size.processes)) as usize;
+    let process = program.process(place);
+    let lasts = match world.happens(500) {
+        true => world.between(LASTS.0, LASTS.1 / 8),
+        false => world.between(LASTS.0, LASTS.1),
+    };
+    let now = world.now();
+    let until = now + lasts;
+    let one = Some(process.id);
+    match fault {
+        Fault::AnswersLost => weather(program, fault, &*server, one, until, move |weather| {
+            weather.loses_answers = weather.loses_answers.max(until);
+        }),
+        Fault::RequestsLate => weather(program, fault, &*server, one, until, move |weather| {
+            weather.loses_requests = weather.loses_requests.max(until);
+        }),
+        Fault::Doubled => weather(program, fault, &*server, one, until, move |weather| {
+            weather.doubles = weather.doubles.max(until);
+        }),
+        Fault::MessagesLost => weather(program, fault, &*server, one, until, move |weather| {
+            weather.loses_messages = weather.loses_messages.max(until);
+        }),
+        Fault::Slow => {
+            let most = world.between(Duration::from_millis(5), Duration::from_millis(1_500));
+            // What was sent slowly is on its way after that.
+            weather(
+                program,
+                fault,
+                &*server,
+                one,
+                until + most,
+                move |weather| {
+                    weather.slow = (until, most);
+                },
+            );
+        }
+        Fault::SilentThere => weather(program, fault, &*server, one, until, move |weather| {
+            weather.silent_there = weather.silent_there.max(until);
+        }),
+        Fault::SilentBack => weather(program, fault, &*server, one, until, move |weather| {
+            weather.silent_back = weather.silent_back.max(until);
+        }),
+        Fault::Cut => {
+            server.cut(process.id);
+            happened(program, fault, one, now, now);
+        }
+        Fault::Restart => {
+            server.restart(lasts);
+            happened(program, fault, None, now, until);
+        }
+        Fault::WritesLost => {
+            let lag = world.between(Duration::from_millis(1), Duration::from_millis(500));
+            server.lose_writes(lag, lasts / 4);
+            happened(program, fault, None, now, now + lag + lasts / 4);
+        }
+        Fault::ServerStands => {
+            server.stand_still(until);
+            happened(program, fault, None, now, until);
+        }
+        Fault::ClockAhead | Fault::ClockBack => {
+            let by = i64::try_from(lasts.as_nanos() / 2).unwrap_or(i64::MAX);
+            server.step_clock(if fault == Fault::ClockAhead { by } else { -by });
+            happened(program, fault, None, now, until);
+        }
+        Fault::Killed => {
+            program.kill(place, lasts / 4);
+            happened(program, fault, None, now, now + lasts / 4);
+        }
+        Fault::Paused => stand(
+            program,
+            fault,
+            &process,
+            &[process.caller, process.manager],
+            until,
+        ),
+        Fault::CallerStands => stand(program, fault, &process, &[process.caller], until),
+        Fault::ManagerStands => stand(program, fault, &process, &[process.manager], until),
+    }
+}
+
+/// Is said to the checks, which hold it against what they see.
+fn happened(program: &Program, fault: Fault, process: Option<ProcessId>, from: At, to: At) {
+    program.history.trouble(Trouble {
+        fault,
+        process,
+        from,
+        to,
+        stands: None,
+        outage: matches!(
+            fault,
+            Fault::SilentThere | Fault::SilentBack | Fault::Restart | Fault::ServerStands
+        ),
+    });
+}
+
+fn weather(
+    program: &Program,
+    fault: Fault,
+    server: &dyn Machine,
+    process: Option<ProcessId>,
+    until: At,
+    change: impl Fn(&mut Weather),
+) {
+    if let Some(process) = process {
+        server.change_weather(process, &change);
+    }
+    happened(program, fault, process, program.history.world.now(), until);
+}
+
+fn stand(
+    program: &Program,
+    fault: Fault,
+    process: &Arc<Process>,
+    executors: &[crate::world::ExecutorId],
+    until: At,
+) {
+    let world = process.world();
+    for &executor in executors {
+        world.stall(executor);
+        let world_then = Arc::clone(world);
+        world.at(until, move || world_then.go_on(executor));
+    }
+    program.history.trouble(Trouble {
+        fault,
+        // It may hold up those behind it, too.
+        process: None,
+        from: world.now(),
+        to: until,
+        stands: Some(process.id),
+        outage: false,
+    });
+}

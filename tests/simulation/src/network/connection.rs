@@ -1,0 +1,215 @@
+//! One connection of a process to a server.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::weather::Weather;
+use super::{LATEST, Pushed, Server, Service};
+use crate::world::{At, Flag, ProcessId};
+
+/// The connection broke, and says so.
+#[derive(Debug)]
+pub(crate) struct Broken;
+
+pub(crate) struct Connection<S: Service> {
+    server: Arc<Server<S>>,
+    pub(crate) process: ProcessId,
+    number: u64,
+    /// The start of the server that it belongs to, and how often connections had been
+    /// cut.
+    start: (u32, u32),
+    state: Mutex<State>,
+    /// The client knows that it broke.
+    broken: Flag,
+}
+
+#[derive(Default)]
+struct State {
+    /// The client has given it up.
+    closed: bool,
+    /// Since when it is broken in truth: what is sent from then on is lost.
+    dead: Option<At>,
+    last_there: At,
+    last_back: At,
+}
+
+impl<S: Service> Connection<S> {
+    /// A new one. `None`: nobody is there.
+    pub(crate) fn open(server: &Arc<Server<S>>, process: ProcessId) -> Option<Arc<Self>> {
+        if server.is_down() {
+            return None;
+        }
+        Some(Arc::new(Self {
+            process,
+            number: server.next_connection(),
+            start: (server.starts(), server.cuts(process)),
+            server: Arc::clone(server),
+            state: Mutex::default(),
+            broken: Flag::default(),
+        }))
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !self.state().closed && !self.broken.is_set()
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// It is used no more, and nobody hears what comes back.
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+    }
+
+    /// Sends a command, here and now.
+    pub(crate) fn send(
+        self: &Arc<Self>,
+        command: S::Command,
+    ) -> impl Future<Output = Result<S::Answer, Broken>> + Send + use<S> {
+        let (tell, answer) = oneshot::channel();
+        let world = &self.server.world;
+        let weather = self.server.weather(self.process);
+        let sent = world.now();
+        let arrives = {
+            let mut state = self.state();
+            let arrives = (sent + weather.delay(world))
+                .max(weather.silent_there)
+                .max(state.last_there);
+            state.last_there = arrives;
+            arrives
+        };
+        world.log(|| {
+            format!(
+                "{:?} → {:?}/{}: {command:?}",
+                self.process, self.server.id, self.number
+            )
+        });
+        let this = Arc::clone(self);
+        world.at(arrives, move || this.arrived(sent, command, tell));
+        if Weather::meets(weather.loses_requests, world) {
+            self.state()
+                .dead
+                .get_or_insert(sent + Duration::from_nanos(1));
+            self.breaks(world.happens(500));
+        }
+        let this = Arc::clone(self);
+        let mut answer = answer;
+        async move {
+            tokio::select! {
+                biased;
+                answered = &mut answer => match answered {
+                    Ok(answer) => Ok(answer),
+                    // It will not come. Who waits finds out by itself.
+                    Err(_) => { this.until_broken().await; Err(Broken) }
+                },
+                () = this.until_broken() => Err(Broken),
+            }
+        }
+    }
+
+    fn arrived(self: Arc<Self>, sent: At, command: S::Command, tell: oneshot::Sender<S::Answer>) {
+        let (server, world) = (&self.server, &self.server.world);
+        let now = world.now();
+        if let Some(until) = server.stands_until() {
+            let this = Arc::clone(&self);
+            return world.at(until, move || this.arrived(sent, command, tell));
+        }
+        let (gone, lost) = {
+            let state = self.state();
+            let gone = state.closed || self.broken.is_set();
+            (gone, state.dead.is_some_and(|dead| sent >= dead))
+        };
+        let lossy = now > sent + LATEST;
+        if lost {
+            return;
+        }
+        if self.start != (server.starts(), server.cuts(self.process))
+            || server.is_down()
+            || (gone && lossy)
+        {
+            return self.breaks(false);
+        }
+        // Another half of what its connection has left behind is lost on the way.
+        if gone && world.happens(400) {
+            return;
+        }
+        let weather = server.weather(self.process);
+        let mut answer = server.run(command.clone());
+        if Weather::meets(weather.doubles, world) {
+            world.log(|| format!("{:?} runs it twice", server.id));
+            answer = server.run(command);
+        }
+        world.log(|| {
+            format!(
+                "{:?}/{} → {:?}: {answer:?}",
+                server.id, self.number, self.process
+            )
+        });
+        if Weather::meets(weather.loses_answers, world) {
+            return self.breaks(world.happens(300));
+        }
+        let arrives = {
+            let mut state = self.state();
+            let arrives = (now + weather.delay(world))
+                .max(weather.silent_back)
+                .max(state.last_back);
+            state.last_back = arrives;
+            arrives
+        };
+        let this = Arc::clone(&self);
+        world.at(arrives, move || {
+            if this.is_open() {
+                this.server.is_heard(this.process);
+                let _ = tell.send(answer);
+            }
+        });
+    }
+
+    /// It breaks: silently, or its client hears of it.
+    pub(crate) fn breaks(self: &Arc<Self>, silently: bool) {
+        let world = &self.server.world;
+        world.log(|| {
+            format!(
+                "{:?}/{} breaks, silently: {silently}",
+                self.server.id, self.number
+            )
+        });
+        self.server.is_deaf(self.process, self.number);
+        self.state().dead.get_or_insert(world.now());
+        if silently {
+            return;
+        }
+        let this = Arc::clone(self);
+        let weather = self.server.weather(self.process);
+        let hears = (world.now() + weather.delay(world)).max(weather.silent_back);
+        world.at(hears, move || {
+            this.broken.set(true);
+        });
+    }
+
+    pub(crate) async fn until_broken(&self) {
+        self.broken.until_set().await;
+    }
+
+    /// What the server says by itself comes over this connection from now on.
+    pub(crate) fn listen(&self) -> mpsc::UnboundedReceiver<Pushed> {
+        let (ear, pushed) = mpsc::unbounded_channel();
+        self.server.listens(self.process, self.number, ear);
+        pushed
+    }
+
+    /// How long it takes to make one.
+    pub(crate) fn handshake(server: &Server<S>, process: ProcessId) -> Duration {
+        let weather = server.weather(process);
+        let until = weather.silent_there.max(weather.silent_back);
+        let trip = weather.delay(&server.world) + weather.delay(&server.world);
+        (server.world.now() + trip).max(until) - server.world.now()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,353 @@
+//! A server: its state, its clock, and whether it answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::Weather;
+use crate::world::{At, Clock, ProcessId, World};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ServerId(pub(crate) u32);
+
+/// What a server does: one command after the other.
+pub(crate) trait Service: Clone + Send + 'static {
+    type Command: Clone + fmt::Debug + Send + 'static;
+    type Answer: fmt::Debug + Send + 'static;
+
+    fn run(&mut self, visit: &mut Visit, command: Self::Command) -> Self::Answer;
+
+    /// What is held or waited for, in words; empty when nothing is.
+    fn left(&mut self, visit: &mut Visit) -> Vec<String>;
+
+    /// Whether somebody holds this lock.
+    fn is_held(&mut self, visit: &mut Visit, key: &str) -> bool;
+}
+
+/// A moment at a server.
+pub(crate) struct Visit {
+    /// By the server's clock.
+    pub(crate) now: Duration,
+    /// What it says by itself to whom.
+    pub(super) pushed: Vec<(ProcessId, Pushed)>,
+    /// First numbers of the grants that were made.
+    pub(super) granted: Vec<(String, u64)>,
+    /// Locks that nobody has any more.
+    pub(super) freed: Vec<String>,
+}
+
+/// What a server says by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pushed {
+    pub(crate) key: Arc<str>,
+    /// The owner, as it is displayed.
+    pub(crate) owner: Option<dlock::backend::Owner>,
+}
+
+impl Visit {
+    fn at(now: Duration) -> Self {
+        Self {
+            now,
+            pushed: Vec::new(),
+            granted: Vec::new(),
+            freed: Vec::new(),
+        }
+    }
+
+    pub(crate) fn tell(&mut self, process: ProcessId, pushed: Pushed) {
+        self.pushed.push((process, pushed));
+    }
+
+    pub(crate) fn freed(&mut self, key: &str) {
+        self.freed.push(key.to_owned());
+    }
+
+    pub(crate) fn granted(&mut self, key: &str, token: u64) {
+        self.granted.push((key.to_owned(), token));
+    }
+}
+
+pub(crate) struct Server<S: Service> {
+    pub(crate) id: ServerId,
+    pub(crate) world: Arc<World>,
+    state: Mutex<State<S>>,
+}
+
+struct State<S> {
+    service: S,
+    clock: Clock,
+    /// Nobody can connect before then, and it runs nothing.
+    down_until: At,
+    /// It stands still until then, and so does what arrives.
+    stands_until: At,
+    /// How often it was started.
+    starts: u32,
+    /// Who listens to what it says, and over which of its connections.
+    ears: BTreeMap<ProcessId, (u64, mpsc::UnboundedSender<Pushed>)>,
+    weather: BTreeMap<ProcessId, Weather>,
+    /// When each process last had an answer.
+    heard: BTreeMap<ProcessId, At>,
+    connections: u64,
+    cuts: BTreeMap<ProcessId, u32>,
+    /// When each grant was made, by its key and first number.
+    grants: BTreeMap<(String, u64), At>,
+    /// When each lock was last given back, or seen to have run out.
+    freed: BTreeMap<String, At>,
+    /// When it last broke a promise: what was granted before may be granted again.
+    broke: Option<At>,
+}
+
+impl<S: Service> Server<S> {
+    pub(crate) fn start(id: ServerId, world: &Arc<World>, service: S) -> Arc<Self> {
+        let drift = crate::world::MOST_DRIFT;
+        let drift = world.draw(|chance| chance.i64(-drift..=drift));
+        Arc::new(Self {
+            id,
+            world: Arc::clone(world),
+            state: Mutex::new(State {
+                service,
+                clock: Clock::new(drift),
+                down_until: At::ZERO,
+                stands_until: At::ZERO,
+                starts: 0,
+                ears: BTreeMap::new(),
+                weather: BTreeMap::new(),
+                heard: BTreeMap::new(),
+                connections: 0,
+                cuts: BTreeMap::new(),
+                grants: BTreeMap::new(),
+                freed: BTreeMap::new(),
+                broke: None,
+            }),
+        })
+    }
+
+    fn start_again(&self, down: Duration, with: Option<S>) {
+        let now = self.world.now();
+        self.world.log(|| format!("{:?} ends", self.id));
+        let mut state = self.state();
+        state.starts += 1;
+        state.down_until = state.down_until.max(now + down);
+        state.ears.clear();
+        if let Some(service) = with {
+            // What it has lost was held until now.
+            let keys: BTreeSet<_> = state.grants.keys().map(|(key, _)| key.clone()).collect();
+            for key in keys {
+                let mut visit = Visit::at(state.clock.shows(now));
+                if state.service.is_held(&mut visit, &key) {
+                    state.freed.insert(key, now);
+                }
+            }
+            state.service = service;
+            state.broke = Some(now);
+        }
+    }
+
+    /// How often the connections of a process were cut.
+    pub(super) fn cuts(&self, process: ProcessId) -> u32 {
+        self.state().cuts.get(&process).copied().unwrap_or_default()
+    }
+
+    pub(super) fn next_connection(&self) -> u64 {
+        let mut state = self.state();
+        state.connections += 1;
+        state.connections
+    }
+
+    pub(super) fn starts(&self) -> u32 {
+        self.state().starts
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.state().down_until > self.world.now()
+    }
+
+    pub(super) fn stands_until(&self) -> Option<At> {
+        let until = self.state().stands_until;
+        (until > self.world.now()).then_some(until)
+    }
+
+    pub(super) fn weather(&self, process: ProcessId) -> Weather {
+        self.state()
+            .weather
+            .get(&process)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    pub(super) fn is_heard(&self, process: ProcessId) {
+        self.state().heard.insert(process, self.world.now());
+    }
+
+    /// Runs a command here and now.
+    pub(super) fn run(&self, command: S::Command) -> S::Answer {
+        let (answer, pushed) = self.visit(|service, visit| service.run(visit, command));
+        for (process, what) in pushed {
+            self.push(process, what);
+        }
+        answer
+    }
+
+    fn visit<T>(&self, ask: impl FnOnce(&mut S, &mut Visit) -> T) -> (T, Vec<(ProcessId, Pushed)>) {
+        let at = self.world.now();
+        let mut state = self.state();
+        let mut visit = Visit::at(state.clock.shows(at));
+        let answer = ask(&mut state.service, &mut visit);
+        for grant in visit.granted {
+            // Of a number that was given twice, the first counts.
+            state.grants.entry(grant).or_insert(at);
+        }
+        for key in visit.freed {
+            state.freed.insert(key, at);
+        }
+        (answer, visit.pushed)
+    }
+
+    fn push(&self, process: ProcessId, what: Pushed) {
+        let weather = self.weather(process);
+        let world = &self.world;
+        if Weather::meets(weather.loses_messages, world) || weather.silent_back > world.now() {
+            world.log(|| format!("{:?} loses {what:?} for {process:?}", self.id));
+            return;
+        }
+        let Some((_, ear)) = self.state().ears.get(&process).cloned() else {
+            return;
+        };
+        let arrives = world.now() + weather.delay(world);
+        world.at(arrives, move || {
+            // It may have gone.
+            let _ = ear.send(what);
+        });
+    }
+
+    /// From now on this process is told.
+    pub(super) fn listens(
+        &self,
+        process: ProcessId,
+        number: u64,
+        ear: mpsc::UnboundedSender<Pushed>,
+    ) {
+        self.state().ears.insert(process, (number, ear));
+    }
+
+    pub(super) fn is_deaf(&self, process: ProcessId, number: u64) {
+        let mut state = self.state();
+        if state
+            .ears
+            .get(&process)
+            .is_some_and(|(known, _)| *known == number)
+        {
+            state.ears.remove(&process);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<S>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A server, whatever it serves: what may befall it, and what is seen of it.
+pub(crate) trait Machine: Send + Sync {
+    fn change_weather(&self, process: ProcessId, change: &dyn Fn(&mut Weather));
+
+    /// Ends all connections of a process.
+    fn cut(&self, process: ProcessId);
+
+    /// It runs nothing until then; what arrives waits.
+    fn stand_still(&self, until: At);
+
+    /// It ends, and starts again after this time with all that it had.
+    fn restart(&self, down: Duration);
+
+    /// It does so with what it had `lag` before that, which is then a promise broken.
+    fn lose_writes(self: Arc<Self>, lag: Duration, down: Duration);
+
+    /// Its clock is set by so many nanoseconds. A step ahead breaks promises: it
+    /// cuts leases short.
+    fn step_clock(&self, by: i64);
+
+    /// Whether what was granted with this number was granted before a promise was
+    /// broken, and so may have been granted to another.
+    fn broke_promise_to(&self, key: &str, token: u64) -> bool;
+
+    /// Whether one of its answers has come to this process since then.
+    fn was_heard_since(&self, process: ProcessId, since: At) -> bool;
+
+    /// Whether this lock was held at some time since then.
+    fn was_held_since(&self, key: &str, since: At) -> bool;
+
+    /// What is left when all should have been given back.
+    fn left(&self) -> Vec<String>;
+}
+
+impl<S: Service> Machine for Server<S> {
+    fn change_weather(&self, process: ProcessId, change: &dyn Fn(&mut Weather)) {
+        change(self.state().weather.entry(process).or_default());
+    }
+
+    fn cut(&self, process: ProcessId) {
+        let mut state = self.state();
+        let cuts = state.cuts.entry(process).or_default();
+        *cuts += 1;
+        state.ears.remove(&process);
+    }
+
+    fn stand_still(&self, until: At) {
+        let mut state = self.state();
+        state.stands_until = state.stands_until.max(until);
+    }
+
+    fn restart(&self, down: Duration) {
+        self.start_again(down, None);
+    }
+
+    fn lose_writes(self: Arc<Self>, lag: Duration, down: Duration) {
+        let before = self.state().service.clone();
+        let this = Arc::clone(&self);
+        let ends = self.world.now() + lag;
+        self.world
+            .at(ends, move || this.start_again(down, Some(before)));
+    }
+
+    fn step_clock(&self, by: i64) {
+        let now = self.world.now();
+        let mut state = self.state();
+        state.clock.step(by);
+        if by > 0 {
+            state.broke = Some(now);
+        }
+    }
+
+    fn broke_promise_to(&self, key: &str, token: u64) -> bool {
+        let state = self.state();
+        let Some(broke) = state.broke else {
+            return false;
+        };
+        let first = token - token % dlock_runtime::TOKENS_PER_GRANT;
+        let granted = state.grants.get(&(key.to_owned(), first));
+        granted.is_none_or(|at| *at <= broke)
+    }
+
+    fn was_heard_since(&self, process: ProcessId, since: At) -> bool {
+        let state = self.state();
+        state.heard.get(&process).is_some_and(|at| *at >= since)
+    }
+
+    fn was_held_since(&self, key: &str, since: At) -> bool {
+        let (is_held, _) = self.visit(|service, visit| service.is_held(visit, key));
+        is_held || self.state().freed.get(key).is_some_and(|at| *at >= since)
+    }
+
+    fn left(&self) -> Vec<String> {
+        self.visit(S::left).0
+    }
+}
+
+impl<S: Service> fmt::Debug for Server<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.id)
+    }
+}

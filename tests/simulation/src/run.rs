@@ -1,0 +1,104 @@
+//! One run, from its seed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::checker::nothing_is_left;
+use crate::faults::{self, Fault};
+use crate::history::{Counts, History};
+use crate::scenario::{Program, Size};
+use crate::stores::{Kind, Stores};
+use crate::world::{At, Stopped, World};
+
+/// What has come of a run.
+pub(crate) struct Outcome {
+    pub(crate) seed: u64,
+    pub(crate) kind: Kind,
+    pub(crate) steps: u64,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) counts: Counts,
+    pub(crate) violations: Vec<String>,
+}
+
+/// Before and after these nothing goes wrong.
+const FAULTS: (At, At) = (Duration::from_secs(2), Duration::from_secs(14));
+const WORKS: At = Duration::from_secs(18);
+
+/// So long it takes to the next end of a call at the most, when nothing is wrong any
+/// more.
+const ENDS: Duration = Duration::from_secs(60);
+/// After this, nothing can be on its way any more.
+const RESTS: Duration = Duration::from_secs(15);
+
+pub(crate) fn run(seed: u64, only: Option<Kind>, runtime: &Handle, trace: bool) -> Outcome {
+    let world = World::new(seed, runtime.clone(), trace);
+    let kinds = Kind::ALL;
+    let drawn = kinds[world.draw(|chance| chance.usize(..kinds.len()))];
+    let kind = only.unwrap_or(drawn);
+    let size = Size::draw(&world, WORKS);
+    let stores = Stores::start(kind, &world);
+    let history = History::new(&world, stores.machines());
+    let program = Program::new(size, &history, stores);
+    world.log(|| format!("seed {seed}: {kind:?}, {size:?}"));
+    program.begin();
+    let number = world.draw(|chance| chance.usize(10..=16));
+    let faults = faults::plan(&program, number, FAULTS.0, FAULTS.1);
+    for (phase, what) in [
+        ("the calls", None),
+        (
+            "taking each lock",
+            Some(Program::take_all as fn(&Arc<Program>)),
+        ),
+        ("the shutdown", Some(Program::shut_down)),
+    ] {
+        world.log(|| format!("{phase} begins"));
+        if let Some(what) = what {
+            what(&program);
+        }
+        let begun = world.now().max(WORKS);
+        let ended = loop {
+            let since = history.last_end().unwrap_or_default().max(begun);
+            match world.run_until(since + ENDS, || program.is_done()) {
+                Err(Stopped::Late) if history.last_end().is_some_and(|end| end > since) => {}
+                ended => break ended,
+            }
+        };
+        if let Err(stopped) = ended {
+            history.violation(format!(
+                "{phase} did not end: {stopped:?}; {}",
+                unended(&history)
+            ));
+            break;
+        }
+    }
+    if history.state().violations.is_empty() {
+        let _ = world.run_until(world.now() + RESTS, || false);
+        nothing_is_left(&history, &program.all_processes());
+    }
+    program.end();
+    world.clear();
+    let state = history.state();
+    Outcome {
+        seed,
+        kind,
+        steps: world.steps(),
+        faults,
+        counts: state.counts,
+        violations: state.violations.clone(),
+    }
+}
+
+fn unended(history: &History) -> String {
+    let state = history.state();
+    let calls = state
+        .calls
+        .iter()
+        .enumerate()
+        .filter(|(_, call)| call.ended.is_none());
+    calls
+        .map(|(number, call)| format!("call {number}: {call:?}"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}

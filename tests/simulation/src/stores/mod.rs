@@ -1,0 +1,108 @@
+//! Stores of the simulator: each a small `Store` over a simulated server.
+
+mod client;
+mod polling;
+mod queue;
+mod sessions;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::{Config as LockConfig, Engine};
+use dlock_runtime::store::Store;
+
+use self::client::Config;
+use self::polling::{Polling, PollingServer};
+use self::queue::{Queue, QueueServer};
+use self::sessions::{SessionServer, Sessions};
+use crate::checker::bounds::REQUEST_TIMEOUT;
+use crate::network::{Machine, Server, ServerId, Service};
+use crate::world::{Process, World};
+
+/// A kind of store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Queue,
+    Polling,
+    Sessions,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Queue, Self::Polling, Self::Sessions];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Polling => "polling",
+            Self::Sessions => "sessions",
+        }
+    }
+
+    /// Whether a server of this kind may lose what it has written last.
+    pub(crate) fn loses_writes(self) -> bool {
+        matches!(self, Self::Queue)
+    }
+}
+
+/// The servers of a run.
+#[derive(Clone)]
+pub(crate) enum Stores {
+    Queue(Arc<Server<QueueServer>>),
+    Polling(Arc<Server<PollingServer>>),
+    Sessions(Arc<Server<SessionServer>>),
+}
+
+impl Stores {
+    pub(crate) fn start(kind: Kind, world: &Arc<World>) -> Self {
+        let id = ServerId(0);
+        match kind {
+            Kind::Queue => Self::Queue(Server::start(id, world, QueueServer::default())),
+            Kind::Polling => Self::Polling(Server::start(id, world, PollingServer::default())),
+            Kind::Sessions => Self::Sessions(Server::start(id, world, SessionServer::default())),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Self::Queue(_) => Kind::Queue,
+            Self::Polling(_) => Kind::Polling,
+            Self::Sessions(_) => Kind::Sessions,
+        }
+    }
+
+    pub(crate) fn machines(&self) -> Vec<Arc<dyn Machine>> {
+        match self {
+            Self::Queue(server) => vec![Arc::clone(server) as _],
+            Self::Polling(server) => vec![Arc::clone(server) as _],
+            Self::Sessions(server) => vec![Arc::clone(server) as _],
+        }
+    }
+
+    /// The way of a process to them.
+    pub(crate) fn config(&self, process: &Arc<Process>) -> LockConfig {
+        let process = Arc::clone(process);
+        let config = match self {
+            Self::Queue(server) => connected::<Queue, _>(server, process),
+            Self::Polling(server) => connected::<Polling, _>(server, process),
+            Self::Sessions(server) => connected::<Sessions, _>(server, process),
+        };
+        config.ttl(Duration::from_secs(2))
+    }
+
+    pub(crate) fn has_readers(&self) -> bool {
+        match self {
+            Self::Queue(_) | Self::Sessions(_) => true,
+            Self::Polling(_) => false,
+        }
+    }
+}
+
+fn connected<S, V>(server: &Arc<Server<V>>, process: Arc<Process>) -> LockConfig
+where
+    S: Store<Config = Config<V>>,
+    V: Service,
+{
+    let server = Arc::clone(server);
+    let engine = Engine::<S>::new(Config { server, process });
+    LockConfig::with_backend(engine.request_timeout(REQUEST_TIMEOUT))
+}

@@ -1,0 +1,125 @@
+//! The server: a row for each lock, and a counter of tokens that outlives it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::backend::Owner;
+use dlock_runtime::TOKENS_PER_GRANT;
+
+use crate::network::{Service, Visit};
+
+#[derive(Clone, Default)]
+pub(crate) struct PollingServer {
+    rows: BTreeMap<Arc<str>, Row>,
+    last_token: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    owner: Owner,
+    token: u64,
+    until: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Command {
+    Take(Arc<str>, Owner, Duration),
+    Renew(Arc<str>, Owner, Duration),
+    Release(Arc<str>, Owner),
+    Look(Vec<Arc<str>>),
+    List,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Granted(u64),
+    Held,
+    Done(bool),
+    /// Whether each is free.
+    Free(Vec<bool>),
+    Locks(Vec<(Arc<str>, Owner)>),
+}
+
+impl Service for PollingServer {
+    type Command = Command;
+    type Answer = Answer;
+
+    fn run(&mut self, visit: &mut Visit, command: Command) -> Answer {
+        self.expire(visit);
+        match command {
+            Command::Take(key, owner, ttl) => match self.rows.get_mut(&key) {
+                Some(row) if row.owner == owner => {
+                    row.until = visit.now + ttl;
+                    Answer::Granted(row.token)
+                }
+                Some(_) => Answer::Held,
+                None => {
+                    self.last_token += TOKENS_PER_GRANT;
+                    let (token, until) = (self.last_token, visit.now + ttl);
+                    visit.granted(&key, token);
+                    self.rows.insert(
+                        key,
+                        Row {
+                            owner,
+                            token,
+                            until,
+                        },
+                    );
+                    Answer::Granted(token)
+                }
+            },
+            Command::Renew(key, owner, ttl) => {
+                let row = self.rows.get_mut(&key).filter(|row| row.owner == owner);
+                let until = visit.now + ttl;
+                Answer::Done(row.map(|row| row.until = until).is_some())
+            }
+            Command::Release(key, owner) => {
+                let held = self.rows.get(&key).is_some_and(|row| row.owner == owner);
+                if held {
+                    visit.freed(&key);
+                    self.rows.remove(&key);
+                }
+                Answer::Done(held)
+            }
+            Command::Look(keys) => Answer::Free(
+                keys.iter()
+                    .map(|key| !self.rows.contains_key(key))
+                    .collect(),
+            ),
+            Command::List => {
+                let rows = self.rows.iter();
+                Answer::Locks(
+                    rows.map(|(key, row)| (Arc::clone(key), row.owner))
+                        .collect(),
+                )
+            }
+        }
+    }
+
+    fn left(&mut self, visit: &mut Visit) -> Vec<String> {
+        self.expire(visit);
+        self.rows
+            .iter()
+            .map(|(key, row)| format!("{key}: {row:?}"))
+            .collect()
+    }
+
+    fn is_held(&mut self, visit: &mut Visit, key: &str) -> bool {
+        self.expire(visit);
+        self.rows.contains_key(key)
+    }
+}
+
+impl PollingServer {
+    fn expire(&mut self, visit: &mut Visit) {
+        let now = visit.now;
+        self.rows.retain(|key, row| {
+            let lasts = row.until > now;
+            if !lasts {
+                visit.freed(key);
+            }
+            lasts
+        });
+    }
+}

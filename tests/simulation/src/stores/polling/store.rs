@@ -1,0 +1,214 @@
+//! What the engine asks of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dlock::backend::{
+    BackendError, Capabilities, HolderInfo, LockInfo, Mode, Renewed, Request, Servers, TokenTier,
+};
+use dlock_runtime::store::{
+    Abandoned, Context, Deadline, Due, Ending, Events, Failure, Followed, Freed, Granted, Late,
+    LeftBehind, Looks, Opening, Store, Take, Waited, Want,
+};
+
+use super::server::{Answer, Command, PollingServer};
+use crate::network::{Connection, LATEST};
+use crate::stores::client::{Client, Config, silent};
+
+/// The first pause between two looks, and the longest.
+const PACE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
+
+type Flight = Arc<Connection<PollingServer>>;
+
+pub(crate) struct Polling {
+    client: Client<PollingServer>,
+    events: Events,
+}
+
+impl Polling {
+    async fn ask(
+        &self,
+        command: Command,
+        deadline: Deadline,
+        flight: &mut Option<Flight>,
+    ) -> Result<(Answer, Instant), Failure> {
+        let answered = self.client.ask(command, deadline, flight).await?;
+        self.events.heard(answered.1);
+        Ok(answered)
+    }
+}
+
+impl Store for Polling {
+    type Config = Config<PollingServer>;
+    type Record = ();
+    type Attempt = Option<Flight>;
+    type Flight = Flight;
+    type Watch = ();
+    type Seen = Duration;
+
+    const LOOKS: Looks = Looks::Each;
+    const BEAT: Option<Duration> = None;
+
+    fn open(config: Self::Config, context: Context) -> Self {
+        Self {
+            client: Client::new(config, &context, false),
+            events: context.events,
+        }
+    }
+
+    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+        self.ask(Command::List, deadline, &mut None).await.map(drop)
+    }
+
+    fn capabilities(_: &Self::Config) -> Capabilities {
+        let mut capabilities = Capabilities::new("polling");
+        capabilities.tokens = TokenTier::Strict;
+        capabilities
+    }
+
+    fn servers(_: &Self::Config) -> Option<Servers> {
+        None
+    }
+
+    fn opening(&self, _: &Request) -> Opening {
+        Opening::Cheap
+    }
+
+    async fn take(
+        &self,
+        request: &Request,
+        _: Want,
+        deadline: Deadline,
+        flight: &mut Option<Flight>,
+    ) -> Result<Take<Self>, Failure> {
+        let command = Command::Take(Arc::clone(&request.key), request.owner, request.ttl);
+        let (answer, sent_at) = self.ask(command, deadline, flight).await?;
+        Ok(match answer {
+            Answer::Granted(token) => Take::Granted(Granted {
+                token,
+                sent_at,
+                record: (),
+            }),
+            _ => Take::Busy,
+        })
+    }
+
+    async fn renew(
+        &self,
+        due: &mut [Due<Self>],
+        deadline: Deadline,
+        flight: &mut Option<Flight>,
+    ) -> Vec<Result<Renewed, Failure>> {
+        let mut renewed = Vec::new();
+        for Due { request, .. } in due {
+            let command = Command::Renew(Arc::clone(&request.key), request.owner, request.ttl);
+            let answer = self.ask(command, deadline, flight).await;
+            renewed.push(answer.map(|(answer, sent_at)| match answer {
+                Answer::Done(true) => Renewed::Extended {
+                    sent_at: sent_at.into(),
+                },
+                _ => Renewed::Gone,
+            }));
+        }
+        renewed
+    }
+
+    async fn release(
+        &self,
+        request: &Request,
+        _: Option<&()>,
+        _: Ending,
+        deadline: Deadline,
+        flight: &mut Option<Flight>,
+    ) -> Result<Freed, Failure> {
+        let command = Command::Release(Arc::clone(&request.key), request.owner);
+        Ok(match self.ask(command, deadline, flight).await?.0 {
+            Answer::Done(true) => Freed::Released,
+            _ => Freed::NotHeld,
+        })
+    }
+
+    fn silent(&self, for_long: Duration) -> BackendError {
+        silent(for_long)
+    }
+
+    fn abandon(&self, _: &Request, flight: Option<Flight>, _: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(flight)
+    }
+
+    /// Its answer comes before that of what is sent behind it.
+    async fn follow(&self, flight: Flight, _: &Request) -> Followed {
+        if !flight.is_open() {
+            return Followed::Unknown;
+        }
+        let limit = self.client.time.after(LATEST);
+        let behind = flight.send(Command::Look(Vec::new()));
+        match self.client.time.bound(limit, behind).await {
+            Ok(Ok(_)) => Followed::Run,
+            _ => {
+                flight.close();
+                Followed::Unknown
+            }
+        }
+    }
+
+    fn late(&self, _: &Request, _: Option<&()>, sent_at: Instant) -> Late {
+        // A little more, for clocks that differ.
+        Late::Until(Deadline::from(sent_at, LATEST + LATEST / 20))
+    }
+
+    fn pace(&self, seen: &mut Duration) -> Duration {
+        *seen = (*seen * 2).clamp(PACE.0, PACE.1);
+        self.client.time.jitter(*seen)
+    }
+
+    async fn recheck(
+        &self,
+        waited: &mut [Waited<Self>],
+        _: bool,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let keys = waited
+            .iter()
+            .map(|waited| Arc::clone(&waited.key))
+            .collect();
+        let (answer, _) = self.ask(Command::Look(keys), deadline, &mut None).await?;
+        if let Answer::Free(free) = answer {
+            let free = waited.iter_mut().zip(free).filter(|(_, free)| *free);
+            free.for_each(|(waited, _)| waited.wake_all());
+        }
+        Ok(())
+    }
+
+    async fn inspect(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        flight: &mut Option<Flight>,
+    ) -> Result<Option<LockInfo>, Failure> {
+        let (answer, _) = self.ask(Command::List, deadline, flight).await?;
+        Ok(infos(answer, |known| known == key).pop())
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        flight: &mut Option<Flight>,
+    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        let (answer, _) = self.ask(Command::List, deadline, flight).await?;
+        Ok(Some(infos(answer, |known| known.starts_with(prefix))))
+    }
+}
+
+fn infos(answer: Answer, is_one: impl Fn(&str) -> bool) -> Vec<LockInfo> {
+    let Answer::Locks(locks) = answer else {
+        return Vec::new();
+    };
+    let locks = locks.into_iter().filter(|(key, _)| is_one(key));
+    let infos = locks.map(|(key, owner)| {
+        let holder = HolderInfo::new(owner.to_string(), None);
+        LockInfo::new(key.to_string(), Mode::Write, vec![holder], 0)
+    });
+    infos.collect()
+}

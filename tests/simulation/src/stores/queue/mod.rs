@@ -1,0 +1,8 @@
+//! A store like Redis: the server keeps a queue, hands a lock that is given back to
+//! the next in it, and tells that one's process.
+
+mod server;
+mod store;
+
+pub(crate) use self::server::QueueServer;
+pub(crate) use self::store::Queue;

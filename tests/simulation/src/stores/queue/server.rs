@@ -1,0 +1,299 @@
+//! The server, as Redis's scripts make it one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::backend::{Mode, Owner};
+use dlock_runtime::TOKENS_PER_GRANT;
+
+use crate::network::{Pushed, Service, Visit};
+use crate::world::ProcessId;
+
+/// A lock that was handed over waits for its new holder for so long.
+pub(super) const CLAIM: Duration = Duration::from_secs(3);
+/// Who has not said for so long that it is alive loses its places.
+pub(super) const DEAD_AFTER: Duration = Duration::from_secs(8);
+
+#[derive(Clone, Default)]
+pub(crate) struct QueueServer {
+    locks: BTreeMap<Arc<str>, Lock>,
+    last_token: u64,
+    alive: BTreeMap<ProcessId, Duration>,
+}
+
+#[derive(Clone, Default)]
+struct Lock {
+    holders: Vec<Holder>,
+    queue: VecDeque<Asked>,
+}
+
+#[derive(Clone, Debug)]
+struct Holder {
+    asked: Asked,
+    token: u64,
+    until: Duration,
+}
+
+/// Who asks, and for what.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) owner: Owner,
+    pub(crate) process: ProcessId,
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Command {
+    /// The lock if nobody has it and nobody waits. It does not know its owner.
+    First(Arc<str>, Asked),
+    /// The lock, or a place if one is wanted.
+    Ask {
+        key: Arc<str>,
+        asked: Asked,
+        waits: bool,
+        beat: bool,
+    },
+    Renew(Arc<str>, Owner, Duration),
+    Release {
+        key: Arc<str>,
+        owner: Owner,
+        place_too: bool,
+    },
+    /// Whose each of these is.
+    Look {
+        keys: Vec<Arc<str>>,
+        alive: Option<ProcessId>,
+    },
+    /// The places of a process.
+    Places(Arc<str>, ProcessId),
+    Farewell(ProcessId),
+    List,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Answer {
+    Granted(u64),
+    Busy,
+    Queued,
+    Done(bool),
+    /// Who holds each.
+    Holders(Vec<Vec<Owner>>),
+    Locks(Vec<(Arc<str>, Mode, Vec<Owner>, usize)>),
+}
+
+impl Service for QueueServer {
+    type Command = Command;
+    type Answer = Answer;
+
+    fn run(&mut self, visit: &mut Visit, command: Command) -> Answer {
+        match command {
+            Command::First(key, asked) => {
+                self.advance(visit, &key);
+                let lock = self.locks.entry(Arc::clone(&key)).or_default();
+                match lock.holders.is_empty() && lock.queue.is_empty() {
+                    true => self.grant(visit, &key, asked),
+                    false => Answer::Busy,
+                }
+            }
+            Command::Ask {
+                key,
+                asked,
+                waits,
+                beat,
+            } => {
+                if beat {
+                    self.alive.insert(asked.process, visit.now);
+                }
+                self.ask(visit, &key, asked, waits)
+            }
+            Command::Renew(key, owner, ttl) => {
+                self.advance(visit, &key);
+                let lock = self.locks.get_mut(&key);
+                let held = lock.and_then(|lock| lock.holder(owner));
+                if let Some(holder) = held {
+                    holder.until = visit.now + ttl;
+                    return Answer::Done(true);
+                }
+                Answer::Done(false)
+            }
+            Command::Release {
+                key,
+                owner,
+                place_too,
+            } => {
+                self.expire(visit, &key);
+                let Some(lock) = self.locks.get_mut(&key) else {
+                    return Answer::Done(false);
+                };
+                let before = lock.holders.len();
+                lock.holders.retain(|holder| holder.asked.owner != owner);
+                let held = lock.holders.len() < before;
+                if held {
+                    visit.freed(&key);
+                }
+                if place_too {
+                    lock.queue.retain(|place| place.owner != owner);
+                }
+                self.advance(visit, &key);
+                Answer::Done(held)
+            }
+            Command::Look { keys, alive } => {
+                if let Some(process) = alive {
+                    self.alive.insert(process, visit.now);
+                }
+                let holders = keys.iter().map(|key| {
+                    self.advance(visit, key);
+                    self.holders(key)
+                });
+                Answer::Holders(holders.collect())
+            }
+            Command::Places(key, process) => {
+                let lock = self.locks.get(&key);
+                let of_it = |asked: &&Asked| asked.process == process;
+                let places = lock.into_iter().flat_map(|lock| &lock.queue);
+                Answer::Holders(vec![
+                    places.filter(of_it).map(|place| place.owner).collect(),
+                ])
+            }
+            Command::Farewell(process) => {
+                self.alive.remove(&process);
+                Answer::Done(true)
+            }
+            Command::List => Answer::Locks(self.list(visit)),
+        }
+    }
+
+    fn left(&mut self, visit: &mut Visit) -> Vec<String> {
+        let keys: Vec<_> = self.locks.keys().cloned().collect();
+        keys.iter().for_each(|key| self.advance(visit, key));
+        let left = self.locks.iter();
+        left.map(|(key, lock)| format!("{key}: {:?}, {:?}", lock.holders, lock.queue))
+            .collect()
+    }
+
+    fn is_held(&mut self, visit: &mut Visit, key: &str) -> bool {
+        let key = Arc::from(key);
+        self.advance(visit, &key);
+        !self.holders(&key).is_empty()
+    }
+}
+
+impl QueueServer {
+    fn ask(&mut self, visit: &mut Visit, key: &Arc<str>, asked: Asked, waits: bool) -> Answer {
+        self.advance(visit, key);
+        let now = visit.now;
+        let lock = self.locks.entry(Arc::clone(key)).or_default();
+        if let Some(holder) = lock.holder(asked.owner) {
+            holder.until = now + asked.ttl;
+            return Answer::Granted(holder.token);
+        }
+        let waits_already = lock.queue.iter().any(|place| place.owner == asked.owner);
+        if lock.queue.is_empty() && lock.lets_in(asked.mode) {
+            return self.grant(visit, key, asked);
+        }
+        if !waits && !waits_already {
+            return Answer::Busy;
+        }
+        if !waits_already {
+            lock.queue.push_back(asked);
+        }
+        Answer::Queued
+    }
+
+    fn grant(&mut self, visit: &mut Visit, key: &Arc<str>, asked: Asked) -> Answer {
+        let until = visit.now + asked.ttl;
+        Answer::Granted(self.hold(visit, key, asked, until))
+    }
+
+    fn hold(&mut self, visit: &mut Visit, key: &Arc<str>, asked: Asked, until: Duration) -> u64 {
+        self.last_token += TOKENS_PER_GRANT;
+        let token = self.last_token;
+        visit.granted(key, token);
+        let lock = self.locks.entry(Arc::clone(key)).or_default();
+        lock.holders.push(Holder {
+            asked,
+            token,
+            until,
+        });
+        token
+    }
+
+    fn expire(&mut self, visit: &mut Visit, key: &Arc<str>) {
+        if let Some(lock) = self.locks.get_mut(key) {
+            let before = lock.holders.len();
+            lock.holders.retain(|holder| holder.until > visit.now);
+            if lock.holders.len() < before {
+                visit.freed(key);
+            }
+        }
+    }
+
+    /// Ends what has run out, and lets in who is next.
+    fn advance(&mut self, visit: &mut Visit, key: &Arc<str>) {
+        self.expire(visit, key);
+        while let Some(next) = self.next(visit.now, key) {
+            let until = visit.now + next.ttl.min(CLAIM);
+            let (process, owner) = (next.process, next.owner);
+            self.hold(visit, key, next, until);
+            let pushed = Pushed {
+                key: Arc::clone(key),
+                owner: Some(owner),
+            };
+            visit.tell(process, pushed);
+        }
+        let is_idle = |lock: &Lock| lock.holders.is_empty() && lock.queue.is_empty();
+        if self.locks.get(key).is_some_and(is_idle) {
+            self.locks.remove(key);
+        }
+    }
+
+    fn next(&mut self, now: Duration, key: &Arc<str>) -> Option<Asked> {
+        let lock = self.locks.get_mut(key)?;
+        loop {
+            let first = lock.queue.front()?;
+            let alive = self.alive.get(&first.process);
+            if alive.is_none_or(|alive| *alive + DEAD_AFTER < now) {
+                lock.queue.pop_front();
+                continue;
+            }
+            return match lock.lets_in(first.mode) {
+                true => lock.queue.pop_front(),
+                false => None,
+            };
+        }
+    }
+
+    fn holders(&self, key: &Arc<str>) -> Vec<Owner> {
+        let holders = self
+            .locks
+            .get(key)
+            .into_iter()
+            .flat_map(|lock| &lock.holders);
+        holders.map(|holder| holder.asked.owner).collect()
+    }
+
+    fn list(&mut self, visit: &mut Visit) -> Vec<(Arc<str>, Mode, Vec<Owner>, usize)> {
+        let keys: Vec<_> = self.locks.keys().cloned().collect();
+        keys.iter().for_each(|key| self.advance(visit, key));
+        let locks = self.locks.iter().filter_map(|(key, lock)| {
+            let mode = lock.holders.first()?.asked.mode;
+            Some((Arc::clone(key), mode, self.holders(key), lock.queue.len()))
+        });
+        locks.collect()
+    }
+}
+
+impl Lock {
+    fn holder(&mut self, owner: Owner) -> Option<&mut Holder> {
+        self.holders
+            .iter_mut()
+            .find(|holder| holder.asked.owner == owner)
+    }
+
+    fn lets_in(&self, mode: Mode) -> bool {
+        let read = |holder: &Holder| holder.asked.mode == Mode::Read;
+        self.holders.is_empty() || (mode == Mode::Read && self.holders.iter().all(read))
+    }
+}

@@ -1,0 +1,369 @@
+//! What the engine asks of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dlock::backend::{
+    BackendError, Capabilities, HolderInfo, LockInfo, Mode, Owner, Renewed, Request, Servers,
+    TokenTier,
+};
+use dlock_runtime::store::{
+    Abandoned, Context, Deadline, Due, Ending, Events, Failure, Followed, Freed, Granted, Late,
+    LeftBehind, Looks, Opening, Store, Take, Waited, Want,
+};
+
+use super::server::{Answer, Asked, CLAIM, Command, DEAD_AFTER, QueueServer};
+use crate::network::{Connection, LATEST};
+use crate::stores::Config;
+use crate::stores::client::{Client, not_reached, silent};
+use crate::world::Flag;
+
+/// The pause before a connection that listens is made again.
+const LISTENS_AGAIN: Duration = Duration::from_millis(100);
+
+pub(crate) struct Queue {
+    client: Arc<Client<QueueServer>>,
+    events: Events,
+    listens: Arc<Flag>,
+}
+
+#[derive(Default)]
+pub(crate) struct Attempt {
+    flight: Option<Arc<Connection<QueueServer>>>,
+}
+
+impl Queue {
+    async fn ask(
+        &self,
+        command: Command,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<(Answer, Instant), Failure> {
+        let answered = self
+            .client
+            .ask(command, deadline, &mut attempt.flight)
+            .await?;
+        self.events.heard(answered.1);
+        Ok(answered)
+    }
+
+    /// Who cannot be told would wait in vain.
+    async fn listened(&self, deadline: Deadline) -> Result<(), Failure> {
+        let listening = self.client.time.bound(deadline, self.listens.until_set());
+        let why = "there is no connection to listen on";
+        listening.await.map_err(|_| not_reached(why))
+    }
+
+    fn asked(&self, request: &Request) -> Asked {
+        Asked {
+            owner: request.owner,
+            process: self.client.config.process.id,
+            mode: request.mode,
+            ttl: request.ttl,
+        }
+    }
+}
+
+/// Hears what the server says, over a connection of its own.
+async fn listen(client: Arc<Client<QueueServer>>, events: Events, listens: Arc<Flag>) {
+    let Config { server, process } = &client.config;
+    loop {
+        process
+            .sleep(Connection::handshake(server, process.id))
+            .await;
+        let Some(connection) = Connection::open(server, process.id) else {
+            process.sleep(LISTENS_AGAIN).await;
+            continue;
+        };
+        let mut pushed = connection.listen();
+        listens.set(true);
+        // Until now nobody was told.
+        events.missed();
+        loop {
+            tokio::select! {
+                biased;
+                told = pushed.recv() => match told {
+                    Some(told) => {
+                        if let Some(owner) = told.owner {
+                            events.granted(owner, &told.key, &owner.to_string());
+                        }
+                    }
+                    None => break,
+                },
+                () = connection.until_broken() => break,
+            }
+        }
+        connection.close();
+        listens.set(false);
+        process.sleep(LISTENS_AGAIN).await;
+    }
+}
+
+impl Store for Queue {
+    type Config = Config<QueueServer>;
+    type Record = ();
+    type Attempt = Attempt;
+    type Flight = (Arc<Connection<QueueServer>>, Ending);
+    type Watch = ();
+    type Seen = ();
+
+    const LOOKS: Looks = Looks::Together;
+    const DEAD_AFTER: Duration = DEAD_AFTER;
+    const CLAIM: Option<Duration> = Some(CLAIM);
+
+    fn open(config: Self::Config, context: Context) -> Self {
+        let client = Arc::new(Client::new(config, &context, false));
+        let listens = Arc::<Flag>::default();
+        context.spawn(listen(
+            Arc::clone(&client),
+            context.events.clone(),
+            Arc::clone(&listens),
+        ));
+        Self {
+            client,
+            events: context.events,
+            listens,
+        }
+    }
+
+    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+        self.ask(Command::List, deadline, &mut Attempt::default())
+            .await
+            .map(drop)
+    }
+
+    fn capabilities(_: &Self::Config) -> Capabilities {
+        let mut capabilities = Capabilities::new("queue");
+        capabilities.fair = true;
+        capabilities.read_write = true;
+        capabilities.tokens = TokenTier::BestEffort;
+        capabilities.in_order = true;
+        capabilities
+    }
+
+    fn servers(_: &Self::Config) -> Option<Servers> {
+        None
+    }
+
+    fn opening(&self, request: &Request) -> Opening {
+        match request.mode {
+            Mode::Write => Opening::First,
+            _ => Opening::Place,
+        }
+    }
+
+    async fn take(
+        &self,
+        request: &Request,
+        want: Want,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Take<Self>, Failure> {
+        let (key, asked) = (Arc::clone(&request.key), self.asked(request));
+        let command = match want {
+            Want::First => Command::First(key, asked),
+            Want::Try => Command::Ask {
+                key,
+                asked,
+                waits: false,
+                beat: false,
+            },
+            Want::Queue { beat } => {
+                self.listened(deadline).await?;
+                Command::Ask {
+                    key,
+                    asked,
+                    waits: true,
+                    beat,
+                }
+            }
+        };
+        let (answer, sent_at) = self.ask(command, deadline, attempt).await?;
+        if let Want::Queue { beat: true } = want {
+            self.events.beats(sent_at);
+        }
+        Ok(match answer {
+            Answer::Granted(token) => Take::Granted(Granted {
+                token,
+                sent_at,
+                record: (),
+            }),
+            Answer::Queued => Take::Queued,
+            _ => Take::Busy,
+        })
+    }
+
+    async fn renew(
+        &self,
+        due: &mut [Due<Self>],
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Vec<Result<Renewed, Failure>> {
+        let mut renewed = Vec::new();
+        for Due { request, .. } in due {
+            let command = Command::Renew(Arc::clone(&request.key), request.owner, request.ttl);
+            let answer = self.ask(command, deadline, attempt).await;
+            renewed.push(answer.map(|(answer, sent_at)| match answer {
+                Answer::Done(true) => Renewed::Extended {
+                    sent_at: sent_at.into(),
+                },
+                _ => Renewed::Gone,
+            }));
+        }
+        renewed
+    }
+
+    async fn release(
+        &self,
+        request: &Request,
+        _: Option<&()>,
+        ending: Ending,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Freed, Failure> {
+        let (answer, _) = self
+            .ask(releases(request, ending), deadline, attempt)
+            .await?;
+        Ok(match answer {
+            Answer::Done(true) => Freed::Released,
+            _ => Freed::NotHeld,
+        })
+    }
+
+    fn silent(&self, for_long: Duration) -> BackendError {
+        silent(for_long)
+    }
+
+    fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(attempt.flight.map(|flight| (flight, left.ending)))
+    }
+
+    async fn follow(&self, (flight, ending): Self::Flight, request: &Request) -> Followed {
+        if !flight.is_open() {
+            return Followed::Unknown;
+        }
+        let limit = self.client.time.after(LATEST);
+        let release = flight.send(releases(request, ending));
+        match self.client.time.bound(limit, release).await {
+            Ok(Ok(_)) => Followed::Settled,
+            _ => {
+                flight.close();
+                Followed::Unknown
+            }
+        }
+    }
+
+    fn late(&self, _: &Request, _: Option<&()>, sent_at: Instant) -> Late {
+        // A little more, for clocks that differ.
+        Late::Until(Deadline::from(sent_at, LATEST + LATEST / 20))
+    }
+
+    async fn recheck(
+        &self,
+        waited: &mut [Waited<Self>],
+        beat: bool,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let keys = waited
+            .iter()
+            .map(|waited| Arc::clone(&waited.key))
+            .collect();
+        let alive = beat.then_some(self.client.config.process.id);
+        let command = Command::Look { keys, alive };
+        let (answer, _) = self.ask(command, deadline, &mut Attempt::default()).await?;
+        if let Answer::Holders(holders) = answer {
+            for (waited, holders) in waited.iter_mut().zip(holders) {
+                match holders.is_empty() {
+                    // It has no place any more, or the queue was lost.
+                    true => waited.wake_all(),
+                    false => waited.wake(|owner| holders.contains(&owner)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn disown(
+        &self,
+        key: &str,
+        granted: &str,
+        knows: &(dyn Fn(Owner) -> bool + Sync),
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<(), Failure> {
+        let key: Arc<str> = key.into();
+        let mut gone = Vec::new();
+        let places = Command::Places(Arc::clone(&key), self.client.config.process.id);
+        let look = Command::Look {
+            keys: vec![Arc::clone(&key)],
+            alive: None,
+        };
+        for (command, of_all) in [(look, false), (places, true)] {
+            let (answer, _) = self.ask(command, deadline, attempt).await?;
+            if let Answer::Holders(owners) = answer {
+                let owners = owners.into_iter().flatten();
+                gone.extend(owners.filter(|owner| match of_all {
+                    true => !knows(*owner),
+                    false => owner.to_string() == granted && !knows(*owner),
+                }));
+            }
+        }
+        for owner in gone {
+            let key = Arc::clone(&key);
+            let release = Command::Release {
+                key,
+                owner,
+                place_too: true,
+            };
+            self.ask(release, deadline, attempt).await?;
+        }
+        Ok(())
+    }
+
+    async fn farewell(&self, deadline: Deadline) {
+        let farewell = Command::Farewell(self.client.config.process.id);
+        let _ = self.ask(farewell, deadline, &mut Attempt::default()).await;
+    }
+
+    async fn inspect(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<LockInfo>, Failure> {
+        let (answer, _) = self.ask(Command::List, deadline, attempt).await?;
+        Ok(infos(answer, |known| known == key).pop())
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        let (answer, _) = self.ask(Command::List, deadline, attempt).await?;
+        Ok(Some(infos(answer, |known| known.starts_with(prefix))))
+    }
+}
+
+fn releases(request: &Request, ending: Ending) -> Command {
+    Command::Release {
+        key: Arc::clone(&request.key),
+        owner: request.owner,
+        place_too: ending != Ending::Released,
+    }
+}
+
+fn infos(answer: Answer, is_one: impl Fn(&str) -> bool) -> Vec<LockInfo> {
+    let Answer::Locks(locks) = answer else {
+        return Vec::new();
+    };
+    let locks = locks.into_iter().filter(|(key, ..)| is_one(key));
+    let infos = locks.map(|(key, mode, holders, waiters)| {
+        let holders = holders
+            .iter()
+            .map(|owner| HolderInfo::new(owner.to_string(), None));
+        LockInfo::new(key.to_string(), mode, holders.collect(), waiters)
+    });
+    infos.collect()
+}

@@ -1,0 +1,224 @@
+//! What the engine asks of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dlock::backend::{
+    BackendError, Capabilities, HolderInfo, LockInfo, Renewed, Request, Servers, TokenTier,
+};
+use dlock_runtime::store::{
+    Abandoned, Behind, Context, Deadline, Due, Ending, Failure, Followed, Freed, Granted, Late,
+    LeftBehind, Looks, Opening, Scope, Store, Take, Time, Waited, Want,
+};
+
+use super::server::{Answer, SessionServer, What, node_name};
+use super::session::{Attached, Keeper, SURE};
+use crate::network::LATEST;
+use crate::stores::client::{Config, silent};
+
+pub(crate) struct Sessions {
+    keeper: Arc<Keeper>,
+    time: Time,
+}
+
+impl Store for Sessions {
+    type Config = Config<SessionServer>;
+    /// The session of the node.
+    type Record = u64;
+    type Attempt = Option<Attached>;
+    type Flight = Attached;
+    type Watch = ();
+    type Seen = ();
+
+    const LOOKS: Looks = Looks::Together;
+    const BEAT: Option<Duration> = None;
+    const EXPIRES: bool = false;
+
+    fn open(config: Self::Config, context: Context) -> Self {
+        Self {
+            keeper: Keeper::begin(config, &context),
+            time: context.time,
+        }
+    }
+
+    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+        self.keeper
+            .ask(What::Beat, deadline, &mut None)
+            .await
+            .map(drop)
+    }
+
+    async fn shut_down(&self, holds: bool, deadline: Deadline) {
+        if !holds {
+            let _ = self.keeper.ask(What::Close, deadline, &mut None).await;
+        }
+    }
+
+    fn capabilities(_: &Self::Config) -> Capabilities {
+        let mut capabilities = Capabilities::new("sessions");
+        capabilities.fair = true;
+        capabilities.read_write = true;
+        capabilities.tokens = TokenTier::Strict;
+        capabilities
+    }
+
+    fn servers(_: &Self::Config) -> Option<Servers> {
+        None
+    }
+
+    fn opening(&self, _: &Request) -> Opening {
+        Opening::Place
+    }
+
+    async fn take(
+        &self,
+        request: &Request,
+        want: Want,
+        deadline: Deadline,
+        flight: &mut Option<Attached>,
+    ) -> Result<Take<Self>, Failure> {
+        let what = What::Take {
+            key: Arc::clone(&request.key),
+            owner: request.owner,
+            mode: request.mode,
+            waits: matches!(want, Want::Queue { .. }),
+        };
+        let (answer, sent_at, session) = self.keeper.ask(what, deadline, flight).await?;
+        Ok(match answer {
+            Answer::Granted(token) => Take::Granted(Granted {
+                token,
+                sent_at,
+                record: session,
+            }),
+            Answer::Behind(before) => Take::Behind(Behind {
+                name: node_name(&request.key, before).into(),
+                watch: (),
+            }),
+            _ => Take::Busy,
+        })
+    }
+
+    async fn renew(
+        &self,
+        due: &mut [Due<Self>],
+        deadline: Deadline,
+        flight: &mut Option<Attached>,
+    ) -> Vec<Result<Renewed, Failure>> {
+        let mut renewed = Vec::new();
+        for Due { request, .. } in due {
+            let what = What::IsHeld(Arc::clone(&request.key), request.owner);
+            let answer = self.keeper.ask(what, deadline, flight).await;
+            renewed.push(answer.map(|(answer, sent_at, _)| match answer {
+                Answer::Done(true) => Renewed::Extended {
+                    sent_at: sent_at.into(),
+                },
+                _ => Renewed::Gone,
+            }));
+        }
+        renewed
+    }
+
+    async fn release(
+        &self,
+        request: &Request,
+        _: Option<&u64>,
+        _: Ending,
+        deadline: Deadline,
+        flight: &mut Option<Attached>,
+    ) -> Result<Freed, Failure> {
+        let what = What::Delete(Arc::clone(&request.key), request.owner);
+        Ok(match self.keeper.ask(what, deadline, flight).await?.0 {
+            Answer::Done(true) => Freed::Released,
+            _ => Freed::NotHeld,
+        })
+    }
+
+    fn silent(&self, for_long: Duration) -> BackendError {
+        silent(for_long)
+    }
+
+    fn abandon(&self, _: &Request, flight: Option<Attached>, _: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(flight)
+    }
+
+    async fn follow(&self, (session, connection): Attached, request: &Request) -> Followed {
+        if !connection.is_open() {
+            return Followed::Unknown;
+        }
+        let what = What::Delete(Arc::clone(&request.key), request.owner);
+        let release = connection.send(self.keeper.command(Some(session), &connection, what));
+        match self.time.bound(self.time.after(LATEST), release).await {
+            Ok(Ok(Answer::Done(_))) => Followed::Settled,
+            _ => Followed::Unknown,
+        }
+    }
+
+    /// Over the next connection, the session refuses what comes over the last.
+    fn late(&self, _: &Request, _: Option<&u64>, _: Instant) -> Late {
+        Late::Never
+    }
+
+    fn longest_lease(_: &u64) -> Option<Duration> {
+        Some(SURE)
+    }
+
+    fn scope(record: &u64) -> Option<Scope> {
+        Some(Scope(*record))
+    }
+
+    fn has_ended(&self, scope: Scope) -> bool {
+        self.keeper.has_ended(scope.0)
+    }
+
+    async fn recheck(
+        &self,
+        waited: &mut [Waited<Self>],
+        _: bool,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let names = waited.iter().map(|waited| waited.key.to_string()).collect();
+        let (answer, ..) = self
+            .keeper
+            .ask(What::Look(names), deadline, &mut None)
+            .await?;
+        if let Answer::Here(here) = answer {
+            let gone = waited.iter_mut().zip(here).filter(|(_, here)| !here);
+            gone.for_each(|(waited, _)| waited.wake_all());
+        }
+        Ok(())
+    }
+
+    async fn inspect(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        flight: &mut Option<Attached>,
+    ) -> Result<Option<LockInfo>, Failure> {
+        let (answer, ..) = self.keeper.ask(What::List, deadline, flight).await?;
+        Ok(infos(answer, |known| known == key).pop())
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        flight: &mut Option<Attached>,
+    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        let (answer, ..) = self.keeper.ask(What::List, deadline, flight).await?;
+        Ok(Some(infos(answer, |known| known.starts_with(prefix))))
+    }
+}
+
+fn infos(answer: Answer, is_one: impl Fn(&str) -> bool) -> Vec<LockInfo> {
+    let Answer::Locks(locks) = answer else {
+        return Vec::new();
+    };
+    let locks = locks.into_iter().filter(|(key, ..)| is_one(key));
+    let infos = locks.map(|(key, mode, holders, waiters)| {
+        let holders = holders
+            .iter()
+            .map(|owner| HolderInfo::new(owner.to_string(), None));
+        LockInfo::new(key.to_string(), mode, holders.collect(), waiters)
+    });
+    infos.collect()
+}

@@ -1,0 +1,46 @@
+//! A clock that goes a little too fast or too slow.
+
+use std::time::Duration;
+
+use super::{At, nanos};
+
+/// Shows `offset + time × rate`. The fastest and the slowest of a run differ by
+/// one in a hundred, which is what a lease's margin is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    /// By so many parts of a million it is too fast.
+    drift: i64,
+    /// What it was stepped by.
+    offset: i64,
+}
+
+/// Half of one in a hundred, in parts of a million.
+pub(crate) const MOST_DRIFT: i64 = 4_950;
+
+const MILLION: i128 = 1_000_000;
+
+impl Clock {
+    /// Of this drift.
+    pub(crate) fn new(drift: i64) -> Self {
+        Self { drift, offset: 0 }
+    }
+
+    /// What it shows.
+    pub(crate) fn shows(&self, at: At) -> Duration {
+        let time = i128::from(nanos(at));
+        let shown = time * (MILLION + i128::from(self.drift)) / MILLION + i128::from(self.offset);
+        Duration::from_nanos(u64::try_from(shown).unwrap_or(0))
+    }
+
+    /// When it shows this, or a moment later.
+    pub(crate) fn when(&self, shown: Duration) -> At {
+        let shown = i128::from(nanos(shown)) - i128::from(self.offset);
+        let time = shown * MILLION / (MILLION + i128::from(self.drift)) + 2;
+        Duration::from_nanos(u64::try_from(time).unwrap_or(0))
+    }
+
+    /// A server's clock may be set.
+    pub(crate) fn step(&mut self, by: i64) {
+        self.offset += by;
+    }
+}
