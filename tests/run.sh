@@ -162,6 +162,12 @@ start_redis() {
   echo "redis-server did not start" >&2
 }
 
+# A few minutes of faults on the servers of each store.
+histories() {
+  cargo build --workspace --all-features --bin dlock-histories --quiet &&
+    "${CARGO_TARGET_DIR:-target}/debug/dlock-histories" --store all --histories 2 --at-once 2
+}
+
 example_on_redis() {
   [ -n "$redis" ] || return 1
   cargo run --quiet --example flash_sale -- --store "redis://127.0.0.1:$port" --processes 4
@@ -174,6 +180,7 @@ need_rust
 minimal=(-p dlock -p dlock-runtime --no-default-features)
 no_tls=("${minimal[@]}" --features redis)
 
+step "Planted bugs" ./tests/planted/run.sh --applies
 step "Format" cargo fmt --all -- --check
 step "Lint" cargo clippy --workspace --all-features --all-targets --quiet -- -D warnings
 step "Lint without features" cargo clippy "${minimal[@]}" --all-targets --quiet -- -D warnings
@@ -191,6 +198,7 @@ if [ -n "$all" ]; then
     step "Lint with $database alone" cargo clippy -p dlock-runtime --no-default-features \
       --features "$database" --quiet -- -D warnings
   done
+  step "Fault histories" histories
   step "Tests without TLS" cargo test "${no_tls[@]}" --no-fail-fast --test redis bad_input
 fi
 

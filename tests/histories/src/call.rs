@@ -1,0 +1,145 @@
+//! One call of a worker, and the line in which it tells of it.
+
+use std::fmt;
+
+use crate::moment::Moment;
+
+/// How long a call is ready to wait, and what it does after a loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    Try,
+    Briefly,
+    Patiently,
+    /// Its body goes on after a loss, and comes late.
+    Stubbornly,
+}
+
+/// How it ended.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Outcome {
+    Done,
+    /// What the lock protects has seen a newer token.
+    Outdated,
+    Lost,
+    Busy,
+    Timeout,
+    Unavailable,
+    /// Nothing that a call of a worker may be told.
+    Other(String),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) key: usize,
+    pub(crate) policy: Policy,
+    pub(crate) from: Moment,
+    pub(crate) to: Moment,
+    pub(crate) outcome: Outcome,
+}
+
+impl Call {
+    /// Whether it was inside its section at some time.
+    pub(crate) fn had_the_lock(&self) -> bool {
+        matches!(
+            self.outcome,
+            Outcome::Done | Outcome::Outdated | Outcome::Lost
+        )
+    }
+
+    /// What a line says, if it tells of a call.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let mut words = line.strip_prefix("call ")?.splitn(5, ' ');
+        let mut word = || words.next();
+        Some(Self {
+            key: word()?.parse().ok()?,
+            policy: match word()? {
+                "try" => Policy::Try,
+                "briefly" => Policy::Briefly,
+                "patiently" => Policy::Patiently,
+                "stubbornly" => Policy::Stubbornly,
+                _ => return None,
+            },
+            from: word()?.parse().ok()?,
+            to: word()?.parse().ok()?,
+            outcome: match word()? {
+                "done" => Outcome::Done,
+                "outdated" => Outcome::Outdated,
+                "lost" => Outcome::Lost,
+                "busy" => Outcome::Busy,
+                "timeout" => Outcome::Timeout,
+                "unavailable" => Outcome::Unavailable,
+                other => Outcome::Other(other.to_owned()),
+            },
+        })
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            key,
+            policy,
+            from,
+            to,
+            outcome,
+        } = self;
+        let policy = match policy {
+            Policy::Try => "try",
+            Policy::Briefly => "briefly",
+            Policy::Patiently => "patiently",
+            Policy::Stubbornly => "stubbornly",
+        };
+        write!(f, "call {key} {policy} {from} {to} {outcome}")
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Done => "done",
+            Self::Outdated => "outdated",
+            Self::Lost => "lost",
+            Self::Busy => "busy",
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Other(text) => text,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Call, Moment, Outcome, Policy};
+
+    #[test]
+    fn a_line_says_what_was_written() {
+        let outcomes = [
+            Outcome::Done,
+            Outcome::Outdated,
+            Outcome::Lost,
+            Outcome::Busy,
+            Outcome::Timeout,
+            Outcome::Unavailable,
+            Outcome::Other("two words".into()),
+        ];
+        let policies = [
+            Policy::Try,
+            Policy::Briefly,
+            Policy::Patiently,
+            Policy::Stubbornly,
+        ];
+        for (outcome, policy) in outcomes.into_iter().zip(policies.into_iter().cycle()) {
+            let (from, to) = (Moment::now(), Moment::now());
+            let call = Call {
+                key: 1,
+                policy,
+                from,
+                to,
+                outcome,
+            };
+            let read = Call::parse(&call.to_string()).expect("a call");
+            assert_eq!(format!("{read:?}"), format!("{call:?}"));
+        }
+        assert!(Call::parse("something else").is_none());
+    }
+}

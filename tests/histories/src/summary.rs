@@ -1,0 +1,77 @@
+//! What the histories of one store came to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::call::Outcome;
+use crate::fault::Fault;
+use crate::history::Outcomes;
+
+#[derive(Debug)]
+pub(crate) struct Summary {
+    store: &'static str,
+    histories: usize,
+    failed: usize,
+    calls: BTreeMap<Outcome, usize>,
+    faults: BTreeMap<Fault, usize>,
+    excused: usize,
+}
+
+impl Summary {
+    pub(crate) fn of(store: &'static str) -> Self {
+        Self {
+            store,
+            histories: 0,
+            failed: 0,
+            calls: BTreeMap::new(),
+            faults: BTreeMap::new(),
+            excused: 0,
+        }
+    }
+
+    /// One more, or none if it failed.
+    pub(crate) fn add(&mut self, outcomes: Option<Outcomes>) {
+        self.histories += 1;
+        let Some(outcomes) = outcomes else {
+            self.failed += 1;
+            return;
+        };
+        for (outcome, count) in outcomes.calls {
+            *self.calls.entry(outcome).or_default() += count;
+        }
+        for (fault, count) in outcomes.faults {
+            *self.faults.entry(fault).or_default() += count;
+        }
+        self.excused += outcomes.excused;
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed > 0
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            store,
+            histories,
+            failed,
+            excused,
+            ..
+        } = self;
+        write!(f, "{store}: {histories} histories, {failed} failed")?;
+        write!(f, "\n  calls:")?;
+        for (outcome, count) in &self.calls {
+            write!(f, " {count} {outcome},")?;
+        }
+        write!(f, "\n  faults:")?;
+        for (fault, count) in &self.faults {
+            write!(f, " {count} {fault},")?;
+        }
+        if *excused > 0 {
+            let page = "while the store may have forgotten, as its page says";
+            write!(f, "\n  excused: {excused}, {page}")?;
+        }
+        Ok(())
+    }
+}

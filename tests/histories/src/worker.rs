@@ -1,0 +1,223 @@
+//! A process of a history. Its tasks take the locks again and again, and it prints
+//! how each call ended.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::{Config, FencingToken, LockError, current, distributed_lock};
+use dlock_conformance::support::process::command;
+use dlock_conformance::support::program::Program;
+use dlock_conformance::support::resource::Section;
+use fastrand::Rng;
+
+use crate::call::{Call, Outcome, Policy};
+use crate::moment::Moment;
+
+/// As which the program plays a worker.
+pub(crate) const ROLE: &str = "worker";
+
+/// What no call waits for longer when the store says nothing.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+const TASKS: u64 = 3;
+
+/// What a worker is told when it starts, in the order of its arguments.
+#[derive(Clone, Debug)]
+pub(crate) struct Orders {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) ttl: Duration,
+    /// For each lock what it protects.
+    pub(crate) resources: Vec<SocketAddr>,
+    /// Whether grants have tokens: without, nothing holds up a body that goes on.
+    pub(crate) tokens: bool,
+    /// The worker ends when this file is there.
+    pub(crate) stop: PathBuf,
+    pub(crate) seed: u64,
+}
+
+impl Orders {
+    /// Starts a worker.
+    pub(crate) fn start(&self) -> Program {
+        let mut worker = command(std::env::current_exe().expect("this program's path"));
+        let resources: Vec<_> = self.resources.iter().map(SocketAddr::to_string).collect();
+        worker
+            .args([ROLE, &self.name, &self.url])
+            .arg(self.ttl.as_millis().to_string())
+            .arg(resources.join(","))
+            .arg(self.tokens.to_string())
+            .arg(&self.stop)
+            .arg(self.seed.to_string());
+        Program::start_with(worker, Stdio::null())
+    }
+
+    /// What stands behind [`ROLE`].
+    fn read(mut arguments: impl Iterator<Item = String>) -> Option<Self> {
+        let mut next = || arguments.next();
+        Some(Self {
+            name: next()?,
+            url: next()?,
+            ttl: Duration::from_millis(next()?.parse().ok()?),
+            resources: next()?
+                .split(',')
+                .map(|address| address.parse().ok())
+                .collect::<Option<_>>()?,
+            tokens: next()?.parse().ok()?,
+            stop: PathBuf::from(next()?),
+            seed: next()?.parse().ok()?,
+        })
+    }
+}
+
+/// As whom those bodies of a worker come that go on after a loss: what they do late
+/// is theirs, and not their worker's.
+pub(crate) fn stubborn(name: &str) -> String {
+    format!("{name}-goes-on")
+}
+
+/// Why a body has not counted.
+#[derive(Debug)]
+enum Failure {
+    Lock(LockError),
+    Outdated,
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        Self::Lock(error)
+    }
+}
+
+impl Failure {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Outdated => Outcome::Outdated,
+            Self::Lock(LockError::Busy { .. }) => Outcome::Busy,
+            Self::Lock(LockError::Timeout { .. }) => Outcome::Timeout,
+            Self::Lock(LockError::Unavailable { .. }) => Outcome::Unavailable,
+            Self::Lock(LockError::Lost { .. }) => Outcome::Lost,
+            Self::Lock(error) => Outcome::Other(error.to_string().replace('\n', " ")),
+        }
+    }
+}
+
+/// What a body knows.
+struct Body<'a> {
+    orders: &'a Orders,
+    /// As whom it comes to what the lock protects.
+    name: String,
+    number: usize,
+    lasts: Duration,
+}
+
+/// Adds one to a counter that offers only read and write.
+async fn add_one(body: &Body<'_>) -> Result<(), Failure> {
+    let token = current().map_or(FencingToken::NONE, |held| held.token());
+    let resource = body.orders.resources[body.number];
+    let outdated = |_| Failure::Outdated;
+    let section = Section::enter(resource, &body.name, token.into()).await;
+    let mut section = section.expect("the resource").map_err(outdated)?;
+    let value = section.read().await.expect("the resource");
+    let value = value.map_err(outdated)?;
+    tokio::time::sleep(body.lasts).await;
+    let written = section.write(value + 1).await.expect("the resource");
+    written.map_err(outdated)?;
+    let left = section.leave().await.expect("the resource");
+    left.map(drop).map_err(outdated)
+}
+
+#[distributed_lock(key = "counter:<body.number>", try)]
+async fn tries(body: &Body<'_>) -> Result<(), Failure> {
+    add_one(body).await
+}
+
+#[distributed_lock(key = "counter:<body.number>", timeout = "200ms")]
+async fn waits_briefly(body: &Body<'_>) -> Result<(), Failure> {
+    add_one(body).await
+}
+
+#[distributed_lock(key = "counter:<body.number>", timeout = "5s")]
+async fn waits_patiently(body: &Body<'_>) -> Result<(), Failure> {
+    add_one(body).await
+}
+
+#[distributed_lock(key = "counter:<body.number>", timeout = "5s", on_lost = "continue")]
+async fn goes_on_after_a_loss(body: &Body<'_>) -> Result<(), Failure> {
+    add_one(body).await
+}
+
+/// Plays one, until it is told to stop.
+pub(crate) fn play(arguments: impl Iterator<Item = String>) {
+    let orders = Orders::read(arguments).expect("what a worker is told");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let config = Config::from_url(&orders.url).expect("a valid URL");
+        let config = config.ttl(orders.ttl).request_timeout(REQUEST_TIMEOUT);
+        // It may begin in the middle of an outage.
+        while let Err(error) = dlock::init(config.clone()).await {
+            assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
+            if orders.stop.exists() {
+                return;
+            }
+        }
+        println!("ready");
+        let orders = Arc::new(orders);
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..TASKS {
+            let orders = Arc::clone(&orders);
+            let draws = Rng::with_seed(orders.seed ^ task);
+            tasks.spawn(async move { calls(&orders, draws).await });
+        }
+        tasks.join_all().await;
+        dlock::shutdown().await;
+    });
+}
+
+/// One call after the other.
+async fn calls(orders: &Orders, mut draws: Rng) {
+    while !Path::exists(&orders.stop) {
+        let number = draws.usize(..orders.resources.len());
+        let policy = match draws.u8(..10) {
+            0..2 => Policy::Try,
+            2..4 => Policy::Briefly,
+            8.. if orders.tokens => Policy::Stubbornly,
+            _ => Policy::Patiently,
+        };
+        let name = match policy {
+            Policy::Stubbornly => stubborn(&orders.name),
+            _ => orders.name.clone(),
+        };
+        let body = Body {
+            orders,
+            name,
+            number,
+            // Few of them last as long as a lease, and longer.
+            lasts: match draws.u8(..60) {
+                0 => orders.ttl.mul_f64(1.3 * draws.f64()),
+                _ => Duration::from_micros(draws.u64(..3_000)),
+            },
+        };
+        let from = Moment::now();
+        let answer = match policy {
+            Policy::Try => tries(&body).await,
+            Policy::Briefly => waits_briefly(&body).await,
+            Policy::Patiently => waits_patiently(&body).await,
+            Policy::Stubbornly => goes_on_after_a_loss(&body).await,
+        };
+        let outcome = answer.map_or_else(|failure| failure.outcome(), |()| Outcome::Done);
+        let call = Call {
+            key: number,
+            policy,
+            from,
+            to: Moment::now(),
+            outcome,
+        };
+        println!("{call}");
+        // An error that comes at once does not make a busy loop.
+        let pause = if call.had_the_lock() { 2_000 } else { 20_000 };
+        tokio::time::sleep(Duration::from_micros(draws.u64(..pause))).await;
+    }
+}
