@@ -49,7 +49,8 @@ impl Sale {
 
     fn failed_nobody(&self) {
         let lost = ["failed", "lost"].map(|label| self.number(label));
-        assert_eq!(lost, [0, 0], "{}", self.printed);
+        let errors = String::from_utf8_lossy(&self.output.stderr);
+        assert_eq!(lost, [0, 0], "{}\n{errors}", self.printed);
     }
 
     /// Everything that was there is sold, nothing twice, and every order is
@@ -156,10 +157,9 @@ async fn four_processes_sell_exactly_the_stock_in_zookeeper() {
 #[cfg(feature = "sqlite")]
 #[tokio::test]
 async fn four_processes_sell_exactly_the_stock_in_a_file() {
-    // Few, for each waits 30 s at most and a busy disk takes long over a commit.
     let dir = support::dir::TempDir::default();
     let file = dir.path().join("sale.db");
-    sells(format!("sqlite:{}", file.display()), "160").await;
+    sells(format!("sqlite:{}", file.display()), "600").await;
 }
 
 #[cfg(feature = "redis")]

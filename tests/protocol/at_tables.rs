@@ -123,7 +123,7 @@ pub(crate) async fn sqlite() -> impl Scene {
     use sqlx::ConnectOptions as _;
     use sqlx::sqlite::SqliteConnectOptions;
 
-    let dir = TempDir::in_memory();
+    let dir = TempDir::default();
     let path = dir.path().join("locks.db");
     let options = SqliteConnectOptions::new().filename(&path);
     let options = options.create_if_missing(true).busy_timeout(HANG);

@@ -62,7 +62,7 @@ impl SqliteStore {
 impl Store for SqliteStore {
     async fn start() -> Self {
         Self {
-            dir: TempDir::in_memory(),
+            dir: TempDir::default(),
             outage: Mutex::default(),
         }
     }

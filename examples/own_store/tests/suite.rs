@@ -30,7 +30,7 @@ impl OwnStore {
 #[async_trait(?Send)]
 impl Store for OwnStore {
     async fn start() -> Self {
-        Self::at(TempDir::in_memory())
+        Self::at(TempDir::default())
     }
 
     async fn start_durable() -> Self {

@@ -3,30 +3,30 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nix::sys::statvfs::statvfs;
+
 /// A new, empty directory, removed with all it holds on drop.
 #[derive(Debug)]
 pub struct TempDir(PathBuf);
 
-/// In the system's place for such.
+/// In memory, where there is room for it: a disk that others are busy with may
+/// take longer for one write than a test's lease lasts.
 impl Default for TempDir {
     fn default() -> Self {
-        Self::within(&std::env::temp_dir())
+        let memory = Path::new("/dev/shm");
+        // A container has 64 MiB there, as a rule. The files of a few databases
+        // need more.
+        let enough = statvfs(memory)
+            .is_ok_and(|memory| memory.blocks_available() * memory.fragment_size() >= 4 << 30);
+        if enough {
+            Self::within(memory)
+        } else {
+            Self::within(&std::env::temp_dir())
+        }
     }
 }
 
 impl TempDir {
-    /// In memory, where the system has a place for that: a disk that others are
-    /// busy with may take longer for one write than a test's lease lasts.
-    #[allow(dead_code, reason = "not every test has a file that is written to")]
-    pub fn in_memory() -> Self {
-        let memory = Path::new("/dev/shm");
-        if memory.is_dir() {
-            Self::within(memory)
-        } else {
-            Self::default()
-        }
-    }
-
     fn within(parent: &Path) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // A leftover in the system's temporary directory is no reason to fail.
+        // A leftover is no reason to fail.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
