@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Runs the checks and tests of the workspace. On Debian it installs what is
-# missing for that, as root or with sudo.
+# Runs the tests of the workspace. On Debian it installs what is missing for
+# that, as root or with sudo.
 #
 #   ./tests/run.sh
-#   ./tests/run.sh --all    with each set of features that users pick, as CI does
+#   ./tests/run.sh --all    as CI does: also lints, the documentation, each set of
+#                           features that users pick, the examples, fault histories
 #
 # The last line says how many tests passed and failed. CARGO_TARGET_DIR and
 # RUST_TEST_THREADS are respected.
@@ -182,12 +183,12 @@ no_tls=("${minimal[@]}" --features redis)
 
 step "Planted bugs" ./tests/planted/run.sh --applies
 step "Format" cargo fmt --all -- --check
-step "Lint" cargo clippy --workspace --all-features --all-targets --quiet -- -D warnings
-step "Lint without features" cargo clippy "${minimal[@]}" --all-targets --quiet -- -D warnings
-step "Documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
 step "Tests" all_tests
 if [ -n "$all" ]; then
-  # Each builds all there is once more, with other features than the tests above.
+  # Each of these builds once more what the tests have built.
+  step "Lint" cargo clippy --workspace --all-features --all-targets --quiet -- -D warnings
+  step "Lint without features" cargo clippy "${minimal[@]}" --all-targets --quiet -- -D warnings
+  step "Documentation" env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
   step "Tests without features" cargo test "${minimal[@]}" --no-fail-fast
   step "Example in memory" cargo run --quiet --example flash_sale
   start_redis
