@@ -42,7 +42,7 @@ esac
 # What is needed, as `command:package` or `file:package`.
 needed=(cc:build-essential protoc:protobuf-compiler openssl:openssl redis-server:redis-server redis-cli:redis-tools
   etcd:etcd-server etcdctl:etcd-client memcached:memcached pg_lsclusters:postgresql
-  /usr/sbin/pgbouncer:pgbouncer mariadb-install-db:mariadb-server javac:default-jdk-headless
+  /usr/sbin/pgbouncer:pgbouncer mariadb-install-db:mariadb-server faketime:faketime javac:default-jdk-headless
   /usr/share/java/zookeeper.jar:libzookeeper-java /usr/share/java/curator-recipes.jar:libcurator-recipes-java)
 
 install_missing() {

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use dlock::backend::sqlx::{self, Connection as _};
 
+use crate::support::machine::Machine;
 use crate::support::port::free_port;
 use crate::support::process::Process;
 use crate::support::server::{self, Shared};
+use crate::support::tls::Certificates;
 
 /// One kind of database server.
 pub(crate) trait Kind: Sized + 'static {
@@ -33,6 +35,10 @@ pub(crate) trait Kind: Sized + 'static {
     /// Runs it.
     fn command(folder: &Path, port: u16) -> Command;
 
+    /// Has it encrypt, with this certificate, the connections of all but
+    /// [`ROOT`](Self::ROOT), who alone needs no password.
+    fn encrypts(server: &mut Command, folder: &Path, certificates: &Certificates);
+
     /// See [`server::Kind::kill`].
     fn kill(process: &mut Process) {
         process.kill();
@@ -50,6 +56,8 @@ pub(crate) struct Database<D: Kind> {
     port: u16,
     /// Besides those that all have.
     arguments: &'static [&'static str],
+    machine: Option<Machine>,
+    certificates: Option<Certificates>,
     kind: PhantomData<fn() -> D>,
 }
 
@@ -84,9 +92,19 @@ impl<D: Kind> Server<D> {
 
     /// A server of the test's own.
     pub(crate) async fn start(arguments: &'static [&'static str]) -> Self {
+        Self::set_up(arguments, None, None).await
+    }
+
+    pub(crate) async fn set_up(
+        arguments: &'static [&'static str],
+        machine: Option<&Machine>,
+        certificates: Option<&Certificates>,
+    ) -> Self {
         Self::of(Database {
             port: 0,
             arguments,
+            machine: machine.cloned(),
+            certificates: certificates.cloned(),
             kind: PhantomData,
         })
         .await
@@ -112,7 +130,14 @@ impl<D: Kind> server::Kind for Database<D> {
     fn command(&self, dir: &Path) -> Command {
         let mut server = D::command(dir, self.port);
         server.args(self.arguments);
+        if let Some(certificates) = &self.certificates {
+            D::encrypts(&mut server, dir, certificates);
+        }
         server
+    }
+
+    fn machine(&self) -> Option<&Machine> {
+        self.machine.as_ref()
     }
 
     fn kill(process: &mut Process) {

@@ -8,6 +8,7 @@ use dlock::backend::sqlx::{self, MySqlConnection};
 
 use crate::databases::server::{Kind, SharedServers};
 use crate::support::process::command;
+use crate::support::tls::Certificates;
 
 pub(crate) struct MariaDb;
 
@@ -64,6 +65,18 @@ impl Kind for MariaDb {
             // Whoever waits for a row without a limit of its own is to be seen.
             .arg("--innodb-lock-wait-timeout=3600");
         mariadbd
+    }
+
+    /// A user asks for it (`REQUIRE SSL`).
+    fn encrypts(server: &mut Command, folder: &Path, certificates: &Certificates) {
+        let key = folder.join("key.pem");
+        std::fs::copy(&certificates.key, &key).expect("our own files");
+        let everybody = std::fs::Permissions::from_mode(0o644);
+        std::fs::set_permissions(&key, everybody).expect("a key for its user");
+        let certificate = certificates.certificate.display();
+        server
+            .arg(format!("--ssl-cert={certificate}"))
+            .arg(format!("--ssl-key={}", key.display()));
     }
 
     async fn run(connection: &mut MySqlConnection, sql: &str) -> sqlx::Result<()> {

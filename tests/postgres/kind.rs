@@ -7,6 +7,7 @@ use dlock::backend::sqlx::{self, PgConnection};
 
 use crate::databases::server::{Kind, SharedServers};
 use crate::support::process::{Process, command};
+use crate::support::tls::Certificates;
 
 pub(crate) struct PostgreSql;
 
@@ -49,6 +50,22 @@ impl Kind for PostgreSql {
             .args(["-c", "unix_socket_directories="])
             .args(["-c", "max_connections=300"]);
         postgres
+    }
+
+    fn encrypts(server: &mut Command, folder: &Path, certificates: &Certificates) {
+        let rules = "host all postgres 127.0.0.1/32 trust\n\
+                     hostssl all all 127.0.0.1/32 scram-sha-256\n";
+        std::fs::write(folder.join("data/pg_hba.conf"), rules).expect("our own file");
+        // It takes no key that others could read.
+        let key = folder.join("key.pem");
+        std::fs::copy(&certificates.key, &key).expect("our own files");
+        give_to_its_user(&[&key]);
+        let certificate = certificates.certificate.display();
+        server
+            .args(["-c", "ssl=on", "-c"])
+            .arg(format!("ssl_cert_file={certificate}"))
+            .arg("-c")
+            .arg(format!("ssl_key_file={}", key.display()));
     }
 
     /// By what its manual calls an immediate shutdown, which is a crash to what it

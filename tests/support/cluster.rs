@@ -50,7 +50,11 @@ impl Cluster {
 
     /// A calm one whose nodes are reached through proxies that can fail.
     pub(crate) async fn behind_proxies() -> Self {
-        let mut servers = launch(Setup::default().in_cluster(LONG), 2 * MASTERS).await;
+        Self::set_up_behind_proxies(Setup::default()).await
+    }
+
+    pub(crate) async fn set_up_behind_proxies(setup: Setup) -> Self {
+        let mut servers = launch(setup.in_cluster(LONG), 2 * MASTERS).await;
         let mut proxies = Vec::new();
         for server in &mut servers {
             let proxy = Proxy::to(server.port());
@@ -238,7 +242,9 @@ impl Cluster {
                 return;
             }
             moved += keys.len();
-            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+            let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
+            words.extend(target.password().iter().flat_map(|own| ["AUTH", own]));
+            words.push("KEYS");
             words.extend(keys.iter().map(String::as_str));
             source.command::<String>(&words).await;
         }

@@ -228,9 +228,13 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn start() -> Self {
+        Self::set_up(Setup::default()).await
+    }
+
+    pub(crate) async fn set_up(setup: Setup) -> Self {
         let (peers, strangers) = (Certificates::create(), Certificates::create());
         // Elections are as quick as they can be on a busy machine.
-        let setup = Setup::default()
+        let setup = setup
             .with("--heartbeat-interval=100")
             .with("--election-timeout=1000");
         for _ in 0..5 {

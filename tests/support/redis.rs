@@ -8,6 +8,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisResult};
 
+use super::machine::Machine;
 use super::port::free_port;
 use super::process::command;
 use super::server::{Kind, Server};
@@ -24,6 +25,7 @@ pub(crate) struct Setup {
     in_cluster: Option<Duration>,
     without: &'static [&'static str],
     watches: Option<Watched>,
+    machine: Option<Machine>,
 }
 
 /// What a sentinel is told of a master.
@@ -96,6 +98,11 @@ impl Setup {
         self
     }
 
+    pub(crate) fn on(mut self, machine: &Machine) -> Self {
+        self.machine = Some(machine.clone());
+        self
+    }
+
     pub(crate) async fn start(self) -> RedisServer {
         Server::of(Redis {
             port: 0,
@@ -151,6 +158,10 @@ impl Redis {
             Some(password) => format!("redis://:{}@127.0.0.1:{port}/", percent_encoded(password)),
             None => format!("redis://127.0.0.1:{port}/"),
         }
+    }
+
+    pub(crate) fn password(&self) -> Option<&str> {
+        self.setup.password.as_deref()
     }
 
     /// The encrypted port, and what a client must trust to use it.
@@ -268,6 +279,10 @@ impl Kind for Redis {
             let file = std::fs::write(dir.join(SENTINEL), watched.to_string());
             file.expect("our own directory");
         }
+    }
+
+    fn machine(&self) -> Option<&Machine> {
+        self.setup.machine.as_ref()
     }
 
     fn command(&self, dir: &Path) -> Command {

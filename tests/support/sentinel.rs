@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use super::machine::Machine;
 use super::port::hosts;
 use super::redis::{RedisServer, Setup, Watched};
 use super::wait::{eventually, until};
@@ -39,8 +40,12 @@ fn set_up(password: Option<&str>) -> Setup {
 }
 
 impl Passwords {
-    fn server(&self) -> Setup {
-        set_up(self.servers)
+    fn server(&self, machine: Option<&Machine>) -> Setup {
+        let setup = set_up(self.servers);
+        match machine {
+            Some(machine) => setup.on(machine),
+            None => setup,
+        }
     }
 
     /// A sentinel of the master that is found on this port.
@@ -59,17 +64,19 @@ impl Deployment {
     /// One whose sentinels leave the master alone. They find it on another port
     /// than its own if `master_port` says so.
     pub(crate) async fn calm(passwords: &Passwords, master_port: impl FnOnce(u16) -> u16) -> Self {
-        Self::start(passwords, master_port, LONG).await
+        Self::start(passwords, master_port, LONG, None).await
     }
 
     async fn start(
         passwords: &Passwords,
         master_port: impl FnOnce(u16) -> u16,
         down_after: Duration,
+        machine: Option<&Machine>,
     ) -> Self {
-        let master = passwords.server().start().await;
+        let server = || passwords.server(machine);
+        let master = server().start().await;
         let port = master.port();
-        let replica = async || passwords.server().replica_of(port).start().await;
+        let replica = async || server().replica_of(port).start().await;
         let watched = master_port(port);
         let sentinel = async || passwords.sentinel(watched, down_after).await;
         let (first, second, a, b, c) =
@@ -82,7 +89,12 @@ impl Deployment {
 
     /// One that is ready to replace its master as soon as that is silent.
     pub(crate) async fn watchful() -> Self {
-        let all = Self::start(&Passwords::default(), |port| port, SHORT).await;
+        Self::watchful_on(None, &Passwords::default()).await
+    }
+
+    /// The same, with all servers on one machine but for the sentinels.
+    pub(crate) async fn watchful_on(machine: Option<&Machine>, passwords: &Passwords) -> Self {
+        let all = Self::start(passwords, |port| port, SHORT, machine).await;
         replicated(&all.servers[0], 2).await;
         for sentinel in &all.sentinels {
             // What it does every second or ten, so that no test waits for that.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::Mutex;
 
 use super::dir::TempDir;
+use super::machine::{self, Machine};
 use super::process::Process;
 use super::wait::eventually;
 
@@ -31,6 +32,11 @@ pub(crate) trait Kind {
 
     /// Runs it there. What it prints is its log.
     fn command(&self, dir: &Path) -> Command;
+
+    /// Where it runs, if that can be spoiled.
+    fn machine(&self) -> Option<&Machine> {
+        None
+    }
 
     /// Whether what answers on its port is this process, in this folder. It may be
     /// another server, which has taken the port.
@@ -79,7 +85,7 @@ impl<K: Kind> Server<K> {
     }
 
     /// Where it keeps what it keeps.
-    pub(super) fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
@@ -90,6 +96,9 @@ impl<K: Kind> Server<K> {
 
     pub(super) fn spawn(&mut self) {
         let mut command = self.kind.command(self.dir());
+        if let Some(machine) = self.kind.machine() {
+            command = machine.runs(&command);
+        }
         let log = File::create(self.dir().join("log")).expect("our own directory");
         let both = log.try_clone().expect("a file");
         command.stdin(Stdio::null()).stdout(both).stderr(log);
@@ -128,6 +137,21 @@ impl<K: Kind> Server<K> {
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             K::kill(&mut process);
+            machine::forget_clock(process.id());
+        }
+    }
+
+    /// Its files can grow no longer than so many bytes, as if its disk were full: it
+    /// needs a [`Machine`].
+    pub(crate) fn fill_disk(&self, bytes: u64) {
+        machine::fill_disk(self.running().id(), bytes);
+    }
+
+    /// There is room again. Some end when there is none: those are started again.
+    pub(crate) async fn empty_disk(&mut self) {
+        machine::empty_disk(self.running().id());
+        if !self.is_up().await {
+            self.restart().await;
         }
     }
 

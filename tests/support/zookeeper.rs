@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use dlock::backend::zookeeper_client::{Acls, Client, CreateMode, Error};
 
+use super::machine::Machine;
 use super::port::{free_port, hosts};
 use super::process::command;
 use super::program::Program;
@@ -33,6 +34,7 @@ pub(crate) struct Setup {
     patient: bool,
     /// Its number in an ensemble, and all peers of that.
     member: Option<(usize, Vec<Peer>)>,
+    machine: Option<Machine>,
 }
 
 /// Where a member of an ensemble is found by the others.
@@ -56,6 +58,11 @@ impl Setup {
 
     pub(crate) fn tidy(mut self) -> Self {
         self.tidy = true;
+        self
+    }
+
+    pub(crate) fn on(mut self, machine: &Machine) -> Self {
+        self.machine = Some(machine.clone());
         self
     }
 
@@ -176,6 +183,10 @@ impl Kind for ZooKeeper {
         self.tls_port = if self.setup.tls { free_port() } else { 0 };
     }
 
+    fn machine(&self) -> Option<&Machine> {
+        self.setup.machine.as_ref()
+    }
+
     fn command(&self, dir: &Path) -> Command {
         let mut config = format!(
             "tickTime={TICK}\nminSessionTimeout={}\nmaxSessionTimeout=60000\ndataDir={}\n\
@@ -283,11 +294,16 @@ impl Ensemble {
     /// Up, with a leader.
     pub(crate) async fn start() -> Self {
         let peers = peers();
-        Self::of([peers.clone(), peers.clone(), peers], false).await
+        let setup = Setup::default().tidy();
+        Self::of([peers.clone(), peers.clone(), peers], setup).await
     }
 
     /// The same, of servers that can be cut off from one another.
     pub(crate) async fn start_divisible() -> (Self, Cuts) {
+        Self::divisible(Setup::default()).await
+    }
+
+    pub(crate) async fn divisible(setup: Setup) -> (Self, Cuts) {
         let peers = peers();
         let mut cuts = Cuts(Vec::new());
         let views = [0, 1, 2].map(|from| {
@@ -301,17 +317,20 @@ impl Ensemble {
             }
             view
         });
-        (Self::of(views, true).await, cuts)
+        let setup = Setup {
+            patient: true,
+            ..setup.tidy()
+        };
+        (Self::of(views, setup).await, cuts)
     }
 
     /// Each server has a view of its own of where the others are.
-    async fn of(views: [Vec<Peer>; 3], patient: bool) -> Self {
+    async fn of(views: [Vec<Peer>; 3], setup: Setup) -> Self {
         let mut servers = Vec::new();
         for (number, peers) in views.into_iter().enumerate() {
             let mut server = Server::not_started(ZooKeeper::new(Setup {
                 member: Some((number, peers)),
-                patient,
-                ..Setup::default().tidy()
+                ..setup.clone()
             }));
             server.spawn();
             servers.push(server);

@@ -94,6 +94,12 @@ impl Resource {
         self.shared.lock().history.doubts(doubt);
     }
 
+    /// From now on, until this is called with `false`, leases may end before their time:
+    /// bodies may overlap, and tokens rise as ever.
+    pub fn ends_leases(&self, ends: bool) {
+        self.shared.lock().history.ends_leases(ends);
+    }
+
     /// A look at the history so far.
     pub fn history(&self) -> History {
         self.shared.lock().history.clone()
@@ -152,6 +158,10 @@ impl Shared {
                 .history
                 .write(worker, token, rest.parse().expect("a number")),
             "leave" => state.history.leave(worker, token),
+            "gone" => {
+                state.history.gone(token);
+                Ok(0)
+            }
             "report" => {
                 state.history.report(worker, rest);
                 Ok(0)

@@ -34,6 +34,8 @@ pub(crate) struct Call {
     pub(crate) policy: Policy,
     pub(crate) from: Moment,
     pub(crate) to: Moment,
+    /// What its body had, if there was one, and tokens are.
+    pub(crate) token: u64,
     pub(crate) outcome: Outcome,
 }
 
@@ -48,7 +50,7 @@ impl Call {
 
     /// What a line says, if it tells of a call.
     pub(crate) fn parse(line: &str) -> Option<Self> {
-        let mut words = line.strip_prefix("call ")?.splitn(5, ' ');
+        let mut words = line.strip_prefix("call ")?.splitn(6, ' ');
         let mut word = || words.next();
         Some(Self {
             key: word()?.parse().ok()?,
@@ -61,6 +63,7 @@ impl Call {
             },
             from: word()?.parse().ok()?,
             to: word()?.parse().ok()?,
+            token: word()?.parse().ok()?,
             outcome: match word()? {
                 "done" => Outcome::Done,
                 "outdated" => Outcome::Outdated,
@@ -81,6 +84,7 @@ impl fmt::Display for Call {
             policy,
             from,
             to,
+            token,
             outcome,
         } = self;
         let policy = match policy {
@@ -89,7 +93,7 @@ impl fmt::Display for Call {
             Policy::Patiently => "patiently",
             Policy::Stubbornly => "stubbornly",
         };
-        write!(f, "call {key} {policy} {from} {to} {outcome}")
+        write!(f, "call {key} {policy} {from} {to} {token} {outcome}")
     }
 }
 
@@ -135,6 +139,7 @@ mod tests {
                 policy,
                 from,
                 to,
+                token: 64,
                 outcome,
             };
             let read = Call::parse(&call.to_string()).expect("a call");

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::support::proxy::Proxy;
-use crate::topology::{ServerFault, Topology};
+use crate::topology::{ServerFault, Setting, Topology};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
@@ -12,6 +12,10 @@ pub(crate) enum Fault {
     WorkerKilled,
     /// `SIGSTOP`, for less than its ttl or for more.
     WorkerPaused,
+    /// Its wall clock is set, forward or back.
+    WorkerClock,
+    /// Where the processes write a file themselves.
+    WorkerDisk,
     Network(NetworkFault),
     Server(ServerFault),
 }
@@ -43,12 +47,19 @@ const NETWORK: [NetworkFault; 6] = [
 
 impl Fault {
     /// Those that can happen there.
-    pub(crate) fn all(topology: &dyn Topology) -> Vec<Self> {
+    pub(crate) fn all(topology: &dyn Topology, setting: &Setting) -> Vec<Self> {
         let mut all = vec![Self::WorkerKilled, Self::WorkerPaused];
+        if setting.spoiled {
+            all.push(match topology.machine_of_workers() {
+                // Theirs is the store's.
+                Some(_) => Self::WorkerDisk,
+                None => Self::WorkerClock,
+            });
+        }
         if !topology.proxies().is_empty() {
             all.extend(NETWORK.map(Self::Network));
         }
-        all.extend(topology.faults().iter().copied().map(Self::Server));
+        all.extend(topology.faults().into_iter().map(Self::Server));
         all
     }
 }
@@ -58,6 +69,8 @@ impl fmt::Display for Fault {
         f.write_str(match self {
             Self::WorkerKilled => "process killed",
             Self::WorkerPaused => "process paused",
+            Self::WorkerClock => "clock of a process set",
+            Self::WorkerDisk => "disk full",
             Self::Network(NetworkFault::Cut) => "connections cut",
             Self::Network(NetworkFault::Refused) => "connections refused",
             Self::Network(NetworkFault::Silent) => "silence",
@@ -70,6 +83,9 @@ impl fmt::Display for Fault {
             Self::Server(ServerFault::CutOff) => "server cut off",
             Self::Server(ServerFault::SlotMoved) => "slot moved",
             Self::Server(ServerFault::Kept) => "file kept",
+            Self::Server(ServerFault::ClockAhead) => "clock set forward",
+            Self::Server(ServerFault::ClockBack) => "clock set back",
+            Self::Server(ServerFault::DiskFull) => "disk full",
         })
     }
 }

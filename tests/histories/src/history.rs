@@ -17,12 +17,15 @@ use tokio::time::{Instant, sleep};
 use crate::call::{Call, Outcome};
 use crate::fault::Fault;
 use crate::moment::Moment;
-use crate::topology::{self, Inflicted, Topology};
+use crate::order;
+use crate::plan::{Plan, Step};
+use crate::support::machine::{self, Machine};
+use crate::topology::{self, Inflicted, ServerFault, Setting, Topology, clock_step};
 use crate::worker::{Orders, REQUEST_TIMEOUT, stubborn};
 
 /// No history is shorter, nor has fewer faults.
-const LEAST: Duration = Duration::from_secs(20);
-const FAULTS: usize = 10;
+pub(crate) const LEAST: Duration = Duration::from_secs(20);
+pub(crate) const FAULTS: usize = 10;
 
 const WORKERS: usize = 4;
 
@@ -34,44 +37,71 @@ const LOCKS: usize = 2;
 pub(crate) struct Outcomes {
     pub(crate) calls: BTreeMap<Outcome, usize>,
     pub(crate) faults: BTreeMap<Fault, usize>,
-    /// What the store's page allows while the store may have forgotten a grant.
+    /// What the store's page allows while the store may have forgotten a grant, or ended
+    /// leases early.
     pub(crate) excused: usize,
+    /// From the first fault to the last.
+    pub(crate) lasted: Duration,
+    pub(crate) setting: Setting,
 }
 
 struct Worker {
     name: String,
     program: Program,
+    /// Where it runs, if that can be spoiled.
+    machine: Option<Machine>,
     killed: bool,
 }
 
 struct History {
     topology: Box<dyn Topology>,
+    setting: Setting,
     resources: Vec<Resource>,
     tokens: bool,
     workers: Vec<Worker>,
     /// Where the file appears that ends the workers.
     dir: TempDir,
+    /// What workers are told to draw from.
     draws: Rng,
     /// From when to when nobody could be answered.
     dark: Vec<(Moment, Moment)>,
+    /// From when to when the store may have forgotten what it had granted.
+    forgotten: Vec<(Moment, Moment)>,
+    /// A line for each fault.
+    inflicted: String,
     faults: BTreeMap<Fault, usize>,
+    begun: Instant,
+}
+
+/// What was done to it, if it fails.
+impl Drop for History {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{:?}; faults:\n{}", self.setting, self.inflicted);
+        }
+    }
 }
 
 /// Runs the history of this seed. Panics at what must not be.
 pub(crate) async fn run(store: &str, seed: u64) -> Outcomes {
     let mut draws = Rng::with_seed(seed);
-    let topology = topology::start(store, &mut draws).await;
+    let (topology, setting) = topology::start(store, &mut draws).await;
+    let mut plan = Plan::new(Fault::all(&*topology, &setting), draws.fork());
     let judge = judge(&*topology).await;
     let tokens = judge.capabilities().tokens > TokenTier::None;
     let mut history = History {
         topology,
+        setting,
         resources: (0..LOCKS).map(|_| Resource::start()).collect(),
         tokens,
         workers: Vec::new(),
         dir: TempDir::default(),
         draws,
         dark: Vec::new(),
+        forgotten: Vec::new(),
         faults: BTreeMap::new(),
+        inflicted: String::new(),
+        begun: Instant::now(),
     };
     for _ in 0..WORKERS {
         history.add_worker();
@@ -79,13 +109,21 @@ pub(crate) async fn run(store: &str, seed: u64) -> Outcomes {
     history.goes_on().await;
     let begun = Instant::now();
     while begun.elapsed() < LEAST || history.faults.values().sum::<usize>() < FAULTS {
-        history.fault().await;
-        let calm = history.draws.u64(200..800);
-        sleep(Duration::from_millis(calm)).await;
+        let step = plan.step();
+        let (fault, calm, from) = (step.fault, step.calm, history.begun.elapsed());
+        history.fault(step).await;
+        let (from, to) = (from.as_secs_f64(), history.begun.elapsed().as_secs_f64());
+        let line = format!("{from:.3} to {to:.3}: {fault}\n");
+        history.inflicted.push_str(&line);
+        sleep(calm).await;
     }
+    let lasted = begun.elapsed();
     // After the last fault every lock can be had.
     history.goes_on().await;
-    history.ends(&judge).await
+    Outcomes {
+        lasted,
+        ..history.ends(&judge).await
+    }
 }
 
 /// Another process, past the network's faults.
@@ -110,9 +148,14 @@ impl History {
             stop: self.dir.path().join("stop"),
             seed: self.draws.u64(..),
         };
+        let machine = match self.topology.machine_of_workers() {
+            Some(machine) => Some(machine.clone()),
+            None => self.setting.machine(),
+        };
         self.workers.push(Worker {
             name,
-            program: orders.start(),
+            program: orders.start(machine.as_ref()),
+            machine,
             killed: false,
         });
     }
@@ -130,29 +173,54 @@ impl History {
         until("every lock is had again", async || self.values(), more).await;
     }
 
-    async fn fault(&mut self) {
-        let all = Fault::all(&*self.topology);
-        let fault = all[self.draws.usize(..all.len())];
+    async fn fault(&mut self, step: Step) {
+        let Step {
+            fault,
+            lasting,
+            mut draws,
+            ..
+        } = step;
         *self.faults.entry(fault).or_default() += 1;
-        let lasting = Duration::from_millis(self.draws.u64(100..2_500));
         match fault {
             Fault::WorkerKilled => {
-                let victim = self.living_worker();
+                let victim = self.living_worker(&mut draws);
                 self.suspend(victim);
                 let victim = &mut self.workers[victim];
                 victim.program.process.kill();
+                machine::forget_clock(victim.program.process.id());
                 victim.killed = true;
                 self.add_worker();
             }
-            Fault::WorkerPaused => self.pause_a_worker(lasting).await,
+            Fault::WorkerPaused => self.pause_a_worker(lasting, &mut draws).await,
+            Fault::WorkerClock => {
+                let victim = self.living_worker(&mut draws);
+                let machine = self.workers[victim].machine.as_ref();
+                let machine = machine.expect("a machine that can be spoiled");
+                match draws.bool() {
+                    true => machine.clock_ahead(clock_step(&mut draws)),
+                    false => machine.clock_back(clock_step(&mut draws)),
+                }
+                sleep(lasting).await;
+            }
+            Fault::WorkerDisk => {
+                let workers = self.workers.iter().filter(|worker| !worker.killed);
+                let workers: Vec<_> = workers.map(|w| w.program.process.id()).collect();
+                let bytes = self.topology.disk_of_workers(&mut draws);
+                for worker in &workers {
+                    machine::fill_disk(*worker, bytes);
+                }
+                sleep(lasting).await;
+                for worker in &workers {
+                    machine::empty_disk(*worker);
+                }
+            }
             Fault::Network(fault) => {
                 let proxies = self.topology.proxies();
-                let all = self.draws.bool();
-                let hit: Vec<_> = match all {
+                let hit: Vec<_> = match draws.bool() {
                     true => proxies.iter().collect(),
                     false => {
-                        let count = self.draws.usize(1..=proxies.len());
-                        self.draws.choose_multiple(proxies, count)
+                        let count = draws.usize(1..=proxies.len());
+                        draws.choose_multiple(proxies, count)
                     }
                 };
                 let begun = Moment::now();
@@ -163,29 +231,41 @@ impl History {
                 }
                 hit.iter().for_each(|proxy| fault.ends(proxy));
             }
-            Fault::Server(fault) => {
-                let may_forget = self.topology.may_forget(fault);
-                for resource in self.resources.iter().filter(|_| may_forget) {
-                    resource.doubts(true);
-                }
-                let Inflicted { dark } =
-                    self.topology.inflict(fault, lasting, &mut self.draws).await;
-                self.dark.extend(dark);
-                if may_forget {
-                    // Whoever held a lock before has lost it by then.
-                    sleep(self.topology.ttl() + REQUEST_TIMEOUT).await;
-                }
-                for resource in self.resources.iter().filter(|_| may_forget) {
-                    resource.doubts(false);
-                }
-            }
+            Fault::Server(fault) => self.inflict(fault, lasting, &mut draws).await,
         }
     }
 
-    fn living_worker(&mut self) -> usize {
+    async fn inflict(&mut self, fault: ServerFault, lasting: Duration, draws: &mut Rng) {
+        let may_forget = self.topology.may_forget(fault);
+        let ends_leases = self.topology.ends_leases(fault);
+        for resource in &self.resources {
+            if may_forget {
+                resource.doubts(true);
+            }
+            resource.ends_leases(ends_leases);
+        }
+        let begun = Moment::now();
+        let Inflicted { dark } = self.topology.inflict(fault, lasting, draws).await;
+        self.dark.extend(dark);
+        if may_forget || ends_leases {
+            // Whoever held a lock before has lost it by then.
+            sleep(self.topology.ttl() + REQUEST_TIMEOUT).await;
+        }
+        for resource in &self.resources {
+            if may_forget {
+                resource.doubts(false);
+            }
+            resource.ends_leases(false);
+        }
+        if may_forget {
+            self.forgotten.push((begun, Moment::now()));
+        }
+    }
+
+    fn living_worker(&self, draws: &mut Rng) -> usize {
         let workers = self.workers.iter().enumerate();
         let living: Vec<_> = workers.filter(|(_, worker)| !worker.killed).collect();
-        living[self.draws.usize(..living.len())].0
+        living[draws.usize(..living.len())].0
     }
 
     fn suspend(&self, worker: usize) {
@@ -195,9 +275,9 @@ impl History {
     }
 
     /// Shorter than its ttl, or longer.
-    async fn pause_a_worker(&mut self, lasting: Duration) {
-        let victim = self.living_worker();
-        let lasting = match self.draws.bool() {
+    async fn pause_a_worker(&mut self, lasting: Duration, draws: &mut Rng) {
+        let victim = self.living_worker(draws);
+        let lasting = match draws.bool() {
             true => lasting,
             false => self.topology.ttl() + lasting,
         };
@@ -217,12 +297,13 @@ impl History {
     }
 
     /// Stops the workers, and judges what there was.
-    async fn ends(mut self, judge: &LockManager) -> Outcomes {
+    async fn ends(&mut self, judge: &LockManager) -> Outcomes {
         std::fs::write(self.dir.path().join("stop"), "").expect("a file of our own");
         for worker in self.workers.iter_mut().filter(|worker| !worker.killed) {
             let output = worker.program.end().await;
             let errors = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{} failed: {errors}", worker.name);
+            machine::forget_clock(worker.program.process.id());
         }
         let mut calls = Vec::new();
         for worker in &self.workers {
@@ -235,6 +316,13 @@ impl History {
                 self.judge_call(name, call, told);
             }
         }
+        for key in 0..LOCKS {
+            let all = calls.iter().flat_map(|(_, told)| told);
+            let of_it = all.filter(|call| call.key == key);
+            if let Some((older, newer)) = order::violation(of_it, &self.forgotten) {
+                panic!("a later grant has no newer token: {older}, and then {newer}");
+            }
+        }
         let mut excused = 0;
         for (number, resource) in self.resources.iter().enumerate() {
             had(judge, format!("counter:{number}")).await;
@@ -244,8 +332,9 @@ impl History {
         }
         nothing_left(judge).await;
         let mut outcomes = Outcomes {
-            faults: self.faults,
+            faults: std::mem::take(&mut self.faults),
             excused,
+            setting: self.setting,
             ..Outcomes::default()
         };
         for call in calls.into_iter().flat_map(|(_, told)| told) {

@@ -16,6 +16,8 @@ mod databases;
 mod fault;
 mod history;
 mod moment;
+mod order;
+mod plan;
 mod summary;
 #[path = "../../support/mod.rs"]
 mod support;
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    println!("the first seed is {}", options.seed);
     let mut failed = false;
     for store in &options.stores {
         failed |= run_all(store, &options);

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use crate::call::Outcome;
 use crate::fault::Fault;
-use crate::history::Outcomes;
+use crate::history::{FAULTS, LEAST, Outcomes};
 
 #[derive(Debug)]
 pub(crate) struct Summary {
@@ -15,6 +16,10 @@ pub(crate) struct Summary {
     calls: BTreeMap<Outcome, usize>,
     faults: BTreeMap<Fault, usize>,
     excused: usize,
+    lasted: Duration,
+    /// How many had passwords and encrypted connections, and clocks that were set.
+    secure: usize,
+    spoiled: usize,
 }
 
 impl Summary {
@@ -26,6 +31,9 @@ impl Summary {
             calls: BTreeMap::new(),
             faults: BTreeMap::new(),
             excused: 0,
+            lasted: Duration::ZERO,
+            secure: 0,
+            spoiled: 0,
         }
     }
 
@@ -36,6 +44,11 @@ impl Summary {
             self.failed += 1;
             return;
         };
+        let faults: usize = outcomes.faults.values().sum();
+        assert!(outcomes.lasted >= LEAST && faults >= FAULTS, "{outcomes:?}");
+        self.lasted += outcomes.lasted;
+        self.secure += usize::from(outcomes.setting.secure);
+        self.spoiled += usize::from(outcomes.setting.spoiled);
         for (outcome, count) in outcomes.calls {
             *self.calls.entry(outcome).or_default() += count;
         }
@@ -57,9 +70,14 @@ impl fmt::Display for Summary {
             histories,
             failed,
             excused,
+            secure,
+            spoiled,
             ..
         } = self;
+        let seconds = self.lasted.as_secs();
         write!(f, "{store}: {histories} histories, {failed} failed")?;
+        write!(f, "\n  {seconds} s; {secure} with passwords or TLS, ")?;
+        write!(f, "{spoiled} with clocks and disks that can be spoiled")?;
         write!(f, "\n  calls:")?;
         for (outcome, count) in &self.calls {
             write!(f, " {count} {outcome},")?;
@@ -69,7 +87,7 @@ impl fmt::Display for Summary {
             write!(f, " {count} {fault},")?;
         }
         if *excused > 0 {
-            let page = "while the store may have forgotten, as its page says";
+            let page = "while the store may have forgotten or ended leases, as its page says";
             write!(f, "\n  excused: {excused}, {page}")?;
         }
         Ok(())

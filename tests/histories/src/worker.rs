@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock::{Config, FencingToken, LockError, current, distributed_lock};
@@ -15,6 +16,7 @@ use fastrand::Rng;
 
 use crate::call::{Call, Outcome, Policy};
 use crate::moment::Moment;
+use crate::support::machine::Machine;
 
 /// As which the program plays a worker.
 pub(crate) const ROLE: &str = "worker";
@@ -40,8 +42,8 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Starts a worker.
-    pub(crate) fn start(&self) -> Program {
+    /// Starts a worker, on a machine that can be spoiled if there is one.
+    pub(crate) fn start(&self, machine: Option<&Machine>) -> Program {
         let mut worker = command(std::env::current_exe().expect("this program's path"));
         let resources: Vec<_> = self.resources.iter().map(SocketAddr::to_string).collect();
         worker
@@ -51,6 +53,9 @@ impl Orders {
             .arg(self.tokens.to_string())
             .arg(&self.stop)
             .arg(self.seed.to_string());
+        if let Some(machine) = machine {
+            worker = machine.runs(&worker);
+        }
         Program::start_with(worker, Stdio::null())
     }
 
@@ -111,11 +116,14 @@ struct Body<'a> {
     name: String,
     number: usize,
     lasts: Duration,
+    /// What it was granted with.
+    token: AtomicU64,
 }
 
 /// Adds one to a counter that offers only read and write.
 async fn add_one(body: &Body<'_>) -> Result<(), Failure> {
     let token = current().map_or(FencingToken::NONE, |held| held.token());
+    body.token.store(token.into(), Ordering::Relaxed);
     let resource = body.orders.resources[body.number];
     let outdated = |_| Failure::Outdated;
     let section = Section::enter(resource, &body.name, token.into()).await;
@@ -199,6 +207,7 @@ async fn calls(orders: &Orders, mut draws: Rng) {
                 0 => orders.ttl.mul_f64(1.3 * draws.f64()),
                 _ => Duration::from_micros(draws.u64(..3_000)),
             },
+            token: AtomicU64::new(0),
         };
         let from = Moment::now();
         let answer = match policy {
@@ -213,6 +222,7 @@ async fn calls(orders: &Orders, mut draws: Rng) {
             policy,
             from,
             to: Moment::now(),
+            token: body.token.into_inner(),
             outcome,
         };
         println!("{call}");

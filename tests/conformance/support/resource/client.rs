@@ -12,6 +12,20 @@ pub struct Section {
     stream: BufStream<TcpStream>,
     worker: String,
     token: u64,
+    /// Nobody need be told that it is over.
+    done: bool,
+}
+
+/// A body that is dropped does nothing any more. Whoever came in before this was heard
+/// did not overlap it.
+impl Drop for Section {
+    fn drop(&mut self) {
+        if !self.done {
+            let line = self.line("gone");
+            // What is not sent counts against it.
+            let _ = self.stream.get_ref().try_write(line.as_bytes());
+        }
+    }
 }
 
 /// What the resource says: a value, or that the token is too old.
@@ -33,9 +47,13 @@ impl Section {
             stream,
             worker: worker.to_owned(),
             token,
+            done: false,
         };
         let entered = section.ask("enter").await?;
-        Ok(entered.map(|token| Self { token, ..section }))
+        Ok(entered.map(|token| {
+            section.token = token;
+            section
+        }))
     }
 
     /// The counter's value.
@@ -50,11 +68,17 @@ impl Section {
 
     /// Says that `worker` comes out.
     pub async fn leave(mut self) -> io::Result<Answer> {
-        self.ask("leave").await
+        let left = self.ask("leave").await;
+        self.done = left.is_ok();
+        left
+    }
+
+    fn line(&self, request: &str) -> String {
+        format!("{} {} {request}\n", self.worker, self.token)
     }
 
     async fn ask(&mut self, request: &str) -> io::Result<Answer> {
-        let line = format!("{} {} {request}\n", self.worker, self.token);
+        let line = self.line(request);
         self.stream.write_all(line.as_bytes()).await?;
         self.stream.flush().await?;
         let mut answer = String::new();
@@ -79,6 +103,7 @@ pub async fn report(resource: SocketAddr, worker: &str, text: &str) -> io::Resul
         stream,
         worker: worker.to_owned(),
         token: 0,
+        done: true,
     };
     section.ask(&format!("report {text}")).await.map(|_| ())
 }

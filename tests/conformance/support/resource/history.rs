@@ -1,10 +1,12 @@
 //! What happened at the resource, in order, and whether a lock explains it.
 
 use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 /// One thing that happened, with the worker and its token.
 #[derive(Clone, Debug)]
 struct Event {
+    at: Duration,
     worker: String,
     token: u64,
     what: What,
@@ -20,6 +22,9 @@ enum What {
     Reported(String),
     /// Something that no lock allows.
     Violation(String),
+    /// It came in while somebody with this token was inside, which no lock allows if
+    /// that was to do anything more.
+    Overtook(u64, String),
     /// The same, over a store that may have forgotten.
     Excused(String),
 }
@@ -34,8 +39,9 @@ struct Open {
 }
 
 /// The events, and what is needed to judge the next one.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct History {
+    begun: Instant,
     events: Vec<Event>,
     value: u64,
     newest: u64,
@@ -46,6 +52,24 @@ pub struct History {
     suspects: HashSet<String>,
     /// The store may have forgotten what it granted.
     doubt: bool,
+    /// Leases may end before their time.
+    early: bool,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self {
+            begun: Instant::now(),
+            events: Vec::new(),
+            value: 0,
+            newest: 0,
+            open: Vec::new(),
+            suspended: HashSet::new(),
+            suspects: HashSet::new(),
+            doubt: false,
+            early: false,
+        }
+    }
 }
 
 /// A value, or the newest token that somebody else has shown.
@@ -72,6 +96,15 @@ impl History {
         }
     }
 
+    pub(super) fn ends_leases(&mut self, ends: bool) {
+        self.early = ends;
+    }
+
+    /// Whether two bodies may be inside.
+    fn may_overlap(&self) -> bool {
+        self.doubt || self.early
+    }
+
     pub(super) fn report(&mut self, worker: &str, text: &str) {
         self.note(worker, 0, What::Reported(text.to_owned()));
     }
@@ -95,6 +128,11 @@ impl History {
             let (other, its) = (open.worker, open.token);
             let what = format!("came in while {other} (token {its}) was inside");
             self.violation(worker, token, what);
+            if let Some(Event { what, .. }) = self.events.last_mut()
+                && let What::Violation(text) = what
+            {
+                *what = What::Overtook(its, std::mem::take(text));
+            }
         }
         self.open.clear();
         self.newest = token;
@@ -135,7 +173,11 @@ impl History {
             self.violation(worker, token, what);
         }
         // What was written over another's update in doubt is one more write.
-        self.value = if self.doubt { self.value + 1 } else { value };
+        self.value = if self.may_overlap() {
+            self.value + 1
+        } else {
+            value
+        };
         self.note(worker, token, What::Wrote(self.value));
         Ok(value)
     }
@@ -147,6 +189,17 @@ impl History {
         self.open.retain(|open| open.token != token);
         self.note(worker, token, What::Left);
         Ok(self.value)
+    }
+
+    /// The body with this token was dropped: it has done nothing since its last request.
+    pub(super) fn gone(&mut self, token: u64) {
+        self.open.retain(|open| open.token != token);
+        let acted = |event: &Event| event.token == token && matches!(event.what, What::Refused(_));
+        if self.events.iter().any(acted) {
+            return;
+        }
+        let overtook = |what: &What| matches!(what, What::Overtook(its, _) if *its == token);
+        self.events.retain(|event| !overtook(&event.what));
     }
 
     fn refuse(&mut self, worker: &str, token: u64, request: &'static str) -> Answer {
@@ -161,14 +214,14 @@ impl History {
 
     fn violation(&mut self, worker: &str, token: u64, what: String) {
         let what = format!("{worker} (token {token}) {what}");
-        let what = match self.doubt {
+        let what = match self.may_overlap() {
             true => What::Excused(what),
             false => What::Violation(what),
         };
         self.note(worker, token, what);
     }
 
-    /// How much was excused, as the store may have forgotten.
+    /// How much was excused, as the store may have forgotten or ended leases.
     pub fn excused(&self) -> usize {
         let excused = |event: &&Event| matches!(event.what, What::Excused(_));
         self.events.iter().filter(excused).count()
@@ -177,6 +230,7 @@ impl History {
     fn note(&mut self, worker: &str, token: u64, what: What) {
         let worker = worker.to_owned();
         self.events.push(Event {
+            at: self.begun.elapsed(),
             worker,
             token,
             what,
@@ -201,7 +255,7 @@ impl History {
 
     fn violations(&self) -> impl Iterator<Item = &str> {
         self.events.iter().filter_map(|event| match &event.what {
-            What::Violation(what) => Some(what.as_str()),
+            What::Violation(what) | What::Overtook(_, what) => Some(what.as_str()),
             _ => None,
         })
     }
@@ -235,11 +289,13 @@ impl History {
     fn shown(&self) -> String {
         let line = |event: &Event| {
             let Event {
+                at,
                 worker,
                 token,
                 what,
             } = event;
-            format!("{worker} (token {token}): {what:?}\n")
+            let at = at.as_secs_f64();
+            format!("{at:.6} {worker} (token {token}): {what:?}\n")
         };
         self.events.iter().map(line).collect()
     }
@@ -273,6 +329,22 @@ mod tests {
         history.enter("a", 64).expect("a newer token");
         history.enter("b", 128).expect("a newer token");
         assert!(violation(&history).contains("came in while a"));
+    }
+
+    #[test]
+    fn a_body_that_was_dropped_does_not_overlap_unless_it_did_something() {
+        for acts in [false, true] {
+            let mut history = History::default();
+            history.suspended("a");
+            history.resumed("a");
+            history.enter("a", 64).expect("a newer token");
+            history.enter("b", 128).expect("a newer token");
+            if acts {
+                history.read("a", 64).expect_err("an older token");
+            }
+            history.gone(64);
+            assert_eq!(violation(&history).contains("came in while a"), acts);
+        }
     }
 
     #[test]
@@ -334,6 +406,19 @@ mod tests {
         history.doubts(false);
         history.enter("b", 128).expect("a newer token than none");
         assert!(violation(&history).contains("came in while a"));
+    }
+
+    #[test]
+    fn leases_that_may_end_early_excuse_an_overlap_and_no_old_token() {
+        let mut history = History::default();
+        history.enter("a", 64).expect("a newer token");
+        history.ends_leases(true);
+        history.enter("b", 128).expect("a newer token");
+        assert_eq!((history.excused(), violation(&history)), (1, "none"));
+        history.leave("b", 128).expect("its turn");
+        history.ends_leases(false);
+        history.enter("c", 128).expect_err("no newer token");
+        assert!(violation(&history).contains("never stopped"));
     }
 
     #[test]

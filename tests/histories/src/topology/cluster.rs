@@ -7,9 +7,12 @@ use async_trait::async_trait;
 use fastrand::Rng;
 use tokio::time::sleep;
 
-use super::{Inflicted, ServerFault, Topology};
+use super::redis::{LOGIN, PASSWORD, tells_time};
+use super::{Inflicted, ServerFault, Setting, Topology, set_clock};
 use crate::support::cluster::{Cluster, MASTERS, SHORT};
+use crate::support::machine::Machine;
 use crate::support::proxy::Proxy;
+use crate::support::redis::Setup;
 use crate::support::wait::eventually;
 
 /// A key of the histories: whose slot has something happen to it.
@@ -18,32 +21,45 @@ const KEY: &str = "{counter:0}";
 pub(crate) struct Slots {
     cluster: Cluster,
     options: &'static str,
+    setting: Setting,
+    /// Of all: they are to agree within a second.
+    machine: Option<Machine>,
     /// Where the slot of the key is, in a cluster whose slots move.
     at: Option<usize>,
 }
 
 impl Slots {
-    pub(crate) async fn start(draws: &mut Rng) -> Self {
-        Self::with("", draws).await
+    pub(crate) async fn start(setting: Setting, draws: &mut Rng) -> Self {
+        Self::with("", setting, draws).await
     }
 
     /// Locks count when more than half of the masters have them.
-    pub(crate) async fn start_quorum(draws: &mut Rng) -> Self {
-        Self::with("?quorum=masters", draws).await
+    pub(crate) async fn start_quorum(setting: Setting, draws: &mut Rng) -> Self {
+        Self::with("?quorum=masters", setting, draws).await
     }
 
-    async fn with(options: &'static str, draws: &mut Rng) -> Self {
+    async fn with(options: &'static str, setting: Setting, draws: &mut Rng) -> Self {
+        let machine = setting.machine();
+        let mut setup = Setup::default();
+        if setting.secure {
+            setup = setup.password(PASSWORD);
+        }
+        if let Some(machine) = &machine {
+            setup = setup.on(machine);
+        }
         let moves = draws.bool();
         let cluster = if moves {
-            Cluster::behind_proxies().await
+            Cluster::set_up_behind_proxies(setup).await
         } else {
-            Cluster::start(SHORT).await
+            Cluster::set_up(setup, SHORT).await
         };
         let slot = cluster.slot(KEY).await;
         let at = moves.then_some(slot * MASTERS / 16384);
         Self {
             cluster,
             options,
+            setting,
+            machine,
             at,
         }
     }
@@ -60,18 +76,26 @@ impl Slots {
 #[async_trait(?Send)]
 impl Topology for Slots {
     fn url(&self) -> String {
-        self.cluster.url(self.options)
+        let url = self.cluster.url(self.options);
+        match self.setting.secure {
+            true => url.replace("://", &format!("://{LOGIN}")),
+            false => url,
+        }
     }
 
     fn proxies(&self) -> &[Proxy] {
         &self.cluster.proxies
     }
 
-    fn faults(&self) -> &'static [ServerFault] {
-        match self.at {
-            Some(_) => &[ServerFault::SlotMoved, ServerFault::Paused],
-            None => &[ServerFault::LeaderKilled, ServerFault::Paused],
-        }
+    fn faults(&self) -> Vec<ServerFault> {
+        let own = match self.at {
+            Some(_) => ServerFault::SlotMoved,
+            None => ServerFault::LeaderKilled,
+        };
+        self.setting.faults(
+            &[own, ServerFault::Paused],
+            &[ServerFault::ClockAhead, ServerFault::ClockBack],
+        )
     }
 
     /// Replication is asynchronous. Slots that move lose nothing, and neither does a
@@ -104,6 +128,15 @@ impl Topology for Slots {
                 })
                 .await;
                 self.cluster.servers[master].restart().await;
+                self.cluster.is_whole().await;
+            }
+            (ServerFault::ClockAhead | ServerFault::ClockBack, _) => {
+                let machine = self.machine.as_ref().expect("a machine of its own");
+                set_clock(machine, fault, draws);
+                sleep(lasting).await;
+                for server in &self.cluster.servers {
+                    tells_time(server, machine).await;
+                }
                 self.cluster.is_whole().await;
             }
             _ => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fastrand::Rng;
 
-use super::{Inflicted, ServerFault, Topology};
+use super::{Inflicted, ServerFault, Setting, Topology};
 use crate::support::memcached::{MemcachedServer, memcached_url};
 use crate::support::proxy::Proxy;
 
@@ -15,7 +15,7 @@ pub(crate) struct OneCache {
 }
 
 impl OneCache {
-    pub(crate) async fn start(_: &mut Rng) -> Self {
+    pub(crate) async fn start(_: Setting, _: &mut Rng) -> Self {
         let server = MemcachedServer::start().await;
         let proxy = Proxy::to(server.port());
         Self { server, proxy }
@@ -36,15 +36,21 @@ impl Topology for OneCache {
         std::slice::from_ref(&self.proxy)
     }
 
-    fn faults(&self) -> &'static [ServerFault] {
-        &[ServerFault::Killed, ServerFault::Paused]
+    /// Its clock is the monotonic one, and it has no disk.
+    fn faults(&self) -> Vec<ServerFault> {
+        vec![ServerFault::Killed, ServerFault::Paused]
     }
 
     fn may_forget(&self, fault: ServerFault) -> bool {
         fault == ServerFault::Killed
     }
 
-    async fn inflict(&mut self, fault: ServerFault, lasting: Duration, _: &mut Rng) -> Inflicted {
-        super::kill_or_pause(&mut self.server, fault, lasting).await
+    async fn inflict(
+        &mut self,
+        fault: ServerFault,
+        lasting: Duration,
+        draws: &mut Rng,
+    ) -> Inflicted {
+        super::harm(&mut self.server, fault, lasting, draws).await
     }
 }

@@ -10,6 +10,7 @@ mod sentinel;
 mod sqlite;
 mod zookeeper;
 
+use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,6 +18,7 @@ use fastrand::Rng;
 use tokio::time::sleep;
 
 use crate::moment::Moment;
+use crate::support::machine::Machine;
 use crate::support::proxy::Proxy;
 use crate::support::server::{Kind, Server};
 
@@ -35,6 +37,49 @@ pub(crate) enum ServerFault {
     SlotMoved,
     /// Another program keeps everybody from writing.
     Kept,
+    /// The wall clock is set forward. It stays so.
+    ClockAhead,
+    /// The same, back.
+    ClockBack,
+    /// Nothing can be written until there is room again.
+    DiskFull,
+}
+
+/// What a seed says of the servers of its history.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Setting {
+    /// They want passwords, and connections to them are encrypted, as far as a store
+    /// has that.
+    pub(crate) secure: bool,
+    /// Their clocks can be set, and their disks filled; those of the workers too.
+    pub(crate) spoiled: bool,
+}
+
+impl Setting {
+    fn draw(store: &str, draws: &mut Rng) -> Self {
+        let has_secrets = !matches!(store, "sqlite" | "memcached");
+        let (secure, spoiled) = (draws.bool(), draws.bool());
+        Self {
+            secure: secure && has_secrets,
+            spoiled,
+        }
+    }
+
+    /// One more machine, if it can be spoiled.
+    pub(crate) fn machine(self) -> Option<Machine> {
+        self.spoiled.then(Machine::default)
+    }
+
+    /// Of those that are always possible, and those that a machine must be made for.
+    fn faults(self, always: &[ServerFault], spoiled: &[ServerFault]) -> Vec<ServerFault> {
+        let spoiled = if self.spoiled { spoiled } else { &[] };
+        [always, spoiled].concat()
+    }
+}
+
+/// By how much a clock is set: for less than a lease, or for more.
+pub(crate) fn clock_step(draws: &mut Rng) -> Duration {
+    Duration::from_millis(draws.u64(200..8_000))
 }
 
 /// What became of a fault.
@@ -74,13 +119,30 @@ pub(crate) trait Topology {
     }
 
     /// What can happen to its servers.
-    fn faults(&self) -> &'static [ServerFault];
+    fn faults(&self) -> Vec<ServerFault>;
 
     /// Whether the store may forget what it has granted by this, as its page says.
     /// What happens until a ttl after it is told from tokens at best.
     fn may_forget(&self, fault: ServerFault) -> bool {
         let _ = fault;
         false
+    }
+
+    /// Whether leases may end early by this, as the store's page says: those that are
+    /// measured by the wall clock of a server do.
+    fn ends_leases(&self, fault: ServerFault) -> bool {
+        fault == ServerFault::ClockAhead
+    }
+
+    /// Where the workers run, if they are what keeps the locks.
+    fn machine_of_workers(&self) -> Option<&Machine> {
+        None
+    }
+
+    /// How long a file of theirs can be when there is no room.
+    fn disk_of_workers(&self, draws: &mut Rng) -> u64 {
+        let _ = draws;
+        0
     }
 
     /// Inflicts it for about so long, and heals it.
@@ -103,11 +165,13 @@ macro_rules! stores {
         pub(crate) const STORES: &[&str] = &[$($name),*];
 
         /// Starts the servers of a store.
-        pub(crate) async fn start(store: &str, draws: &mut Rng) -> Box<dyn Topology> {
-            match store {
-                $($name => Box::new($start(draws).await),)*
+        pub(crate) async fn start(store: &str, draws: &mut Rng) -> (Box<dyn Topology>, Setting) {
+            let setting = Setting::draw(store, draws);
+            let topology: Box<dyn Topology> = match store {
+                $($name => Box::new($start(setting, draws).await),)*
                 _ => unreachable!("a store of the command line"),
-            }
+            };
+            (topology, setting)
         }
     };
 }
@@ -126,13 +190,26 @@ stores! {
     "memcached" => memcached::OneCache::start,
 }
 
-/// What a server suffers that is the whole store.
-async fn kill_or_pause<K: Kind>(
+/// What one server suffers.
+async fn harm<K: Kind>(
     server: &mut Server<K>,
     fault: ServerFault,
     lasting: Duration,
+    draws: &mut Rng,
 ) -> Inflicted {
     match fault {
+        ServerFault::ClockAhead | ServerFault::ClockBack => {
+            let machine = server.machine().expect("a machine of its own");
+            set_clock(machine, fault, draws);
+            sleep(lasting).await;
+            Inflicted::SOME_ANSWERED
+        }
+        ServerFault::DiskFull => {
+            server.fill_disk(room(server.dir(), draws));
+            sleep(lasting).await;
+            server.empty_disk().await;
+            Inflicted::SOME_ANSWERED
+        }
         ServerFault::Killed => {
             server.kill();
             let from = Moment::now();
@@ -150,4 +227,22 @@ async fn kill_or_pause<K: Kind>(
             inflicted
         }
     }
+}
+
+fn set_clock(machine: &Machine, fault: ServerFault, draws: &mut Rng) {
+    let step = clock_step(draws);
+    match fault {
+        ServerFault::ClockAhead => machine.clock_ahead(step),
+        _ => machine.clock_back(step),
+    }
+}
+
+/// How long the files there can be when there is no room. Redis keeps one that grows,
+/// and can be stopped in the middle of a command; others write in the middle of files.
+fn room(dir: &Path, draws: &mut Rng) -> u64 {
+    let more = draws.u64(..300);
+    let files = std::fs::read_dir(dir.join("appendonlydir"));
+    let lengths = files.into_iter().flatten().flatten();
+    let lengths = lengths.filter_map(|file| Some(file.metadata().ok()?.len()));
+    lengths.max().map_or(0, |longest| longest + more)
 }

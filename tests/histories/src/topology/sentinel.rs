@@ -6,34 +6,57 @@ use async_trait::async_trait;
 use fastrand::Rng;
 use tokio::time::sleep;
 
-use super::{Inflicted, ServerFault, Topology};
-use crate::support::sentinel::Deployment;
+use super::redis::{LOGIN, PASSWORD, tells_time};
+use super::{Inflicted, ServerFault, Setting, Topology, set_clock};
+use crate::support::machine::Machine;
+use crate::support::redis::RedisServer;
+use crate::support::sentinel::{Deployment, Passwords, url};
 
 pub(crate) struct Sentinels {
     deployment: Deployment,
+    setting: Setting,
+    /// Of all but the sentinels: they are to agree within a second.
+    machine: Option<Machine>,
 }
 
 impl Sentinels {
-    pub(crate) async fn start(_: &mut Rng) -> Self {
-        let deployment = Deployment::watchful().await;
-        Self { deployment }
+    pub(crate) async fn start(setting: Setting, _: &mut Rng) -> Self {
+        let password = setting.secure.then_some(PASSWORD);
+        let passwords = Passwords {
+            servers: password,
+            sentinels: password,
+        };
+        let machine = setting.machine();
+        Self {
+            deployment: Deployment::watchful_on(machine.as_ref(), &passwords).await,
+            setting,
+            machine,
+        }
     }
 }
 
 #[async_trait(?Send)]
 impl Topology for Sentinels {
     fn url(&self) -> String {
-        self.deployment.url("?replicas=1")
+        if !self.setting.secure {
+            return self.deployment.url("?replicas=1");
+        }
+        let sentinels = self.deployment.sentinels.iter();
+        let ports: Vec<_> = sentinels.map(RedisServer::port).collect();
+        url(LOGIN, &ports, "?replicas=1&sentinel_password=p%40ss%2Fword")
     }
 
-    fn faults(&self) -> &'static [ServerFault] {
-        &[ServerFault::LeaderKilled, ServerFault::Paused]
+    fn faults(&self) -> Vec<ServerFault> {
+        self.setting.faults(
+            &[ServerFault::LeaderKilled, ServerFault::Paused],
+            &[ServerFault::ClockAhead, ServerFault::ClockBack],
+        )
     }
 
     /// Replication is asynchronous: a replica that becomes the master may lack what
     /// another replica had confirmed.
-    fn may_forget(&self, _: ServerFault) -> bool {
-        true
+    fn may_forget(&self, fault: ServerFault) -> bool {
+        matches!(fault, ServerFault::LeaderKilled | ServerFault::Paused)
     }
 
     /// A paused master may be replaced, and come back as one for a moment.
@@ -46,6 +69,14 @@ impl Topology for Sentinels {
         match fault {
             ServerFault::LeaderKilled => {
                 self.deployment.fail_over().await;
+            }
+            ServerFault::ClockAhead | ServerFault::ClockBack => {
+                let machine = self.machine.as_ref().expect("a machine of its own");
+                set_clock(machine, fault, draws);
+                sleep(lasting).await;
+                for server in &self.deployment.servers {
+                    tells_time(server, machine).await;
+                }
             }
             _ => {
                 let servers = &self.deployment.servers;

@@ -9,19 +9,24 @@ use dlock::backend::sqlx::{self, ConnectOptions as _};
 use fastrand::Rng;
 use tokio::time::sleep;
 
-use super::{Inflicted, ServerFault, Topology};
+use super::{Inflicted, ServerFault, Setting, Topology, set_clock};
 use crate::moment::Moment;
 use crate::support::dir::TempDir;
+use crate::support::machine::Machine;
 use crate::support::wait::HANG;
 
 pub(crate) struct OneFile {
     dir: TempDir,
+    setting: Setting,
+    machine: Option<Machine>,
 }
 
 impl OneFile {
-    pub(crate) async fn start(_: &mut Rng) -> Self {
+    pub(crate) async fn start(setting: Setting, _: &mut Rng) -> Self {
         Self {
             dir: TempDir::default(),
+            setting,
+            machine: setting.machine(),
         }
     }
 
@@ -43,11 +48,35 @@ impl Topology for OneFile {
         format!("sqlite:{}", self.path().display())
     }
 
-    fn faults(&self) -> &'static [ServerFault] {
-        &[ServerFault::Kept]
+    fn faults(&self) -> Vec<ServerFault> {
+        self.setting.faults(
+            &[ServerFault::Kept],
+            &[ServerFault::ClockAhead, ServerFault::ClockBack],
+        )
     }
 
-    async fn inflict(&mut self, _: ServerFault, lasting: Duration, _: &mut Rng) -> Inflicted {
+    fn machine_of_workers(&self) -> Option<&Machine> {
+        self.machine.as_ref()
+    }
+
+    /// The log that all write to can be full at any place.
+    fn disk_of_workers(&self, draws: &mut Rng) -> u64 {
+        let log = std::fs::metadata(self.dir.path().join("locks.db-wal"));
+        draws.u64(..=log.map_or(0, |log| log.len()))
+    }
+
+    async fn inflict(
+        &mut self,
+        fault: ServerFault,
+        lasting: Duration,
+        draws: &mut Rng,
+    ) -> Inflicted {
+        if fault != ServerFault::Kept {
+            let machine = self.machine.as_ref().expect("a machine of its own");
+            set_clock(machine, fault, draws);
+            sleep(lasting).await;
+            return Inflicted::SOME_ANSWERED;
+        }
         let mut keeper = self.connection(HANG).await;
         let begun = sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut keeper).await;
         begun.expect("our own file");

@@ -1,37 +1,87 @@
 //! Three ZooKeeper servers.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use fastrand::Rng;
 use tokio::time::sleep;
 
-use super::{Inflicted, ServerFault, Topology};
+use super::{Inflicted, ServerFault, Setting, Topology, set_clock};
+use crate::support::dir::TempDir;
+use crate::support::machine::Machine;
 use crate::support::port::hosts;
 use crate::support::proxy::Proxy;
-use crate::support::zookeeper::{Cuts, Ensemble};
+use crate::support::zookeeper::{Cuts, Ensemble, Setup};
 
 pub(crate) struct Servers {
     ensemble: Ensemble,
     cuts: Cuts,
     proxies: Vec<Proxy>,
+    setting: Setting,
+    /// Of all three.
+    machine: Option<Machine>,
+    /// Whom to trust.
+    dir: TempDir,
 }
 
 impl Servers {
-    pub(crate) async fn start(_: &mut Rng) -> Self {
-        let (ensemble, cuts) = Ensemble::start_divisible().await;
-        let servers = ensemble.0.iter();
-        let proxies = servers.map(|server| Proxy::to(server.port())).collect();
-        Self {
+    pub(crate) async fn start(setting: Setting, _: &mut Rng) -> Self {
+        let machine = setting.machine();
+        let mut setup = Setup::default();
+        if setting.secure {
+            setup = setup.login("alice", "hunter2").tls();
+        }
+        if let Some(machine) = &machine {
+            setup = setup.on(machine);
+        }
+        let (ensemble, cuts) = Ensemble::divisible(setup).await;
+        let mut all = Self {
             ensemble,
             cuts,
-            proxies,
+            proxies: Vec::new(),
+            setting,
+            machine,
+            dir: TempDir::default(),
+        };
+        all.proxies = all.ports().into_iter().map(Proxy::to).collect();
+        if setting.secure {
+            let authority = |path| std::fs::read_to_string(path).expect("a certificate");
+            let servers = all.ensemble.0.iter();
+            let authorities: String = servers
+                .map(|server| authority(&server.tls().1.authority))
+                .collect();
+            std::fs::write(all.authorities(), authorities).expect("our own directory");
         }
+        all
+    }
+
+    fn authorities(&self) -> PathBuf {
+        self.dir.path().join("authorities.pem")
+    }
+
+    /// Where clients find the servers.
+    fn ports(&self) -> Vec<u16> {
+        let servers = self.ensemble.0.iter();
+        servers
+            .map(|server| match self.setting.secure {
+                true => server.tls().0,
+                false => server.port(),
+            })
+            .collect()
     }
 
     /// A session that a pause of its process outlives is of no use here.
-    fn url_of(hosts: &str) -> String {
-        format!("zookeeper://{hosts}/histories?session_timeout=6s")
+    fn url_at(&self, ports: &[u16]) -> String {
+        let hosts = hosts(ports);
+        if !self.setting.secure {
+            return format!("zookeeper://{hosts}/histories?session_timeout=6s");
+        }
+        let authorities = self.authorities();
+        let authorities = authorities.display();
+        format!(
+            "zookeeper+tls://alice:hunter2@{hosts}/histories?session_timeout=6s&ca={authorities}"
+        )
     }
 }
 
@@ -39,24 +89,36 @@ impl Servers {
 impl Topology for Servers {
     fn url(&self) -> String {
         let ports: Vec<_> = self.proxies.iter().map(Proxy::port).collect();
-        Self::url_of(&hosts(&ports))
+        self.url_at(&ports)
     }
 
     fn url_past_proxies(&self) -> String {
-        Self::url_of(&self.ensemble.hosts())
+        self.url_at(&self.ports())
     }
 
     fn proxies(&self) -> &[Proxy] {
         &self.proxies
     }
 
-    fn faults(&self) -> &'static [ServerFault] {
-        &[
-            ServerFault::Killed,
-            ServerFault::Paused,
-            ServerFault::LeaderKilled,
-            ServerFault::CutOff,
-        ]
+    fn faults(&self) -> Vec<ServerFault> {
+        self.setting.faults(
+            &[
+                ServerFault::Killed,
+                ServerFault::Paused,
+                ServerFault::LeaderKilled,
+                ServerFault::CutOff,
+            ],
+            &[
+                ServerFault::ClockAhead,
+                ServerFault::ClockBack,
+                ServerFault::DiskFull,
+            ],
+        )
+    }
+
+    /// Sessions are measured by the monotonic clock.
+    fn ends_leases(&self, _: ServerFault) -> bool {
+        false
     }
 
     async fn inflict(
@@ -74,6 +136,14 @@ impl Topology for Servers {
                 self.cuts.cut_off(hit, true);
                 sleep(lasting).await;
                 self.cuts.cut_off(hit, false);
+            }
+            ServerFault::ClockAhead | ServerFault::ClockBack => {
+                let machine = self.machine.as_ref().expect("a machine of its own");
+                set_clock(machine, fault, draws);
+                sleep(lasting).await;
+            }
+            ServerFault::DiskFull => {
+                super::harm(&mut self.ensemble.0[hit], fault, lasting, draws).await;
             }
             ServerFault::Paused => {
                 self.ensemble.0[hit].pause();
