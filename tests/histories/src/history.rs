@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock::backend::TokenTier;
 use dlock::{Config, LockManager};
 use dlock_conformance::support::dir::TempDir;
-use dlock_conformance::support::locks::{connect, had, nothing_left};
+use dlock_conformance::support::locks::{had, impatient, nothing_left};
 use dlock_conformance::support::program::Program;
 use dlock_conformance::support::resource::Resource;
 use dlock_conformance::support::wait::{HANG, until};
@@ -78,6 +78,14 @@ impl Drop for History {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{:?}; faults:\n{}", self.setting, self.inflicted);
+            for worker in &self.workers {
+                let (name, printed) = (&worker.name, worker.program.printed());
+                let last: Vec<_> = printed.lines().rev().take(5).collect();
+                eprintln!(
+                    "{name}, from the last: {last:#?}{}",
+                    worker.program.errors()
+                );
+            }
         }
     }
 }
@@ -129,7 +137,9 @@ pub(crate) async fn run(store: &str, seed: u64) -> Outcomes {
 /// Another process, past the network's faults.
 async fn judge(topology: &dyn Topology) -> LockManager {
     let config = Config::from_url(&topology.url_past_proxies()).expect("a valid URL");
-    connect(config.ttl(topology.ttl())).await
+    let config = config.ttl(topology.ttl());
+    // Servers that have just started may take their time on a busy machine.
+    impatient(|| config.clone()).await
 }
 
 impl History {

@@ -23,7 +23,8 @@ impl Members {
     pub(crate) async fn start(setting: Setting, _: &mut Rng) -> Self {
         let certificates = setting.secure.then(Certificates::create);
         let setup = match &certificates {
-            Some(certificates) => Setup::default().tls(certificates),
+            // A login is to take no second of a server on a busy machine.
+            Some(certificates) => Setup::default().tls(certificates).with("--bcrypt-cost=4"),
             None => Setup::default(),
         };
         let cluster = Cluster::set_up(setup).await;
