@@ -1,17 +1,26 @@
 #!/usr/bin/env bash
 # Plants bugs, one at a time, in a copy of this repository, and says which check
-# finds each, and after how long.
+# finds each, and how soon.
 #
 #   ./tests/planted/run.sh                 all of them
 #   ./tests/planted/run.sh no-drift-margin lost-wake-up
 #   ./tests/planted/run.sh --applies       only whether each can still be planted
 #
 # What is planted is what `git` has: changes that are not committed are left out. The
-# copies are built in `target/planted`. Ends with 1 if a bug was missed.
+# copy is `target/planted/copy`, and is built there again after each bug, from what the
+# bug has changed. A patch that changes the code of one store names it in its first
+# line: behind the checks that are the same for all, its tests and histories are run.
+# The time is that of the checks, without building. Ends with 1 if a bug was missed.
 
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-here=tests/planted
+here=$PWD/tests/planted
+copy=$PWD/target/planted/copy
+log=$PWD/target/planted/log
+# Only the patched crate changes, and only a little.
+export CARGO_TARGET_DIR="$PWD/target/planted" CARGO_INCREMENTAL=1 RUST_BACKTRACE=0
+# Most tests wait for a ttl to pass.
+export RUST_TEST_THREADS="${RUST_TEST_THREADS:-6}"
 
 if [ "$*" = --applies ]; then
   status=0
@@ -21,52 +30,98 @@ if [ "$*" = --applies ]; then
   exit "$status"
 fi
 
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-trap 'exit 130' INT TERM
-export CARGO_TARGET_DIR="$PWD/target/planted" CARGO_INCREMENTAL=0 RUST_BACKTRACE=0
+# One after the other, the cheap ones first: a bug counts for the first that finds it.
+# What stands in one line is built together.
+checks() {
+  local store
+  echo unit
+  echo simulation layers memory seen
+  for store in $(sed -n '1s/^Store: //p' "$here/$1.patch" | grep . || echo redis etcd); do
+    case $store in
+    redis | cluster | redlock | postgres | mysql | sqlite) echo protocol "$store" ;;
+    *) echo "$store" ;;
+    esac
+    echo "histories:$store"
+  done
+}
 
-# The cheap ones first: a bug counts for the first that finds it.
-checks=(unit layers memory protocol simulation redis redlock postgres)
-check() {
-  local test=(cargo test --quiet --workspace --all-features)
+# What a check is built by, and run by.
+tests=(cargo test --workspace --all-features)
+build() {
+  local one what=()
+  for one in "$@"; do
+    case $one in
+    unit) what+=(--lib) ;;
+    simulation) what+=(--test replay) ;;
+    histories:*) cargo build --workspace --all-features --bin dlock-histories && return ;;
+    *) what+=(--test "$one") ;;
+    esac
+  done
+  "${tests[@]}" --no-run "${what[@]}"
+}
+run() {
   case $1 in
-  unit) "${test[@]}" --lib ;;
-  simulation) cargo run --quiet --release -p dlock-simulation -- --seeds 500 ;;
-  *) "${test[@]}" --test "$1" ;;
+  unit) "${tests[@]}" --lib ;;
+  simulation) "$CARGO_TARGET_DIR/debug/dlock-simulation" --seeds 100 ;;
+  histories:*) "$CARGO_TARGET_DIR/debug/dlock-histories" --store "${1#*:}" --histories 2 ;;
+  *) "${tests[@]}" --test "$1" ;;
   esac
 }
 
-# What a test that failed is called, or what else was said last.
+# Runs a check, and ends it when its first test has failed, or when it hangs.
+passes() {
+  local end=$((SECONDS + 900)) job
+  set -m
+  (cd "$copy" && run "$1") </dev/null >"$log" 2>&1 &
+  job=$!
+  set +m
+  while kill -0 "$job" 2>/dev/null; do
+    if [ "$SECONDS" -gt "$end" ] || grep -q '^test .* FAILED$' "$log"; then
+      kill -KILL -- "-$job"
+    fi
+    sleep 0.2
+  done
+  wait "$job" 2>/dev/null
+}
+
+# The test that failed, or what else was said last.
 found_by() {
-  sed 's/\x1b\[[0-9;]*m//g' "$scratch/log" | awk '
-    /^---- .* stdout ----$/ { print $2; found = 1; exit }
+  awk '/^test .* FAILED$/ { print $2; found = 1; exit }
     NF { last = $0 }
-    END { if (!found) print last }'
+    END { if (!found) print last }' "$log"
 }
 
 plant() {
-  local name=$1 copy="$scratch/copy" start=$SECONDS one
-  rm -rf "$copy" && mkdir "$copy"
-  git archive HEAD | tar -x -C "$copy"
-  patch --silent --strip=1 --directory="$copy" <"$here/$name.patch" || return 2
-  for one in "${checks[@]}"; do
-    (cd "$copy" && timeout 900 bash -c "$(declare -f check); check $one") >"$scratch/log" 2>&1 && continue
-    if grep -q '^error: could not compile' "$scratch/log"; then
-      printf '%-28s does not build\n' "$name"
+  local name=$1 took=0 start group one
+  git -C "$copy" checkout --quiet . && git -C "$copy" apply "$here/$name.patch" || return 2
+  while read -ra group; do
+    if ! (cd "$copy" && build "${group[@]}") </dev/null >"$log" 2>&1; then
+      printf '%-28s does not build: %s\n' "$name" "$(grep -m 1 '^error' "$log")"
       return 2
     fi
-    printf '%-28s %-12s %4s s  %s\n' "$name" "$one" "$((SECONDS - start))" "$(found_by)"
-    return 0
-  done
-  printf '%-28s MISSED       %4s s\n' "$name" "$((SECONDS - start))"
+    for one in "${group[@]}"; do
+      start=$SECONDS
+      if ! passes "$one"; then
+        printf '%-28s %-18s %4s s  %s\n' "$name" "$one" "$((took + SECONDS - start))" "$(found_by)"
+        return 0
+      fi
+      took=$((took + SECONDS - start))
+    done
+  done < <(checks "$name")
+  printf '%-28s MISSED             %4s s\n' "$name" "$took"
   return 1
 }
 
+git worktree prune
+if [ -e "$copy" ]; then
+  git -C "$copy" checkout --quiet --force --detach "$(git rev-parse HEAD)"
+else
+  git worktree add --quiet --force --detach "$copy"
+fi || exit
 [ $# -gt 0 ] || set -- $(basename -s .patch "$here"/*.patch)
 missed=0
 for name in "$@"; do
   plant "$name" || missed=$((missed + 1))
 done
-echo "$# planted, $missed missed"
+echo "$# planted in $(git rev-parse --short HEAD), $missed missed"
 [ "$missed" -eq 0 ]
