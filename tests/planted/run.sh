@@ -7,9 +7,9 @@
 #   ./tests/planted/run.sh --applies       only whether each can still be planted
 #
 # What is planted is what `git` has: changes that are not committed are left out. The
-# copy is `target/planted/copy`, and is built there again after each bug, from what the
-# bug has changed. A patch that changes the code of one store names it in its first
-# line: behind the checks that are the same for all, its tests and histories are run.
+# copy is `target/planted/copy`, of which only what a bug has changed is built again. A
+# patch that changes the code of one store names it in its first line: its tests and
+# histories are run, and not those that know no store of a server.
 # The time is that of the checks, without building. Ends with 1 if a bug was missed.
 
 set -uo pipefail
@@ -33,12 +33,14 @@ fi
 # One after the other, the cheap ones first: a bug counts for the first that finds it.
 # What stands in one line is built together.
 checks() {
-  local store
+  local store stores
+  stores=$(sed -n '1s/^Store: //p' "$here/$1.patch")
+  # These know no store of a server.
+  [ -n "$stores" ] || echo memory simulation layers seen
   echo unit
-  echo simulation layers memory seen
-  for store in $(sed -n '1s/^Store: //p' "$here/$1.patch" | grep . || echo redis etcd); do
+  for store in ${stores:-redis etcd}; do
     case $store in
-    redis | cluster | redlock | postgres | mysql | sqlite) echo protocol "$store" ;;
+    redis | postgres | mysql | sqlite) echo protocol "$store" ;;
     *) echo "$store" ;;
     esac
     echo "histories:$store"
@@ -101,7 +103,7 @@ plant() {
     fi
     for one in "${group[@]}"; do
       start=$SECONDS
-      if ! passes "$one"; then
+      if ! passes "$one" 2>/dev/null; then
         printf '%-28s %-18s %4s s  %s\n' "$name" "$one" "$((took + SECONDS - start))" "$(found_by)"
         return 0
       fi
