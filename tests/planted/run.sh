@@ -70,7 +70,10 @@ run() {
   esac
 }
 
-# Runs a check, and ends it when its first test has failed, or when it hangs.
+# What a check says when it has found something.
+failure='^(test .* FAILED$|seed [0-9]+: )'
+
+# Runs a check, and ends it when it has found something, or when it hangs.
 passes() {
   local end=$((SECONDS + 900)) job
   set -m
@@ -78,7 +81,7 @@ passes() {
   job=$!
   set +m
   while kill -0 "$job" 2>/dev/null; do
-    if [ "$SECONDS" -gt "$end" ] || grep -q '^test .* FAILED$' "$log"; then
+    if [ "$SECONDS" -gt "$end" ] || grep -qE "$failure" "$log"; then
       kill -KILL -- "-$job"
     fi
     sleep 0.2
@@ -86,11 +89,10 @@ passes() {
   wait "$job" 2>/dev/null
 }
 
-# The test that failed, or what else was said last.
+# The test that failed, or the seed, or what else was said last.
 found_by() {
-  awk '/^test .* FAILED$/ { print $2; found = 1; exit }
-    NF { last = $0 }
-    END { if (!found) print last }' "$log"
+  { grep -m 1 -E "$failure" "$log" || tail -n 1 "$log"; } |
+    sed -E 's/^test (.*) \.\.\. FAILED$/\1/; s/^(.{100}).*/\1…/'
 }
 
 plant() {
