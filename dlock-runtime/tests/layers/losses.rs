@@ -1,6 +1,7 @@
 //! What a loss or an outage does to those who hold, wait or nest.
 
 use std::future::pending;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
@@ -8,7 +9,7 @@ use dlock_runtime::backend::*;
 use dlock_runtime::{OnLost, current, lock};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::locks::{had, held, is_late, is_lost, is_unavailable, wants};
+use crate::support::locks::{had, held, is_busy, is_late, is_lost, is_unavailable, wants};
 use crate::support::log::Log;
 use crate::support::over_memory::Otherwise;
 use crate::{connect, manager, seconds as s, settle, waits};
@@ -91,6 +92,48 @@ async fn max_hold_ends_the_retries_of_a_renewal() {
     is_lost(here.lock("k").ttl(s(30)).max_hold(s(15)).run(body).await);
     let lasted = start.elapsed();
     assert!(lasted <= s(31), "renewed after max_hold: held {lasted:?}");
+}
+
+/// Does what it is asked, but renews nothing for so many times.
+#[derive(Debug)]
+struct RenewsLater {
+    memory: Memory,
+    failures: AtomicU32,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for RenewsLater {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        let fails = |left: u32| left.checked_sub(1);
+        let failures = &self.failures;
+        let failed = failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails);
+        match failed {
+            Ok(_) => r
+                .iter()
+                .map(|_| Err(BackendError::unavailable("no")))
+                .collect(),
+            Err(_) => self.memory.renew(r).await,
+        }
+    }
+}
+
+/// Who holds the lock holds it until it gives it back, or its time is over.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_fails_leaves_the_lock_as_it_is() {
+    let memory = Memory::new();
+    let there = connect(&memory).await;
+    let failures = AtomicU32::new(3);
+    let here = RenewsLater { memory, failures }.manager().await;
+    let guard = held(here.lock("k").ttl(s(30))).await;
+    for _ in 0..100 {
+        sleep(s(1)).await;
+        assert!(guard.is_held());
+        is_busy(there.lock("k").try_acquire().await);
+    }
+    guard.release().await.expect("it was held to the end");
 }
 
 #[tokio::test(start_paused = true)]
