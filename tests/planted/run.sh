@@ -35,9 +35,9 @@ fi
 checks() {
   local store stores
   stores=$(sed -n '1s/^Store: //p' "$here/$1.patch")
-  # These know no store of a server.
-  [ -n "$stores" ] || echo memory simulation layers seen
-  echo unit
+  # These know no store of a server, and are built without them.
+  [ -n "$stores" ] || printf '%s\n' simulation 'core memory layers'
+  echo unit seen
   for store in ${stores:-redis etcd}; do
     case $store in
     redis | postgres | mysql | sqlite) echo protocol "$store" ;;
@@ -47,26 +47,25 @@ checks() {
   done
 }
 
-# What a check is built by, and run by.
-tests=(cargo test --workspace --all-features)
+small=(cargo test -p dlock -p dlock-runtime --no-default-features)
+whole=(cargo test --workspace --all-features)
 build() {
-  local one what=()
-  for one in "$@"; do
-    case $one in
-    unit) what+=(--lib) ;;
-    simulation) what+=(--test replay) ;;
-    histories:*) cargo build --workspace --all-features --bin dlock-histories && return ;;
-    *) what+=(--test "$one") ;;
-    esac
-  done
-  "${tests[@]}" --no-run "${what[@]}"
+  case $* in
+  simulation) cargo build -p dlock-simulation ;;
+  core*) "${small[@]}" --no-run --lib --test memory --test layers ;;
+  unit*) "${whole[@]}" --no-run --lib --test seen ;;
+  histories:*) cargo build --workspace --all-features --bin dlock-histories ;;
+  *) "${whole[@]}" --no-run $(printf -- '--test %s ' "$@") ;;
+  esac
 }
 run() {
   case $1 in
-  unit) "${tests[@]}" --lib ;;
   simulation) "$CARGO_TARGET_DIR/debug/dlock-simulation" --seeds 100 ;;
+  core) "${small[@]}" --lib ;;
+  memory | layers) "${small[@]}" --test "$1" ;;
+  unit) "${whole[@]}" --lib ;;
   histories:*) "$CARGO_TARGET_DIR/debug/dlock-histories" --store "${1#*:}" --histories 2 ;;
-  *) "${tests[@]}" --test "$1" ;;
+  *) "${whole[@]}" --test "$1" ;;
   esac
 }
 
