@@ -36,7 +36,7 @@ checks() {
   local store stores
   stores=$(sed -n '1s/^Store: //p' "$here/$1.patch")
   # These know no store of a server, and are built without them.
-  [ -n "$stores" ] || printf '%s\n' simulation 'core memory layers'
+  [ -n "$stores" ] || printf '%s\n' simulation 'core memory layers growth'
   echo unit seen
   for store in ${stores:-redis etcd}; do
     case $store in
@@ -52,7 +52,7 @@ whole=(cargo test --workspace --all-features)
 build() {
   case $* in
   simulation) cargo build -p dlock-simulation ;;
-  core*) "${small[@]}" --no-run --lib --test memory --test layers ;;
+  core*) "${small[@]}" --no-run --lib --test memory --test layers --test growth ;;
   unit*) "${whole[@]}" --no-run --lib --test seen ;;
   histories:*) cargo build --workspace --all-features --bin dlock-histories ;;
   *) "${whole[@]}" --no-run $(printf -- '--test %s ' "$@") ;;
@@ -62,7 +62,7 @@ run() {
   case $1 in
   simulation) "$CARGO_TARGET_DIR/debug/dlock-simulation" --seeds 100 ;;
   core) "${small[@]}" --lib ;;
-  memory | layers) "${small[@]}" --test "$1" ;;
+  memory | layers | growth) "${small[@]}" --test "$1" ;;
   unit) "${whole[@]}" --lib ;;
   histories:*) "$CARGO_TARGET_DIR/debug/dlock-histories" --store "${1#*:}" --histories 2 ;;
   *) "${whole[@]}" --test "$1" ;;
