@@ -26,8 +26,12 @@ mod lock_order;
 pub mod macro_support;
 mod observe;
 mod options;
-#[cfg(any(test, feature = "redis"))]
+#[cfg(all(any(test, feature = "redis"), not(feature = "simulation")))]
+#[allow(unreachable_pub)]
 mod quorum;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod quorum;
 mod reach;
 mod simulated;
 #[cfg(feature = "simulation")]

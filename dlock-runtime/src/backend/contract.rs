@@ -250,7 +250,7 @@ impl Request {
     }
 
     /// This request, of the owner that it was granted to.
-    #[cfg(any(test, feature = "redis"))]
+    #[cfg(any(test, feature = "redis", feature = "simulation"))]
     pub(crate) fn granted_to(&self, owner: Owner) -> Self {
         Self {
             owner,

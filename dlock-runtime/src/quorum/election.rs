@@ -28,7 +28,7 @@ const FOR_CONNECTIONS: Duration = Duration::from_millis(50);
 
 /// What an acquisition remembers from election to election.
 #[derive(Default)]
-pub(crate) struct Attempt<A> {
+pub struct Attempt<A> {
     /// Who has asked, one for each election, the last one first. What an earlier
     /// election has left at a voter is given back by itself, and is nobody who holds
     /// the lock.

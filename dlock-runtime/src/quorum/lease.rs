@@ -21,7 +21,7 @@ const FOR_THE_OTHERS: Duration = Duration::from_millis(20);
 const FOR_NEW_VOTERS: Duration = Duration::from_millis(200);
 
 /// What proves a lease.
-pub(crate) struct Votes<A> {
+pub struct Votes<A> {
     /// As whom the voters know the holder.
     pub(super) owner: Owner,
     /// The last of its token numbers.

@@ -67,7 +67,8 @@ impl<V: Voter> Quorum<V> {
                 "{} does not answer; locks go on with the other nodes, and with it once it does",
                 member.voter().place()
             );
-            member.is_missing();
+            member.falls_silent();
+            member.doubt(None);
         }
         Ok(())
     }

@@ -6,9 +6,10 @@
 //! is told of it whenever something was decided without the voter.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 
 use super::subscriptions::{Ears, Subscriptions};
 use super::voter::{Vote, Voter};
@@ -17,7 +18,7 @@ use crate::deadline::Deadline;
 use crate::engine::Running;
 use crate::engine::time::Backoff;
 use crate::store::{Cause, Context, Failure, LeftBehind};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, found};
 
 /// How soon a voter that works answers, on a busy machine too.
 const SOON: Duration = Duration::from_millis(300);
@@ -33,7 +34,9 @@ pub(super) struct Member<V: Voter> {
     pub(super) engine: Arc<Running<V>>,
     /// How long one answer may take.
     patience: Duration,
-    answers: watch::Sender<bool>,
+    answers: AtomicBool,
+    /// Told when it does not answer.
+    silent: Notify,
     doubts: mpsc::Sender<Option<V::Connection>>,
     /// The last refusal that was told.
     complaint: Mutex<String>,
@@ -65,7 +68,8 @@ impl<V: Voter> Member<V> {
             number,
             engine,
             patience: context.patience(),
-            answers: watch::Sender::new(true),
+            answers: AtomicBool::new(true),
+            silent: Notify::new(),
             doubts,
             complaint: Mutex::default(),
         });
@@ -132,13 +136,12 @@ impl<V: Voter> Member<V> {
 
     /// Whether it answered when it was last looked at.
     pub(super) fn answers(&self) -> bool {
-        *self.answers.borrow()
+        self.answers.load(Ordering::Relaxed)
     }
 
     /// Resolves when it does not answer.
     pub(super) async fn is_silent(&self) {
-        let mut answers = self.answers.subscribe();
-        let _ = answers.wait_for(|answers| !answers).await;
+        found(&self.silent, || (!self.answers()).then_some(())).await;
     }
 
     /// Something was decided without this voter, which was asked over this
@@ -147,10 +150,9 @@ impl<V: Voter> Member<V> {
         let _ = self.doubts.try_send(connection);
     }
 
-    /// It was not there at the start.
-    pub(super) fn is_missing(&self) {
-        self.answers.send_replace(false);
-        self.doubt(None);
+    pub(super) fn falls_silent(&self) {
+        self.answers.store(false, Ordering::Relaxed);
+        self.silent.notify_waiters();
     }
 
     /// It refuses, for a reason that somebody must see to. Said once.
@@ -180,7 +182,7 @@ impl<V: Voter> Member<V> {
         let timeout = self.engine.request_timeout;
         let was_silent = !self.answers();
         if was_silent || !self.answers_within(SOON).await {
-            self.answers.send_replace(false);
+            self.falls_silent();
             if !was_silent {
                 tracing::warn!(target: "dlock::store", "{place} does not answer; locks go on with the other nodes");
             }
@@ -189,7 +191,7 @@ impl<V: Voter> Member<V> {
             while !self.answers_within(timeout).await {
                 backoff.wait(time).await;
             }
-            self.answers.send_replace(true);
+            self.answers.store(true, Ordering::Relaxed);
             tracing::info!(target: "dlock::store", "{place} answers again");
         }
         // The voter is well. If the connection is not, it is of no use.
@@ -207,12 +209,11 @@ impl<V: Voter> Member<V> {
     /// Listens to the keys that are waited for.
     async fn listen(self: Arc<Self>, subscriptions: Arc<Subscriptions>) {
         let time = &self.engine.time;
-        let mut changes = subscriptions.changes();
         let mut listening = V::Listening::default();
         let mut backoff = Backoff::new(Duration::from_millis(20), LAST_PAUSE);
-        while changes.changed().await.is_ok() {
+        loop {
+            subscriptions.changed[self.number].notified().await;
             loop {
-                changes.borrow_and_update();
                 let keys = subscriptions.wanted();
                 let listens = self
                     .voter()

@@ -22,7 +22,7 @@ mod look;
 mod member;
 mod store;
 mod subscriptions;
-pub(crate) mod voter;
+pub mod voter;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -51,15 +51,17 @@ pub(crate) const MOST_VOTERS: usize = 64;
 
 /// Who votes.
 #[derive(Clone, Debug)]
-pub(crate) struct Voters<C> {
-    pub(crate) voters: Vec<C>,
-    pub(crate) name: &'static str,
+pub struct Voters<C> {
+    /// Each of them.
+    pub voters: Vec<C>,
+    /// What it is called.
+    pub name: &'static str,
     /// What makes the tokens strict.
-    pub(crate) strict_with: &'static str,
+    pub strict_with: &'static str,
 }
 
 /// A store made of several.
-pub(crate) struct Quorum<V: Voter> {
+pub struct Quorum<V: Voter> {
     members: Vec<Arc<Member<V>>>,
     subscriptions: Arc<Subscriptions>,
     name: &'static str,

@@ -50,7 +50,7 @@ impl<V: Voter> Store for Quorum<V> {
     }
 
     fn open(config: Voters<V::Config>, context: Context) -> Self {
-        let subscriptions = Arc::<Subscriptions>::default();
+        let subscriptions = Subscriptions::of(config.voters.len());
         let members = config.voters.into_iter().enumerate();
         let members =
             members.map(|(voter, config)| Member::open(voter, config, &context, &subscriptions));

@@ -4,80 +4,81 @@
 //! which a process listens while somebody in it waits. So there is no queue, no
 //! key and nothing to clean up: a process that dies hears no more.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use super::voter::VoterSet;
 use crate::engine::events::Listener;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, found};
 use crate::tables::HashMap;
 
 /// The keys that are listened to.
-#[derive(Default)]
 pub(super) struct Subscriptions {
-    keys: Mutex<HashMap<Arc<str>, Entry>>,
-    /// Changes with the keys, and when a voter is not listened to any more.
-    changed: watch::Sender<()>,
-}
-
-#[derive(Default)]
-struct Entry {
-    heard: Arc<watch::Sender<Heard>>,
-    subscribers: usize,
+    keys: Mutex<HashMap<Arc<str>, Heard>>,
+    /// By voter: told when the keys have changed, or it is not listened to any more.
+    pub(super) changed: Vec<Notify>,
 }
 
 /// What was heard of a key.
 #[derive(Default)]
 struct Heard {
+    subscribers: usize,
     /// The voters who are listened to.
     listening: VoterSet,
     /// So many messages.
     count: u64,
     /// By voter: which was its last.
     last: BTreeMap<usize, u64>,
+    /// Told of each, and of each voter who is listened to. Those who wait are woken in
+    /// the order in which they came; on a `watch` of tokio's, in one that is drawn.
+    told: Arc<Notify>,
 }
 
 /// One who wants to hear of a key, until this is dropped.
 pub(super) struct Subscription {
     subscriptions: Arc<Subscriptions>,
     key: Arc<str>,
-    heard: Arc<watch::Sender<Heard>>,
+    told: Arc<Notify>,
 }
 
 impl Subscriptions {
+    pub(super) fn of(voters: usize) -> Arc<Self> {
+        Arc::new(Self {
+            keys: Mutex::default(),
+            changed: (0..voters).map(|_| Notify::new()).collect(),
+        })
+    }
+
     pub(super) fn subscribe(self: &Arc<Self>, key: &Arc<str>) -> Subscription {
         let mut keys = self.keys.lock();
-        let entry = keys.entry(Arc::clone(key)).or_default();
-        entry.subscribers += 1;
-        let (heard, is_first) = (Arc::clone(&entry.heard), entry.subscribers == 1);
-        drop(keys);
-        if is_first {
-            self.changed.send_replace(());
+        let heard = keys.entry(Arc::clone(key)).or_default();
+        heard.subscribers += 1;
+        if heard.subscribers == 1 {
+            self.change();
         }
         Subscription {
             subscriptions: Arc::clone(self),
             key: Arc::clone(key),
-            heard,
+            told: Arc::clone(&heard.told),
         }
     }
 
-    pub(super) fn wanted(&self) -> HashSet<Arc<str>> {
+    fn change(&self) {
+        self.changed.iter().for_each(Notify::notify_one);
+    }
+
+    pub(super) fn wanted(&self) -> BTreeSet<Arc<str>> {
         self.keys.lock().keys().cloned().collect()
     }
 
-    pub(super) fn changes(&self) -> watch::Receiver<()> {
-        self.changed.subscribe()
-    }
-
     /// A voter is listened to, for these keys.
-    pub(super) fn listens(&self, voter: usize, keys: &HashSet<Arc<str>>) {
-        let wanted = self.keys.lock();
-        for entry in keys.iter().filter_map(|key| wanted.get(key)) {
-            entry
-                .heard
-                .send_if_modified(|heard| heard.listening.insert(voter));
+    pub(super) fn listens(&self, voter: usize, keys: &BTreeSet<Arc<str>>) {
+        let mut wanted = self.keys.lock();
+        for (_, heard) in wanted.iter_mut().filter(|(key, _)| keys.contains(*key)) {
+            heard.listening.insert(voter);
+            heard.told.notify_waiters();
         }
     }
 }
@@ -85,37 +86,37 @@ impl Subscriptions {
 impl Subscription {
     /// So many messages were heard by now.
     pub(super) fn count(&self) -> u64 {
-        self.heard.borrow().count
+        let keys = self.subscriptions.keys.lock();
+        keys.get(&self.key).map_or(0, |heard| heard.count)
     }
 
     /// Waits until so many voters are listened to.
     pub(super) async fn listened(&self, voters: usize) {
-        let enough = |heard: &Heard| heard.listening.len() >= voters;
-        // The sender is this one's own.
-        let _ = self.heard.subscribe().wait_for(enough).await;
+        self.until(|heard| heard.listening.len() >= voters).await;
     }
 
     /// Waits until so many voters have been given a vote back, behind so many messages.
     pub(super) async fn freed(&self, since: u64, voters: usize) {
-        let enough = |heard: &Heard| {
-            let freed = heard.last.values().filter(|&&last| last > since);
-            freed.count() >= voters
-        };
-        let _ = self.heard.subscribe().wait_for(enough).await;
+        let freed = |heard: &Heard| heard.last.values().filter(|&&last| last > since).count();
+        self.until(|heard| freed(heard) >= voters).await;
+    }
+
+    async fn until(&self, is_so: impl Fn(&Heard) -> bool) {
+        let keys = &self.subscriptions.keys;
+        let look = || is_so(keys.lock().get(&self.key)?).then_some(());
+        found(&self.told, look).await;
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut keys = self.subscriptions.keys.lock();
-        let Some(entry) = keys.get_mut(&self.key) else {
-            return;
-        };
-        entry.subscribers -= 1;
-        if entry.subscribers == 0 {
-            keys.remove(&self.key);
-            drop(keys);
-            self.subscriptions.changed.send_replace(());
+        if let Some(heard) = keys.get_mut(&self.key) {
+            heard.subscribers -= 1;
+            if heard.subscribers == 0 {
+                keys.remove(&self.key);
+                self.subscriptions.change();
+            }
         }
     }
 }
@@ -128,18 +129,17 @@ pub(super) struct Ears {
 
 impl Listener for Ears {
     fn freed(&self, key: &str) {
-        if let Some(entry) = self.subscriptions.keys.lock().get(key) {
-            entry.heard.send_modify(|heard| {
-                heard.count += 1;
-                heard.last.insert(self.voter, heard.count);
-            });
+        if let Some(heard) = self.subscriptions.keys.lock().get_mut(key) {
+            heard.count += 1;
+            heard.last.insert(self.voter, heard.count);
+            heard.told.notify_waiters();
         }
     }
 
     fn missed(&self) {
-        for Entry { heard, .. } in self.subscriptions.keys.lock().values() {
-            heard.send_if_modified(|heard| heard.listening.remove(&self.voter));
+        for heard in self.subscriptions.keys.lock().values_mut() {
+            heard.listening.remove(&self.voter);
         }
-        self.subscriptions.changed.send_replace(());
+        self.subscriptions.changed[self.voter].notify_one();
     }
 }

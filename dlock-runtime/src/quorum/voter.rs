@@ -1,6 +1,6 @@
 //! What a store must be able to do to be one of several.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::store::{Failure, Store};
 /// [`Ending::Outvoted`](crate::store::Ending::Outvoted). Who is told asks all
 /// voters: none of them may hand the lock on. `inspect` and `list` count the
 /// processes that listen as those that wait.
-pub(crate) trait Voter: Store<Record = ()> {
+pub trait Voter: Store<Record = ()> {
     /// A connection that something was sent over.
     type Connection: Send + 'static;
 
@@ -77,7 +77,7 @@ pub(crate) trait Voter: Store<Record = ()> {
     /// were given back, and `missed` that it is not listened to any more.
     fn listen(
         &self,
-        keys: &HashSet<Arc<str>>,
+        keys: &BTreeSet<Arc<str>>,
         listening: &mut Self::Listening,
         deadline: Deadline,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
@@ -97,7 +97,7 @@ pub(crate) trait Voter: Store<Record = ()> {
 
 /// What a voter said to a request for its vote.
 #[derive(Clone, Debug)]
-pub(crate) enum Vote {
+pub enum Vote {
     /// Yes, and the last of the token numbers it has drawn.
     Yes { last: u64 },
     /// No: this is what holds the lock there, if it has not gone since.
@@ -108,9 +108,11 @@ pub(crate) enum Vote {
 
 /// The writer who holds a lock, or the reader who was let in last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Holder {
-    pub(crate) mode: Mode,
-    pub(crate) owner: Owner,
+pub struct Holder {
+    /// Whether it writes.
+    pub mode: Mode,
+    /// Who it is.
+    pub owner: Owner,
 }
 
 /// Some of the voters, by their number.

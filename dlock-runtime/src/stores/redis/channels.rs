@@ -1,6 +1,6 @@
 //! What a connection is subscribed to.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::connection::Connection;
@@ -16,7 +16,7 @@ const AT_ONCE: usize = 500;
 #[derive(Default)]
 pub(crate) struct Channels {
     connection: Option<Connection>,
-    keys: HashSet<Arc<str>>,
+    keys: BTreeSet<Arc<str>>,
 }
 
 impl Channels {
@@ -24,7 +24,7 @@ impl Channels {
     pub(super) async fn follow(
         &mut self,
         listening: &RuntimeConnection,
-        wanted: &HashSet<Arc<str>>,
+        wanted: &BTreeSet<Arc<str>>,
         channel_of: impl Fn(&str) -> String,
         deadline: Deadline,
     ) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 //! A vote is the lock on it, in the keys and by the scripts of a single server. Who
 //! waits listens on the lock's own channel.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -103,7 +103,7 @@ impl Voter for RedisStore {
 
     async fn listen(
         &self,
-        keys: &HashSet<Arc<str>>,
+        keys: &BTreeSet<Arc<str>>,
         channels: &mut Channels,
         deadline: Deadline,
     ) -> Result<(), Failure> {

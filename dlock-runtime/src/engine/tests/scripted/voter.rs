@@ -1,6 +1,6 @@
 //! The same store as one of several.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -167,7 +167,7 @@ impl Voter for Scripted<()> {
 
     async fn listen(
         &self,
-        keys: &HashSet<Arc<str>>,
+        keys: &BTreeSet<Arc<str>>,
         (): &mut (),
         deadline: Deadline,
     ) -> Result<(), Failure> {
