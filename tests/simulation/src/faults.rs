@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::history::Trouble;
-use crate::network::{Machine, Weather};
+use crate::network::{Machine, ServerId, Weather};
 use crate::scenario::Program;
 use crate::stores::Kind;
 use crate::world::{At, Process, ProcessId};
@@ -107,75 +107,19 @@ pub(crate) fn plan(program: &Arc<Program>, number: usize, from: At, to: At) -> V
 
 fn strike(fault: Fault, program: &Arc<Program>) {
     let world = Arc::clone(&program.history.world);
-    let servers = program.stores.machines();
-    let server = Arc::clone(&servers[world.draw(|chance| chance.usize(..servers.len()))]);
+    let servers = struck(program);
     let place = world.draw(|chance| chance.u32(..program.size.processes)) as usize;
     let process = program.process(place);
     let lasts = match world.happens(500) {
         true => world.between(LASTS.0, LASTS.1 / 8),
         false => world.between(LASTS.0, LASTS.1),
     };
-    let now = world.now();
-    let until = now + lasts;
-    let one = Some(process.id);
+    let until = world.now() + lasts;
     match fault {
-        Fault::AnswersLost => weather(program, fault, &*server, one, until, move |weather| {
-            weather.loses_answers = weather.loses_answers.max(until);
-        }),
-        Fault::RequestsLate => weather(program, fault, &*server, one, until, move |weather| {
-            weather.loses_requests = weather.loses_requests.max(until);
-        }),
-        Fault::Doubled => weather(program, fault, &*server, one, until, move |weather| {
-            weather.doubles = weather.doubles.max(until);
-        }),
-        Fault::MessagesLost => weather(program, fault, &*server, one, until, move |weather| {
-            weather.loses_messages = weather.loses_messages.max(until);
-        }),
-        Fault::Slow => {
-            let most = world.between(Duration::from_millis(5), Duration::from_millis(1_500));
-            // What was sent slowly is on its way after that.
-            weather(
-                program,
-                fault,
-                &*server,
-                one,
-                until + most,
-                move |weather| {
-                    weather.slow = (until, most);
-                },
-            );
-        }
-        Fault::SilentThere => weather(program, fault, &*server, one, until, move |weather| {
-            weather.silent_there = weather.silent_there.max(until);
-        }),
-        Fault::SilentBack => weather(program, fault, &*server, one, until, move |weather| {
-            weather.silent_back = weather.silent_back.max(until);
-        }),
-        Fault::Cut => {
-            server.cut(process.id);
-            happened(program, fault, one, now, now);
-        }
-        Fault::Restart => {
-            server.restart(lasts);
-            happened(program, fault, None, now, until);
-        }
-        Fault::WritesLost => {
-            let lag = world.between(Duration::from_millis(1), Duration::from_millis(500));
-            server.lose_writes(lag, lasts / 4);
-            happened(program, fault, None, now, now + lag + lasts / 4);
-        }
-        Fault::ServerStands => {
-            server.stand_still(until);
-            happened(program, fault, None, now, until);
-        }
-        Fault::ClockAhead | Fault::ClockBack => {
-            let by = i64::try_from(lasts.as_nanos() / 2).unwrap_or(i64::MAX);
-            server.step_clock(if fault == Fault::ClockAhead { by } else { -by });
-            happened(program, fault, None, now, until);
-        }
         Fault::Killed => {
             program.kill(place, lasts / 4);
-            happened(program, fault, None, now, now + lasts / 4);
+            let (from, to) = (world.now(), world.now() + lasts / 4);
+            happened(program, fault, Some(process.id), None, from, to);
         }
         Fault::Paused => stand(
             program,
@@ -186,14 +130,119 @@ fn strike(fault: Fault, program: &Arc<Program>) {
         ),
         Fault::CallerStands => stand(program, fault, &process, &[process.caller], until),
         Fault::ManagerStands => stand(program, fault, &process, &[process.manager], until),
+        _ => {
+            for server in servers {
+                strike_server(fault, program, server, process.id, lasts);
+            }
+        }
+    }
+}
+
+/// Of several servers, now and then more than one at a time.
+fn struck(program: &Program) -> Vec<Arc<dyn Machine>> {
+    let world = &program.history.world;
+    let mut servers = program.stores.machines();
+    let first = world.draw(|chance| chance.usize(..servers.len()));
+    servers.swap(0, first);
+    if servers.len() > 1 {
+        let number = match world.happens(300) {
+            true => world.draw(|chance| chance.usize(2..=servers.len())),
+            false => 1,
+        };
+        world.draw(|chance| chance.shuffle(&mut servers[1..]));
+        servers.truncate(number);
+    }
+    servers
+}
+
+fn strike_server(
+    fault: Fault,
+    program: &Arc<Program>,
+    server: Arc<dyn Machine>,
+    process: ProcessId,
+    lasts: Duration,
+) {
+    let world = Arc::clone(&program.history.world);
+    let now = world.now();
+    let until = now + lasts;
+    let (id, one) = (Some(server.id()), Some(process));
+    match fault {
+        Fault::AnswersLost => weather(program, fault, &*server, process, until, move |weather| {
+            weather.loses_answers = weather.loses_answers.max(until);
+        }),
+        Fault::RequestsLate => weather(program, fault, &*server, process, until, move |weather| {
+            weather.loses_requests = weather.loses_requests.max(until);
+        }),
+        Fault::Doubled => weather(program, fault, &*server, process, until, move |weather| {
+            weather.doubles = weather.doubles.max(until);
+        }),
+        Fault::MessagesLost => weather(program, fault, &*server, process, until, move |weather| {
+            weather.loses_messages = weather.loses_messages.max(until);
+        }),
+        Fault::Slow => {
+            let most = world.between(Duration::from_millis(5), Duration::from_millis(1_500));
+            // What was sent slowly is on its way after that.
+            weather(
+                program,
+                fault,
+                &*server,
+                process,
+                until + most,
+                move |weather| {
+                    weather.slow = (until, most);
+                },
+            );
+        }
+        Fault::SilentThere => weather(program, fault, &*server, process, until, move |weather| {
+            weather.silent_there = weather.silent_there.max(until);
+        }),
+        Fault::SilentBack => weather(program, fault, &*server, process, until, move |weather| {
+            weather.silent_back = weather.silent_back.max(until);
+        }),
+        Fault::Cut => {
+            server.cut(process);
+            happened(program, fault, one, id, now, now);
+        }
+        Fault::Restart => {
+            server.restart(lasts);
+            happened(program, fault, None, id, now, until);
+        }
+        Fault::WritesLost => {
+            let lag = world.between(Duration::from_millis(1), Duration::from_millis(500));
+            let down = match program.stores.stays_away() {
+                // As it is documented: then nothing is lost that counts.
+                Some(long_enough) if world.happens(400) => long_enough,
+                _ => lasts / 4,
+            };
+            server.lose_writes(lag, down);
+            happened(program, fault, None, id, now, now + lag + down);
+        }
+        Fault::ServerStands => {
+            server.stand_still(until);
+            happened(program, fault, None, id, now, until);
+        }
+        Fault::ClockAhead | Fault::ClockBack => {
+            let by = i64::try_from(lasts.as_nanos() / 2).unwrap_or(i64::MAX);
+            server.step_clock(if fault == Fault::ClockAhead { by } else { -by });
+            happened(program, fault, None, id, now, until);
+        }
+        Fault::Killed | Fault::Paused | Fault::CallerStands | Fault::ManagerStands => {}
     }
 }
 
 /// Is said to the checks, which hold it against what they see.
-fn happened(program: &Program, fault: Fault, process: Option<ProcessId>, from: At, to: At) {
+fn happened(
+    program: &Program,
+    fault: Fault,
+    process: Option<ProcessId>,
+    server: Option<ServerId>,
+    from: At,
+    to: At,
+) {
     program.history.trouble(Trouble {
         fault,
         process,
+        server,
         from,
         to,
         stands: None,
@@ -208,14 +257,13 @@ fn weather(
     program: &Program,
     fault: Fault,
     server: &dyn Machine,
-    process: Option<ProcessId>,
+    process: ProcessId,
     until: At,
     change: impl Fn(&mut Weather),
 ) {
-    if let Some(process) = process {
-        server.change_weather(process, &change);
-    }
-    happened(program, fault, process, program.history.world.now(), until);
+    server.change_weather(process, &change);
+    let now = program.history.world.now();
+    happened(program, fault, Some(process), Some(server.id()), now, until);
 }
 
 fn stand(
@@ -235,6 +283,7 @@ fn stand(
         fault,
         // It may hold up those behind it, too.
         process: None,
+        server: None,
         from: world.now(),
         to: until,
         stands: Some(process.id),

@@ -1,12 +1,12 @@
 //! What was done in a run, as the checks see it while it goes on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::faults::Fault;
-use crate::network::Machine;
+use crate::network::{ServerId, Witness};
 use crate::world::{At, ProcessId, World};
 
 /// A key of the locks; and of what they guard.
@@ -19,7 +19,7 @@ pub(crate) fn name(key: Key) -> String {
 
 pub(crate) struct History {
     pub(crate) world: Arc<World>,
-    pub(crate) servers: Vec<Arc<dyn Machine>>,
+    pub(crate) store: Arc<dyn Witness>,
     state: Mutex<State>,
 }
 
@@ -82,6 +82,8 @@ pub(crate) struct Call {
 pub(crate) struct Trouble {
     pub(crate) fault: Fault,
     pub(crate) process: Option<ProcessId>,
+    /// `None`: it is about no server.
+    pub(crate) server: Option<ServerId>,
     pub(crate) from: At,
     pub(crate) to: At,
     /// Whose runtime stands still, or its manager's thread.
@@ -91,10 +93,10 @@ pub(crate) struct Trouble {
 }
 
 impl History {
-    pub(crate) fn new(world: &Arc<World>, servers: Vec<Arc<dyn Machine>>) -> Arc<Self> {
+    pub(crate) fn new(world: &Arc<World>, store: Arc<dyn Witness>) -> Arc<Self> {
         Arc::new(Self {
             world: Arc::clone(world),
-            servers,
+            store,
             state: Mutex::default(),
         })
     }
@@ -114,23 +116,20 @@ impl History {
     }
 
     pub(crate) fn broke_promise_to(&self, key: Key, token: u64) -> bool {
-        let name = name(key);
-        self.servers
-            .iter()
-            .any(|server| server.broke_promise_to(&name, token))
+        self.store.broke_promise_to(&name(key), token)
     }
 
-    /// Whether anything has come to this process from a server since then.
+    pub(crate) fn forgot_number(&self, key: Key, token: u64) -> bool {
+        self.store.forgot_number(&name(key), token)
+    }
+
+    /// Whether the store could be heard by this process since then.
     pub(crate) fn was_heard_since(&self, process: ProcessId, since: At) -> bool {
-        let mut servers = self.servers.iter();
-        servers.any(|server| server.was_heard_since(process, since))
+        self.store.was_heard_since(process, since)
     }
 
     pub(crate) fn was_held_since(&self, key: Key, since: At) -> bool {
-        let name = name(key);
-        self.servers
-            .iter()
-            .any(|server| server.was_held_since(&name, since))
+        self.store.was_held_since(&name(key), since)
     }
 
     pub(crate) fn begins(&self, process: ProcessId, keys: &[Key], how: &'static str) -> usize {
@@ -179,13 +178,30 @@ impl History {
 
 impl State {
     /// Whether something was wrong for this process at some time between these, or so
-    /// shortly before that it may still show.
-    pub(crate) fn is_troubled(&self, process: ProcessId, from: At, to: At) -> bool {
+    /// shortly before that it may still show: with itself, or at `blocking` servers.
+    pub(crate) fn is_troubled(
+        &self,
+        process: ProcessId,
+        from: At,
+        to: At,
+        blocking: usize,
+    ) -> bool {
         const SHOWS: Duration = Duration::from_secs(12);
-        self.troubles.iter().any(|trouble| {
+        reaches(blocking, self.troubles_of(process, from, to, SHOWS))
+    }
+
+    /// What was wrong for this process between these, or so shortly before.
+    pub(crate) fn troubles_of(
+        &self,
+        process: ProcessId,
+        from: At,
+        to: At,
+        shows: Duration,
+    ) -> impl Iterator<Item = &Trouble> {
+        self.troubles.iter().filter(move |trouble| {
             trouble.process.is_none_or(|known| known == process)
                 && trouble.from <= to
-                && trouble.to + SHOWS >= from
+                && trouble.to + shows >= from
         })
     }
 
@@ -213,12 +229,25 @@ impl State {
     }
 
     /// Whether the store was out of this process's reach for all of this time.
-    pub(crate) fn is_cut_off(&self, process: ProcessId, from: At, to: At) -> bool {
-        self.troubles.iter().any(|trouble| {
+    pub(crate) fn is_cut_off(&self, process: ProcessId, from: At, to: At, blocking: usize) -> bool {
+        let outages = self.troubles.iter().filter(|trouble| {
             trouble.outage
                 && trouble.process.is_none_or(|known| known == process)
                 && trouble.from <= from
                 && trouble.to >= to
-        })
+        });
+        reaches(blocking, outages)
     }
+}
+
+/// Whether these are about so many servers, or one is about none.
+fn reaches<'t>(blocking: usize, troubles: impl Iterator<Item = &'t Trouble>) -> bool {
+    let mut servers = BTreeSet::new();
+    for trouble in troubles {
+        match trouble.server {
+            Some(server) => _ = servers.insert(server),
+            None => return true,
+        }
+    }
+    servers.len() >= blocking
 }

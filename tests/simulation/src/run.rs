@@ -39,11 +39,12 @@ pub(crate) fn run(seed: u64, only: Option<Kind>, runtime: &Handle, trace: bool) 
     let kind = only.unwrap_or(drawn);
     let size = Size::draw(&world, WORKS);
     let stores = Stores::start(kind, &world);
-    let history = History::new(&world, stores.machines());
+    let history = History::new(&world, stores.witness());
     let program = Program::new(size, &history, stores);
     world.log(|| format!("seed {seed}: {kind:?}, {size:?}"));
     program.begin();
-    let number = world.draw(|chance| chance.usize(10..=16));
+    // Of several servers, each has as many as it needs to be met.
+    let number = world.draw(|chance| chance.usize(10..=16)) * history.store.blocking();
     let faults = faults::plan(&program, number, FAULTS.0, FAULTS.1);
     for (phase, what) in [
         ("the calls", None),

@@ -11,8 +11,8 @@ fn simulate(arguments: &[&str]) -> Output {
 
 #[test]
 fn a_seed_is_replayed_to_the_byte() {
-    for store in ["queue", "polling", "sessions"] {
-        for seed in ["3", "20", "1712"] {
+    for store in ["queue", "polling", "sessions", "quorum"] {
+        for seed in ["3", "20", "88", "1712"] {
             let replay = || simulate(&["--store", store, "--seed", seed, "--trace"]);
             let [one, other] = [replay(), replay()];
             assert!(one.stdout.len() > 10_000, "there is something to compare");

@@ -6,6 +6,7 @@ use dlock::{LockError, LossReason};
 
 use super::bounds::Bound;
 use crate::history::{Call, History};
+use crate::world::{At, ProcessId};
 
 /// An outage that is shorter says nothing yet.
 const OUTAGE: Duration = Duration::from_millis(500);
@@ -46,7 +47,7 @@ impl History {
                 }
             }
             (LockError::Unavailable { .. }, _) => {
-                let troubled = self.state().is_troubled(call.process, call.began, now);
+                let troubled = self.is_troubled(call.process, call.began, now);
                 (!troubled).then_some("nothing was wrong")
             }
             (LockError::Lost { reason, .. }, _) => match reason {
@@ -54,7 +55,7 @@ impl History {
                 LossReason::MaxHold if call.how == "limited" => None,
                 _ => {
                     let began = call.entered.unwrap_or(call.began);
-                    let troubled = self.state().is_troubled(call.process, began, now);
+                    let troubled = self.is_troubled(call.process, began, now);
                     (!troubled).then_some("nothing was wrong")
                 }
             },
@@ -63,6 +64,11 @@ impl History {
         if let Some(wrong) = wrong {
             self.violation(format!("{call:?}: {error:?}, but {wrong}"));
         }
+    }
+
+    fn is_troubled(&self, process: ProcessId, from: At, to: At) -> bool {
+        let blocking = self.store.blocking();
+        self.state().is_troubled(process, from, to, blocking)
     }
 
     /// Whether somebody of the same process had one of its locks meanwhile, or may
@@ -83,7 +89,11 @@ impl History {
     /// when that began, or waited for its end, may have come.
     fn is_outage(&self, call: &Call) -> bool {
         let now = self.world.now();
-        let cut_off = || self.state().is_cut_off(call.process, call.began, now);
+        let blocking = self.store.blocking();
+        let cut_off = || {
+            let state = self.state();
+            state.is_cut_off(call.process, call.began, now, blocking)
+        };
         let heard = || self.was_heard_since(call.process, call.began);
         now - call.began >= OUTAGE && cut_off() && !heard()
     }

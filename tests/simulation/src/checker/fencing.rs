@@ -107,8 +107,8 @@ impl Resource {
             }
         }
         if let Some(counter) = lost
-            && !self.history.broke_promise_to(key, token)
-            && !self.history.broke_promise_to(key, counter.written_by)
+            && !self.history.forgot_number(key, token)
+            && !self.history.forgot_number(key, counter.written_by)
         {
             self.history.violation(format!(
                 "key {key}: a write by token {token} loses one by token {}",

@@ -1,14 +1,19 @@
 //! After all has ended nothing is left: not at the servers, and not in the runtime.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::history::History;
+use crate::network::RanOut;
 use crate::world::Process;
 
 pub(crate) fn nothing_is_left(history: &History, processes: &[Arc<Process>]) {
-    for server in &history.servers {
-        for left in server.left() {
-            history.violation(format!("left at the server: {left}"));
+    for left in history.store.left() {
+        history.violation(format!("left at the server: {left}"));
+    }
+    for ran_out in history.store.ran_out() {
+        if !is_excused(history, &ran_out) {
+            history.violation(format!("nobody gave it back: {ran_out}"));
         }
     }
     for process in processes {
@@ -18,4 +23,21 @@ pub(crate) fn nothing_is_left(history: &History, processes: &[Arc<Process>]) {
             history.violation(format!("left in {:?}: {tasks:?} tasks", process.id));
         }
     }
+}
+
+/// Whether something was wrong where it ran out, with its process or on the way between
+/// them, so that it could not be given back in time.
+fn is_excused(history: &History, ran_out: &RanOut) -> bool {
+    /// What was on its way has come, and is given back for the last time, at the latest.
+    const SHOWS: Duration = Duration::from_secs(6);
+    let RanOut {
+        process,
+        server,
+        since,
+        at,
+        ..
+    } = *ran_out;
+    let state = history.state();
+    let mut troubles = state.troubles_of(process, since, at, SHOWS);
+    troubles.any(|trouble| trouble.server.is_none_or(|known| known == server))
 }

@@ -12,7 +12,7 @@ mod weather;
 use std::time::Duration;
 
 pub(crate) use self::connection::Connection;
-pub(crate) use self::server::{Machine, Pushed, Server, ServerId, Service, Visit};
+pub(crate) use self::server::{Machine, Pushed, RanOut, Server, ServerId, Service, Visit, Witness};
 pub(crate) use self::weather::Weather;
 
 /// For so long what was sent may be on its way, whatever has become of its

@@ -25,12 +25,19 @@ pub(crate) trait Service: Clone + Send + 'static {
 
     /// Whether somebody holds this lock.
     fn is_held(&mut self, visit: &mut Visit, key: &str) -> bool;
+
+    /// It was that, and has lost what it wrote last, or its clock was set ahead. Nobody
+    /// can ask it before `back`.
+    fn broke(&mut self, _before: &Self, _visit: &mut Visit, _back: At) {}
 }
 
 /// A moment at a server.
 pub(crate) struct Visit {
     /// By the server's clock.
     pub(crate) now: Duration,
+    pub(crate) clock: Clock,
+    /// By nobody's.
+    pub(crate) at: At,
     /// What it says by itself to whom.
     pub(super) pushed: Vec<(ProcessId, Pushed)>,
     /// First numbers of the grants that were made.
@@ -48,9 +55,11 @@ pub(crate) struct Pushed {
 }
 
 impl Visit {
-    fn at(now: Duration) -> Self {
+    fn at(clock: Clock, at: At) -> Self {
         Self {
-            now,
+            now: clock.shows(at),
+            clock,
+            at,
             pushed: Vec::new(),
             granted: Vec::new(),
             freed: Vec::new(),
@@ -100,6 +109,15 @@ struct State<S> {
     broke: Option<At>,
 }
 
+impl<S: Service> State<S> {
+    /// It breaks a promise.
+    fn breaks(&mut self, before: &S, now: At) {
+        self.broke = Some(now);
+        let (mut visit, back) = (Visit::at(self.clock, now), self.down_until.max(now));
+        self.service.broke(before, &mut visit, back);
+    }
+}
+
 impl<S: Service> Server<S> {
     pub(crate) fn start(id: ServerId, world: &Arc<World>, service: S) -> Arc<Self> {
         let drift = crate::world::MOST_DRIFT;
@@ -136,13 +154,13 @@ impl<S: Service> Server<S> {
             // What it has lost was held until now.
             let keys: BTreeSet<_> = state.grants.keys().map(|(key, _)| key.clone()).collect();
             for key in keys {
-                let mut visit = Visit::at(state.clock.shows(now));
+                let mut visit = Visit::at(state.clock, now);
                 if state.service.is_held(&mut visit, &key) {
                     state.freed.insert(key, now);
                 }
             }
-            state.service = service;
-            state.broke = Some(now);
+            let before = std::mem::replace(&mut state.service, service);
+            state.breaks(&before, now);
         }
     }
 
@@ -194,7 +212,7 @@ impl<S: Service> Server<S> {
     fn visit<T>(&self, ask: impl FnOnce(&mut S, &mut Visit) -> T) -> (T, Vec<(ProcessId, Pushed)>) {
         let at = self.world.now();
         let mut state = self.state();
-        let mut visit = Visit::at(state.clock.shows(at));
+        let mut visit = Visit::at(state.clock, at);
         let answer = ask(&mut state.service, &mut visit);
         for grant in visit.granted {
             // Of a number that was given twice, the first counts.
@@ -249,8 +267,10 @@ impl<S: Service> Server<S> {
     }
 }
 
-/// A server, whatever it serves: what may befall it, and what is seen of it.
+/// A server, whatever it serves: what may befall it.
 pub(crate) trait Machine: Send + Sync {
+    fn id(&self) -> ServerId;
+
     fn change_weather(&self, process: ProcessId, change: &dyn Fn(&mut Weather));
 
     /// Ends all connections of a process.
@@ -268,10 +288,23 @@ pub(crate) trait Machine: Send + Sync {
     /// Its clock is set by so many nanoseconds. A step ahead breaks promises: it
     /// cuts leases short.
     fn step_clock(&self, by: i64);
+}
+
+/// What is seen of a store, which is one server or several.
+pub(crate) trait Witness: Send + Sync {
+    /// Of so many servers, all locks are out of reach at least.
+    fn blocking(&self) -> usize {
+        1
+    }
 
     /// Whether what was granted with this number was granted before a promise was
     /// broken, and so may have been granted to another.
     fn broke_promise_to(&self, key: &str, token: u64) -> bool;
+
+    /// Whether numbers from this one on may have been forgotten, and be given again.
+    fn forgot_number(&self, key: &str, token: u64) -> bool {
+        self.broke_promise_to(key, token)
+    }
 
     /// Whether one of its answers has come to this process since then.
     fn was_heard_since(&self, process: ProcessId, since: At) -> bool;
@@ -281,9 +314,45 @@ pub(crate) trait Machine: Send + Sync {
 
     /// What is left when all should have been given back.
     fn left(&self) -> Vec<String>;
+
+    /// What nobody gave back, so that it ran out.
+    fn ran_out(&self) -> Vec<RanOut> {
+        Vec::new()
+    }
+}
+
+/// Something of a process that has run out at a server.
+#[derive(Clone)]
+pub(crate) struct RanOut {
+    pub(crate) process: ProcessId,
+    pub(crate) server: ServerId,
+    pub(crate) what: String,
+    /// When it was last asked for.
+    pub(crate) since: At,
+    pub(crate) at: At,
+}
+
+impl fmt::Display for RanOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            process,
+            server,
+            what,
+            since,
+            at,
+        } = self;
+        write!(
+            f,
+            "{what} of {process:?} at {server:?}, from {since:?} to {at:?}"
+        )
+    }
 }
 
 impl<S: Service> Machine for Server<S> {
+    fn id(&self) -> ServerId {
+        self.id
+    }
+
     fn change_weather(&self, process: ProcessId, change: &dyn Fn(&mut Weather)) {
         change(self.state().weather.entry(process).or_default());
     }
@@ -317,10 +386,13 @@ impl<S: Service> Machine for Server<S> {
         let mut state = self.state();
         state.clock.step(by);
         if by > 0 {
-            state.broke = Some(now);
+            let before = state.service.clone();
+            state.breaks(&before, now);
         }
     }
+}
 
+impl<S: Service> Witness for Server<S> {
     fn broke_promise_to(&self, key: &str, token: u64) -> bool {
         let state = self.state();
         let Some(broke) = state.broke else {

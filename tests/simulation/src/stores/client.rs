@@ -38,7 +38,7 @@ pub(super) struct Client<S: Service> {
     pub(super) config: Config<S>,
     pub(super) time: Time,
     /// How long one answer may take.
-    patience: Duration,
+    pub(super) patience: Duration,
     single: bool,
     open: Mutex<BTreeMap<Option<ExecutorId>, Arc<Connection<S>>>>,
 }
@@ -77,6 +77,13 @@ impl<S: Service> Client<S> {
                 Err(unknown(sent_at))
             }
         }
+    }
+
+    /// Whether there is one for the executor that this is called on.
+    pub(super) fn is_connected(&self) -> bool {
+        let here = self.config.process.world().running();
+        let open = self.open();
+        open.get(&here).is_some_and(|known| known.is_open())
     }
 
     pub(super) async fn connection(

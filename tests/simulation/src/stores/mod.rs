@@ -3,6 +3,7 @@
 mod client;
 mod polling;
 mod queue;
+mod quorum;
 mod sessions;
 
 use std::sync::Arc;
@@ -14,10 +15,14 @@ use dlock_runtime::store::Store;
 use self::client::Config;
 use self::polling::{Polling, PollingServer};
 use self::queue::{Queue, QueueServer};
+use self::quorum::Electorate;
 use self::sessions::{SessionServer, Sessions};
 use crate::checker::bounds::REQUEST_TIMEOUT;
-use crate::network::{Machine, Server, ServerId, Service};
+use crate::network::{Machine, Server, ServerId, Service, Witness};
 use crate::world::{Process, World};
+
+/// The longest.
+const TTL: Duration = Duration::from_secs(2);
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,22 +30,24 @@ pub(crate) enum Kind {
     Queue,
     Polling,
     Sessions,
+    Quorum,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Queue, Self::Polling, Self::Sessions];
+    pub(crate) const ALL: [Self; 4] = [Self::Queue, Self::Polling, Self::Sessions, Self::Quorum];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Queue => "queue",
             Self::Polling => "polling",
             Self::Sessions => "sessions",
+            Self::Quorum => "quorum",
         }
     }
 
     /// Whether a server of this kind may lose what it has written last.
     pub(crate) fn loses_writes(self) -> bool {
-        matches!(self, Self::Queue)
+        matches!(self, Self::Queue | Self::Quorum)
     }
 }
 
@@ -50,6 +57,7 @@ pub(crate) enum Stores {
     Queue(Arc<Server<QueueServer>>),
     Polling(Arc<Server<PollingServer>>),
     Sessions(Arc<Server<SessionServer>>),
+    Quorum(Arc<Electorate>),
 }
 
 impl Stores {
@@ -59,6 +67,7 @@ impl Stores {
             Kind::Queue => Self::Queue(Server::start(id, world, QueueServer::default())),
             Kind::Polling => Self::Polling(Server::start(id, world, PollingServer::default())),
             Kind::Sessions => Self::Sessions(Server::start(id, world, SessionServer::default())),
+            Kind::Quorum => Self::Quorum(Electorate::start(world)),
         }
     }
 
@@ -67,6 +76,7 @@ impl Stores {
             Self::Queue(_) => Kind::Queue,
             Self::Polling(_) => Kind::Polling,
             Self::Sessions(_) => Kind::Sessions,
+            Self::Quorum(_) => Kind::Quorum,
         }
     }
 
@@ -75,6 +85,26 @@ impl Stores {
             Self::Queue(server) => vec![Arc::clone(server) as _],
             Self::Polling(server) => vec![Arc::clone(server) as _],
             Self::Sessions(server) => vec![Arc::clone(server) as _],
+            Self::Quorum(electorate) => electorate.machines(),
+        }
+    }
+
+    /// What the checks see of them.
+    pub(crate) fn witness(&self) -> Arc<dyn Witness> {
+        match self {
+            Self::Queue(server) => Arc::clone(server) as _,
+            Self::Polling(server) => Arc::clone(server) as _,
+            Self::Sessions(server) => Arc::clone(server) as _,
+            Self::Quorum(electorate) => Arc::clone(electorate) as _,
+        }
+    }
+
+    /// A server that has lost what it wrote last does no harm if it stays away for so
+    /// long.
+    pub(crate) fn stays_away(&self) -> Option<Duration> {
+        match self {
+            Self::Quorum(_) => Some(TTL.mul_f64(1.05)),
+            _ => None,
         }
     }
 
@@ -85,13 +115,14 @@ impl Stores {
             Self::Queue(server) => connected::<Queue, _>(server, process),
             Self::Polling(server) => connected::<Polling, _>(server, process),
             Self::Sessions(server) => connected::<Sessions, _>(server, process),
+            Self::Quorum(electorate) => electorate.config(&process),
         };
-        config.ttl(Duration::from_secs(2))
+        config.ttl(TTL)
     }
 
     pub(crate) fn has_readers(&self) -> bool {
         match self {
-            Self::Queue(_) | Self::Sessions(_) => true,
+            Self::Queue(_) | Self::Sessions(_) | Self::Quorum(_) => true,
             Self::Polling(_) => false,
         }
     }

@@ -1,0 +1,408 @@
+//! What the quorum asks of a node: its vote.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dlock::backend::{
+    BackendError, Capabilities, HolderInfo, LockInfo, Mode, Owner, Renewed, Request, Servers,
+    TokenTier,
+};
+use dlock_runtime::quorum::voter::{Holder, Vote, Voter};
+use dlock_runtime::store::{
+    Abandoned, Applied, Context, Deadline, Due, Ending, Events, Failure, Followed, Freed, Late,
+    LeftBehind, Looks, Opening, Store, Take, Waited, Want,
+};
+
+use super::node::{Answer, Asked, Command, Node};
+use crate::network::{Connection, LATEST};
+use crate::stores::client::{Client, Config, not_reached, silent, unknown};
+
+/// The pause before a connection that listens is made again.
+const LISTENS_AGAIN: Duration = Duration::from_millis(100);
+
+type Sent = Arc<Connection<Node>>;
+
+pub(crate) struct Voting {
+    client: Arc<Client<Node>>,
+    events: Events,
+    ear: Arc<Ear>,
+    /// The highest number that this process was given.
+    given: AtomicU64,
+}
+
+/// The connection that it listens over, while there is one.
+type Ear = Mutex<Option<Sent>>;
+
+#[derive(Default)]
+pub(crate) struct Attempt {
+    flight: Option<Sent>,
+}
+
+impl Voting {
+    /// An answer that is later than the deadline may come yet. One that is later than
+    /// any is not waited for.
+    async fn ask(
+        &self,
+        command: Command,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<(Answer, Instant), Failure> {
+        let time = &self.client.time;
+        let connection = self.client.connection(deadline).await?;
+        let sent_at = time.now();
+        attempt.flight = Some(Arc::clone(&connection));
+        let patience = time.after(self.client.patience);
+        let answer = time.bound(patience.min(deadline), connection.send(command));
+        match answer.await {
+            Ok(answer) => {
+                attempt.flight = None;
+                let answer = answer.map_err(|_| unknown(sent_at))?;
+                self.events.heard(sent_at);
+                Ok((answer, sent_at))
+            }
+            Err(_) if deadline < patience => Err(Failure {
+                applied: Applied::OnItsWay,
+                ..unknown(sent_at)
+            }),
+            Err(_) => {
+                attempt.flight = None;
+                connection.close();
+                Err(unknown(sent_at))
+            }
+        }
+    }
+
+    async fn ask_alone(&self, command: Command, deadline: Deadline) -> Result<Answer, Failure> {
+        let (answer, _) = self.ask(command, deadline, &mut Attempt::default()).await?;
+        Ok(answer)
+    }
+
+    async fn locks(
+        &self,
+        is_one: impl Fn(&str) -> bool,
+        deadline: Deadline,
+    ) -> Result<Vec<LockInfo>, Failure> {
+        let Answer::Locks(locks) = self.ask_alone(Command::List, deadline).await? else {
+            return Err(nonsense());
+        };
+        let locks = locks.into_iter().filter(|(key, _)| is_one(key));
+        let locks = locks.filter_map(|(key, holders)| {
+            let mode = holders.first()?.asked.mode;
+            let holders = holders.iter();
+            let holders =
+                holders.map(|holder| HolderInfo::new(holder.asked.owner.to_string(), None));
+            Some(LockInfo::new(key.to_string(), mode, holders.collect(), 0))
+        });
+        Ok(locks.collect())
+    }
+}
+
+/// Hears what the node says, over a connection of its own.
+async fn listen(client: Arc<Client<Node>>, events: Events, ear: Arc<Ear>) {
+    let Config { server, process } = &client.config;
+    loop {
+        let trip = Connection::handshake(server, process.id);
+        process.sleep(trip).await;
+        if let Some(connection) = Connection::open(server, process.id) {
+            let mut pushed = connection.listen();
+            set(&ear, Some(Arc::clone(&connection)));
+            // Nothing is listened to yet.
+            events.missed();
+            loop {
+                tokio::select! {
+                    biased;
+                    told = pushed.recv() => match told {
+                        Some(told) => events.freed(&told.key),
+                        None => break,
+                    },
+                    () = connection.until_broken() => break,
+                }
+            }
+            connection.close();
+            set(&ear, None);
+            events.missed();
+        }
+        process.sleep(LISTENS_AGAIN).await;
+    }
+}
+
+fn set(ear: &Ear, connection: Option<Sent>) {
+    *ear.lock().unwrap_or_else(PoisonError::into_inner) = connection;
+}
+
+impl Voter for Voting {
+    type Connection = Sent;
+    /// What is listened to, over which connection.
+    type Listening = Option<(u64, BTreeSet<Arc<str>>)>;
+
+    fn place(&self) -> String {
+        format!("{:?}", self.client.config.server.id)
+    }
+
+    async fn identity(&self, _: Deadline) -> Option<String> {
+        Some(self.place())
+    }
+
+    fn is_connected(&self) -> bool {
+        self.client.is_connected()
+    }
+
+    async fn vote(
+        &self,
+        request: &Request,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Vote, Failure> {
+        let asked = Asked {
+            owner: request.owner,
+            process: self.client.config.process.id,
+            mode: request.mode,
+            ttl: request.ttl,
+        };
+        let above = self.given.load(Ordering::Relaxed);
+        let command = Command::Vote(Arc::clone(&request.key), asked, above);
+        match self.ask(command, deadline, attempt).await?.0 {
+            Answer::Yes(last) => Ok(Vote::Yes { last }),
+            Answer::No(held) => Ok(Vote::No(held.map(holder))),
+            _ => Err(nonsense()),
+        }
+    }
+
+    async fn raise(&self, last: u64, deadline: Deadline) -> Result<(), Failure> {
+        self.ask_alone(Command::Raise(last), deadline)
+            .await
+            .map(drop)
+    }
+
+    fn given(&self, last: u64) {
+        self.given.fetch_max(last, Ordering::Relaxed);
+    }
+
+    async fn values(
+        &self,
+        keys: &[Arc<str>],
+        deadline: Deadline,
+    ) -> Result<Vec<Option<Holder>>, Failure> {
+        match self
+            .ask_alone(Command::Look(keys.to_vec()), deadline)
+            .await?
+        {
+            Answer::Holders(held) => Ok(held.into_iter().map(|held| held.map(holder)).collect()),
+            _ => Err(nonsense()),
+        }
+    }
+
+    async fn listen(
+        &self,
+        keys: &BTreeSet<Arc<str>>,
+        listening: &mut Self::Listening,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let ear = self
+            .ear
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let connection = ear.ok_or_else(Failure::not_sent)?;
+        let wanted = Some((connection.number(), keys.clone()));
+        if *listening == wanted {
+            return Ok(());
+        }
+        let command = Command::Listen(connection.process, keys.clone());
+        let sent = connection.send(command);
+        match self.client.time.bound(deadline, sent).await {
+            Ok(Ok(_)) => {
+                *listening = wanted;
+                Ok(())
+            }
+            _ => {
+                // What it is listened to over it is not known any more.
+                connection.breaks(false);
+                Err(Failure::not_sent())
+            }
+        }
+    }
+
+    fn asked_over(attempt: &Attempt) -> Option<Sent> {
+        attempt.flight.clone()
+    }
+
+    async fn ping(&self, connection: Option<&Sent>, deadline: Deadline) -> Result<(), Failure> {
+        let Some(connection) = connection else {
+            return self.ask_alone(Command::Ping, deadline).await.map(drop);
+        };
+        let answer = connection.send(Command::Ping);
+        match self.client.time.bound(deadline, answer).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => {
+                connection.close();
+                Err(Failure::not_sent())
+            }
+        }
+    }
+}
+
+impl Store for Voting {
+    type Config = Config<Node>;
+    type Record = ();
+    type Attempt = Attempt;
+    type Flight = (Sent, Ending);
+    type Watch = ();
+    type Seen = ();
+
+    const LOOKS: Looks = Looks::Together;
+    const BEAT: Option<Duration> = None;
+
+    fn open(config: Self::Config, context: Context) -> Self {
+        let client = Arc::new(Client::new(config, &context, false));
+        let ear = Arc::<Ear>::default();
+        let events = context.events.clone();
+        context.spawn(listen(Arc::clone(&client), events, Arc::clone(&ear)));
+        Self {
+            client,
+            events: context.events,
+            ear,
+            given: AtomicU64::new(0),
+        }
+    }
+
+    async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
+        self.ask_alone(Command::Ping, deadline).await.map(drop)
+    }
+
+    fn capabilities(_: &Self::Config) -> Capabilities {
+        let mut capabilities = Capabilities::new("node");
+        capabilities.read_write = true;
+        capabilities.tokens = TokenTier::BestEffort;
+        capabilities
+    }
+
+    fn servers(_: &Self::Config) -> Option<Servers> {
+        None
+    }
+
+    fn opening(&self, _: &Request) -> Opening {
+        Opening::Try
+    }
+
+    /// A node alone grants nothing.
+    async fn take(
+        &self,
+        _: &Request,
+        _: Want,
+        _: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Take<Self>, Failure> {
+        Err(nonsense())
+    }
+
+    async fn renew(
+        &self,
+        due: &mut [Due<Self>],
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Vec<Result<Renewed, Failure>> {
+        let leases = due.iter().map(|Due { request, .. }| {
+            let key = Arc::clone(&request.key);
+            (key, request.owner, request.ttl)
+        });
+        let command = Command::Renew(leases.collect());
+        match self.ask(command, deadline, attempt).await {
+            Ok((Answer::Renewed(extended), sent_at)) => {
+                let answer = |extended| match extended {
+                    true => Renewed::Extended {
+                        sent_at: sent_at.into(),
+                    },
+                    false => Renewed::Gone,
+                };
+                extended.into_iter().map(answer).map(Ok).collect()
+            }
+            Ok(_) => due.iter().map(|_| Err(nonsense())).collect(),
+            Err(failure) => due.iter().map(|_| Err(failure.clone())).collect(),
+        }
+    }
+
+    async fn release(
+        &self,
+        request: &Request,
+        _: Option<&()>,
+        ending: Ending,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<Freed, Failure> {
+        let release = releases(request, ending);
+        Ok(match self.ask(release, deadline, attempt).await? {
+            (Answer::Done(true), _) => Freed::Released,
+            _ => Freed::NotHeld,
+        })
+    }
+
+    fn silent(&self, for_long: Duration) -> BackendError {
+        silent(for_long)
+    }
+
+    fn abandon(&self, _: &Request, attempt: Attempt, left: &LeftBehind) -> Abandoned<Self> {
+        Abandoned::in_flight(attempt.flight.map(|flight| (flight, left.ending)))
+    }
+
+    async fn follow(&self, (flight, ending): Self::Flight, request: &Request) -> Followed {
+        if !flight.is_open() {
+            return Followed::Unknown;
+        }
+        let limit = self.client.time.after(LATEST);
+        let release = flight.send(releases(request, ending));
+        match self.client.time.bound(limit, release).await {
+            Ok(Ok(_)) => Followed::Settled,
+            _ => {
+                flight.close();
+                Followed::Unknown
+            }
+        }
+    }
+
+    fn late(&self, _: &Request, _: Option<&()>, sent_at: Instant) -> Late {
+        // A little more, for clocks that differ.
+        Late::Until(Deadline::from(sent_at, LATEST + LATEST / 20))
+    }
+
+    async fn recheck(&self, _: &mut [Waited<Self>], _: bool, _: Deadline) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn inspect(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Option<LockInfo>, Failure> {
+        Ok(self.locks(|known| known == key, deadline).await?.pop())
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<Option<Vec<LockInfo>>, Failure> {
+        let is_one = |known: &str| known.starts_with(prefix);
+        self.locks(is_one, deadline).await.map(Some)
+    }
+}
+
+fn releases(request: &Request, ending: Ending) -> Command {
+    Command::Release {
+        key: Arc::clone(&request.key),
+        owner: request.owner,
+        tells: ending != Ending::Outvoted,
+    }
+}
+
+fn holder((mode, owner): (Mode, Owner)) -> Holder {
+    Holder { mode, owner }
+}
+
+fn nonsense() -> Failure {
+    not_reached("the answer makes no sense")
+}
