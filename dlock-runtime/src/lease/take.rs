@@ -170,6 +170,7 @@ impl Asking<'_> {
             }
         };
         tokio::select! {
+            biased;
             taken = again => taken,
             () = leases.executor.sleep(timeout), if self.try_only => Err(error),
         }
