@@ -281,6 +281,11 @@ pub(crate) fn check_runtime(subject: impl FnOnce() -> String + Copy) -> Result<(
     Ok(())
 }
 
+/// Whether this is called on a runtime, and one with timers.
+pub(crate) fn has_timers_here() -> bool {
+    check_runtime(String::new).is_ok()
+}
+
 /// Whether the current runtime has timers. Tokio says so only by a panic.
 ///
 /// Nothing is printed of it: what prints panics is wrapped once, at the first

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::clock::time_is_real;
 use crate::deadline::{Deadline, Elapsed};
+use crate::executor::has_timers_here;
 use crate::simulated::Simulated;
 
 /// The clock, the chance and the tasks of an engine. Cheap to clone.
@@ -143,10 +144,10 @@ impl Time {
         }
     }
 
-    /// Whether the timers of the runtime that this is called on go by it.
+    /// Whether this is called on a runtime whose timers go by it.
     fn is_of_this_runtime(&self) -> bool {
         match &self.0 {
-            Source::Machine(_) => time_is_real(Instant::now()),
+            Source::Machine(_) => has_timers_here() && time_is_real(Instant::now()),
             Source::Simulated(_) => false,
         }
     }
@@ -193,9 +194,30 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
+    use std::future::{pending, ready};
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use tokio::runtime::Builder;
 
     use super::*;
+
+    /// Whoever holds a lock may give it back from anywhere.
+    #[test]
+    fn a_deadline_is_kept_where_there_are_no_timers() {
+        let mut builder = Builder::new_multi_thread();
+        let manager = builder.worker_threads(1).enable_all().build();
+        let manager = manager.expect("a runtime");
+        let time = Time::of_the_machine(manager.handle().clone());
+        let soon = time.after(Duration::from_millis(5));
+        let without = Builder::new_current_thread().build().expect("a runtime");
+        let ended = without.block_on(time.bound(soon, pending::<()>()));
+        assert!(ended.is_err() && time.has_passed(soon));
+        // Outside of any runtime.
+        let answered = pin!(time.bound(soon, ready(())));
+        let context = &mut Context::from_waker(Waker::noop());
+        assert!(matches!(answered.poll(context), Poll::Ready(Ok(()))));
+    }
 
     #[tokio::test]
     async fn a_deadline_ends_a_future() {
