@@ -90,6 +90,7 @@ impl<S: Store> Running<S> {
 
     /// What is held by this request goes back, and nobody waits for that.
     pub(crate) fn give_back(self: &Arc<Self>, request: &Request) {
+        self.events.holders().remove(request.owner);
         let record = self.table.record(request.owner);
         if self.table.remove(request.owner) {
             let left = LeftBehind::unknown(self.take_unknown(request.owner));

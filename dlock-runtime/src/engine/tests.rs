@@ -333,6 +333,8 @@ for_each! { every_store:
             }
             sleep(2 * ROUND_TRIP + MOMENT).await;
             assert!(sim.is_free(), "left after {step} halves of a way");
+            let running = engine.running().expect("it runs");
+            assert!(!running.events.knows(request.owner, "key"), "it would be known for ever");
         }
     }
 
