@@ -137,7 +137,13 @@ impl<S: Store> Cleanup<S> {
             let flies = store.follow(flight, &request);
             tokio::pin!(flies);
             let limit = Deadline::from(self.left_at, S::FLIES_FOR);
-            let followed = match time.bound(limit, flies.as_mut()).await {
+            let ttl = Deadline::from(self.left_at, request.ttl);
+            let mut followed = time.bound(limit.min(ttl), flies.as_mut()).await;
+            if followed.is_err() && ttl < limit {
+                drop(self.unsettled.take());
+                followed = time.bound(limit, flies.as_mut()).await;
+            }
+            let followed = match followed {
                 Ok(followed) => followed,
                 Err(_) => tokio::select! {
                     biased;

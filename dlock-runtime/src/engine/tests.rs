@@ -780,6 +780,19 @@ for_each! { every_store:
         assert_eq!(sim.looks(), 0, "nobody waits");
     }
 
+    /// A command may take as long as its server stands still. Nobody waits for what its
+    /// caller has left for longer than a ttl.
+    async fn a_shutdown_waits_for_a_ttl_at_most<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        sim.next([Fate::Slow(3 * TTL)]);
+        let left = timeout(2 * ONE_WAY, engine.acquire(&request())).await;
+        assert!(left.is_err(), "no answer has come");
+        let settled = timeout(2 * TTL, engine.settle()).await;
+        settled.expect("its ttl has passed");
+        sleep(3 * TTL).await;
+        assert!(sim.is_free(), "it is followed all the same");
+    }
+
     /// A store rests when all was given back.
     async fn a_store_rests_when_nothing_is_left<P: Proof>() {
         let (sim, engine) = start::<P>().await;
