@@ -43,6 +43,13 @@ impl FencingToken {
     }
 }
 
+/// The first of the numbers of a grant that a transaction of this number has made, in
+/// a store that counts its transactions; `None` if it is none.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(crate) fn of_transaction(number: i64) -> Option<u64> {
+    u64::try_from(number).ok()?.checked_mul(TOKENS_PER_GRANT)
+}
+
 impl From<u64> for FencingToken {
     fn from(number: u64) -> Self {
         Self(number)

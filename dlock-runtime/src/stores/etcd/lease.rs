@@ -1,7 +1,7 @@
 //! A lease: who uses it, and how long it is known to last.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
 use crate::store::Scope;
+use crate::sync::Mutex;
 
 /// A lease in etcd.
 pub(crate) struct Lease {
@@ -75,7 +76,7 @@ impl Lease {
 
     /// One more user. `None`: nobody is let in any more.
     pub(super) fn enter(self: &Arc<Self>) -> Option<LeaseRef> {
-        let mut users = self.users();
+        let mut users = self.users.lock();
         if users.retired {
             return None;
         }
@@ -135,28 +136,25 @@ impl Lease {
 
     /// The server says that it has ended, or it must be taken to have.
     pub(super) fn end(&self) {
-        self.users().retired = true;
+        self.users.lock().retired = true;
         self.confirmed.send_replace(None);
     }
 
     /// Nobody else is let in, so that it can end soon: a request may yet be done
     /// that attaches a key which nobody wants any more.
     pub(super) fn retire(&self) {
-        self.users().retired = true;
+        self.users.lock().retired = true;
         self.demand.notify_one();
     }
 
     /// Nobody can use it any more, or has for as long as it lasts. Nobody is let in
     /// after that.
     pub(super) fn is_unused(&self) -> bool {
-        let mut users = self.users();
+        let mut users = self.users.lock();
         let unused = users.number == 0;
-        users.retired |= unused && users.left_at + self.ttl <= self.time.now();
+        let lasts_until = Deadline::from(users.left_at, self.ttl);
+        users.retired |= unused && self.time.has_passed(lasts_until);
         unused && users.retired
-    }
-
-    fn users(&self) -> MutexGuard<'_, Users> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -171,7 +169,7 @@ impl LeaseRef {
         if self.has_left.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut users = self.lease.users();
+        let mut users = self.lease.users.lock();
         users.number -= 1;
         users.left_at = self.lease.time.now();
         if users.number == 0 && users.retired {
@@ -183,5 +181,24 @@ impl LeaseRef {
 impl Drop for LeaseRef {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server, or what stands in for one, may say any ttl.
+    #[tokio::test]
+    async fn a_lease_of_any_length_is_counted() {
+        let time = Time::of_the_machine(tokio::runtime::Handle::current());
+        for seconds in [1, i64::MAX.unsigned_abs()] {
+            let (now, ttl) = (time.now(), Duration::from_secs(seconds));
+            let first = Lease::begin(1, 1, ttl, false, now, time.clone());
+            let lease = Arc::clone(&first.lease);
+            assert!(!lease.is_unused());
+            drop(first);
+            assert!(!lease.is_unused(), "not for as long as it lasts");
+        }
     }
 }

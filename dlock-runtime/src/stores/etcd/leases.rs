@@ -6,7 +6,7 @@
 //! alone: a stream that stalls gives no error.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, LeaseGrantResponse};
@@ -20,6 +20,7 @@ use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
 use crate::in_flight::{Counted, InFlight};
 use crate::store::{Applied, Failure, Scope};
+use crate::sync::Mutex;
 
 /// How often a lease is kept alive while it lasts once.
 const BEATS: u32 = 3;
@@ -112,21 +113,21 @@ impl Leases {
         let ttl = Duration::from_secs(ttl);
         let first = Lease::begin(id, asked_for, ttl, private, sent_at, time.clone());
         let lease = Arc::clone(&first.lease);
-        self.alive().insert(lease.scope(), Arc::clone(&lease));
+        self.alive.lock().insert(lease.scope(), Arc::clone(&lease));
         time.spawn(Arc::clone(self).keep(lease, self.kept.count()));
         Ok(first)
     }
 
     /// One that others have already.
     fn shared(&self, asked_for: i64, private: bool) -> Option<LeaseRef> {
-        let alive = self.alive();
+        let alive = self.alive.lock();
         let is_same = |lease: &&Arc<Lease>| !private && lease.asked_for == asked_for;
         alive.values().filter(is_same).find_map(Lease::enter)
     }
 
     /// Whether a lease has ended, or must be taken to have.
     pub(super) fn has_ended(&self, scope: Scope) -> bool {
-        !self.alive().contains_key(&scope)
+        !self.alive.lock().contains_key(&scope)
     }
 
     /// Revokes all of them.
@@ -134,10 +135,6 @@ impl Leases {
         self.stopping.cancel();
         let time = &self.members.time;
         let _ = time.bound(deadline, self.kept.wait_idle()).await;
-    }
-
-    fn alive(&self) -> MutexGuard<'_, HashMap<Scope, Arc<Lease>>> {
-        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The life of a lease.
@@ -148,7 +145,7 @@ impl Leases {
             None => false,
         };
         lease.end();
-        self.alive().remove(&lease.scope());
+        self.alive.lock().remove(&lease.scope());
         let events = &self.members.context.events;
         events.ended(lease.scope());
         if !is_revoked {

@@ -5,7 +5,7 @@
 //! request to a member that hangs.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, Error, Txn, TxnResponse};
@@ -16,6 +16,7 @@ use super::settings::Settings;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
 use crate::store::{Applied, Cause, Context};
+use crate::sync::Mutex;
 
 /// The members of one cluster. The connection to one of them lives on the runtime
 /// that made it, which is the manager's.
@@ -59,7 +60,7 @@ impl Members {
 
     /// The member to ask.
     pub(super) fn current(&self) -> Arc<Member> {
-        Arc::clone(&self.lock())
+        Arc::clone(&self.current.lock())
     }
 
     /// The connection to it. With a user, the first one to ask for it logs in.
@@ -73,15 +74,11 @@ impl Members {
     /// This member did not do what it was asked, or gave no answer: the next one is
     /// asked from here on; if there is none, over another connection.
     pub(super) fn leave(&self, member: &Arc<Member>) {
-        let mut current = self.lock();
+        let mut current = self.current.lock();
         // Another request may have left it already.
         if Arc::ptr_eq(&current, member) {
             *current = Member::new((member.index + 1) % self.settings.hosts.len());
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Arc<Member>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a request of one member.

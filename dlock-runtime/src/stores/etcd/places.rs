@@ -15,9 +15,10 @@
 //! own was to be takes another name, and so do all after it.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::backend::Owner;
+use crate::sync::Mutex;
 
 /// The names that requests of one backend have.
 #[derive(Clone)]
@@ -45,7 +46,7 @@ impl Places {
     /// A name in the queue whose keys begin with this, for the request that
     /// writes `value`, which nobody else does.
     pub(super) fn take(&self, queue: &str, value: String) -> Arc<Name> {
-        let mut taken = self.taken();
+        let mut taken = self.0.lock();
         let mut place = (Arc::from(queue), 0);
         let mut others = taken.numbers.range(place.clone()..);
         while others.next() == Some(&place) {
@@ -64,15 +65,11 @@ impl Places {
     /// that it is a copy of; and a lease that nobody could confirm may have left keys.
     /// From here on all names are new ones.
     pub(super) fn are_anothers(&self, name: &Name) {
-        let mut taken = self.taken();
+        let mut taken = self.0.lock();
         // Many may find out at the same time.
         if matches!(name.taken, Some((_, maker, _)) if maker == taken.maker) {
             *taken = Taken::new();
         }
-    }
-
-    fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -105,7 +102,7 @@ impl Name {
 impl Drop for Name {
     fn drop(&mut self) {
         if let Some((places, maker, place)) = &self.taken {
-            let mut taken = places.taken();
+            let mut taken = places.0.lock();
             if taken.maker == *maker {
                 taken.numbers.remove(place);
             }
@@ -122,7 +119,7 @@ mod tests {
     }
 
     fn taken(places: &Places) -> usize {
-        places.taken().numbers.len()
+        places.0.lock().numbers.len()
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::store::{
     Abandoned, Applied, Context, Due, Ending, Failure, Followed, Freed, Granted, Late, LeftBehind,
     Looks, Opening, Scope, Store, Take, Waited, Want,
 };
-use crate::token::TOKENS_PER_GRANT;
+use crate::token::of_transaction;
 
 /// One cluster, and what this process has there.
 pub(crate) struct EtcdStore {
@@ -340,11 +340,12 @@ impl EtcdStore {
     ) -> Result<Option<Granted<Self>>, Failure> {
         let oldest = key.lease().demand(key.ttl, asked_at);
         let confirmed = key.lease().confirmed_since(oldest, deadline).await;
+        let nonsense = || errors::nonsense(&self.members.settings.place());
         match confirmed {
             None if key.lease().is_gone() => Ok(None),
             None => Err(is_there(Failure::not_sent())),
             Some(sent_at) => Ok(Some(Granted {
-                token: key.create_revision.unsigned_abs() * TOKENS_PER_GRANT,
+                token: of_transaction(key.create_revision).ok_or_else(nonsense)?,
                 sent_at,
                 record: key.clone(),
             })),

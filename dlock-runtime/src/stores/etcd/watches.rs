@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::future::Future;
 use std::mem::take;
 use std::ops::Bound::{Excluded, Unbounded};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use etcd_client::{
@@ -29,6 +29,7 @@ use crate::backend::{Owner, Request};
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
 use crate::store::Failure;
+use crate::sync::Mutex;
 
 /// How often some of the keys are looked at: the default of `Store::pace`.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -107,7 +108,7 @@ impl Watches {
         keys: Keys,
         seen_at: i64,
     ) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         let same = listening.as_ref();
         let same = same.and_then(|it| inner.waiting.get_mut(&it.id));
         if let Some(same) = same.filter(|it| it.keys == keys) {
@@ -133,7 +134,7 @@ impl Watches {
 
     /// Nobody waits by this any more. Who did, if anybody.
     fn remove(&self, id: i64) -> Option<Waiting> {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         let removed = inner.waiting.remove(&id)?;
         inner.changed.push(id);
         drop(inner);
@@ -178,7 +179,7 @@ impl Watches {
             if both.all(|((_, created), found)| found.is_some_and(|there| there <= *created)) {
                 continue;
             }
-            if self.end(id) && self.inner().heard + PERIOD < began {
+            if self.end(id) && self.inner.lock().heard + PERIOD < began {
                 self.silent.notify_one();
             }
         }
@@ -187,7 +188,7 @@ impl Watches {
 
     /// Those who wait in turn, with the keys of each.
     fn next_to_look_at(&self) -> Vec<(i64, Keys)> {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         let last = inner.looked_at;
         let after = inner.waiting.range((Excluded(last), Unbounded));
         let next = after.chain(inner.waiting.range(..=last));
@@ -211,7 +212,7 @@ impl Watches {
                 Some(stream) => {
                     self.serve(&member, stream, id).await;
                     // What it has not said, it never will.
-                    let all = take(&mut self.inner().waiting);
+                    let all = take(&mut self.inner.lock().waiting);
                     all.values().for_each(|waiting| self.wake(waiting));
                 }
                 None => self.members.leave(&member),
@@ -225,7 +226,7 @@ impl Watches {
 
     /// Who is first served: all others are to be too.
     fn first(&self) -> Option<(i64, Keys)> {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.changed = inner.waiting.keys().copied().collect();
         let (&id, waiting) = inner.waiting.first_key_value()?;
         Some((id, waiting.keys.clone()))
@@ -243,7 +244,7 @@ impl Watches {
     async fn serve(&self, member: &Arc<Member>, mut stream: WatchStream, first: i64) {
         // Those for whom the server has watches.
         let mut on_server = HashSet::from([first]);
-        self.inner().heard = self.members.time.now();
+        self.inner.lock().heard = self.members.time.now();
         self.changed.notify_one();
         loop {
             tokio::select! {
@@ -281,7 +282,7 @@ impl Watches {
     /// The server has made this watch, which tells of what is after this revision; or
     /// tells that a key of its name was deleted then.
     fn hear(&self, watch: i64, made_at: Option<i64>, deleted_at: Option<i64>) {
-        let mut inner = self.inner();
+        let mut inner = self.inner.lock();
         inner.heard = self.members.time.now();
         let (id, of_the_one_before) = (watch / 2, watch % 2 == 1);
         let Some(waiting) = inner.waiting.get_mut(&id) else {
@@ -303,9 +304,9 @@ impl Watches {
         stream: &mut WatchStream,
         on_server: &mut HashSet<i64>,
     ) -> Result<(), Error> {
-        let changed = take(&mut self.inner().changed);
+        let changed = take(&mut self.inner.lock().changed);
         for id in changed {
-            let keys = self.inner().waiting.get(&id).map(|it| it.keys.clone());
+            let keys = self.inner.lock().waiting.get(&id).map(|it| it.keys.clone());
             match keys {
                 Some(keys) if on_server.insert(id) => {
                     for ((key, _), watch) in keys.into_iter().zip(watches_of(id)) {
@@ -332,10 +333,6 @@ impl Watches {
         let members = &self.members;
         let done = members.time.bound(members.patience(), work).await;
         done.ok()?.ok()
-    }
-
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -403,7 +400,7 @@ mod tests {
 
     /// Whether it has to read again.
     fn is_told(watches: &Watches, listening: &Listening) -> bool {
-        let inner = watches.inner();
+        let inner = watches.inner.lock();
         let waiting = inner.waiting.get(&listening.id);
         waiting.is_none_or(|waiting| waiting.seen_at == i64::MAX)
     }
@@ -434,7 +431,7 @@ mod tests {
             watches.hear(watches_of(listening.id)[number], None, Some(6));
             assert!(is_told(&watches, &listening));
             drop(listening);
-            assert!(watches.inner().waiting.is_empty());
+            assert!(watches.inner.lock().waiting.is_empty());
         }
     }
 
@@ -454,7 +451,7 @@ mod tests {
         assert!(!is_told(&watches, &new), "it was deleted before");
         watches.hear(watches_of(new.id)[1], None, Some(12));
         assert!(is_told(&watches, &new));
-        assert!(watches.inner().waiting.is_empty());
+        assert!(watches.inner.lock().waiting.is_empty());
     }
 
     #[tokio::test]
@@ -466,7 +463,7 @@ mod tests {
         // Somebody else is ahead now.
         let second = go_on(&watches, &mut listening, keys(9, 7), 9);
         assert_ne!(second, first);
-        assert_eq!(watches.inner().waiting.len(), 1);
+        assert_eq!(watches.inner.lock().waiting.len(), 1);
         // A watch ends: others are needed.
         assert!(watches.end(second));
         assert_ne!(go_on(&watches, &mut listening, keys(9, 7), 9), second);

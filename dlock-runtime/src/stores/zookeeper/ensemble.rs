@@ -1,7 +1,7 @@
 //! The ensemble, as this process reaches it: over one session after the other.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -13,6 +13,7 @@ use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
 use crate::store::{Context, Failure, Next, Scope};
+use crate::sync::Mutex;
 
 /// Between attempts to open a session.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -28,7 +29,7 @@ pub(super) struct Ensemble {
     session: watch::Sender<Current>,
     /// Folders that have come to the end of their numbers. Each has had two thousand
     /// million nodes, so they are few.
-    used_up: Mutex<HashSet<String>>,
+    pub(super) used_up: Mutex<HashSet<String>>,
 }
 
 /// The session of this time; or why none could be opened when that was tried last.
@@ -110,10 +111,6 @@ impl Ensemble {
         let _ = self.context.time.bound(deadline, good).await;
         let now = self.session.borrow().clone();
         now.map_err(|trouble| trouble.map_or_else(Failure::not_sent, Failure::refused))
-    }
-
-    pub(super) fn used_up(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.used_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All have but the one of this time.

@@ -164,7 +164,7 @@ impl Ensemble {
         folder: &str,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        if !self.used_up().contains(folder) {
+        if !self.used_up.lock().contains(folder) {
             return Ok(());
         }
         let looked = session.ask(folder, deadline, |client| client.check_stat(folder));
@@ -173,7 +173,7 @@ impl Ensemble {
         if next.is_some_and(names::is_at_the_end) {
             return Err(errors::used_up(&session.place, folder));
         }
-        self.used_up().remove(folder);
+        self.used_up.lock().remove(folder);
         Ok(())
     }
 

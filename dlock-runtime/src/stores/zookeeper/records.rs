@@ -1,13 +1,14 @@
 //! What proves the grants of this process: nodes, and when each was last seen in
 //! the store.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::nodes::Node;
 use super::session::AT_ONCE;
 use crate::deadline::Deadline;
 use crate::store::Failure;
+use crate::sync::Mutex;
 
 /// A node that holds a lock; or one that nobody wants.
 pub(crate) struct Record {
@@ -38,7 +39,7 @@ impl Record {
 
     /// When it was last seen. `None`: it is not there any more.
     pub(super) fn seen_at(&self) -> Option<Instant> {
-        lock(&self.seen_at).filter(|_| !self.node.session.is_over())
+        self.seen_at.lock().filter(|_| !self.node.session.is_over())
     }
 
     /// Whether a lease of this ttl cannot be extended by what is known. It is seen
@@ -57,9 +58,11 @@ impl Record {
 impl Held {
     pub(super) fn enter(&self, node: Node, ttl: Duration, seen_at: Instant) -> Arc<Record> {
         let record = Record::new(node, ttl, Some(seen_at));
-        let mut all = lock(&self.0);
+        let mut all = self.0.lock();
         if all.len() == all.capacity() {
             all.retain(|record| record.strong_count() > 0);
+            let living = all.len();
+            all.reserve(living);
         }
         all.push(Arc::downgrade(&record));
         record
@@ -78,7 +81,7 @@ impl Held {
         }
         let is_unseen = |record: &Arc<Record>| record.is_to_be_seen(record.ttl, now);
         due.retain(|record| !is_unseen(record));
-        let held: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
+        let held: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         due.extend(held.into_iter().filter(is_unseen));
         for records in due.chunks(AT_ONCE) {
             look_at_some(records.to_vec(), deadline).await?;
@@ -96,16 +99,12 @@ async fn look_at_some(mut records: Vec<Arc<Record>>, deadline: Deadline) -> Resu
         match session.check(&paths, deadline).await? {
             Ok(sent_at) => {
                 for record in records.drain(..) {
-                    let mut seen_at = lock(&record.seen_at);
+                    let mut seen_at = record.seen_at.lock();
                     *seen_at = seen_at.map(|last| last.max(sent_at));
                 }
             }
-            Err(missing) => *lock(&records.remove(missing).seen_at) = None,
+            Err(missing) => *records.remove(missing).seen_at.lock() = None,
         }
     }
     Ok(())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -18,7 +18,7 @@
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -32,6 +32,7 @@ use crate::backend::BackendError;
 use crate::deadline::Deadline;
 use crate::key::Shown;
 use crate::store::{Applied, Context, Failure, Scope};
+use crate::sync::Mutex;
 
 /// How many nodes or folders are looked at in one go: a question must stay well below
 /// the megabyte that the server takes (`jute.maxbuffer`).
@@ -280,13 +281,13 @@ impl Session {
 
     /// A write that was sent then has been confirmed.
     pub(super) fn prove(&self, sent_at: Instant) {
-        let mut proven = self.proven.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut proven = self.proven.lock();
         *proven = sent_at.max(*proven);
     }
 
     /// When a lease of this ttl begins whose node was seen by what was sent then.
     pub(super) fn begin(&self, seen_at: Instant, ttl: Duration) -> Instant {
-        let proven = *self.proven.lock().unwrap_or_else(PoisonError::into_inner);
+        let proven = *self.proven.lock();
         seen_at.min(proven + self.longest.saturating_sub(ttl))
     }
 }

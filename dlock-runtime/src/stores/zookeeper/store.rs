@@ -28,7 +28,7 @@ use crate::store::{
     Abandoned, Applied, Behind, Cause, Context, Due, Ending, Failure, Freed, Granted, Late,
     LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want,
 };
-use crate::token::TOKENS_PER_GRANT;
+use crate::token::of_transaction;
 
 /// How often a process looks at all that it waits for: it makes up for a lost
 /// notification. (The client sets its watches again at each new connection, and
@@ -308,7 +308,7 @@ impl ZooKeeperStore {
         let too_old = || own.session.refused(&own.folder, TOO_OLD);
         let member = Member::read(&own.name).ok_or_else(too_old)?;
         if names::is_at_the_end(member.sequence) {
-            self.ensemble.used_up().insert(own.folder.clone());
+            self.ensemble.used_up.lock().insert(own.folder.clone());
             own.delete(request.owner, deadline).await?;
             let refused = errors::used_up(&own.session.place, &own.folder);
             *node = None;
@@ -360,7 +360,8 @@ impl ZooKeeperStore {
                 Err(_) => return Ok(None),
             }
         }
-        let token = token(node.czxid);
+        // It rises from node to node, whatever becomes of the folder and its own numbers.
+        let token = of_transaction(node.czxid);
         Ok(Some(Granted {
             token: token.ok_or_else(|| session.refused(&node.folder, TOO_OLD))?,
             sent_at: session.begin(seen_at, ttl),
@@ -415,10 +416,4 @@ impl ZooKeeperStore {
     fn now(&self) -> Instant {
         self.ensemble.context.time.now()
     }
-}
-
-/// The transaction that made the node, with room for hand-overs. It rises from
-/// node to node, whatever becomes of the folder and its own numbers.
-fn token(czxid: i64) -> Option<u64> {
-    u64::try_from(czxid).ok()?.checked_mul(TOKENS_PER_GRANT)
 }
