@@ -151,9 +151,13 @@ impl LockManager {
     }
 
     fn without_namespace(&self, mut info: LockInfo) -> LockInfo {
-        let namespace = &self.inner.settings.namespace;
-        if !namespace.is_empty() && info.key.len() > namespace.len() {
-            info.key.drain(..=namespace.len());
+        let namespace = &*self.inner.settings.namespace;
+        let bare = info.key.strip_prefix(namespace);
+        // A backend of somebody's own may show what it was not asked for.
+        if let Some(bare) = bare.and_then(|bare| bare.strip_prefix(':'))
+            && !namespace.is_empty()
+        {
+            info.key = bare.to_owned();
         }
         info
     }

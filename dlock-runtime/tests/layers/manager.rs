@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dlock_runtime::backend::memory::Memory;
-use dlock_runtime::backend::{Backend as _, BackendError, Capabilities, Grant, Request, TokenTier};
+use dlock_runtime::backend::{
+    Backend as _, BackendError, Capabilities, Grant, LockInfo, Request, TokenTier,
+};
 use dlock_runtime::{Config, LockManager, lock};
 use tokio::time::{Instant, timeout};
 
@@ -21,6 +23,31 @@ async fn a_backend_serves_one_manager() {
     let one = LockManager::connect(config.clone()).await.unwrap();
     is_misconfigured(LockManager::connect(config).await);
     drop(one);
+}
+
+#[derive(Debug, Default)]
+struct ShowsAll(Memory);
+
+#[async_trait::async_trait]
+impl Otherwise for ShowsAll {
+    fn memory(&self) -> &Memory {
+        &self.0
+    }
+    async fn list(&self, _: &str) -> Result<Vec<LockInfo>, BackendError> {
+        self.0.list("").await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_may_show_what_it_was_not_asked_for() {
+    let store = ShowsAll::default();
+    let there = connect(&store.0).await;
+    let (_one, _two) = (held(there.lock("aé")).await, held(there.lock("x:aé")).await);
+    let here = LockManager::connect(store.config().namespace("x"))
+        .await
+        .unwrap();
+    let shown = here.list("").await.unwrap();
+    assert!(shown.len() == 2 && shown.iter().all(|lock| lock.key == "aé"));
 }
 
 #[tokio::test(start_paused = true)]
