@@ -96,7 +96,8 @@ impl<D: Database> Tables<D> {
         Err(Failed {
             retry: RetryPolicy::Again,
             cause: Cause::Error(BackendError::unavailable(format!(
-                "it did not extend all leases within {:?}; check its load, or raise the request                  timeout",
+                "it did not extend all leases within {:?}; check its load, or raise the request \
+                 timeout",
                 self.endpoint.request_timeout
             ))),
             sent_at: self.time.now(),
