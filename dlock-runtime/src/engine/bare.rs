@@ -7,10 +7,11 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::Driven;
 use super::events::{Events, Listener};
 use super::time::Time;
-use super::{DEFAULT_REQUEST_TIMEOUT, Driven};
 use crate::backend::{Mode, Owner, Request};
+use crate::limits::DEFAULT_REQUEST_TIMEOUT;
 use crate::store::{Context, Failure, Store, Waited, Waiter};
 
 /// An open store, and what it says of its own accord.

@@ -35,7 +35,7 @@ use crate::backend::{
     Released, Renewed, Request, Servers,
 };
 use crate::in_flight::InFlight;
-use crate::limits;
+use crate::limits::{self, DEFAULT_REQUEST_TIMEOUT};
 use crate::store::{Context, Late, LeftBehind, Scope, Store};
 
 /// A backend over a [`Store`](crate::store::Store): it waits, repeats, renews in time
@@ -52,8 +52,6 @@ pub struct Engine<S: Store> {
     request_timeout: Duration,
     running: OnceLock<Arc<Running<S>>>,
 }
-
-pub(crate) const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An engine between its start and its stop.
 pub(crate) struct Running<S: Store> {

@@ -19,6 +19,9 @@ pub const MIN_TTL: Duration = Duration::from_millis(10);
 /// The attribute refuses more when compiling.
 pub(crate) const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
+/// How long a store may take to answer, where nothing else is said.
+pub(crate) const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
 const MILLISECOND: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -12,15 +12,13 @@ use crate::backend::Backend;
 use crate::core::inner::Settings;
 use crate::error::LockError;
 use crate::key::{MAX_KEY_BYTES, Shown};
-use crate::limits;
+use crate::limits::{self, DEFAULT_REQUEST_TIMEOUT};
 use crate::options::Patience;
 
 use self::url::{MemoryUrl, Source};
 
 /// The lease of a lock whose ttl is not given.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
-/// How long the store may take to answer.
-const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often in a row a lease is handed over inside the process.
 const DEFAULT_HANDOFF: u32 = 32;
 

@@ -4,13 +4,14 @@ use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use fastrand::Rng;
 use tokio::runtime::Handle;
 
 use crate::simulated::Simulated;
+use crate::sync::Mutex;
 
 thread_local! {
     /// The executors of a test draw different numbers, and those of each run the same.
@@ -51,11 +52,11 @@ impl Executor {
     }
 
     pub(super) fn stall(&self) {
-        lock(&self.state).stalled = true;
+        self.state.lock().stalled = true;
     }
 
     pub(super) fn go_on(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.stalled = false;
         state.woken.drain(..).for_each(Waker::wake);
     }
@@ -64,7 +65,7 @@ impl Executor {
         let state = Arc::clone(&self.state);
         let mut work = Box::pin(work);
         poll_fn(move |context| {
-            let mut state = lock(&state);
+            let mut state = state.lock();
             if state.stalled {
                 state.woken.push(context.waker().clone());
                 return Poll::Pending;
@@ -85,7 +86,7 @@ impl Simulated for Executor {
     }
 
     fn draw(&self) -> f64 {
-        lock(&self.state).chance.f64()
+        self.state.lock().chance.f64()
     }
 }
 
@@ -93,8 +94,4 @@ impl fmt::Debug for Executor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Executor")
     }
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

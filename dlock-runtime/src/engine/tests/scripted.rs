@@ -5,8 +5,8 @@ mod voter;
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
@@ -17,13 +17,14 @@ use crate::backend::{
     TokenTier,
 };
 use crate::deadline::Deadline;
-use crate::engine::DEFAULT_REQUEST_TIMEOUT;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
+use crate::limits::DEFAULT_REQUEST_TIMEOUT;
 use crate::store::{
     Abandoned, Applied, Behind, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted,
     Late, LeftBehind, Looks, Next, Opening, Scope, Store, Take, Waited, Want,
 };
+use crate::sync::{Mutex, MutexGuard};
 
 /// From here to the store, or back.
 pub(super) const ONE_WAY: Duration = Duration::from_millis(1);
@@ -299,7 +300,7 @@ impl Sim {
 
     /// Not to be held while something else is asked of it.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -678,7 +679,7 @@ impl Link {
             return answer;
         }
         let run_at = {
-            let mut last = self.0.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = self.0.last.lock();
             let delay = match fate {
                 Fate::Slow(delay) | Fate::Stuck(delay, _) => delay,
                 _ => ONE_WAY,
@@ -1124,7 +1125,7 @@ impl<P: Proof> Scripted<P> {
             }
             _ => &self.caller,
         };
-        link.lock().unwrap_or_else(PoisonError::into_inner)
+        link.lock()
     }
 
     /// A grant that counts only now.

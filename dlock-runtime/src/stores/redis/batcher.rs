@@ -9,7 +9,6 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::vec;
 
@@ -18,6 +17,7 @@ use tokio::sync::oneshot;
 
 use super::commands;
 use super::names::Keyspace;
+use crate::sync::Mutex;
 use crate::token::TOKENS_PER_GRANT;
 
 /// Why a command has no answer. Whether the server has run it, or is yet to run it,
@@ -128,7 +128,7 @@ impl Batcher {
 
     pub(super) fn put(&self, command: Cmd, how: How) -> Pending {
         let (answer, pending) = oneshot::channel();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.awaits_next = how == How::WithTheNext && state.waiting.is_empty();
         state.confirms = how == How::Confirmed;
         // Once closed, the sender is dropped here, and that is the answer.
@@ -149,17 +149,17 @@ impl Batcher {
 
     /// Whether everything in it has been sent.
     pub(super) fn is_empty(&self) -> bool {
-        self.state().waiting.is_empty()
+        self.state.lock().waiting.is_empty()
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.state().closed
+        self.state.lock().closed
     }
 
     /// Takes no more commands, drops those that were not sent, and tells the
     /// task that sends them.
     pub(super) fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.closed = true;
         let unsent = std::mem::take(&mut state.waiting);
         let idle = state.idle.take();
@@ -172,7 +172,7 @@ impl Batcher {
 
     /// What is to be sent now; nothing any more, once it was closed.
     fn poll_batch(&self, context: &Context<'_>, holds: bool) -> Poll<Option<Batch>> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.closed {
             return Poll::Ready(None);
         }
@@ -191,10 +191,6 @@ impl Batcher {
         let wait = self.wait.as_ref().filter(|_| state.confirms);
         drop(state);
         Poll::Ready(Some(Batch::new(waiting, wait)))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

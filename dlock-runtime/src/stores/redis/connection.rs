@@ -1,8 +1,8 @@
 //! A connection, once it is open.
 
 use std::future::{Future, poll_fn};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use super::timer::{Sending, Timer};
 use crate::deadline::{Deadline, Elapsed};
 use crate::engine::time::Time;
 use crate::stores::address::Address;
+use crate::sync::Mutex;
 
 /// A connection that many tasks use at a time. Cheap to clone.
 #[derive(Clone)]
@@ -265,15 +266,11 @@ impl Connection {
         if !self.0.batcher.is_empty() {
             return None;
         }
-        let timer = self.timer().take()?;
+        let timer = self.0.timer.lock().take()?;
         Some(Alone {
             connection: self,
             timer: Some(timer),
         })
-    }
-
-    fn timer(&self) -> MutexGuard<'_, Option<Timer>> {
-        self.0.timer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does the reading and writing, until the connection breaks or is
@@ -382,7 +379,7 @@ struct Alone<'a> {
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        *self.connection.timer() = self.timer.take();
+        *self.connection.0.timer.lock() = self.timer.take();
     }
 }
 

@@ -7,7 +7,7 @@ use redis::{ProtocolVersion, RedisConnectionInfo};
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use crate::backend::BackendError;
-use crate::engine::DEFAULT_REQUEST_TIMEOUT;
+use crate::limits::DEFAULT_REQUEST_TIMEOUT;
 use crate::stores::url::{Form, StoreUrl};
 
 pub(super) const DEFAULT_PORT: u16 = 6379;

@@ -38,6 +38,9 @@ use crate::token::TOKENS_PER_GRANT;
 /// Within the time for which a process counts as alive, twice.
 const HEARTBEAT: Duration = Duration::from_secs(3);
 
+/// How long a subscription in a cluster outlives its last waiter.
+const LINGERS: Duration = Duration::from_secs(3);
+
 /// How often a lock is looked at that somebody waits for.
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -354,7 +357,7 @@ impl Store for RedisStore {
         };
         let limit = deadline.within(PERIOD);
         let looked = self.look(waited, beat, limit).await;
-        let gone = topology.subscriptions.sweep(limit).await;
+        let gone = topology.subscriptions.leave_idle(LINGERS, limit).await;
         self.forget(gone, limit).await;
         looked
     }
@@ -395,7 +398,8 @@ impl Store for RedisStore {
     async fn farewell(&self, deadline: Deadline) {
         match &self.route {
             Route::BySlot(topology) => {
-                let gone = topology.subscriptions.sweep_all(deadline).await;
+                let subscriptions = &topology.subscriptions;
+                let gone = subscriptions.leave_idle(Duration::ZERO, deadline).await;
                 self.forget(gone, deadline).await;
             }
             Route::One(..) => self.farewell_to("", deadline).await,

@@ -1,7 +1,7 @@
 //! The connections to the nodes of a cluster.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::ServerError;
@@ -20,6 +20,7 @@ use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::store::{Context, Failure};
 use crate::stores::address::Address;
+use crate::sync::Mutex;
 
 /// A node that has had no slot for so long is forgotten. One that is about to
 /// get its first has none yet.
@@ -69,7 +70,7 @@ impl Topology {
 
     /// The connections to the node at this address, which may be new.
     pub(crate) fn node(&self, address: &Arc<Address>) -> Arc<Connections> {
-        let mut nodes = self.nodes();
+        let mut nodes = self.nodes.lock();
         if let Some(node) = nodes.get(address) {
             return Arc::clone(&node.connections);
         }
@@ -95,7 +96,7 @@ impl Topology {
         let (_, address) = named_in(error, from)?;
         let address = Arc::new(address);
         let connections = self.node(&address);
-        if let Some(node) = self.nodes().get_mut(&address) {
+        if let Some(node) = self.nodes.lock().get_mut(&address) {
             node.idle_since = None;
         }
         Some(connections)
@@ -105,7 +106,7 @@ impl Topology {
     pub(super) fn forget_idle(&self) {
         let busy: HashSet<_> = self.map.masters().into_iter().collect();
         let now = self.time.now();
-        self.nodes().retain(|address, node| {
+        self.nodes.lock().retain(|address, node| {
             if busy.contains(address) {
                 node.idle_since = None;
                 return true;
@@ -181,13 +182,9 @@ impl Topology {
 
     /// Closes every connection.
     pub(crate) fn close(&self) {
-        for (_, node) in std::mem::take(&mut *self.nodes()) {
+        for (_, node) in std::mem::take(&mut *self.nodes.lock()) {
             node.connections.close();
         }
-    }
-
-    fn nodes(&self) -> MutexGuard<'_, HashMap<Arc<Address>, Node>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -213,11 +210,11 @@ mod tests {
             assert!(asked.is_some(), "a node");
         };
         ask();
-        let is_kept = || topology.nodes().contains_key(&address(2));
+        let is_kept = || topology.nodes.lock().contains_key(&address(2));
         let grows_old = || {
             let long_ago = Instant::now().checked_sub(FORGOTTEN_AFTER);
             let long_ago = long_ago.expect("a machine that has run for a minute");
-            let mut nodes = topology.nodes();
+            let mut nodes = topology.nodes.lock();
             nodes.get_mut(&address(2)).expect("kept").idle_since = Some(long_ago);
         };
         grows_old();

@@ -12,7 +12,7 @@
 //! or, at the next look, when the slot alone has moved.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::batcher::Lost;
@@ -24,9 +24,7 @@ use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::store::Context;
-
-/// How long a subscription outlives its last waiter.
-const LINGERS: Duration = Duration::from_secs(3);
+use crate::sync::Mutex;
 
 pub(super) const SPACE: Keyspace = Keyspace::Slots;
 
@@ -67,7 +65,7 @@ impl Subscriptions {
     }
 
     fn is_heard(&self, key: &str) -> Option<bool> {
-        let keys = self.keys();
+        let keys = self.keys.lock();
         let (connection, true) = &keys.get(key)?.over else {
             return None;
         };
@@ -85,7 +83,7 @@ impl Subscriptions {
     ) -> Result<(), Lost> {
         loop {
             let asked = {
-                let mut keys = self.keys();
+                let mut keys = self.keys.lock();
                 let channel = Channel {
                     last_waited_for: self.time.now(),
                     over: (connection.clone(), false),
@@ -98,27 +96,18 @@ impl Subscriptions {
                 break;
             }
         }
-        if let Some(channel) = self.keys().get_mut(key) {
+        if let Some(channel) = self.keys.lock().get_mut(key) {
             let (over, is_answered) = &mut channel.over;
             *is_answered |= over.is(connection);
         }
         Ok(())
     }
 
-    /// Leaves the channels that nobody has waited for for a while, and says whose.
-    pub(crate) async fn sweep(&self, deadline: Deadline) -> Vec<Arc<str>> {
-        self.leave_idle(LINGERS, deadline).await
-    }
-
-    /// Leaves all those that nobody waits for.
-    pub(crate) async fn sweep_all(&self, deadline: Deadline) -> Vec<Arc<str>> {
-        self.leave_idle(Duration::ZERO, deadline).await
-    }
-
-    async fn leave_idle(&self, after: Duration, deadline: Deadline) -> Vec<Arc<str>> {
+    /// Leaves the channels that nobody has waited for for so long, and says whose.
+    pub(crate) async fn leave_idle(&self, after: Duration, deadline: Deadline) -> Vec<Arc<str>> {
         let (mut gone, mut leaving) = (Vec::new(), Vec::new());
         let now = self.time.now();
-        self.keys().retain(|key, channel| {
+        self.keys.lock().retain(|key, channel| {
             let is_waited_for = self.events.waits(key);
             if is_waited_for {
                 channel.last_waited_for = now;
@@ -146,10 +135,6 @@ impl Subscriptions {
 
     fn channel_of(&self, key: &str) -> String {
         SPACE.wake_channel(self.process, key)
-    }
-
-    fn keys(&self) -> MutexGuard<'_, HashMap<Arc<str>, Channel>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -182,7 +167,7 @@ mod tests {
         let mut first = Box::pin(subscriptions.listen(&key, &connection, deadline));
         assert!(first.as_mut().poll(task).is_pending());
         assert!(!subscriptions.hears(&key), "it was not answered");
-        let mut left = pin!(subscriptions.sweep_all(deadline));
+        let mut left = pin!(subscriptions.leave_idle(Duration::ZERO, deadline));
         assert!(left.as_mut().poll(task).is_pending());
         let mut again = pin!(subscriptions.listen(&key, &connection, deadline));
         assert!(again.as_mut().poll(task).is_pending());
