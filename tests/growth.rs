@@ -11,7 +11,7 @@ use dlock::{Config, LockError, LockManager};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 use support::alone::alone_on_one_thread;
-use support::locks::{connect, is_busy, nothing_left};
+use support::locks::{connect, is_busy, is_late, nothing_left};
 use support::polls::drop_at_poll;
 use support::wait::{HANG, until, within};
 
@@ -129,6 +129,29 @@ fn memory_leaves_nothing() {
             take_away: async |key: &str| assert!(memory.faults().take_away(key)),
         };
         contenders.leave_nothing(200, 1_600, 0).await;
+    });
+}
+
+/// However long the lock is held, and however many give up meanwhile.
+#[test]
+fn who_stops_waiting_leaves_nothing() {
+    alone_on_one_thread("who_stops_waiting_leaves_nothing", &[], async || {
+        let manager = connect(Config::default()).await;
+        let guard = manager.lock("key").acquire().await.expect("free");
+        let give_up = async |count| {
+            for _ in 0..count {
+                let short = manager.lock("key").acquire_within(Duration::from_millis(1));
+                is_late(within(HANG, short).await);
+            }
+        };
+        give_up(100).await;
+        let (pieces, bytes) = live();
+        give_up(800).await;
+        let most = (pieces + 100, bytes + 12 * 800);
+        let is_free = |now: &(usize, usize)| now.0 <= most.0 && now.1 <= most.1;
+        let what = format!("no more than {most:?} pieces and bytes are left");
+        until(&what, async || live(), is_free).await;
+        guard.release().await.expect("it was held to the end");
     });
 }
 

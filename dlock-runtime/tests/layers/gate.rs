@@ -5,7 +5,7 @@ use dlock_runtime::{Config, LockManager};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::support::locks::{all_served, had, held, is_late, is_unavailable};
+use crate::support::locks::{all_served, had, held, is_late, is_unavailable, served, shown};
 use crate::{connect, manager, seconds, settle, waits};
 
 /// The place in the store's queue belongs to the gate: when the task that
@@ -51,6 +51,31 @@ async fn the_last_waiter_to_leave_leaves_the_queue() {
     drop(one);
     assert_eq!(waiters().await, 0);
     guard.release().await.expect("held");
+}
+
+/// Whoever is let in has time to begin, also where a renewal is late.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_handed_over_while_there_is_time_left() {
+    for (lasts, is_handed_over) in [(5, true), (25, false)] {
+        let (memory, here) = manager().await;
+        let there = connect(&memory).await;
+        let owner = |after| {
+            let there = there.clone();
+            async move {
+                sleep(seconds(after)).await;
+                shown(&there, "k").await.holders[0].owner.clone()
+            }
+        };
+        let start = held(there.lock("k")).await;
+        let lock = || here.lock("k").ttl(seconds(30));
+        let first = tokio::spawn(lock().renew(false).run(owner(lasts)));
+        settle().await;
+        let second = tokio::spawn(lock().run(owner(0)));
+        settle().await;
+        start.release().await.expect("held");
+        let owners = [served(first).await, served(second).await];
+        assert_eq!(owners[0] == owners[1], is_handed_over, "after {lasts} s");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,6 +51,24 @@ async fn a_nested_call_after_a_loss_does_not_wait_for_itself() {
     assert!(ended.is_ok(), "deadlock with itself");
 }
 
+/// It is somebody else's by then: what is inside of the body waits like anyone.
+#[tokio::test(start_paused = true)]
+async fn a_nested_call_after_a_loss_takes_the_lock_anew() {
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
+    let body = async {
+        memory.faults().take_away("k");
+        current().unwrap().lost().await;
+        let other = held(there.lock("k")).await;
+        let nested = timeout(s(60), lock("k").run(async {})).await;
+        assert!(nested.is_err(), "it is not had: {nested:?}");
+        other.release().await.expect("it was held to the end");
+        had(&here, "k").await;
+    };
+    let outer = lock("k").on_lost(OnLost::Continue).run(body);
+    here.scope(outer).await.expect("its loss ends no body");
+}
+
 #[tokio::test(start_paused = true)]
 async fn min_hold_ends_with_a_loss() {
     let (memory, here) = manager().await;
