@@ -6,7 +6,6 @@ use dlock::{LockError, LossReason};
 
 use super::bounds::Bound;
 use crate::history::{Call, History};
-use crate::world::{At, ProcessId};
 
 /// An outage that is shorter says nothing yet.
 const OUTAGE: Duration = Duration::from_millis(500);
@@ -47,7 +46,10 @@ impl History {
                 }
             }
             (LockError::Unavailable { .. }, _) => {
-                let troubled = self.is_troubled(call.process, call.began, now);
+                let blocking = self.store.blocking();
+                let troubled = self
+                    .state()
+                    .is_troubled(call.process, call.began, now, blocking);
                 (!troubled).then_some("nothing was wrong")
             }
             (LockError::Lost { reason, .. }, _) => match reason {
@@ -55,7 +57,8 @@ impl History {
                 LossReason::MaxHold if call.how == "limited" => None,
                 _ => {
                     let began = call.entered.unwrap_or(call.began);
-                    let troubled = self.is_troubled(call.process, began, now);
+                    // A lease on a bare majority is lost with one of its nodes.
+                    let troubled = self.state().is_troubled(call.process, began, now, 1);
                     (!troubled).then_some("nothing was wrong")
                 }
             },
@@ -64,11 +67,6 @@ impl History {
         if let Some(wrong) = wrong {
             self.violation(format!("{call:?}: {error:?}, but {wrong}"));
         }
-    }
-
-    fn is_troubled(&self, process: ProcessId, from: At, to: At) -> bool {
-        let blocking = self.store.blocking();
-        self.state().is_troubled(process, from, to, blocking)
     }
 
     /// Whether somebody of the same process had one of its locks meanwhile, or may
