@@ -136,14 +136,16 @@ impl Shared {
         }
     }
 
-    /// A request is `worker token word [rest]`.
+    /// A request is `moment worker token word [rest]`.
     fn answer_to(&self, line: &str) -> String {
-        let mut words = line.splitn(4, ' ');
+        let mut words = line.splitn(5, ' ');
         let mut word = || words.next().unwrap_or_default();
+        let sent = word().parse().expect("a moment");
         let (worker, token, verb, rest) = (word(), word(), word(), word());
         let token = token.parse().expect("a token");
 
         let mut state = self.lock();
+        state.history.hears_what_was_sent_at(sent);
         let answer = match verb {
             "enter" => state.history.enter(worker, token),
             "read" => {

@@ -12,6 +12,8 @@ pub(crate) enum Policy {
     Patiently,
     /// Its body goes on after a loss, and comes late.
     Stubbornly,
+    /// Its caller drops it at some moment.
+    Dropped,
 }
 
 /// How it ended.
@@ -24,6 +26,8 @@ pub(crate) enum Outcome {
     Busy,
     Timeout,
     Unavailable,
+    /// Nobody waited for it any more.
+    Dropped,
     /// Nothing that a call of a worker may be told.
     Other(String),
 }
@@ -40,11 +44,11 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Whether it was inside its section at some time.
+    /// Whether it was inside its section at some time, or may have been.
     pub(crate) fn had_the_lock(&self) -> bool {
         matches!(
             self.outcome,
-            Outcome::Done | Outcome::Outdated | Outcome::Lost
+            Outcome::Done | Outcome::Outdated | Outcome::Lost | Outcome::Dropped
         )
     }
 
@@ -59,6 +63,7 @@ impl Call {
                 "briefly" => Policy::Briefly,
                 "patiently" => Policy::Patiently,
                 "stubbornly" => Policy::Stubbornly,
+                "dropped" => Policy::Dropped,
                 _ => return None,
             },
             from: word()?.parse().ok()?,
@@ -71,6 +76,7 @@ impl Call {
                 "busy" => Outcome::Busy,
                 "timeout" => Outcome::Timeout,
                 "unavailable" => Outcome::Unavailable,
+                "dropped" => Outcome::Dropped,
                 other => Outcome::Other(other.to_owned()),
             },
         })
@@ -92,6 +98,7 @@ impl fmt::Display for Call {
             Policy::Briefly => "briefly",
             Policy::Patiently => "patiently",
             Policy::Stubbornly => "stubbornly",
+            Policy::Dropped => "dropped",
         };
         write!(f, "call {key} {policy} {from} {to} {token} {outcome}")
     }
@@ -106,6 +113,7 @@ impl fmt::Display for Outcome {
             Self::Busy => "busy",
             Self::Timeout => "timeout",
             Self::Unavailable => "unavailable",
+            Self::Dropped => "dropped",
             Self::Other(text) => text,
         })
     }
@@ -124,6 +132,7 @@ mod tests {
             Outcome::Busy,
             Outcome::Timeout,
             Outcome::Unavailable,
+            Outcome::Dropped,
             Outcome::Other("two words".into()),
         ];
         let policies = [
@@ -131,6 +140,7 @@ mod tests {
             Policy::Briefly,
             Policy::Patiently,
             Policy::Stubbornly,
+            Policy::Dropped,
         ];
         for (outcome, policy) in outcomes.into_iter().zip(policies.into_iter().cycle()) {
             let (from, to) = (Moment::now(), Moment::now());

@@ -48,7 +48,10 @@ const NETWORK: [NetworkFault; 6] = [
 impl Fault {
     /// Those that can happen there.
     pub(crate) fn all(topology: &dyn Topology, setting: &Setting) -> Vec<Self> {
-        let mut all = vec![Self::WorkerKilled, Self::WorkerPaused];
+        let mut all = vec![Self::WorkerPaused];
+        if !setting.lasting {
+            all.push(Self::WorkerKilled);
+        }
         if setting.spoiled {
             all.push(match topology.machine_of_workers() {
                 // Theirs is the store's.
@@ -59,7 +62,9 @@ impl Fault {
         if !topology.proxies().is_empty() {
             all.extend(NETWORK.map(Self::Network));
         }
-        all.extend(topology.faults().into_iter().map(Self::Server));
+        let servers = topology.faults().into_iter();
+        let servers = servers.filter(|fault| !setting.lasting || !topology.may_forget(*fault));
+        all.extend(servers.map(Self::Server));
         all
     }
 }

@@ -20,7 +20,7 @@ use crate::moment::Moment;
 use crate::order;
 use crate::plan::{Plan, Step};
 use crate::support::machine::{self, Machine};
-use crate::topology::{self, Inflicted, ServerFault, Setting, Topology, clock_step};
+use crate::topology::{self, Inflicted, SHORT_TTL, ServerFault, Setting, Topology, clock_step};
 use crate::worker::{Orders, REQUEST_TIMEOUT, stubborn};
 
 /// No history is shorter, nor has fewer faults.
@@ -95,7 +95,7 @@ pub(crate) async fn run(store: &str, seed: u64) -> Outcomes {
     let mut draws = Rng::with_seed(seed);
     let (topology, setting) = topology::start(store, &mut draws).await;
     let mut plan = Plan::new(Fault::all(&*topology, &setting), draws.fork());
-    let judge = judge(&*topology).await;
+    let judge = judge(&*topology, setting).await;
     let tokens = judge.capabilities().tokens > TokenTier::None;
     let mut history = History {
         topology,
@@ -135,9 +135,9 @@ pub(crate) async fn run(store: &str, seed: u64) -> Outcomes {
 }
 
 /// Another process, past the network's faults.
-async fn judge(topology: &dyn Topology) -> LockManager {
+async fn judge(topology: &dyn Topology, setting: Setting) -> LockManager {
     let config = Config::from_url(&topology.url_past_proxies()).expect("a valid URL");
-    let config = config.ttl(topology.ttl());
+    let config = config.ttl(setting.ttl());
     // Servers that have just started may take their time on a busy machine.
     impatient(|| config.clone()).await
 }
@@ -152,7 +152,7 @@ impl History {
         let orders = Orders {
             name: name.clone(),
             url: self.topology.url(),
-            ttl: self.topology.ttl(),
+            ttl: self.setting.ttl(),
             resources: self.resources.iter().map(Resource::address).collect(),
             tokens: self.tokens,
             stop: self.dir.path().join("stop"),
@@ -247,7 +247,7 @@ impl History {
 
     async fn inflict(&mut self, fault: ServerFault, lasting: Duration, draws: &mut Rng) {
         let may_forget = self.topology.may_forget(fault);
-        let ends_leases = self.topology.ends_leases(fault);
+        let ends_leases = self.topology.ends_leases(fault) && !self.setting.lasting;
         for resource in &self.resources {
             if may_forget {
                 resource.doubts(true);
@@ -259,7 +259,7 @@ impl History {
         self.dark.extend(dark);
         if may_forget || ends_leases {
             // Whoever held a lock before has lost it by then.
-            sleep(self.topology.ttl() + REQUEST_TIMEOUT).await;
+            sleep(SHORT_TTL + REQUEST_TIMEOUT).await;
         }
         for resource in &self.resources {
             if may_forget {
@@ -289,7 +289,7 @@ impl History {
         let victim = self.living_worker(draws);
         let lasting = match draws.bool() {
             true => lasting,
-            false => self.topology.ttl() + lasting,
+            false => SHORT_TTL + lasting,
         };
         let process = &self.workers[victim].program.process;
         process.pause();
@@ -324,6 +324,15 @@ impl History {
         for (name, told) in &calls {
             for call in told {
                 self.judge_call(name, call, told);
+            }
+        }
+        for (name, told) in &calls {
+            for key in 0..LOCKS {
+                // A process that has seen a token gets a newer one, whatever was forgotten.
+                let of_it = told.iter().filter(|call| call.key == key);
+                if let Some((older, newer)) = order::violation(of_it, &[]) {
+                    panic!("{name} had seen a newer token: {older}, and then {newer}");
+                }
             }
         }
         for key in 0..LOCKS {

@@ -20,6 +20,8 @@ pub(crate) struct Summary {
     /// How many had passwords and encrypted connections, and clocks that were set.
     secure: usize,
     spoiled: usize,
+    /// How many had leases that nothing but a release ended.
+    lasting: usize,
 }
 
 impl Summary {
@@ -34,6 +36,7 @@ impl Summary {
             lasted: Duration::ZERO,
             secure: 0,
             spoiled: 0,
+            lasting: 0,
         }
     }
 
@@ -49,6 +52,7 @@ impl Summary {
         self.lasted += outcomes.lasted;
         self.secure += usize::from(outcomes.setting.secure);
         self.spoiled += usize::from(outcomes.setting.spoiled);
+        self.lasting += usize::from(outcomes.setting.lasting);
         for (outcome, count) in outcomes.calls {
             *self.calls.entry(outcome).or_default() += count;
         }
@@ -72,12 +76,14 @@ impl fmt::Display for Summary {
             excused,
             secure,
             spoiled,
+            lasting,
             ..
         } = self;
         let seconds = self.lasted.as_secs();
         write!(f, "{store}: {histories} histories, {failed} failed")?;
         write!(f, "\n  {seconds} s; {secure} with passwords or TLS, ")?;
-        write!(f, "{spoiled} with clocks and disks that can be spoiled")?;
+        write!(f, "{spoiled} with clocks and disks that can be spoiled, ")?;
+        write!(f, "{lasting} with leases that outlast them")?;
         write!(f, "\n  calls:")?;
         for (outcome, count) in &self.calls {
             write!(f, " {count} {outcome},")?;

@@ -26,6 +26,9 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 const TASKS: u64 = 3;
 
+/// The longest body takes longer than a short lease.
+const LONGEST: Duration = Duration::from_secs(4);
+
 /// What a worker is told when it starts, in the order of its arguments.
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
@@ -191,6 +194,7 @@ async fn calls(orders: &Orders, mut draws: Rng) {
         let policy = match draws.u8(..10) {
             0..2 => Policy::Try,
             2..4 => Policy::Briefly,
+            4 => Policy::Dropped,
             8.. if orders.tokens => Policy::Stubbornly,
             _ => Policy::Patiently,
         };
@@ -202,21 +206,30 @@ async fn calls(orders: &Orders, mut draws: Rng) {
             orders,
             name,
             number,
-            // Few of them last as long as a lease, and longer.
             lasts: match draws.u8(..60) {
-                0 => orders.ttl.mul_f64(1.3 * draws.f64()),
+                0 => LONGEST.mul_f64(draws.f64()),
                 _ => Duration::from_micros(draws.u64(..3_000)),
             },
             token: AtomicU64::new(0),
         };
         let from = Moment::now();
         let answer = match policy {
-            Policy::Try => tries(&body).await,
-            Policy::Briefly => waits_briefly(&body).await,
-            Policy::Patiently => waits_patiently(&body).await,
-            Policy::Stubbornly => goes_on_after_a_loss(&body).await,
+            Policy::Try => Some(tries(&body).await),
+            Policy::Briefly => Some(waits_briefly(&body).await),
+            Policy::Patiently => Some(waits_patiently(&body).await),
+            Policy::Stubbornly => Some(goes_on_after_a_loss(&body).await),
+            Policy::Dropped => {
+                // From a microsecond to a second, each as likely.
+                let until = Duration::from_secs_f64(0.1_f64.powf(6.0 * draws.f64()));
+                let answer = tokio::time::timeout(until, waits_patiently(&body)).await;
+                answer.ok()
+            }
         };
-        let outcome = answer.map_or_else(|failure| failure.outcome(), |()| Outcome::Done);
+        let outcome = match answer {
+            Some(Ok(())) => Outcome::Done,
+            Some(Err(failure)) => failure.outcome(),
+            None => Outcome::Dropped,
+        };
         let call = Call {
             key: number,
             policy,

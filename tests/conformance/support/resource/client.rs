@@ -2,7 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use nix::time::{ClockId, clock_gettime};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
 
@@ -74,7 +76,7 @@ impl Section {
     }
 
     fn line(&self, request: &str) -> String {
-        format!("{} {} {request}\n", self.worker, self.token)
+        format!("{} {} {} {request}\n", sent(), self.worker, self.token)
     }
 
     async fn ask(&mut self, request: &str) -> io::Result<Answer> {
@@ -94,6 +96,13 @@ impl Section {
             _ => Err(io::Error::other(format!("the resource said {answer:?}"))),
         }
     }
+}
+
+/// Now, in microseconds of the clock that all processes of a machine share: a request
+/// that was sent before somebody came in may be heard after it.
+fn sent() -> u128 {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("a monotonic clock");
+    Duration::from(now).as_micros()
 }
 
 /// Tells the test something, outside any critical section.

@@ -19,6 +19,8 @@ enum What {
     Left,
     /// It came with an older token than somebody before it, to ask this.
     Refused(&'static str),
+    /// The same, and it had asked before the other came in: it was long on its way.
+    Late(&'static str),
     Reported(String),
     /// Something that no lock allows.
     Violation(String),
@@ -45,6 +47,9 @@ pub struct History {
     events: Vec<Event>,
     value: u64,
     newest: u64,
+    /// When what is heard now was sent, and when the one with the newest token came.
+    sent: u128,
+    newest_sent: u128,
     open: Vec<Open>,
     /// The workers that are stopped or dead now.
     suspended: HashSet<String>,
@@ -63,6 +68,8 @@ impl Default for History {
             events: Vec::new(),
             value: 0,
             newest: 0,
+            sent: 0,
+            newest_sent: 0,
             open: Vec::new(),
             suspended: HashSet::new(),
             suspects: HashSet::new(),
@@ -105,6 +112,10 @@ impl History {
         self.doubt || self.early
     }
 
+    pub(super) fn hears_what_was_sent_at(&mut self, moment: u128) {
+        self.sent = moment;
+    }
+
     pub(super) fn report(&mut self, worker: &str, text: &str) {
         self.note(worker, 0, What::Reported(text.to_owned()));
     }
@@ -136,6 +147,7 @@ impl History {
         }
         self.open.clear();
         self.newest = token;
+        self.newest_sent = self.sent;
         // Bytes that a process sent before it was stopped may arrive after.
         let suspended = self.suspended.contains(worker);
         self.open.push(Open {
@@ -184,6 +196,9 @@ impl History {
 
     pub(super) fn leave(&mut self, worker: &str, token: u64) -> Answer {
         if token < self.newest {
+            if self.sent < self.newest_sent {
+                self.gone(token);
+            }
             return self.refuse(worker, token, "leave");
         }
         self.open.retain(|open| open.token != token);
@@ -203,6 +218,10 @@ impl History {
     }
 
     fn refuse(&mut self, worker: &str, token: u64, request: &'static str) -> Answer {
+        if request != "enter" && self.sent < self.newest_sent {
+            self.note(worker, token, What::Late(request));
+            return Err(self.newest);
+        }
         if !self.suspects.contains(worker) {
             let newest = self.newest;
             let what = format!("was never stopped, and came to {request} after token {newest}");
@@ -344,6 +363,21 @@ mod tests {
             }
             history.gone(64);
             assert_eq!(violation(&history).contains("came in while a"), acts);
+        }
+    }
+
+    #[test]
+    fn what_was_sent_in_time_is_no_overlap_however_late_it_comes() {
+        for (sent, is_seen) in [(2, false), (4, true)] {
+            let mut history = History::default();
+            history.hears_what_was_sent_at(1);
+            history.enter("a", 64).expect("a newer token");
+            history.hears_what_was_sent_at(3);
+            history.enter("b", 128).expect("a newer token");
+            history.hears_what_was_sent_at(sent);
+            history.read("a", 64).expect_err("an older token");
+            history.leave("a", 64).expect_err("an older token");
+            assert_eq!(violation(&history) != "none", is_seen);
         }
     }
 

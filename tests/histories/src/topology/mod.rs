@@ -21,6 +21,7 @@ use crate::moment::Moment;
 use crate::support::machine::Machine;
 use crate::support::proxy::Proxy;
 use crate::support::server::{Kind, Server};
+use crate::support::wait::HANG;
 
 /// What can happen to servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +54,9 @@ pub(crate) struct Setting {
     pub(crate) secure: bool,
     /// Their clocks can be set, and their disks filled; those of the workers too.
     pub(crate) spoiled: bool,
+    /// Leases outlast the history, so that nothing but a release ends them: what is not
+    /// given back is seen. Nobody dies then, and no store forgets.
+    pub(crate) lasting: bool,
 }
 
 impl Setting {
@@ -62,6 +66,14 @@ impl Setting {
         Self {
             secure: secure && has_secrets,
             spoiled,
+            lasting: draws.u8(..3) == 0,
+        }
+    }
+
+    pub(crate) fn ttl(self) -> Duration {
+        match self.lasting {
+            true => 20 * HANG,
+            false => SHORT_TTL,
         }
     }
 
@@ -76,6 +88,9 @@ impl Setting {
         [always, spoiled].concat()
     }
 }
+
+/// Most leases are as short as they can be everywhere.
+pub(crate) const SHORT_TTL: Duration = Duration::from_secs(3);
 
 /// By how much a clock is set: for less than a lease, or for more.
 pub(crate) fn clock_step(draws: &mut Rng) -> Duration {
@@ -112,10 +127,6 @@ pub(crate) trait Topology {
     /// What the network's faults are inflicted on.
     fn proxies(&self) -> &[Proxy] {
         &[]
-    }
-
-    fn ttl(&self) -> Duration {
-        Duration::from_secs(3)
     }
 
     /// What can happen to its servers.
