@@ -662,9 +662,10 @@ for_each! { every_store:
         let (this, next) = (request(), request());
         let pause = Duration::from_secs(20);
         sim.state().hold_back = Some(pause);
+        let begun = Instant::now();
         let left = timeout(pause / 2, engine.acquire(&this)).await;
         assert!(left.is_err(), "it waits for others");
-        let told = this.progress().outage(this.progress().begun(), pause / 4, Instant::now());
+        let told = this.progress().outage(begun, pause / 4, Instant::now());
         assert!(told.is_none(), "{told:?}");
         sleep(ROUND_TRIP + MOMENT).await;
         assert!(sim.sent().is_empty(), "{:?}", sim.sent());

@@ -21,7 +21,15 @@ impl WaitState {
     pub(super) fn set(&self, queue: &Arc<Queue>, since: Instant) {
         let waits = Some((Arc::clone(queue), since));
         let before = std::mem::replace(&mut *self.0.lock(), waits);
-        drop(before);
+        // Who queues again has asked already whether the store is there.
+        if let Some((before, _)) = before
+            && !Arc::ptr_eq(&before, queue)
+            && before.key() == queue.key()
+        {
+            let known = before.probe.lock().clone();
+            let mut probe = queue.probe.lock();
+            *probe = probe.take().or(known);
+        }
     }
 
     fn get(&self) -> Option<Waits> {
@@ -31,18 +39,18 @@ impl WaitState {
 
 impl Gate {
     /// Half of a caller's time is over. If it waits for a lock that is on its way back,
-    /// or behind somebody who was told before that the lock is held, nothing is known
-    /// of the store now: it has the other half to answer.
+    /// or was not told that the lock is held, nothing is known of the store now: it has
+    /// the other half to answer. Also where a request is on its way for it: another may
+    /// take its place before the end.
     pub(crate) fn make_sure_of_the_store(&self, wait_state: &WaitState) {
         let Some((queue, since)) = wait_state.get() else {
             return;
         };
         let is_unknown = match queue.held() {
             Some(lease) => lease.returns_since().is_some(),
-            None => queue.asked().is_some_and(|request| {
-                let progress = request.progress();
-                progress.begun() < since && !progress.heard_since(since)
-            }),
+            None => queue
+                .asked()
+                .is_some_and(|request| !request.progress().heard_since(since)),
         };
         if is_unknown {
             let mut probe = queue.probe.lock();
@@ -106,6 +114,8 @@ mod tests {
         has_granted: AtomicBool,
         /// Says whether the lock is held, after this time.
         shows: Option<(Duration, bool)>,
+        /// Whoever asks is woken after this time, for nothing.
+        wakes: Option<Duration>,
     }
 
     /// For so long a release is repeated.
@@ -126,6 +136,9 @@ mod tests {
 
         async fn acquire(&self, _: &Request) -> Result<Grant, BackendError> {
             if self.has_granted.swap(true, Ordering::Relaxed) {
+                if let Some(after) = self.wakes {
+                    sleep(after).await;
+                }
                 return pending().await;
             }
             let sent_at = tokio::time::Instant::now();
@@ -185,6 +198,7 @@ mod tests {
             let store = Silent {
                 has_granted: AtomicBool::new(true),
                 shows: Some((Duration::from_millis(450), is_held)),
+                wakes: None,
             };
             let manager = LockManager::connect(Config::with_backend(store)).await;
             let manager = manager.expect("it needs no server");
@@ -206,6 +220,7 @@ mod tests {
         let store = Silent {
             has_granted: AtomicBool::new(true),
             shows: Some((Duration::from_millis(50), true)),
+            wakes: None,
         };
         let manager = LockManager::connect(Config::with_backend(store)).await;
         let manager = manager.expect("it needs no server");
@@ -219,5 +234,47 @@ mod tests {
         assert!(matches!(told, LockError::Timeout { .. }), "{told:?}");
         other.abort();
         before.abort();
+    }
+
+    /// A lease that is kept for a while, and then cannot be given back, runs out. Who
+    /// waits for it asks the store only then, which is just before the caller gives up.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_was_kept_and_could_not_be_given_back_is_an_outage() {
+        let manager = LockManager::connect(Config::with_backend(Silent::default())).await;
+        let manager = manager.expect("it needs no server");
+        let lock = || manager.lock("key").ttl(Duration::from_secs(2));
+        let keeps = lock().min_hold(Duration::from_millis(300)).acquire().await;
+        drop(keeps.expect("granted"));
+        let before = tokio::spawn(lock().acquire());
+        sleep(Duration::from_millis(1_100)).await;
+        let within = lock().acquire_within(Duration::from_secs(1));
+        let told = within.await.expect_err("nobody answers");
+        assert!(matches!(told, LockError::Unavailable { .. }), "{told:?}");
+        before.abort();
+    }
+
+    /// Its request was taken from it meanwhile, so that it asks anew, and gives up.
+    #[tokio::test(start_paused = true)]
+    async fn who_was_not_polled_until_the_end_is_told_of_an_outage() {
+        for is_waited_for in [false, true] {
+            let store = Silent {
+                has_granted: AtomicBool::new(true),
+                shows: None,
+                wakes: Some(Duration::from_millis(2_100)),
+            };
+            let manager = LockManager::connect(Config::with_backend(store)).await;
+            let manager = manager.expect("it needs no server");
+            let mut within = Box::pin(manager.lock("key").acquire_within(Duration::from_secs(4)));
+            let half = sleep(Duration::from_millis(2_050));
+            tokio::select! {
+                told = &mut within => panic!("{told:?}"),
+                () = half => {}
+            }
+            let behind = is_waited_for.then(|| tokio::spawn(manager.lock("key").acquire()));
+            sleep(Duration::from_secs(4)).await;
+            let told = within.await.expect_err("nobody answers");
+            assert!(matches!(told, LockError::Unavailable { .. }), "{told:?}");
+            behind.inspect(tokio::task::JoinHandle::abort);
+        }
     }
 }

@@ -253,10 +253,16 @@ impl LeaseGuard {
     /// Keeps the lease until its time has come, or it is lost. `false`: the rest is
     /// left to the store.
     async fn keep(&self, until: Instant) -> bool {
-        let _ = self.tell(until).await;
         // Without a runtime there is nothing to wait on.
         if Handle::try_current().is_err() {
+            let _ = self.tell(until).await;
             return false;
+        }
+        tokio::select! {
+            biased;
+            _ = self.tell(until) => {}
+            // The store is silent. From now on it is asked to take the lease back.
+            () = sleep_until(until) => return true,
         }
         if !self.back(|back| back.told) {
             self.set_renewals(Renewals::Always);
