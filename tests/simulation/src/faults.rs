@@ -22,6 +22,7 @@ pub(crate) enum Fault {
     Cut,
     Restart,
     WritesLost,
+    Failover,
     ServerStands,
     ClockAhead,
     ClockBack,
@@ -32,7 +33,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::AnswersLost,
         Self::RequestsLate,
         Self::Doubled,
@@ -43,6 +44,7 @@ impl Fault {
         Self::Cut,
         Self::Restart,
         Self::WritesLost,
+        Self::Failover,
         Self::ServerStands,
         Self::ClockAhead,
         Self::ClockBack,
@@ -64,6 +66,7 @@ impl Fault {
             Self::Cut => "connections cut",
             Self::Restart => "server restarts",
             Self::WritesLost => "server loses last writes",
+            Self::Failover => "failover to a lagging replica",
             Self::ServerStands => "server stands still",
             Self::ClockAhead => "server's clock ahead",
             Self::ClockBack => "server's clock back",
@@ -78,6 +81,7 @@ impl Fault {
     pub(crate) fn befalls(self, kind: Kind) -> bool {
         match self {
             Self::WritesLost => kind.loses_writes(),
+            Self::Failover => kind == Kind::Queue,
             _ => true,
         }
     }
@@ -86,29 +90,32 @@ impl Fault {
 /// The shortest and the longest time that a fault lasts.
 const LASTS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// Lets this many faults happen between these times. Which they were.
-pub(crate) fn plan(program: &Arc<Program>, number: usize, from: At, to: At) -> Vec<Fault> {
+/// Lets this many faults happen between these times.
+pub(crate) fn plan(program: &Arc<Program>, number: usize, from: At, to: At) {
     let world = Arc::clone(&program.history.world);
     let kind = program.stores.kind();
     let can: Vec<_> = Fault::ALL
         .into_iter()
         .filter(|fault| fault.befalls(kind))
         .collect();
-    let mut planned = Vec::new();
     for _ in 0..number {
         let fault = can[world.draw(|chance| chance.usize(..can.len()))];
         let begins = world.between(from, to);
         let program = Arc::clone(program);
         world.at(begins, move || strike(fault, &program));
-        planned.push(fault);
     }
-    planned
 }
 
 fn strike(fault: Fault, program: &Arc<Program>) {
     let world = Arc::clone(&program.history.world);
     let servers = struck(program);
-    let place = world.draw(|chance| chance.u32(..program.size.processes)) as usize;
+    // One that runs, from the one that is drawn on.
+    let places = program.size.processes as usize;
+    let place = world.draw(|chance| chance.usize(..places));
+    let mut living = (place..place + places).map(|place| place % places);
+    let place = living
+        .find(|place| !program.process(*place).is_dead())
+        .unwrap_or(place);
     let process = program.process(place);
     let lasts = match world.happens(500) {
         true => world.between(LASTS.0, LASTS.1 / 8),
@@ -217,6 +224,11 @@ fn strike_server(
             server.lose_writes(lag, down);
             happened(program, fault, None, id, now, now + lag + down);
         }
+        Fault::Failover => {
+            let lag = world.between(Duration::from_millis(1), Duration::from_millis(500));
+            server.fail_over(lag, lasts / 8);
+            happened(program, fault, None, id, now, now + lag + lasts / 8);
+        }
         Fault::ServerStands => {
             server.stand_still(until);
             happened(program, fault, None, id, now, until);
@@ -281,8 +293,7 @@ fn stand(
     }
     program.history.trouble(Trouble {
         fault,
-        // It may hold up those behind it, too.
-        process: None,
+        process: Some(process.id),
         server: None,
         from: world.now(),
         to: until,

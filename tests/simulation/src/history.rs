@@ -5,6 +5,8 @@ use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::checker::Seen;
+use crate::checker::order::{Grants, Line};
 use crate::faults::Fault;
 use crate::network::{ServerId, Witness};
 use crate::world::{At, ProcessId, World};
@@ -17,8 +19,21 @@ pub(crate) fn name(key: Key) -> String {
     format!("stock:{key}")
 }
 
+/// What a run's store and settings promise.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promises {
+    pub(crate) keys: Key,
+    /// So many hand-overs in a row at most.
+    pub(crate) handoff: u32,
+    /// Processes are served in the order in which they came.
+    pub(crate) fair: bool,
+    /// Within this time a lock that is free is had by who waits for it.
+    pub(crate) wakes: Duration,
+}
+
 pub(crate) struct History {
     pub(crate) world: Arc<World>,
+    pub(crate) promises: Promises,
     pub(crate) store: Arc<dyn Witness>,
     state: Mutex<State>,
 }
@@ -30,6 +45,22 @@ pub(crate) struct State {
     /// Of each key, who entered last: to write, and to read.
     pub(crate) last: BTreeMap<Key, [Option<usize>; 2]>,
     pub(crate) calls: Vec<Call>,
+    /// Those that have not ended.
+    pub(crate) open: BTreeSet<usize>,
+    /// In each line, who waits has asked the store since then at the earliest.
+    pub(crate) lines: BTreeMap<Line, At>,
+    /// When each process last gave back what it had of a lock.
+    pub(crate) released: BTreeMap<(ProcessId, Key), At>,
+    pub(crate) grants: Grants,
+    /// When a call of several keys last gave back what it had of them.
+    pub(crate) collected: BTreeMap<(ProcessId, Key), At>,
+    /// Processes that were killed.
+    pub(crate) ended: BTreeSet<ProcessId>,
+    pub(crate) seen: Seen,
+    /// Locks that were found to be idle or kept, and since when.
+    pub(crate) told: BTreeSet<(Key, At)>,
+    /// Those that have struck.
+    pub(crate) faults: Vec<Fault>,
     /// Times in which something was wrong: with one process, or with all.
     pub(crate) troubles: Vec<Trouble>,
     pub(crate) violations: Vec<String>,
@@ -93,9 +124,14 @@ pub(crate) struct Trouble {
 }
 
 impl History {
-    pub(crate) fn new(world: &Arc<World>, store: Arc<dyn Witness>) -> Arc<Self> {
+    pub(crate) fn new(
+        world: &Arc<World>,
+        store: Arc<dyn Witness>,
+        promises: Promises,
+    ) -> Arc<Self> {
         Arc::new(Self {
             world: Arc::clone(world),
+            promises,
             store,
             state: Mutex::default(),
         })
@@ -145,7 +181,28 @@ impl History {
             ended: None,
         });
         state.counts.sections += 1;
-        state.calls.len() - 1
+        let call = state.calls.len() - 1;
+        state.open.insert(call);
+        state.queues(call, began);
+        call
+    }
+
+    /// It will do no more. Says what it was.
+    pub(crate) fn is_over(&self, call: usize) -> Call {
+        let now = self.world.now();
+        let mut state = self.state();
+        state.open.remove(&call);
+        state.calls[call].ended = Some(now);
+        let this = state.calls[call].clone();
+        if this.entered.is_none() {
+            state.gives_up(call, now, self.promises.handoff);
+        }
+        if this.keys.len() > 1 {
+            for key in &this.keys {
+                state.collected.insert((this.process, *key), now);
+            }
+        }
+        this
     }
 
     /// When the last call ended, of those that have.
@@ -161,10 +218,12 @@ impl History {
     pub(crate) fn killed(&self, process: ProcessId) {
         let now = self.world.now();
         let mut state = self.state();
-        let calls = state
-            .calls
-            .iter_mut()
-            .filter(|call| call.process == process);
+        let State {
+            calls, open, ended, ..
+        } = &mut *state;
+        open.retain(|call| calls[*call].process != process);
+        ended.insert(process);
+        let calls = calls.iter_mut().filter(|call| call.process == process);
         calls.for_each(|call| {
             call.ended.get_or_insert(now);
         });
@@ -172,7 +231,9 @@ impl History {
 
     pub(crate) fn trouble(&self, trouble: Trouble) {
         self.world.log(|| format!("TROUBLE {trouble:?}"));
-        self.state().troubles.push(trouble);
+        let mut state = self.state();
+        state.faults.push(trouble.fault);
+        state.troubles.push(trouble);
     }
 }
 
@@ -205,22 +266,42 @@ impl State {
         })
     }
 
-    /// For how long this process stood still between these, or could not keep time.
+    /// When nothing of what was wrong shows any more, and nothing that it left.
+    pub(crate) fn recovered(&self, ttl: Duration) -> At {
+        const SHOWS: Duration = Duration::from_secs(10);
+        let ends = self.troubles.iter().map(|trouble| trouble.to + SHOWS + ttl);
+        ends.max().unwrap_or_default()
+    }
+
+    /// For how long this process stood still between these, or one of its runtimes.
     pub(crate) fn stood_still(&self, process: ProcessId, from: At, to: At) -> Duration {
-        let stalls = self.troubles.iter().filter(|trouble| {
-            trouble.stands.is_some() && trouble.process.is_none_or(|known| known == process)
-        });
-        let overlaps =
-            stalls.map(|trouble| trouble.to.min(to).saturating_sub(trouble.from.max(from)));
-        overlaps.sum()
+        // They are in the order of their beginnings, and may overlap.
+        let mut until = from;
+        let mut stood = Duration::ZERO;
+        for stall in self.stalls(process) {
+            let end = stall.to.min(to);
+            stood += end.saturating_sub(stall.from.max(until));
+            until = until.max(end);
+        }
+        stood
+    }
+
+    pub(crate) fn stood_still_within(&self, process: ProcessId, from: At, to: At) -> bool {
+        self.stalls(process)
+            .any(|stall| stall.from <= to && stall.to >= from)
+    }
+
+    fn stalls(&self, process: ProcessId) -> impl Iterator<Item = &Trouble> {
+        let stalls = self.troubles.iter();
+        stalls.filter(move |trouble| trouble.stands == Some(process))
     }
 
     /// Until when a lease is kept that its process was to give back by then: its manager
     /// does that once it does not stand still.
     pub(crate) fn given_back_by(&self, process: ProcessId, due: At) -> At {
-        let stalls = self.troubles.iter().filter(|trouble| {
-            trouble.stands == Some(process) && trouble.fault != Fault::CallerStands
-        });
+        let stalls = self
+            .stalls(process)
+            .filter(|trouble| trouble.fault != Fault::CallerStands);
         // They are in the order of their beginnings.
         stalls.fold(due, |due, stall| match stall.from <= due {
             true => due.max(stall.to),

@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 
 use crate::checker::nothing_is_left;
 use crate::faults::{self, Fault};
-use crate::history::{Counts, History};
+use crate::history::{Counts, History, Promises};
 use crate::scenario::{Program, Size};
 use crate::stores::{Kind, Stores};
 use crate::world::{At, Stopped, World};
@@ -22,15 +22,18 @@ pub(crate) struct Outcome {
     pub(crate) violations: Vec<String>,
 }
 
+/// Processes, calls and faults of a run.
+const LEAST: (u32, u64, usize) = (3, 200, 10);
+
 /// Before and after these nothing goes wrong.
-const FAULTS: (At, At) = (Duration::from_secs(2), Duration::from_secs(14));
-const WORKS: At = Duration::from_secs(18);
+const FAULTS: (At, At) = (Duration::from_secs(3), Duration::from_secs(13));
+const WORKS: At = Duration::from_secs(19);
 
 /// So long it takes to the next end of a call at the most, when nothing is wrong any
 /// more.
 const ENDS: Duration = Duration::from_secs(60);
 /// After this, nothing can be on its way any more.
-const RESTS: Duration = Duration::from_secs(15);
+const RESTS: Duration = Duration::from_secs(13);
 
 pub(crate) fn run(seed: u64, only: Option<Kind>, runtime: &Handle, trace: bool) -> Outcome {
     let world = World::new(seed, runtime.clone(), trace);
@@ -39,13 +42,24 @@ pub(crate) fn run(seed: u64, only: Option<Kind>, runtime: &Handle, trace: bool) 
     let kind = only.unwrap_or(drawn);
     let size = Size::draw(&world, WORKS);
     let stores = Stores::start(kind, &world);
-    let history = History::new(&world, stores.witness());
+    let size = Size {
+        ttl: size.ttl.min(kind.longest_ttl()),
+        ..size
+    };
+    let promises = Promises {
+        keys: size.keys,
+        handoff: size.handoff,
+        fair: kind.is_fair(),
+        wakes: kind.wakes_within(),
+    };
+    let history = History::new(&world, stores.witness(), promises);
     let program = Program::new(size, &history, stores);
     world.log(|| format!("seed {seed}: {kind:?}, {size:?}"));
     program.begin();
+    history.watch();
     // Of several servers, each has as many as it needs to be met.
-    let number = world.draw(|chance| chance.usize(10..=16)) * history.store.blocking();
-    let faults = faults::plan(&program, number, FAULTS.0, FAULTS.1);
+    let number = world.draw(|chance| chance.usize(LEAST.2..=16)) * history.store.blocking();
+    faults::plan(&program, number, FAULTS.0, FAULTS.1);
     for (phase, what) in [
         ("the calls", None),
         (
@@ -75,8 +89,18 @@ pub(crate) fn run(seed: u64, only: Option<Kind>, runtime: &Handle, trace: bool) 
         }
     }
     if history.state().violations.is_empty() {
-        let _ = world.run_until(world.now() + RESTS, || false);
+        let _ = world.run_until(world.now() + RESTS + size.ttl, || false);
         nothing_is_left(&history, &program.all_processes());
+    }
+    let (sections, faults) = {
+        let state = history.state();
+        (state.counts.sections, state.faults.len())
+    };
+    if size.processes < LEAST.0 || sections < LEAST.1 || faults < LEAST.2 {
+        history.violation(format!(
+            "it was too small: {} processes, {sections} calls, {faults} faults",
+            size.processes
+        ));
     }
     program.end();
     world.clear();
@@ -85,7 +109,7 @@ pub(crate) fn run(seed: u64, only: Option<Kind>, runtime: &Handle, trace: bool) 
         seed,
         kind,
         steps: world.steps(),
-        faults,
+        faults: state.faults.clone(),
         counts: state.counts,
         violations: state.violations.clone(),
     }

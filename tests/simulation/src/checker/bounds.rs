@@ -32,7 +32,7 @@ impl History {
                 .state()
                 .stood_still(call.process, call.began, waited_until);
             let waited = waited_until - call.began;
-            if waited > limit.mul_f64(1.02) + 2 * stood + GRACE {
+            if waited > limit.mul_f64(1.02) + stood + GRACE {
                 self.violation(format!(
                     "{call:?} waited for {waited:?}, of which it stood still {stood:?}"
                 ));
@@ -41,7 +41,7 @@ impl History {
         if let Some(body_ended) = call.body_ended {
             let stood = self.state().stood_still(call.process, body_ended, ended);
             let took = ended - body_ended;
-            if took > REQUEST_TIMEOUT * 2 + 2 * stood + GRACE {
+            if took > REQUEST_TIMEOUT * 2 + stood + GRACE {
                 self.violation(format!("{call:?} took {took:?} to give its lock back"));
             }
         }

@@ -15,13 +15,8 @@ const LASTS: Duration = Duration::from_millis(500);
 impl History {
     /// A call has ended.
     pub(crate) fn ends(&self, call: usize, bound: Bound, outcome: &Result<(), LockError>) {
-        let ended = self.world.now();
         self.world.log(|| format!("call {call} ends: {outcome:?}"));
-        let call = {
-            let mut state = self.state();
-            state.calls[call].ended = Some(ended);
-            state.calls[call].clone()
-        };
+        let call = self.is_over(call);
         self.ended_in_time(&call, bound);
         if let Err(error) = outcome {
             self.is_so(&call, bound, error);

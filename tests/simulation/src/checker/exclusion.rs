@@ -5,9 +5,15 @@
 //! still beyond its lease is dropped before it does, whenever that is. Nothing is
 //! exempt but grants from before a server broke its promise.
 
+use std::time::Duration;
+
+use super::order::grant_of;
 use super::tokens;
 use crate::history::{Entered, History, Key};
 use crate::world::ProcessId;
+
+/// A lease that is to be kept is so for a little longer, by the slowest clock.
+const MIN_HOLD: Duration = Duration::from_millis(310);
 
 impl History {
     /// A body begins, which holds these keys with these tokens.
@@ -27,6 +33,9 @@ impl History {
             .filter(|&&(key, token)| !self.broke_promise_to(key, token))
             .map(|&(key, _)| key)
             .collect();
+        for &(key, token) in &keys {
+            self.is_in_order(call, key, token);
+        }
         let mut wrong = Vec::new();
         let body = {
             let mut state = self.state();
@@ -38,6 +47,10 @@ impl History {
                 state.last.entry(key).or_default()[usize::from(reads)] = Some(body);
             }
             state.calls[call].entered.get_or_insert(at);
+            for &(key, token) in &keys {
+                let grant = state.grants.entry((key, grant_of(token))).or_default();
+                grant.inside += 1;
+            }
             state.counts.had += 1;
             state.bodies.push(Entered {
                 call,
@@ -88,7 +101,17 @@ impl History {
         self.world.log(|| format!("body {body} ends"));
         let mut state = self.state();
         state.bodies[body].ended = Some(at);
-        let call = state.bodies[body].call;
+        let Entered { call, keys, .. } = state.bodies[body].clone();
         state.calls[call].body_ended = Some(at);
+        let kept_until = match state.calls[call].how {
+            "keeps" => at.max(state.calls[call].entered.unwrap_or_default() + MIN_HOLD),
+            _ => at,
+        };
+        for (key, token) in keys {
+            let grant = state.grants.entry((key, grant_of(token))).or_default();
+            grant.inside = grant.inside.saturating_sub(1);
+            grant.kept_until = grant.kept_until.max(kept_until);
+        }
+        state.is_served(call, at, kept_until);
     }
 }

@@ -7,8 +7,11 @@ pub(crate) mod bounds;
 mod errors;
 mod exclusion;
 mod fencing;
+mod idle;
+pub(crate) mod order;
 mod rest;
 mod tokens;
 
 pub(crate) use self::fencing::Resource;
+pub(crate) use self::idle::Seen;
 pub(crate) use self::rest::nothing_is_left;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use super::weather::Weather;
-use super::{LATEST, Pushed, Server, Service};
+use super::{LATEST, Pushed, SENT_AGAIN, Server, Service};
 use crate::world::{At, Flag, ProcessId};
 
 /// The connection broke, and says so.
@@ -21,8 +21,23 @@ pub(crate) struct Connection<S: Service> {
     /// cut.
     start: (u32, u32),
     state: Mutex<State>,
+    /// When the last that is on its way to the client arrives.
+    last_back: LastBack,
     /// The client knows that it broke.
     broken: Flag,
+}
+
+/// What comes back over one connection comes in order.
+#[derive(Clone, Default)]
+pub(super) struct LastBack(Arc<Mutex<At>>);
+
+impl LastBack {
+    /// When this arrives that would at that time.
+    pub(super) fn comes_behind(&self, at: At) -> At {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = last.max(at);
+        *last
+    }
 }
 
 #[derive(Default)]
@@ -32,7 +47,6 @@ struct State {
     /// Since when it is broken in truth: what is sent from then on is lost.
     dead: Option<At>,
     last_there: At,
-    last_back: At,
 }
 
 impl<S: Service> Connection<S> {
@@ -47,6 +61,7 @@ impl<S: Service> Connection<S> {
             start: (server.starts(), server.cuts(process)),
             server: Arc::clone(server),
             state: Mutex::default(),
+            last_back: LastBack::default(),
             broken: Flag::default(),
         }))
     }
@@ -73,13 +88,20 @@ impl<S: Service> Connection<S> {
         let world = &self.server.world;
         let weather = self.server.weather(self.process);
         let sent = world.now();
+        let breaks = Weather::meets(weather.loses_requests, world);
+        let mut arrives = sent + weather.delay(world);
+        if weather.silent_there > sent {
+            // The longer it was silent, the longer it takes until it is sent again.
+            let most = (weather.silent_there - sent).min(SENT_AGAIN);
+            let again = world.between(Duration::ZERO, most);
+            arrives = arrives.max(weather.silent_there + again);
+        } else if breaks && world.happens(500) {
+            arrives += world.between(Duration::ZERO, LATEST);
+        }
         let arrives = {
             let mut state = self.state();
-            let arrives = (sent + weather.delay(world))
-                .max(weather.silent_there)
-                .max(state.last_there);
-            state.last_there = arrives;
-            arrives
+            state.last_there = state.last_there.max(arrives);
+            state.last_there
         };
         world.log(|| {
             format!(
@@ -89,7 +111,7 @@ impl<S: Service> Connection<S> {
         });
         let this = Arc::clone(self);
         world.at(arrives, move || this.arrived(sent, command, tell));
-        if Weather::meets(weather.loses_requests, world) {
+        if breaks {
             self.state()
                 .dead
                 .get_or_insert(sent + Duration::from_nanos(1));
@@ -151,14 +173,8 @@ impl<S: Service> Connection<S> {
         if Weather::meets(weather.loses_answers, world) {
             return self.breaks(world.happens(300));
         }
-        let arrives = {
-            let mut state = self.state();
-            let arrives = (now + weather.delay(world))
-                .max(weather.silent_back)
-                .max(state.last_back);
-            state.last_back = arrives;
-            arrives
-        };
+        let arrives = (now + weather.delay(world)).max(weather.silent_back);
+        let arrives = self.last_back.comes_behind(arrives);
         let this = Arc::clone(&self);
         world.at(arrives, move || {
             if this.is_open() {
@@ -197,7 +213,9 @@ impl<S: Service> Connection<S> {
     /// What the server says by itself comes over this connection from now on.
     pub(crate) fn listen(&self) -> mpsc::UnboundedReceiver<Pushed> {
         let (ear, pushed) = mpsc::unbounded_channel();
-        self.server.listens(self.process, self.number, ear);
+        let behind = self.last_back.clone();
+        self.server
+            .listens(self.process, self.number, (ear, behind));
         pushed
     }
 

@@ -12,12 +12,17 @@ mod weather;
 use std::time::Duration;
 
 pub(crate) use self::connection::Connection;
-pub(crate) use self::server::{Machine, Pushed, RanOut, Server, ServerId, Service, Visit, Witness};
+pub(crate) use self::server::{
+    Holder, Machine, Pushed, RanOut, Server, ServerId, Service, Visit, Witness,
+};
 pub(crate) use self::weather::Weather;
 
 /// For so long what was sent may be on its way, whatever has become of its
 /// connection.
 pub(crate) const LATEST: Duration = Duration::from_secs(4);
+
+/// At most so long after a partition what was sent meanwhile is sent again.
+const SENT_AGAIN: Duration = Duration::from_secs(1);
 
 /// From one side to the other, when nothing is wrong.
 const SOONEST: Duration = Duration::from_micros(80);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::Weather;
+use super::connection::LastBack;
 use crate::world::{At, Clock, ProcessId, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +30,19 @@ pub(crate) trait Service: Clone + Send + 'static {
     /// It was that, and has lost what it wrote last, or its clock was set ahead. Nobody
     /// can ask it before `back`.
     fn broke(&mut self, _before: &Self, _visit: &mut Visit, _back: At) {}
+
+    /// Who holds this lock, by the server's clock, where it alone decides that.
+    fn holders(&self, _now: Duration, _key: &str) -> Option<Vec<Holder>> {
+        None
+    }
+}
+
+/// Who holds a lock, as its server sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    /// The first number of its grant.
+    pub(crate) token: u64,
+    pub(crate) process: Option<ProcessId>,
 }
 
 /// A moment at a server.
@@ -79,11 +93,17 @@ impl Visit {
     }
 }
 
+/// So many nanoseconds the clocks of a server and its replica differ at the most.
+const CLOCKS_APART: i64 = 200_000_000;
+
 pub(crate) struct Server<S: Service> {
     pub(crate) id: ServerId,
     pub(crate) world: Arc<World>,
     state: Mutex<State<S>>,
 }
+
+/// Where to say it, and behind what.
+type Ear = (mpsc::UnboundedSender<Pushed>, LastBack);
 
 struct State<S> {
     service: S,
@@ -95,7 +115,7 @@ struct State<S> {
     /// How often it was started.
     starts: u32,
     /// Who listens to what it says, and over which of its connections.
-    ears: BTreeMap<ProcessId, (u64, mpsc::UnboundedSender<Pushed>)>,
+    ears: BTreeMap<ProcessId, (u64, Ear)>,
     weather: BTreeMap<ProcessId, Weather>,
     /// When each process last had an answer.
     heard: BTreeMap<ProcessId, At>,
@@ -143,14 +163,14 @@ impl<S: Service> Server<S> {
         })
     }
 
-    fn start_again(&self, down: Duration, with: Option<S>) {
+    fn start_again(&self, down: Duration, with: Option<(S, Clock)>) {
         let now = self.world.now();
         self.world.log(|| format!("{:?} ends", self.id));
         let mut state = self.state();
         state.starts += 1;
         state.down_until = state.down_until.max(now + down);
         state.ears.clear();
-        if let Some(service) = with {
+        if let Some((service, clock)) = with {
             // What it has lost was held until now.
             let keys: BTreeSet<_> = state.grants.keys().map(|(key, _)| key.clone()).collect();
             for key in keys {
@@ -160,6 +180,7 @@ impl<S: Service> Server<S> {
                 }
             }
             let before = std::mem::replace(&mut state.service, service);
+            state.clock = clock;
             state.breaks(&before, now);
         }
     }
@@ -231,10 +252,10 @@ impl<S: Service> Server<S> {
             world.log(|| format!("{:?} loses {what:?} for {process:?}", self.id));
             return;
         }
-        let Some((_, ear)) = self.state().ears.get(&process).cloned() else {
+        let Some((_, (ear, behind))) = self.state().ears.get(&process).cloned() else {
             return;
         };
-        let arrives = world.now() + weather.delay(world);
+        let arrives = behind.comes_behind(world.now() + weather.delay(world));
         world.at(arrives, move || {
             // It may have gone.
             let _ = ear.send(what);
@@ -242,12 +263,7 @@ impl<S: Service> Server<S> {
     }
 
     /// From now on this process is told.
-    pub(super) fn listens(
-        &self,
-        process: ProcessId,
-        number: u64,
-        ear: mpsc::UnboundedSender<Pushed>,
-    ) {
+    pub(super) fn listens(&self, process: ProcessId, number: u64, ear: Ear) {
         self.state().ears.insert(process, (number, ear));
     }
 
@@ -285,6 +301,10 @@ pub(crate) trait Machine: Send + Sync {
     /// It does so with what it had `lag` before that, which is then a promise broken.
     fn lose_writes(self: Arc<Self>, lag: Duration, down: Duration);
 
+    /// Another takes its place, by a clock of its own, and with what it has been told
+    /// until `lag` before that.
+    fn fail_over(self: Arc<Self>, lag: Duration, down: Duration);
+
     /// Its clock is set by so many nanoseconds. A step ahead breaks promises: it
     /// cuts leases short.
     fn step_clock(&self, by: i64);
@@ -311,6 +331,16 @@ pub(crate) trait Witness: Send + Sync {
 
     /// Whether this lock was held at some time since then.
     fn was_held_since(&self, key: &str, since: At) -> bool;
+
+    /// Who holds this lock, where this server alone decides that.
+    fn holders(&self, _key: &str) -> Option<Vec<Holder>> {
+        None
+    }
+
+    /// When this lock was last given back, or seen to have run out.
+    fn freed(&self, _key: &str) -> Option<At> {
+        None
+    }
 
     /// What is left when all should have been given back.
     fn left(&self) -> Vec<String>;
@@ -377,8 +407,28 @@ impl<S: Service> Machine for Server<S> {
         let before = self.state().service.clone();
         let this = Arc::clone(&self);
         let ends = self.world.now() + lag;
-        self.world
-            .at(ends, move || this.start_again(down, Some(before)));
+        self.world.at(ends, move || {
+            let clock = this.state().clock;
+            this.start_again(down, Some((before, clock)));
+        });
+    }
+
+    fn fail_over(self: Arc<Self>, lag: Duration, down: Duration) {
+        let replica = self.state().service.clone();
+        let most = crate::world::MOST_DRIFT;
+        let drift = self.world.draw(|chance| chance.i64(-most..=most));
+        let apart = self
+            .world
+            .draw(|chance| chance.i64(-CLOCKS_APART..=CLOCKS_APART));
+        let this = Arc::clone(&self);
+        let ends = self.world.now() + lag;
+        self.world.at(ends, move || {
+            let shown = this.state().clock.shows(ends);
+            let mut clock = Clock::new(drift);
+            clock.show(ends, shown);
+            clock.step(apart);
+            this.start_again(down, Some((replica, clock)));
+        });
     }
 
     fn step_clock(&self, by: i64) {
@@ -409,8 +459,22 @@ impl<S: Service> Witness for Server<S> {
     }
 
     fn was_held_since(&self, key: &str, since: At) -> bool {
-        let (is_held, _) = self.visit(|service, visit| service.is_held(visit, key));
+        let (is_held, pushed) = self.visit(|service, visit| service.is_held(visit, key));
+        // Whoever was let in by that is told.
+        for (process, what) in pushed {
+            self.push(process, what);
+        }
         is_held || self.state().freed.get(key).is_some_and(|at| *at >= since)
+    }
+
+    fn holders(&self, key: &str) -> Option<Vec<Holder>> {
+        let at = self.world.now();
+        let state = self.state();
+        state.service.holders(state.clock.shows(at), key)
+    }
+
+    fn freed(&self, key: &str) -> Option<At> {
+        self.state().freed.get(key).copied()
     }
 
     fn left(&self) -> Vec<String> {

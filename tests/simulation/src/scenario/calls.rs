@@ -91,17 +91,17 @@ impl How {
     }
 }
 
-#[distributed_lock(key = "stock:<key>", ttl = "2s", wait)]
+#[distributed_lock(key = "stock:<key>", wait)]
 async fn waits(key: Key, body: Body) -> Result<(), LockError> {
     body.run().await
 }
 
-#[distributed_lock(key = "stock:<key>", ttl = "2s", try)]
+#[distributed_lock(key = "stock:<key>", try)]
 async fn tries(key: Key, body: Body) -> Result<(), LockError> {
     body.run().await
 }
 
-#[distributed_lock(key = "stock:<key>", ttl = "2s", timeout = "1s")]
+#[distributed_lock(key = "stock:<key>", timeout = "1s")]
 async fn within(key: Key, body: Body) -> Result<(), LockError> {
     body.run().await
 }
@@ -116,18 +116,18 @@ async fn limited(key: Key, body: Body) -> Result<(), LockError> {
     body.run().await
 }
 
-#[distributed_lock(key = "stock:<key>", ttl = "2s", wait, mode = "read")]
+#[distributed_lock(key = "stock:<key>", wait, mode = "read")]
 async fn reads(key: Key, body: Body) -> Result<(), LockError> {
     body.run().await
 }
 
-#[distributed_lock(key = ["stock:<key>", "stock:<other>"], ttl = "2s", wait)]
+#[distributed_lock(key = ["stock:<key>", "stock:<other>"], wait)]
 async fn both(key: Key, other: Key, body: Body) -> Result<(), LockError> {
     body.run().await
 }
 
 /// Enters once more from the inside.
-#[distributed_lock(key = "stock:<key>", ttl = "2s", wait)]
+#[distributed_lock(key = "stock:<key>", wait)]
 async fn again(key: Key, body: Body) -> Result<(), LockError> {
     let (history, call) = (body.history.clone(), body.call);
     let outer = dlock::current().map(|held| held.token());
@@ -148,7 +148,7 @@ async fn again(key: Key, body: Body) -> Result<(), LockError> {
         .await?
 }
 
-#[distributed_lock(key = "stock:<key>", ttl = "2s", wait, min_hold = "300ms")]
+#[distributed_lock(key = "stock:<key>", wait, min_hold = "300ms")]
 async fn keeps(key: Key, body: Body) -> Result<(), LockError> {
     body.run().await
 }

@@ -22,10 +22,28 @@ pub(crate) struct Size {
     pub(crate) processes: u32,
     pub(crate) workers: u32,
     pub(crate) keys: Key,
+    /// Of most calls.
+    pub(crate) ttl: Duration,
+    pub(crate) handoff: u32,
     /// Workers go on until then at least, and until they have made so many calls.
     pub(crate) until: At,
     pub(crate) calls: u32,
 }
+
+/// When nothing is wrong, and everybody wants each lock for a moment, it is had within this
+/// time.
+const SERVED: Duration = Duration::from_secs(3);
+
+/// What is not given back shows under the long ones, and runs out under the short ones.
+const TTLS: [Duration; 6] = [
+    Duration::from_secs(2),
+    Duration::from_secs(2),
+    Duration::from_secs(2),
+    Duration::from_secs(8),
+    Duration::from_secs(8),
+    Duration::from_secs(30),
+];
+const HANDOFFS: [u32; 5] = [0, 1, 2, 3, 32];
 
 impl Size {
     pub(crate) fn draw(world: &World, until: At) -> Self {
@@ -35,6 +53,8 @@ impl Size {
             processes,
             workers,
             keys: world.draw(|chance| chance.u8(2..=4)),
+            ttl: TTLS[world.draw(|chance| chance.usize(..TTLS.len()))],
+            handoff: HANDOFFS[world.draw(|chance| chance.usize(..HANDOFFS.len()))],
             until,
             calls: 240 / (processes * workers),
         }
@@ -106,7 +126,9 @@ impl Program {
         let of = Arc::clone(&process);
         process.spawn(async move {
             let manager = loop {
-                match LockManager::connect(program.stores.config(&of)).await {
+                let config = program.stores.config(&of);
+                let Size { ttl, handoff, .. } = program.size;
+                match LockManager::connect(config.ttl(ttl).handoff(handoff)).await {
                     Ok(manager) => break manager,
                     Err(_) => of.sleep(Duration::from_millis(200)).await,
                 }
@@ -171,12 +193,13 @@ impl Program {
 
     /// When all faults are over: every lock can be had by everybody, in time.
     pub(crate) fn take_all(self: &Arc<Self>) {
+        let recovered = self.history.state().recovered(self.size.ttl);
+        let within = SERVED + recovered.saturating_sub(self.history.world.now());
         for (place, process, manager) in self.managers() {
             let program = Arc::clone(self);
             self.state().processes[place].ended = 0;
             process.spawn(async move {
                 for key in 0..program.size.keys {
-                    let within = Duration::from_secs(20);
                     let had = manager.lock(name(key)).acquire_within(within).await;
                     let released = match had {
                         Ok(guard) => guard.release().await,

@@ -12,6 +12,9 @@ use super::calls::How;
 use super::{Body, Program};
 use crate::world::Process;
 
+/// A call that is dropped at some time is so within this.
+const DROPPED_WITHIN: Duration = Duration::from_secs(3);
+
 pub(super) struct Worker {
     pub(super) program: Arc<Program>,
     pub(super) process: Arc<Process>,
@@ -66,36 +69,47 @@ impl Worker {
             rests,
         };
         let calling = self.manager.scope(how.call(key, other, body));
-        // Dropped after so many polls, at any await.
+        // Dropped after so many polls or at some time, at any await.
         let polls = world
-            .happens(80)
-            .then(|| world.draw(|chance| chance.u32(1..=8)));
-        match within_polls(polls, calling).await {
+            .happens(60)
+            .then(|| world.draw(|chance| chance.u32(1..=chance.clone().u32(1..=40))));
+        let time = world
+            .happens(40)
+            .then(|| world.between(Duration::ZERO, DROPPED_WITHIN));
+        match self.until_dropped(polls, time, calling).await {
             Some(outcome) => program.history.ends(call, how.bound(), &outcome),
             None => {
                 world.log(|| format!("call {call} is dropped"));
-                let mut state = program.history.state();
-                state.calls[call].ended = Some(world.now());
-                state.counts.dropped += 1;
+                program.history.is_over(call);
+                program.history.state().counts.dropped += 1;
             }
         }
     }
-}
 
-async fn within_polls<F: Future>(polls: Option<u32>, work: F) -> Option<F::Output> {
-    let mut work = pin!(work);
-    let mut left = polls;
-    poll_fn(|context| {
-        if let Poll::Ready(output) = work.as_mut().poll(context) {
-            return Poll::Ready(Some(output));
-        }
-        if let Some(left) = &mut left {
-            *left -= 1;
-            if *left == 0 {
+    async fn until_dropped<F: Future>(
+        &self,
+        polls: Option<u32>,
+        time: Option<Duration>,
+        work: F,
+    ) -> Option<F::Output> {
+        let mut work = pin!(work);
+        let mut timer = pin!(self.process.sleep(time.unwrap_or(DROPPED_WITHIN)));
+        let mut left = polls;
+        poll_fn(|context| {
+            if let Poll::Ready(output) = work.as_mut().poll(context) {
+                return Poll::Ready(Some(output));
+            }
+            if time.is_some() && timer.as_mut().poll(context).is_ready() {
                 return Poll::Ready(None);
             }
-        }
-        Poll::Pending
-    })
-    .await
+            if let Some(left) = &mut left {
+                *left -= 1;
+                if *left == 0 {
+                    return Poll::Ready(None);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
 }

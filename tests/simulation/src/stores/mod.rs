@@ -45,6 +45,29 @@ impl Kind {
         }
     }
 
+    /// Whether processes are served in the order in which they came.
+    pub(crate) fn is_fair(self) -> bool {
+        matches!(self, Self::Queue | Self::Sessions)
+    }
+
+    /// Its nodes' votes are counted with a ttl that is known.
+    pub(crate) fn longest_ttl(self) -> Duration {
+        match self {
+            Self::Quorum => TTL,
+            _ => Duration::MAX,
+        }
+    }
+
+    /// Within this time a lock that is free is had by who waits for it, when nothing is
+    /// wrong.
+    pub(crate) fn wakes_within(self) -> Duration {
+        match self {
+            // The longest pause between two looks, with its jitter.
+            Self::Polling => Duration::from_millis(500),
+            _ => Duration::from_millis(120),
+        }
+    }
+
     /// Whether a server of this kind may lose what it has written last.
     pub(crate) fn loses_writes(self) -> bool {
         matches!(self, Self::Queue | Self::Quorum)
@@ -111,13 +134,12 @@ impl Stores {
     /// The way of a process to them.
     pub(crate) fn config(&self, process: &Arc<Process>) -> LockConfig {
         let process = Arc::clone(process);
-        let config = match self {
+        match self {
             Self::Queue(server) => connected::<Queue, _>(server, process),
             Self::Polling(server) => connected::<Polling, _>(server, process),
             Self::Sessions(server) => connected::<Sessions, _>(server, process),
             Self::Quorum(electorate) => electorate.config(&process),
-        };
-        config.ttl(TTL)
+        }
     }
 
     pub(crate) fn has_readers(&self) -> bool {

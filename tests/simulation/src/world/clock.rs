@@ -39,6 +39,12 @@ impl Clock {
         Duration::from_nanos(u64::try_from(time).unwrap_or(0))
     }
 
+    /// Sets it to this.
+    pub(crate) fn show(&mut self, at: At, shown: Duration) {
+        let apart = i128::from(nanos(shown)) - i128::from(nanos(self.shows(at)));
+        self.offset += i64::try_from(apart).unwrap_or(0);
+    }
+
     /// A server's clock may be set.
     pub(crate) fn step(&mut self, by: i64) {
         self.offset += by;

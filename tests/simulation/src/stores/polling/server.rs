@@ -7,7 +7,8 @@ use std::time::Duration;
 use dlock::backend::Owner;
 use dlock_runtime::TOKENS_PER_GRANT;
 
-use crate::network::{Service, Visit};
+use crate::network::{Holder, Service, Visit};
+use crate::world::ProcessId;
 
 #[derive(Clone, Default)]
 pub(crate) struct PollingServer {
@@ -18,13 +19,14 @@ pub(crate) struct PollingServer {
 #[derive(Clone, Debug)]
 struct Row {
     owner: Owner,
+    process: ProcessId,
     token: u64,
     until: Duration,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
-    Take(Arc<str>, Owner, Duration),
+    Take(Arc<str>, Owner, ProcessId, Duration),
     Renew(Arc<str>, Owner, Duration),
     Release(Arc<str>, Owner),
     Look(Vec<Arc<str>>),
@@ -48,7 +50,7 @@ impl Service for PollingServer {
     fn run(&mut self, visit: &mut Visit, command: Command) -> Answer {
         self.expire(visit);
         match command {
-            Command::Take(key, owner, ttl) => match self.rows.get_mut(&key) {
+            Command::Take(key, owner, process, ttl) => match self.rows.get_mut(&key) {
                 Some(row) if row.owner == owner => {
                     row.until = visit.now + ttl;
                     Answer::Granted(row.token)
@@ -62,6 +64,7 @@ impl Service for PollingServer {
                         key,
                         Row {
                             owner,
+                            process,
                             token,
                             until,
                         },
@@ -108,6 +111,15 @@ impl Service for PollingServer {
     fn is_held(&mut self, visit: &mut Visit, key: &str) -> bool {
         self.expire(visit);
         self.rows.contains_key(key)
+    }
+
+    fn holders(&self, now: Duration, key: &str) -> Option<Vec<Holder>> {
+        let held = self.rows.get(key).filter(|row| row.until > now);
+        let holders = held.map(|row| Holder {
+            token: row.token,
+            process: Some(row.process),
+        });
+        Some(holders.into_iter().collect())
     }
 }
 

@@ -81,7 +81,13 @@ impl Store for Polling {
         deadline: Deadline,
         flight: &mut Option<Flight>,
     ) -> Result<Take<Self>, Failure> {
-        let command = Command::Take(Arc::clone(&request.key), request.owner, request.ttl);
+        let process = self.client.config.process.id;
+        let command = Command::Take(
+            Arc::clone(&request.key),
+            request.owner,
+            process,
+            request.ttl,
+        );
         let (answer, sent_at) = self.ask(command, deadline, flight).await?;
         Ok(match answer {
             Answer::Granted(token) => Take::Granted(Granted {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock::backend::{Mode, Owner};
 use dlock_runtime::TOKENS_PER_GRANT;
 
-use crate::network::{Pushed, Service, Visit};
+use crate::network::{Holder as Holding, Pushed, Service, Visit};
 use crate::world::ProcessId;
 
 /// A lock that was handed over waits for its new holder for so long.
@@ -80,6 +80,8 @@ pub(crate) enum Answer {
     Done(bool),
     /// Who holds each.
     Holders(Vec<Vec<Owner>>),
+    /// Who holds each, and who waits for it.
+    Seen(Vec<(Vec<Owner>, Vec<Owner>)>),
     Locks(Vec<(Arc<str>, Mode, Vec<Owner>, usize)>),
 }
 
@@ -143,11 +145,13 @@ impl Service for QueueServer {
                 if let Some(process) = alive {
                     self.alive.insert(process, visit.now);
                 }
-                let holders = keys.iter().map(|key| {
+                let seen = keys.iter().map(|key| {
                     self.advance(visit, key);
-                    self.holders(key)
+                    let queue = self.locks.get(key).into_iter().flat_map(|lock| &lock.queue);
+                    let waiting = queue.map(|place| place.owner).collect();
+                    (self.owners(key), waiting)
                 });
-                Answer::Holders(holders.collect())
+                Answer::Seen(seen.collect())
             }
             Command::Places(key, process) => {
                 let lock = self.locks.get(&key);
@@ -176,7 +180,17 @@ impl Service for QueueServer {
     fn is_held(&mut self, visit: &mut Visit, key: &str) -> bool {
         let key = Arc::from(key);
         self.advance(visit, &key);
-        !self.holders(&key).is_empty()
+        !self.owners(&key).is_empty()
+    }
+
+    fn holders(&self, now: Duration, key: &str) -> Option<Vec<Holding>> {
+        let lock = self.locks.get(key).into_iter();
+        let holders = lock.flat_map(|lock| lock.holders.iter().filter(|one| one.until > now));
+        let holders = holders.map(|holder| Holding {
+            token: holder.token,
+            process: Some(holder.asked.process),
+        });
+        Some(holders.collect())
     }
 }
 
@@ -265,7 +279,7 @@ impl QueueServer {
         }
     }
 
-    fn holders(&self, key: &Arc<str>) -> Vec<Owner> {
+    fn owners(&self, key: &Arc<str>) -> Vec<Owner> {
         let holders = self
             .locks
             .get(key)
@@ -279,7 +293,7 @@ impl QueueServer {
         keys.iter().for_each(|key| self.advance(visit, key));
         let locks = self.locks.iter().filter_map(|(key, lock)| {
             let mode = lock.holders.first()?.asked.mode;
-            Some((Arc::clone(key), mode, self.holders(key), lock.queue.len()))
+            Some((Arc::clone(key), mode, self.owners(key), lock.queue.len()))
         });
         locks.collect()
     }

@@ -271,12 +271,14 @@ impl Store for Queue {
         let alive = beat.then_some(self.client.config.process.id);
         let command = Command::Look { keys, alive };
         let (answer, _) = self.ask(command, deadline, &mut Attempt::default()).await?;
-        if let Answer::Holders(holders) = answer {
-            for (waited, holders) in waited.iter_mut().zip(holders) {
+        if let Answer::Seen(seen) = answer {
+            for (waited, (holders, waiting)) in waited.iter_mut().zip(seen) {
                 match holders.is_empty() {
-                    // It has no place any more, or the queue was lost.
                     true => waited.wake_all(),
-                    false => waited.wake(|owner| holders.contains(&owner)),
+                    // It has the lock, or no place any more.
+                    false => {
+                        waited.wake(|owner| holders.contains(&owner) || !waiting.contains(&owner))
+                    }
                 }
             }
         }
@@ -300,13 +302,15 @@ impl Store for Queue {
         };
         for (command, of_all) in [(look, false), (places, true)] {
             let (answer, _) = self.ask(command, deadline, attempt).await?;
-            if let Answer::Holders(owners) = answer {
-                let owners = owners.into_iter().flatten();
-                gone.extend(owners.filter(|owner| match of_all {
-                    true => !knows(*owner),
-                    false => owner.to_string() == granted && !knows(*owner),
-                }));
-            }
+            let owners = match answer {
+                Answer::Holders(owners) => owners,
+                Answer::Seen(seen) => seen.into_iter().map(|(holders, _)| holders).collect(),
+                _ => continue,
+            };
+            gone.extend(owners.into_iter().flatten().filter(|owner| match of_all {
+                true => !knows(*owner),
+                false => owner.to_string() == granted && !knows(*owner),
+            }));
         }
         for owner in gone {
             let key = Arc::clone(&key);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock::backend::{Mode, Owner};
 use dlock_runtime::TOKENS_PER_GRANT;
 
-use crate::network::{Pushed, Service, Visit};
+use crate::network::{Holder, Pushed, Service, Visit};
 use crate::world::ProcessId;
 
 /// A session of which nothing was heard for so long has ended.
@@ -32,6 +32,7 @@ struct Session {
 struct Node {
     owner: Owner,
     session: u64,
+    process: ProcessId,
     mode: Mode,
     /// Who watches it.
     watched_by: BTreeSet<ProcessId>,
@@ -118,6 +119,7 @@ impl Service for SessionServer {
                 let node = Node {
                     owner,
                     session: number,
+                    process: command.process,
                     mode,
                     watched_by: BTreeSet::new(),
                 };
@@ -159,6 +161,21 @@ impl Service for SessionServer {
     fn is_held(&mut self, visit: &mut Visit, key: &str) -> bool {
         self.expire(visit);
         self.keys.contains_key(key)
+    }
+
+    fn holders(&self, now: Duration, key: &str) -> Option<Vec<Holder>> {
+        let nodes = self.keys.get(key).into_iter().flatten();
+        let lasts = |node: &Node| {
+            let session = self.sessions.get(&node.session);
+            session.is_some_and(|session| session.heard + SESSION > now)
+        };
+        let holds =
+            nodes.filter(|&(number, node)| lasts(node) && self.before(key, *number).is_none());
+        let holders = holds.map(|(number, node)| Holder {
+            token: number * TOKENS_PER_GRANT,
+            process: Some(node.process),
+        });
+        Some(holders.collect())
     }
 }
 
