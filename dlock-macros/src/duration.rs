@@ -61,6 +61,9 @@ fn split_while(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
 }
 
 #[cfg(test)]
+mod properties;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

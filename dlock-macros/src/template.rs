@@ -165,6 +165,9 @@ fn own_members(tokens: TokenStream) -> TokenStream {
 }
 
 #[cfg(test)]
+mod properties;
+
+#[cfg(test)]
 mod tests {
     use proc_macro2::Span;
     use quote::ToTokens as _;

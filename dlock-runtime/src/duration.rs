@@ -41,6 +41,9 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
+mod properties;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -109,7 +109,7 @@ impl fmt::Display for Shown<'_> {
 }
 
 /// As `Debug` does it, but that quotes, which no quotes are around, stay.
-fn escape(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+pub(crate) fn escape(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for part in text.split_inclusive(['"', '\'']) {
         let (part, quote) = match part.strip_suffix(['"', '\'']) {
             Some(before) => (before, &part[before.len()..]),
@@ -287,6 +287,9 @@ impl fmt::Write for Escape<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod properties;
 
 #[cfg(test)]
 mod tests {

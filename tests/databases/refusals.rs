@@ -91,6 +91,12 @@ pub(crate) async fn a_wrong_address_or_name_is_told_without_the_password<D: Data
         (root, "127.0.0.1:1/x".into(), "127.0.0.1:1"),
         (root, "host:port/x".into(), &format!("{scheme}://user")),
         ("u", "h/x?create_tables=maybe".into(), "create_tables"),
+        // The drivers pass over it, and one logs its value.
+        ("u", "h/x?passwd=hunter2".into(), "unknown parameter"),
+        ("u", "h/x#y".into(), "percent-encode"),
+        // The host ends where the password has a slash.
+        ("u:/x", "h/x".into(), "percent-encode"),
+        ("u", "h/x%0Ay".into(), r"`x\ny`"),
     ] {
         let url = format!("{scheme}://{user}:hunter2@{place}");
         let error = refused(&url).await;

@@ -3,6 +3,8 @@
 
 #![cfg(feature = "etcd")]
 
+#[path = "../support/property.rs"]
+mod property;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -10,6 +12,7 @@ mod auth;
 mod bad_input;
 mod cluster;
 mod etcdctl;
+mod foreign;
 mod ghosts;
 mod hand_over;
 mod harness;

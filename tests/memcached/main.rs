@@ -1,10 +1,13 @@
 //! The memcached store: the conformance suite on a real server, and what only a
 //! cache can do wrong.
 
+#[path = "../support/property.rs"]
+mod property;
 #[path = "../support/mod.rs"]
 mod support;
 
 mod bad_input;
+mod foreign;
 mod ghosts;
 mod greed;
 mod harness;

@@ -7,6 +7,8 @@
 mod databases;
 #[path = "../support/example.rs"]
 mod example;
+#[path = "../support/property.rs"]
+mod property;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../tables/mod.rs"]

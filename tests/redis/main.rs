@@ -3,6 +3,8 @@
 
 #![cfg(feature = "redis")]
 
+#[path = "../support/property.rs"]
+mod property;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -11,6 +13,7 @@ mod backend;
 mod bad_input;
 mod durability;
 mod faults;
+mod foreign;
 mod global;
 mod refusals;
 mod secrets;

@@ -3,78 +3,32 @@
 
 use std::error::Error as _;
 
-use dlock::{Config, LockError, LockManager};
+use dlock::{Config, LockManager};
 
 use crate::bad_input::REQUEST_TIMEOUT;
 use crate::lock_name;
-use crate::support::locks::{had, held, is_misconfigured, is_unavailable};
+use crate::support::locks::{had, is_misconfigured, is_unavailable};
 use crate::support::locks::{healed, says};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, within};
 
-/// Somebody else's value under a lock's name: told, and left alone.
+/// The end of a reader's lease is no time: it is not taken for the counter of tokens.
 #[tokio::test]
-async fn a_foreign_value_is_refused_and_kept() {
+async fn a_foreign_number_is_named() {
     let server = RedisServer::start().await;
     let config = Config::from_url(&server.url()).expect("a valid URL");
     let manager = LockManager::connect(config).await.expect("a connection");
-    let queue = format!("{}:queue", lock_name("queue"));
-    let cases = [
-        ("text", lock_name("text"), vec!["SET", "hello"]),
-        ("number", lock_name("number"), vec!["SET", "42"]),
-        ("hash", lock_name("hash"), vec!["HSET", "field", "value"]),
-        ("list", lock_name("list"), vec!["RPUSH", "value"]),
-        ("set", lock_name("set"), vec!["SADD", "value"]),
-        (
-            "readers",
-            format!("{}:readers", lock_name("readers")),
-            vec!["RPUSH", "value"],
-        ),
-    ];
-    let words = ["SET", &lock_name("readers"), "r:1.1"];
+    let (lock, readers) = (lock_name("key"), format!("{}:readers", lock_name("key")));
+    server.command::<()>(&["SET", &lock, "r:1.1"]).await;
+    let words = ["ZADD", &readers, "1e300", "hello"];
+    server.command::<u32>(&words).await;
+    let error = is_misconfigured(within(HANG, manager.lock("key").read().acquire()).await);
+    says(&error, &[&readers, "remove it"]);
+    // There is no room for another token.
+    let words = ["SET", "dlock:token", "9223372036854775800"];
     server.command::<()>(&words).await;
-    for (key, name, command) in &cases {
-        let mut words = vec![command[0], name];
-        words.extend(&command[1..]);
-        server.command::<redis::Value>(&words).await;
-        let before: Vec<u8> = server.command(&["DUMP", name]).await;
-        for error in [
-            within(HANG, manager.lock(*key).acquire()).await.map(drop),
-            within(HANG, manager.lock(*key).try_acquire())
-                .await
-                .map(drop),
-            within(HANG, manager.lock(*key).read().acquire())
-                .await
-                .map(drop),
-            within(HANG, manager.inspect(*key)).await.map(drop),
-        ] {
-            let error = error.expect_err("a foreign value");
-            assert!(!matches!(error, LockError::Busy { .. }), "{key}: {error:?}");
-            says(&error, &[name, "remove it"]);
-        }
-        let after: Vec<u8> = server.command(&["DUMP", name]).await;
-        assert_eq!(before, after, "{key}");
-    }
-    // In the queue, it shows when somebody has to wait.
-    server
-        .command::<redis::Value>(&["SET", &queue, "hello"])
-        .await;
-    let guard = manager.lock("queue").acquire().await;
-    if let Ok(_guard) = &guard {
-        let config = Config::from_url(&server.url()).expect("a valid URL");
-        let other = LockManager::connect(config).await.expect("a connection");
-        let error = within(HANG, other.lock("queue").acquire())
-            .await
-            .expect_err("a foreign queue");
-        says(&error, &[&queue]);
-    }
-    // What is no lock does not spoil the list of the others.
-    let _good = held(manager.lock("good")).await;
-    let listed = manager.list("").await.expect("list");
-    let mut listed = listed.iter().map(|lock| lock.key.as_str());
-    assert!(listed.clone().any(|key| key == "good"), "{listed:?}");
-    assert!(!listed.any(|key| key != "good"), "a foreign one");
-    drop(guard);
+    let error = is_misconfigured(within(HANG, manager.lock("other").acquire()).await);
+    says(&error, &["dlock:token", "remove it"]);
 }
 
 /// A script that fails: the token counter is not a number.

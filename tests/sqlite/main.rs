@@ -3,6 +3,8 @@
 
 #![cfg(feature = "sqlite")]
 
+#[path = "../support/property.rs"]
+mod property;
 #[path = "../support/mod.rs"]
 mod support;
 #[path = "../tables/mod.rs"]

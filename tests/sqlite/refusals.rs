@@ -27,6 +27,10 @@ async fn what_is_no_file_is_told() {
         ("sqlite::memory:", "`memory:`"),
         ("sqlite://", "names no file"),
         ("sqlite:locks.db?mode=ro", "a path only"),
+        // SQLite would keep it in memory, and each process have its own.
+        ("sqlite:file:locks.db%3Fmode=memory", "leave out `file:`"),
+        ("sqlite:locks%00.db", "NUL"),
+        ("sqlite:/nowhere/a%0Ab/locks.db", r"a\nb"),
         (&other, "no SQLite database"),
         (&nowhere, "directory must be there"),
     ] {

@@ -11,6 +11,7 @@
 
 pub(crate) mod clocks;
 pub(crate) mod faults;
+pub(crate) mod foreign;
 pub(crate) mod late;
 pub(crate) mod places;
 
@@ -60,6 +61,9 @@ macro_rules! tables {
                 a_reader_learns_that_a_writer_got_the_lock
                 a_lock_that_nobody_holds_is_free_whatever_the_clock_says
                 a_free_lock_is_found_whatever_the_clock_says
+            }
+            foreign {
+                what_is_not_ours_is_told_and_gives_no_token_twice
             }
             places {
                 a_place_without_a_waiter_is_given_up_and_hides_no_other

@@ -3,12 +3,15 @@
 
 #![cfg(feature = "zookeeper")]
 
+#[path = "../support/property.rs"]
+mod property;
 #[path = "../support/mod.rs"]
 mod support;
 
 mod curator;
 mod ends;
 mod ensemble;
+mod foreign;
 mod harness;
 mod numbers;
 mod secure;

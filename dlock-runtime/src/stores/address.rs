@@ -49,7 +49,8 @@ impl Address {
             None => return None,
             Some(port) => port.parse().ok().filter(|port| *port > 0)?,
         };
-        if host.contains(char::is_control) {
+        // It is shown in messages and logs.
+        if !host.escape_debug().eq(host.chars()) {
             return None;
         }
         Some(Self {
@@ -88,8 +89,22 @@ mod tests {
             assert_eq!(Address::parse(shown, 1), Some(address));
         }
         for text in [
-            "", ":7", "a:", "a:b", "a:0", "a:65536", "a b", "a\n", "::1", "[::1", "[a]", "[::1]7",
-            "u@a", "[]",
+            "",
+            ":7",
+            "a:",
+            "a:b",
+            "a:0",
+            "a:65536",
+            "a b",
+            "a\n",
+            "::1",
+            "[::1",
+            "[a]",
+            "[::1]7",
+            "u@a",
+            "[]",
+            "a\u{202e}b",
+            "a\"",
         ] {
             assert_eq!(Address::parse(text, 5), None, "{text}");
         }

@@ -269,10 +269,13 @@ impl StoreUrl<'_> {
 }
 
 #[cfg(test)]
+mod properties;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
-    static FORM: Form = Form {
+    pub(super) static FORM: Form = Form {
         store: "Store",
         scheme: "store",
         encrypted: Some("stores"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Config;
 use crate::duration::parse_duration;
 use crate::error::LockError;
+use crate::key::Shown;
 use crate::limits::{self, Setting};
 
 /// Every variable that is read.
@@ -79,7 +80,7 @@ impl Environment {
                 found.push((known, value));
             } else if let Some(meant) = meant(name) {
                 return Err(LockError::config(
-                    name,
+                    Shown(name).to_string(),
                     format!(
                         "dlock knows no such variable; did you mean {meant}? Rename it, or unset it \
                          if it is not for dlock"
@@ -106,7 +107,8 @@ impl Environment {
         let Some(text) = self.text(name)? else {
             return Ok(None);
         };
-        let duration = parse_duration(&text).map_err(|reason| LockError::config(name, reason))?;
+        let duration = parse_duration(&text)
+            .map_err(|reason| LockError::config(name, without_secret(&text, reason)))?;
         match setting.within(duration) {
             Ok(()) => Ok(Some(duration)),
             Err(reason) => Err(LockError::config(name, reason)),
@@ -118,11 +120,21 @@ impl Environment {
             None => Ok(None),
             Some("true") => Ok(Some(true)),
             Some("false") => Ok(Some(false)),
-            Some(value) => Err(LockError::config(
-                name,
-                format!("{value:?} is neither true nor false"),
-            )),
+            Some(value) => {
+                let reason = format!("{value:?} is neither true nor false");
+                Err(LockError::config(name, without_secret(value, reason)))
+            }
         }
+    }
+}
+
+/// The reason why a value is refused, without the value where that is long, or could be
+/// a URL in the wrong variable, which may hold a password.
+fn without_secret(value: &str, reason: String) -> String {
+    const LONGEST: usize = 32;
+    match value.len() > LONGEST || value.contains(['@', '/']) {
+        true => reason.replacen(&format!("{value:?}"), "its value", 1),
+        false => reason,
     }
 }
 
@@ -158,6 +170,9 @@ fn distance(left: &[u8], right: &[u8]) -> usize {
     }
     last[right.len()]
 }
+
+#[cfg(test)]
+mod properties;
 
 #[cfg(test)]
 mod tests {
@@ -225,6 +240,26 @@ mod tests {
         }
         let error = config("yes").expect_err("no switch").to_string();
         assert!(error.contains(name) && error.contains("\"yes\""), "{error}");
+    }
+
+    /// Two variables were exchanged, or much was put into one.
+    #[test]
+    fn a_value_that_may_be_a_secret_or_is_long_is_not_shown() {
+        let url = "redis://:hunter2@cache";
+        for name in ["DLOCK_TTL", "DLOCK_DETECT_LOCK_ORDER"] {
+            for value in [url, &"9".repeat(100_000)] {
+                let error = config(&[("DLOCK_URL", "memory:"), (name, value)]);
+                let error = error.expect_err("a wrong value").to_string();
+                assert!(error.contains("its value is"), "{error}");
+                assert!(error.len() < 200 && !error.contains("hunter2"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_shown_on_one_line() {
+        let error = config(&[("DLOCK_\nURL", "memory:")]).expect_err("a slip");
+        assert!(error.to_string().contains(r"DLOCK_\nURL:"), "{error}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::members::Members;
 use super::names::mode_of;
 use crate::backend::{HolderInfo, LockInfo, Mode};
 use crate::deadline::Deadline;
+use crate::key::Shown;
 
 /// So many leases are asked for at a time.
 const LEASES_AT_ONCE: usize = 100;
@@ -99,6 +100,13 @@ fn holders(queue: &[Place]) -> &[Place] {
     &queue[..readers.count().max(1).min(queue.len())]
 }
 
+/// Whether a value may be what dlock writes. Another program's may be long, and a secret.
+fn is_owner(value: &[u8]) -> bool {
+    const LONGEST: usize = 64;
+    let is_part = |byte: &u8| byte.is_ascii_hexdigit() || *byte == b'.';
+    (1..=LONGEST).contains(&value.len()) && value.iter().all(is_part)
+}
+
 /// The places by the keys of their locks, each queue in its order.
 fn queues(members: &Members, found: &[KeyValue]) -> BTreeMap<String, Vec<Place>> {
     let mut queues: BTreeMap<String, Vec<Place>> = BTreeMap::new();
@@ -108,8 +116,8 @@ fn queues(members: &Members, found: &[KeyValue]) -> BTreeMap<String, Vec<Place>>
         // of ours.
         if let Some((lock, place)) = members.settings.names.read(text) {
             let owner = match key.value() {
-                [] => place.to_owned(),
-                owner => String::from_utf8_lossy(owner).into_owned(),
+                owner if is_owner(owner) => String::from_utf8_lossy(owner).into_owned(),
+                _ => Shown(place).to_string(),
             };
             let place = Place {
                 created: key.create_revision(),

@@ -169,6 +169,11 @@ pub(super) fn farewell(alive: &str) -> Cmd {
     cmd("DEL").arg(alive).take()
 }
 
+/// The last token of a lock: for an error message.
+pub(super) fn counter(space: &Keyspace, key: &str) -> Pipeline {
+    pipeline([cmd("GET").arg(space.counter(key)).take()])
+}
+
 /// What stands where the keys of a lock belong: for an error message.
 pub(super) fn types(space: &Keyspace, key: &str) -> Pipeline {
     let parts = space.parts(key);

@@ -87,11 +87,12 @@ const TOO_MANY: &str = "too many clients";
 
 /// The code of an error. Some have none of their own, and are known by their text.
 fn code_of(error: &ServerError) -> &str {
-    const TEXTS: [(&str, &str); 10] = [
+    const TEXTS: [(&str, &str); 11] = [
         // What a script is not allowed, in the words of Redis 7.0.
         ("user executing the script", "NOPERM"),
-        // `INCRBY` of something that is not a number.
+        // `INCRBY` of something that is not a number, or has no room for one more.
         ("not an integer", "DLOCKCOUNTER"),
+        ("would overflow", "DLOCKCOUNTER"),
         // Of a script, up to Redis 6.2: what its command was answered is told
         // within "Error running script".
         ("-READONLY", "READONLY"),

@@ -314,7 +314,7 @@ impl RedisStore {
                 attempt.in_flight = None;
                 foreign
             }
-            ForeignCounter => endpoint.foreign_counter(key),
+            ForeignCounter => self.no_number(from, key, deadline).await,
             _ => endpoint.refused(&error),
         };
         let next = match policy {
@@ -360,6 +360,21 @@ impl RedisStore {
         Next::Pause
     }
 
+    /// A number was no number, or had no room for one more: that of the tokens, or when
+    /// the lease of a reader ends.
+    async fn no_number(&self, from: &Connection, key: &str, deadline: Deadline) -> BackendError {
+        let endpoint = from.endpoint();
+        let counter = from
+            .run_all(&commands::counter(self.space(), key), deadline)
+            .await;
+        let counter = counter.ok().and_then(|mut answers| answers.pop());
+        let counter = counter.and_then(|value| redis::from_redis_value::<i64>(value).ok());
+        match counter {
+            Some(0..=HIGHEST_TOKEN) => endpoint.foreign(&self.space().readers(key), "number"),
+            _ => endpoint.foreign_counter(key),
+        }
+    }
+
     /// Says which of the keys is not dlock's.
     pub(super) async fn foreign(
         &self,
@@ -379,6 +394,9 @@ impl RedisStore {
         from.endpoint().one_is_foreign(key, &types)
     }
 }
+
+/// Tokens begin with the clock's microseconds, and have five thousand years to get here.
+const HIGHEST_TOKEN: i64 = i64::MAX >> 6;
 
 /// It was answered with what Redis does not give.
 pub(super) fn nonsense(from: &Connection) -> Failure {

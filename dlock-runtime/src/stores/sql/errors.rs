@@ -7,6 +7,10 @@ use super::database::{Database, Meaning, RetryPolicy};
 use crate::backend::BackendError;
 use crate::store::{Applied, Cause, Failure, Next};
 
+pub(super) const FOREIGN_TOKEN: &str = "a number in the row of this lock in the table \
+                                        dlock_lock was not written by dlock; delete that row \
+                                        while nobody holds the lock, and ask again";
+
 /// A database as it is named in messages, where no password is.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint {
@@ -44,6 +48,24 @@ impl Endpoint {
         Failed {
             retry: RetryPolicy::Again,
             cause: Cause::NotReached(error),
+            sent_at: Instant::now(),
+        }
+    }
+
+    /// A row of a lock was written by somebody else.
+    pub(super) fn foreign_token(&self) -> BackendError {
+        BackendError::unavailable(format!("{self}: {FOREIGN_TOKEN}"))
+    }
+
+    /// The driver could not read an answer at all.
+    pub(super) fn nonsense(&self) -> Failed {
+        let error = BackendError::unavailable(format!(
+            "{self} gave an answer that its driver cannot read; is there something else behind \
+             the URL, or between?"
+        ));
+        Failed {
+            retry: RetryPolicy::Reconnect,
+            cause: Cause::Error(error),
             sent_at: Instant::now(),
         }
     }

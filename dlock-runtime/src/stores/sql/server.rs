@@ -10,6 +10,7 @@ use super::Sql;
 use super::database::{Location, Options};
 use super::tables::Notifies;
 use crate::backend::{BackendError, BackendErrorKind};
+use crate::key::Shown;
 use crate::stores::address::Address;
 
 /// A database on a server, with a URL that `sqlx` reads.
@@ -19,6 +20,9 @@ pub trait Server: Notifies {
 
     /// A URL.
     const EXAMPLE: &'static str;
+
+    /// The parameters that its driver knows. It passes over others, and may log them.
+    const PARAMETERS: &'static [&'static str];
 }
 
 /// Where a server listens, or has a socket.
@@ -30,6 +34,7 @@ pub(super) fn location(
 ) -> Location {
     let address = Address::of(host, port).to_string();
     let place = socket.map_or_else(|| address.clone(), |path| path.display().to_string());
+    let (place, database) = (Shown(&place), Shown(database));
     let is_connected_to = socket.is_none() && !host.starts_with('/');
     Location {
         name: format!("at {place}, database `{database}`"),
@@ -48,6 +53,14 @@ impl<D: Server> Sql<D> {
     pub fn from_url(url: &str) -> Result<Self, BackendError> {
         let invalid = |what| Err(BackendError::new(BackendErrorKind::Config, what));
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let (_, behind) = address.split_once("://").unwrap_or(("", address));
+        let path = behind.split_once('/').map_or("", |(_, path)| path);
+        // The driver would take a part of the password for something else.
+        if url.contains('#') || path.contains('@') {
+            return invalid(
+                "in a user or password, percent-encode characters such as / # ? @ and :".into(),
+            );
+        }
         let mut create_tables = false;
         let mut of_sqlx = Vec::new();
         for pair in query.split('&') {
@@ -57,7 +70,21 @@ impl<D: Server> Sql<D> {
                 Some(_) => {
                     return invalid("`create_tables` in the URL is `true` or `false`".into());
                 }
-                None => of_sqlx.push(pair),
+                None => {
+                    let name = pair.split_once('=').map_or(pair, |(name, _)| name);
+                    let name = if name.starts_with("options[") {
+                        "options"
+                    } else {
+                        name
+                    };
+                    if !name.is_empty() && !D::PARAMETERS.contains(&name) {
+                        return invalid(format!(
+                            "its URL has an unknown parameter; there are create_tables, {}",
+                            D::PARAMETERS.join(", ")
+                        ));
+                    }
+                    of_sqlx.push(pair);
+                }
             }
         }
         match Options::<D>::from_str(&format!("{address}?{}", of_sqlx.join("&"))) {

@@ -23,6 +23,7 @@ use crate::store::{
     Abandoned, Applied, Cause, Context, Due, Ending, Failure, Followed, Freed, Granted, Late,
     LeftBehind, Looks, Next, Opening, Store, Take, Waited, Want,
 };
+use crate::token::TOKENS_PER_GRANT;
 
 /// Who is told when it is its turn looks as often.
 const LOOK: Duration = Duration::from_secs(1);
@@ -153,9 +154,9 @@ impl<D: Notifies> Store for SqlStore<D> {
         if want == Want::First {
             let answer = tables.ask("take", args, 2, deadline, attempt).await?;
             let row = answer.rows.last();
-            return Ok(row.map_or(Take::Busy, |row| {
-                self.granted(row.int(0), row.int(1), answer.sent_at)
-            }));
+            return row.map_or(Ok(Take::Busy), |row| {
+                self.granted(row.text(0), row.int(1), answer.sent_at)
+            });
         }
         args.queue = match want {
             Want::Queue { beat: true } => "wait_alive",
@@ -175,11 +176,11 @@ impl<D: Notifies> Store for SqlStore<D> {
                 applied: Applied::Answered,
             });
         };
-        Ok(match (row.int(0), want) {
-            (1, _) => self.granted(row.int(1), row.int(3), answer.sent_at),
-            (_, Want::Queue { .. }) => Take::Queued,
-            _ => Take::Busy,
-        })
+        match (row.int(0), want) {
+            (1, _) => self.granted(row.text(1), row.int(3), answer.sent_at),
+            (_, Want::Queue { .. }) => Ok(Take::Queued),
+            _ => Ok(Take::Busy),
+        }
     }
 
     async fn renew(
@@ -288,13 +289,23 @@ impl<D: Notifies> Store for SqlStore<D> {
 }
 
 impl<D: Notifies> SqlStore<D> {
-    fn granted(&self, token: i64, durable: i64, sent_at: Instant) -> Take<Self> {
+    /// A token that is no number, or none that a grant leads to, was written by somebody
+    /// else: the next ones would not be above those that were given out.
+    fn granted(&self, token: &str, durable: i64, sent_at: Instant) -> Result<Take<Self>, Failure> {
         let tables = &self.tables;
+        let number = token.parse().ok();
+        let Some(token) = number.filter(|token| *token >= TOKENS_PER_GRANT) else {
+            return Err(Failure {
+                cause: Cause::Error(tables.endpoint.foreign_token()),
+                next: Next::Stop,
+                applied: Applied::Answered,
+            });
+        };
         tables.durability.found(durable == 1, &tables.endpoint);
-        Take::Granted(Granted {
-            token: token.unsigned_abs(),
+        Ok(Take::Granted(Granted {
+            token,
             sent_at,
             record: (),
-        })
+        }))
     }
 }

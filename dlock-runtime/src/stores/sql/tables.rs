@@ -4,10 +4,12 @@
 //! future that is dropped in the middle of a statement would leave its connection
 //! in the middle of an answer.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};
@@ -122,7 +124,11 @@ impl<D: Database> Tables<D> {
         self.time.spawn(async move {
             let _counted = counted;
             let deadline = deadline.at();
-            let mut run = std::pin::pin!(this.pooled.run(&script, columns, priority, deadline));
+            let run = AssertUnwindSafe(this.pooled.run(&script, columns, priority, deadline));
+            // The driver panics at some answers that make no sense.
+            let run = run.catch_unwind();
+            let run = run.map(|came| came.unwrap_or_else(|_| Err(this.endpoint.nonsense())));
+            let mut run = std::pin::pin!(run);
             let limit = deadline + STUCK;
             let came = match tokio::time::timeout_at(limit.into(), &mut run).await {
                 Ok(came) => came,

@@ -3,6 +3,7 @@
 use sqlx::mysql::MySqlDatabaseError;
 
 use crate::stores::sql::database::{Meaning, RetryPolicy};
+use crate::stores::sql::errors::FOREIGN_TOKEN;
 
 const GRANTS: &str = "grant it what it needs: GRANT SELECT, INSERT, UPDATE, DELETE ON … TO …, on \
                       each of the five tables of docs/stores/sql.md; to make them it needs CREATE";
@@ -35,6 +36,7 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         // Another connection may lead to the server to write to.
         1290 | 1836 => Meaning::unavailable(Reconnect, READ_ONLY),
         1792 => Meaning::unavailable(Stop, READ_ONLY),
+        1264 | 1690 => Meaning::unavailable(Stop, FOREIGN_TOKEN),
         1021 | 1114 => Meaning::unavailable(Stop, "its disk is full; make room"),
         1040 | 1203 => Meaning::unavailable(
             Stop,

@@ -82,6 +82,22 @@ impl Database for MySqlDatabase {
 impl Server for MySqlDatabase {
     const TITLE: &'static str = "MySQL";
     const EXAMPLE: &'static str = "mysql://user:password@host:3306/database";
+    const PARAMETERS: &'static [&'static str] = &[
+        "sslmode",
+        "ssl-mode",
+        "sslca",
+        "ssl-ca",
+        "sslcert",
+        "ssl-cert",
+        "sslkey",
+        "ssl-key",
+        "charset",
+        "collation",
+        "socket",
+        "timezone",
+        "time-zone",
+        "statement-cache-capacity",
+    ];
 }
 
 impl Notifies for MySqlDatabase {}

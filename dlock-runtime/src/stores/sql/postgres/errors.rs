@@ -1,6 +1,7 @@
 //! What PostgreSQL's errors mean, and what to do about them.
 
 use crate::stores::sql::database::{Meaning, RetryPolicy};
+use crate::stores::sql::errors::FOREIGN_TOKEN;
 
 /// What dlock's user needs.
 const GRANTS: &str = "grant it what it needs: GRANT SELECT, INSERT, UPDATE, DELETE ON dlock_lock, \
@@ -35,6 +36,7 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
             Reconnect,
             "it is read-only, as a standby is; name the primary in the URL",
         ),
+        "22003" => Meaning::unavailable(Stop, FOREIGN_TOKEN),
         "53100" => Meaning::unavailable(Stop, "its disk is full; make room"),
         "53300" => Meaning::unavailable(
             Stop,

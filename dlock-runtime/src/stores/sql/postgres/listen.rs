@@ -3,9 +3,11 @@
 //! Whether messages come through is tried: behind a pooler that gives every
 //! transaction another session, `LISTEN` succeeds and nothing is ever heard.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use sqlx::postgres::{PgListener, PgNotification};
 
 use super::PostgresDatabase;
@@ -29,7 +31,13 @@ pub(super) async fn listen(tables: Arc<Tables<PostgresDatabase>>) {
     let (first, longest) = PAUSES;
     let mut pause = first;
     loop {
-        match hear(&tables).await {
+        // The driver panics at some answers that make no sense.
+        let heard = AssertUnwindSafe(hear(&tables)).catch_unwind().await;
+        let heard = heard.unwrap_or_else(|_| {
+            tables.notifications_come(false);
+            Err(sqlx::Error::WorkerCrashed)
+        });
+        match heard {
             // An outage, as a rule a short one.
             Ok(true) => pause = first,
             Ok(false) => {

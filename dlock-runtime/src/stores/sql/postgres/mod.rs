@@ -83,6 +83,26 @@ impl Database for PostgresDatabase {
 impl Server for PostgresDatabase {
     const TITLE: &'static str = "PostgreSQL";
     const EXAMPLE: &'static str = "postgres://user:password@host:5432/database";
+    const PARAMETERS: &'static [&'static str] = &[
+        "sslmode",
+        "ssl-mode",
+        "sslrootcert",
+        "ssl-root-cert",
+        "ssl-ca",
+        "sslcert",
+        "ssl-cert",
+        "sslkey",
+        "ssl-key",
+        "host",
+        "hostaddr",
+        "port",
+        "dbname",
+        "user",
+        "password",
+        "application_name",
+        "options",
+        "statement-cache-capacity",
+    ];
 }
 
 impl Notifies for PostgresDatabase {

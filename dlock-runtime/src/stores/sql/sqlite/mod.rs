@@ -19,6 +19,7 @@ use super::Sql;
 use super::database::{Database, Location, Meaning, Pace, by_driver};
 use super::tables::Notifies;
 use crate::backend::{BackendError, BackendErrorKind, Protocol};
+use crate::key::Shown;
 
 /// Locks in a SQLite file, for the processes of one machine.
 ///
@@ -37,6 +38,9 @@ pub type Sqlite = Sql<SqliteFile>;
 /// What is particular to SQLite.
 #[derive(Clone, Copy, Debug)]
 pub struct SqliteFile;
+
+/// What the driver calls a database in memory.
+const IN_MEMORY: &str = "file:sqlx-in-memory-";
 
 impl Sqlite {
     /// The file at `sqlite:path`; `sqlite:/an/absolute/path` is the same as
@@ -73,8 +77,14 @@ impl Sqlite {
 
     fn with_options(options: SqliteConnectOptions) -> Result<Self, BackendError> {
         let name = options.get_filename().to_string_lossy().into_owned();
-        if name.is_empty() || name.contains(":memory:") || name.starts_with("file:sqlx-in-memory-")
-        {
+        if name.contains('\0') {
+            return Err(invalid("the path of its file holds a NUL"));
+        }
+        // SQLite reads that as a URI, whose parameters can turn locking off.
+        if name.starts_with("file:") && !name.starts_with(IN_MEMORY) {
+            return Err(invalid("it takes a path; leave out `file:`"));
+        }
+        if name.is_empty() || name.contains(":memory:") || name.starts_with(IN_MEMORY) {
             return Err(invalid(
                 "a SQLite database in memory holds locks of this process only; name a file, or \
                  write `memory:`",
@@ -111,7 +121,10 @@ impl Database for SqliteFile {
 
     fn location(options: &SqliteConnectOptions) -> Location {
         Location {
-            name: format!("file `{}`", options.get_filename().display()),
+            name: format!(
+                "file `{}`",
+                Shown(&options.get_filename().to_string_lossy())
+            ),
             address: None,
         }
     }

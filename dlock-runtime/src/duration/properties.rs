@@ -1,0 +1,53 @@
+//! Any text in the place of a duration.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::parse_duration;
+
+const PIECES: &[&str] = &[
+    "0",
+    "1",
+    "30",
+    "1000",
+    "18446744073709551615",
+    "99999999999999999999",
+    "h",
+    "m",
+    "s",
+    "ms",
+    "d",
+    "-",
+    "+",
+    ".",
+    "_",
+    " ",
+    "e",
+    "٣",
+    "µ",
+    "\0",
+    "\n",
+];
+const UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text_is_a_time_or_an_error(text in vec(select(PIECES), 0..8)) {
+        match parse_duration(&text.concat()) {
+            Ok(duration) => prop_assert!(!duration.is_zero()),
+            Err(error) => prop_assert!(!error.is_empty() && !error.contains(char::is_control)),
+        }
+    }
+
+    #[test]
+    fn a_sum_is_read_as_what_it_says(counts in [0..100_000_u64, 0..100_000, 0..100_000, 0..100_000]) {
+        let terms = UNITS.iter().zip(counts).filter(|(_, count)| *count > 0);
+        let text: String = terms.clone().map(|((unit, _), count)| format!("{count}{unit}")).collect();
+        let millis: u64 = terms.map(|((_, factor), count)| factor * count).sum();
+        let read = parse_duration(&text).ok().map(|duration| duration.as_millis());
+        prop_assert_eq!(read, (millis > 0).then_some(u128::from(millis)), "{}", text);
+    }
+}

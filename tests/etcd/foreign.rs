@@ -1,0 +1,114 @@
+//! What somebody else has put under dlock's prefix: keys of any name, with any value.
+//! What stands in a queue has its place there, as one of `etcdctl lock` would; all else is
+//! passed over; and everything stays as it was.
+
+use std::time::Duration;
+
+use dlock::backend::etcd_client::Client;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::TestCaseResult;
+use tokio::runtime::Runtime;
+
+use crate::harness::connect;
+use crate::property::{SECRET, holds_within, is_of_others, is_plain, is_plain_text};
+use crate::support::etcd::{EtcdServer, etcd_url};
+use crate::support::wait::{HANG, within};
+
+const SHORT: Duration = Duration::from_millis(100);
+
+fn name() -> impl Strategy<Value = Vec<u8>> {
+    let pieces = [
+        "dlock/",
+        "dlock",
+        "key",
+        "key/",
+        "/",
+        "read-",
+        "694d8c2e5f",
+        "token",
+        "%",
+        "%2F",
+        "%ff",
+        "x",
+        " ",
+        "\u{1b}[31m",
+        "\u{202e}",
+        "é",
+        "\n",
+        "\0",
+    ];
+    let piece = prop_oneof![
+        8 => select(pieces.map(|piece| piece.as_bytes().to_vec()).to_vec()),
+        1 => vec(any::<u8>(), 1..4),
+    ];
+    (
+        select(&["", "dlock/", "dlock/key/", "dlock/key/", "dlock/key/read-"][..]),
+        vec(piece, 1..4),
+    )
+        .prop_map(|(start, pieces)| [start.as_bytes(), &pieces.concat()].concat())
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        3 => select(vec![vec![], b"1.1".to_vec(), b"hello".to_vec(), SECRET.as_bytes().to_vec(), b"\x1b[31m".to_vec()]),
+        2 => vec(any::<u8>(), 0..40),
+        1 => (1..1_000_usize).prop_map(|size| vec![b'x'; size << 10]),
+    ]
+}
+
+async fn is_told_and_kept(server: &EtcdServer, name: &[u8], value: &[u8]) -> TestCaseResult {
+    let host = format!("127.0.0.1:{}", server.port());
+    let mut client = Client::connect([host], None).await.expect("our own server");
+    client.delete(name, None).await.expect("our own server");
+    client.put(name, value, None).await.expect("our own server");
+    let manager = connect(&etcd_url(&[server.port()])).await;
+    let lock = || manager.lock("key");
+    let tried = within(HANG, lock().try_acquire()).await.map(drop);
+    let inspected = within(HANG, manager.inspect("key")).await;
+    let listed = within(HANG, manager.list("")).await;
+    for shown in inspected.iter().flatten().chain(listed.iter().flatten()) {
+        for holder in &shown.holders {
+            is_plain_text(&holder.owner)?;
+            prop_assert!(!holder.owner.contains(SECRET), "the value may be a secret");
+        }
+    }
+    prop_assert!(
+        name.starts_with(b"dlock/key/") || tried.is_ok(),
+        "{:?}",
+        tried
+    );
+    let answers = [
+        tried,
+        within(HANG, lock().acquire_within(SHORT)).await.map(drop),
+        within(HANG, lock().read().acquire_within(SHORT))
+            .await
+            .map(drop),
+        inspected.map(drop),
+        listed.map(drop),
+        within(HANG, manager.lock("other").run(async {})).await,
+    ];
+    for error in answers.into_iter().filter_map(Result::err) {
+        is_plain(&error)?;
+        let of_others = is_of_others(&error);
+        prop_assert!(of_others, "{}", error);
+    }
+    let kept = client.get(name, None).await.expect("our own server");
+    let kept = kept
+        .kvs()
+        .first()
+        .map(|kept| (kept.value(), kept.version()));
+    prop_assert!(kept == Some((value, 1)), "it was changed");
+    client.delete(name, None).await.expect("our own server");
+    Ok(())
+}
+
+#[test]
+fn what_is_not_ours_is_passed_over_and_kept() {
+    let runtime = Runtime::new().expect("a runtime");
+    let server = runtime.block_on(EtcdServer::shared());
+    holds_within(HANG, 15, (name(), value()), async |(name, value)| {
+        is_told_and_kept(&server, &name, &value).await
+    });
+}

@@ -1,0 +1,240 @@
+//! RESP, of all its types.
+
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufStream};
+use tokio::net::TcpStream;
+
+use super::{Protocol, Server, all_end_well, number, words};
+use crate::property::SECRET;
+
+struct Redis;
+struct Cluster;
+struct Sentinel;
+struct Redlock;
+
+/// The words of the next command.
+async fn command(stream: &mut BufStream<TcpStream>) -> Option<Vec<String>> {
+    let count = line(stream, '*').await?;
+    let mut words = Vec::new();
+    for _ in 0..count {
+        let mut word = vec![0; line(stream, '$').await? + 2];
+        stream.read_exact(&mut word).await.ok()?;
+        word.truncate(word.len() - 2);
+        words.push(String::from_utf8_lossy(&word).into_owned());
+    }
+    Some(words)
+}
+
+async fn line(stream: &mut BufStream<TcpStream>, start: char) -> Option<usize> {
+    let mut line = String::new();
+    stream.read_line(&mut line).await.ok()?;
+    line.trim_end().strip_prefix(start)?.parse().ok()
+}
+
+/// As a server with nothing in it answers.
+fn honest(words: &[String]) -> Vec<u8> {
+    let text = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    let said = match words[0].as_str() {
+        "HELLO" => "%3\r\n+server\r\n+redis\r\n+version\r\n+7.2.4\r\n+proto\r\n:3\r\n".to_owned(),
+        "SUBSCRIBE" | "SSUBSCRIBE" | "UNSUBSCRIBE" | "SUNSUBSCRIBE" => {
+            let kind = words[0].to_lowercase();
+            format!(">3\r\n{}{}:1\r\n", text(&kind), text(&words[1]))
+        }
+        "EVAL" | "EVALSHA" => ":1700000000000000\r\n".to_owned(),
+        "INCRBY" => ":1700000000000064\r\n".to_owned(),
+        "CONFIG" => "%0\r\n".to_owned(),
+        "ROLE" => "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n".to_owned(),
+        "DEL" => ":1\r\n".to_owned(),
+        "GET" => "_\r\n".to_owned(),
+        "SCAN" => "*2\r\n$1\r\n0\r\n*0\r\n".to_owned(),
+        _ => "+OK\r\n".to_owned(),
+    };
+    said.into_bytes()
+}
+
+async fn serve(stream: TcpStream, server: Arc<Server>) {
+    let mut stream = BufStream::new(stream);
+    while let Some(words) = command(&mut stream).await {
+        if words.is_empty() {
+            return;
+        }
+        // With these each connection begins: what comes behind them is of interest.
+        let begins = matches!(words[0].as_str(), "HELLO" | "CLIENT") && server.script.honest > 0;
+        let goes_on = match begins {
+            true => stream.get_mut().write_all(&honest(&words)).await.is_ok(),
+            false => server.answer(stream.get_mut(), &honest(&words)).await,
+        };
+        if !goes_on {
+            return;
+        }
+    }
+}
+
+impl Protocol for Redis {
+    fn url(port: u16) -> String {
+        format!("redis://:{SECRET}@127.0.0.1:{port}")
+    }
+
+    fn serve(stream: TcpStream, server: Arc<Server>) -> impl Future<Output = ()> + Send {
+        serve(stream, server)
+    }
+}
+
+impl Protocol for Cluster {
+    fn url(port: u16) -> String {
+        format!("redis+cluster://:{SECRET}@127.0.0.1:{port}")
+    }
+
+    fn serve(stream: TcpStream, server: Arc<Server>) -> impl Future<Output = ()> + Send {
+        serve(stream, server)
+    }
+}
+
+impl Protocol for Sentinel {
+    fn url(port: u16) -> String {
+        format!("redis+sentinel://:{SECRET}@127.0.0.1:{port}/main?sentinel_password={SECRET}")
+    }
+
+    fn serve(stream: TcpStream, server: Arc<Server>) -> impl Future<Output = ()> + Send {
+        serve(stream, server)
+    }
+}
+
+impl Protocol for Redlock {
+    fn url(port: u16) -> String {
+        format!("redis+redlock://:{SECRET}@127.0.0.1:{port},127.0.0.1:1,127.0.0.2:1")
+    }
+
+    fn serve(stream: TcpStream, server: Arc<Server>) -> impl Future<Output = ()> + Send {
+        serve(stream, server)
+    }
+}
+
+const CODES: &[&str] = &[
+    // Redis repeats what it was sent.
+    "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'hunter2'",
+    "ERR",
+    "NOSCRIPT",
+    "WRONGTYPE",
+    "NOAUTH",
+    "WRONGPASS",
+    "NOPERM",
+    "READONLY",
+    "LOADING",
+    "BUSY",
+    "OOM",
+    "MISCONF",
+    "NOREPLICAS",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "CROSSSLOT",
+    "MASTERDOWN",
+    "DLOCKFOREIGN",
+    "DLOCKCOUNTER",
+    "NOPROTO",
+    "MOVED 1 127.0.0.1:1",
+    "MOVED 1 127.0.0.1:0",
+    "MOVED 99999 x",
+    "MOVED",
+    "MOVED 1 :6379",
+    "ASK 1 127.0.0.1:1",
+    "ASK 1",
+    "",
+    "EXECABORT",
+    "UNBLOCKED",
+];
+
+fn one() -> impl Strategy<Value = Vec<u8>> {
+    let text = prop_oneof![
+        3 => select(&[
+            "OK", "PONG", "QUEUED", "w:1.1", "w:00000000000000ff.1?", "r:1.1", "master", "slave", "0", "127.0.0.1", "6379",
+            "message", "subscribe", "", "-1", "9223372036854775808",
+        ][..]).prop_map(|text| text.as_bytes().to_vec()),
+        1 => vec(any::<u8>(), 0..40),
+    ];
+    prop_oneof![
+        3 => number().prop_map(|number| format!(":{number}\r\n").into_bytes()),
+        3 => (select(CODES), words()).prop_map(|(code, words)| format!("-{code} {words}\r\n").into_bytes()),
+        1 => (select(CODES), words()).prop_map(|(code, words)| {
+            let said = format!("{code} {words}");
+            format!("!{}\r\n{said}\r\n", said.len()).into_bytes()
+        }),
+        2 => text.clone().prop_map(|text| [b"$", text.len().to_string().as_bytes(), b"\r\n", &text, b"\r\n"].concat()),
+        1 => text.clone().prop_map(|text| [b"+", &text[..], b"\r\n"].concat()),
+        1 => text.prop_map(|text| [b"=", (text.len() + 4).to_string().as_bytes(), b"\r\ntxt:", &text, b"\r\n"].concat()),
+        2 => select(&[
+            "+OK\r\n", "_\r\n", "$-1\r\n", "*-1\r\n", "#t\r\n", "#x\r\n", ",1.5\r\n", ",nan\r\n", ",inf\r\n",
+            "(3492890328409238509324850943850943825024385\r\n", ":\r\n", ":1.5\r\n", "$x\r\n", "$-2\r\n", "*-2\r\n",
+            "$1\r\nab\r\n", "$536870913\r\n", "$9223372036854775807\r\nx\r\n", "$18446744073709551616\r\n", "*1000000000\r\n:1\r\n",
+            "*9223372036854775807\r\n", "%1000000000\r\n", "%9223372036854775807\r\n", "~9999999999\r\n", ">9223372036854775807\r\n",
+            "|1\r\n+a\r\n+b\r\n", "|9999999999\r\n", "=1\r\nx\r\n", "\r\n", "\n", "?\r\n", "$?\r\n;0\r\n", "*?\r\n.\r\n", ".\r\n",
+        ][..]).prop_map(|text| text.as_bytes().to_vec()),
+        1 => (select(&["*1\r\n", "%1\r\n+a\r\n", "~1\r\n", ">1\r\n", "|1\r\n+a\r\n"][..]), select(&[50_usize, 200, 100_000][..]))
+            .prop_map(|(piece, times)| piece.repeat(times).into_bytes()),
+    ]
+}
+
+fn said() -> impl Strategy<Value = Vec<u8>> {
+    let value = one().prop_recursive(3, 24, 5, |inner| {
+        (
+            select(&[('*', 1_usize), ('%', 2), ('~', 1), ('>', 1)][..]),
+            vec(inner, 0..5),
+        )
+            .prop_map(|((kind, each), values)| {
+                let start = format!("{kind}{}\r\n", values.len() / each);
+                let values = &values[..values.len() / each * each];
+                [start.into_bytes(), values.concat()].concat()
+            })
+    });
+    // Sometimes there are more answers than questions.
+    prop_oneof![6 => value.clone(), 1 => vec(value, 2..4).prop_map(|values| values.concat())]
+}
+
+/// Where a cluster is said to be.
+fn slots() -> impl Strategy<Value = Vec<u8>> {
+    let host = select(
+        &[
+            "127.0.0.1",
+            "",
+            "?",
+            "nowhere.invalid",
+            "\u{1b}[31m",
+            "::1",
+            "a b",
+        ][..],
+    );
+    let slots = vec((number(), number(), host, number()), 0..4).prop_map(|slots| {
+        let nodes = slots.iter().map(|(from, to, host, port)| {
+            format!(
+                "*3\r\n:{from}\r\n:{to}\r\n*2\r\n${}\r\n{host}\r\n:{port}\r\n",
+                host.len()
+            )
+        });
+        format!("*{}\r\n{}", slots.len(), nodes.collect::<String>()).into_bytes()
+    });
+    prop_oneof![1 => slots, 1 => said()]
+}
+
+#[test]
+fn a_server_that_talks_nonsense_is_told() {
+    all_end_well::<Redis>(5, said(), 16);
+}
+
+#[test]
+fn nodes_of_a_cluster_that_talk_nonsense_are_told() {
+    all_end_well::<Cluster>(3, slots(), 8);
+}
+
+#[test]
+fn sentinels_that_talk_nonsense_are_told() {
+    all_end_well::<Sentinel>(2, said(), 8);
+}
+
+#[test]
+fn nodes_of_a_quorum_that_talk_nonsense_are_told() {
+    all_end_well::<Redlock>(2, said(), 8);
+}

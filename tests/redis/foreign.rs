@@ -1,0 +1,210 @@
+//! What somebody else has put where dlock's keys belong: of any type, of any size. It is
+//! told by the name of its key, and stays as it was.
+
+use std::time::Duration;
+
+use dlock::{LockError, LockManager};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::TestCaseResult;
+use redis::Value;
+
+use crate::lock_name;
+use crate::property::{holds_within, is_of_others, is_plain};
+use crate::support::locks::{config, connect};
+use crate::support::redis::RedisServer;
+use crate::support::wait::{HANG, within};
+
+const SHORT: Duration = Duration::from_millis(100);
+
+/// What belongs to the lock `key`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Lock,
+    Queue,
+    /// Beside a lock that says that it has readers.
+    Readers,
+    Counter,
+}
+
+impl Part {
+    fn name(self) -> String {
+        let lock = lock_name("key");
+        match self {
+            Self::Lock => lock,
+            Self::Queue => lock + ":queue",
+            Self::Readers => lock + ":readers",
+            Self::Counter => "dlock:token".to_owned(),
+        }
+    }
+}
+
+/// What is there: the command that puts it there, without its key.
+#[derive(Clone, Debug)]
+struct Foreign {
+    command: &'static str,
+    values: Vec<Vec<u8>>,
+}
+
+impl Foreign {
+    /// Whether it may be dlock's, as far as its type says.
+    fn may_be_ours(&self, part: Part) -> bool {
+        self.command
+            == match part {
+                Part::Lock | Part::Counter => "SET",
+                Part::Queue => "RPUSH",
+                Part::Readers => "ZADD",
+            }
+    }
+}
+
+fn text() -> impl Strategy<Value = Vec<u8>> {
+    let like_ours = select(
+        &[
+            "",
+            "w:",
+            "r:",
+            "w:1.1",
+            "w:1.1+",
+            "w:1.1?",
+            "w:1.1!",
+            "r:1.1",
+            "x:1.1",
+            "w:g.1",
+            "W:1.1",
+            "w:1.1\n",
+            "w:1.1:30000:2.2",
+            "r:1.1:99999999999999999999:2.2",
+            "w:1.1:0:",
+            "1.1",
+            "1.1?",
+            "hello",
+            "many",
+            "1.5",
+            "-1",
+            "0",
+            "42",
+            "9223372036854775807",
+            "9223372036854775800",
+            "-9223372036854775808",
+            "1e3",
+            " 7",
+            "0x10",
+            "\u{1b}[31m",
+        ][..],
+    );
+    prop_oneof![
+        4 => like_ours.prop_map(|text| text.as_bytes().to_vec()),
+        2 => vec(any::<u8>(), 0..40),
+        1 => (1..4_usize).prop_map(|size| vec![b'x'; size << 20]),
+    ]
+}
+
+fn foreign() -> impl Strategy<Value = Foreign> {
+    let score = select(
+        &[
+            "0",
+            "1",
+            "-1",
+            "1.5",
+            "inf",
+            "-inf",
+            "1e300",
+            "9999999999999",
+        ][..],
+    );
+    let of = |command, values| Foreign { command, values };
+    prop_oneof![
+        5 => text().prop_map(move |text| of("SET", vec![text])),
+        2 => vec(text(), 1..4).prop_map(move |texts| of("RPUSH", texts)),
+        1 => vec(text(), 1..4).prop_map(move |texts| of("SADD", texts)),
+        1 => (text(), text()).prop_map(move |(field, value)| of("HSET", vec![field, value])),
+        3 => (score, text()).prop_map(move |(score, text)| of("ZADD", vec![score.into(), text])),
+        1 => (text(), text()).prop_map(move |(field, value)| of("XADD", vec![b"*".to_vec(), field, value])),
+        1 => text().prop_map(move |text| of("PFADD", vec![text])),
+    ]
+}
+
+async fn put(server: &RedisServer, name: &str, foreign: &Foreign) {
+    let mut command = redis::cmd(foreign.command);
+    command.arg(name).arg(&foreign.values);
+    let mut connection = server.connection().await;
+    let done: Value = command
+        .query_async(&mut connection)
+        .await
+        .expect("our own server");
+    drop(done);
+}
+
+async fn is_told_and_kept(server: &RedisServer, part: Part, foreign: &Foreign) -> TestCaseResult {
+    server.command::<()>(&["FLUSHALL"]).await;
+    let manager = connect(config(&server.url())).await;
+    let other = connect(config(&server.url())).await;
+    let good = manager.lock("good").try_acquire().await;
+    let good = good.expect("it is free");
+    let holder = match part {
+        Part::Queue => Some(manager.lock("key").try_acquire().await.expect("it is free")),
+        _ => None,
+    };
+    if part == Part::Readers {
+        server
+            .command::<()>(&["SET", &lock_name("key"), "r:1.1"])
+            .await;
+    }
+    if part == Part::Counter {
+        server.command::<u32>(&["DEL", "dlock:token"]).await;
+    }
+    let name = part.name();
+    put(server, &name, foreign).await;
+    let before: Vec<u8> = server.command(&["DUMP", &name]).await;
+    let mut told = Vec::new();
+    for manager in [&other, &manager] {
+        told.extend(ask(manager).await);
+    }
+    // It does not spoil the list of the others.
+    // Without tokens there is no new connection.
+    if part != Part::Counter {
+        let listed = other.list("").await.expect("our own server");
+        prop_assert!(listed.iter().any(|lock| lock.key == "good"), "{:?}", listed);
+    }
+    drop(good);
+    drop(holder);
+    for error in &told {
+        is_plain(error)?;
+        let of_others = is_of_others(error);
+        prop_assert!(of_others || error.to_string().contains(&name), "{}", error);
+    }
+    if !foreign.may_be_ours(part) {
+        prop_assert!(!told.is_empty(), "nobody was told");
+        let after: Vec<u8> = server.command(&["DUMP", &name]).await;
+        prop_assert!(before == after, "it was changed");
+    }
+    Ok(())
+}
+
+/// Asks for the lock in every way.
+async fn ask(manager: &LockManager) -> Vec<LockError> {
+    let lock = || manager.lock("key");
+    let tried = within(HANG, lock().try_acquire()).await;
+    let answers = [
+        tried.map(drop),
+        within(HANG, lock().acquire_within(SHORT)).await.map(drop),
+        within(HANG, lock().read().acquire_within(SHORT))
+            .await
+            .map(drop),
+        within(HANG, manager.inspect("key")).await.map(drop),
+        within(HANG, manager.list("")).await.map(drop),
+    ];
+    answers.into_iter().filter_map(Result::err).collect()
+}
+
+#[test]
+fn what_is_not_ours_is_told_by_its_name_and_kept() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let server = runtime.block_on(RedisServer::start());
+    let part = select(&[Part::Lock, Part::Queue, Part::Readers, Part::Counter][..]);
+    holds_within(HANG, 60, (part, foreign()), async |(part, foreign)| {
+        is_told_and_kept(&server, part, &foreign).await
+    });
+}

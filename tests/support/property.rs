@@ -1,0 +1,138 @@
+//! Properties: what holds for any input of a kind.
+//!
+//! - `PROPTEST_CASES`: how many inputs, for each property
+//! - `PROPTEST_RNG_SEED`: the inputs of one run again
+//!
+//! One that fails is made smaller for as long as it still does, and printed. It becomes
+//! a plain test then, so that no file of seeds is kept.
+
+use std::fmt::Debug;
+use std::panic;
+use std::sync::{Mutex, Once};
+use std::time::Duration;
+
+use dlock::LockError;
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, TestCaseError, TestCaseResult, TestRunner};
+use tokio::runtime::Runtime;
+
+use crate::support::secure::shown;
+use crate::support::wait::within;
+
+/// A password that is shown nowhere.
+pub(crate) const SECRET: &str = "hunter2";
+
+/// Tries so many inputs, if nothing else is said.
+#[track_caller]
+pub(crate) fn holds<S: Strategy>(cases: u32, inputs: S, test: impl Fn(S::Value) -> TestCaseResult)
+where
+    S::Value: Debug,
+{
+    let said = std::env::var_os("PROPTEST_CASES").is_some();
+    let config = Config {
+        failure_persistence: None,
+        // A case may take a while.
+        max_shrink_iters: 256,
+        max_shrink_time: 20_000,
+        ..Config::default()
+    };
+    let config = Config {
+        cases: if said { config.cases } else { cases },
+        ..config
+    };
+    hear_panics();
+    let heard = panics().len();
+    let result = TestRunner::new(config).run(&inputs, |input| {
+        test(input)?;
+        // Of other threads: those of a manager.
+        match panics().get(heard..) {
+            Some([first, ..]) => Err(TestCaseError::fail(format!("a panic: {first}"))),
+            _ => Ok(()),
+        }
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}
+
+/// The same where a case awaits, for at most so long.
+#[allow(dead_code, reason = "not each test binary awaits in this way")]
+#[track_caller]
+pub(crate) fn holds_within<S: Strategy>(
+    limit: Duration,
+    cases: u32,
+    inputs: S,
+    test: impl AsyncFn(S::Value) -> TestCaseResult,
+) where
+    S::Value: Debug,
+{
+    let runtime = Runtime::new().expect("a runtime");
+    holds(cases, inputs, |input| {
+        runtime.block_on(within(limit, test(input)))
+    });
+}
+
+/// What every error is like: a line that says something, of a length that can be read,
+/// in which nothing does anything to a terminal or a log.
+pub(crate) fn is_plain(error: &LockError) -> TestCaseResult {
+    is_plain_text(&error.to_string())?;
+    let shown = shown(error);
+    match shown.contains(SECRET) {
+        true => Err(TestCaseError::fail(format!("the password: {shown}"))),
+        false => Ok(()),
+    }
+}
+
+/// Whether somebody else has the lock, or a busy machine took longer for an answer than a
+/// call waits that waits for a moment only.
+#[allow(dead_code, reason = "not each test binary asks for what others have")]
+pub(crate) fn is_of_others(error: &LockError) -> bool {
+    let is_late = error.to_string().contains("has not answered within");
+    is_late || matches!(error, LockError::Busy { .. } | LockError::Timeout { .. })
+}
+
+pub(crate) fn is_plain_text(text: &str) -> TestCaseResult {
+    let unprintable = |character: char| {
+        character.is_control()
+            || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if text.contains(unprintable) || text.len() > 1_500 {
+        let start: String = text.chars().take(600).collect();
+        return Err(TestCaseError::fail(format!(
+            "not plain, {} bytes: {start:?}",
+            text.len()
+        )));
+    }
+    Ok(())
+}
+
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn panics() -> Vec<String> {
+    let panics = PANICS.lock();
+    panics.map_or_else(|poisoned| poisoned.into_inner().clone(), |all| all.clone())
+}
+
+/// Not those of a test, which has failed then.
+fn hear_panics() {
+    static HEARD: Once = Once::new();
+    HEARD.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            let current = std::thread::current();
+            let is_test = current
+                .name()
+                .is_some_and(|name| name == "main" || name.contains("::"));
+            // A library that panics at an answer cannot be mended here: it must do no harm.
+            let place = panic.location().map(|place| place.file());
+            let is_other = place.is_some_and(|file| file.contains("/registry/"));
+            if let Ok(mut panics) = PANICS.lock()
+                && !is_test
+                && !is_other
+            {
+                panics.push(panic.to_string());
+            }
+            before(panic);
+        }));
+    });
+}

@@ -1,0 +1,164 @@
+//! Rows that nobody of dlock wrote: names, owners, tokens and times of any kind. Whatever
+//! they say, a call ends, an error names the table, and no token is given out twice.
+
+use std::time::Duration;
+
+use dlock::{LockError, LockManager};
+use dlock_conformance::process;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::TestCaseResult;
+use tokio::runtime::Handle;
+
+use super::Tables;
+use crate::property::{holds, is_of_others, is_plain};
+use crate::support::wait::{HANG, within};
+
+const SHORT: Duration = Duration::from_millis(100);
+
+/// A row, with literals of SQL.
+#[derive(Clone, Debug)]
+struct Row {
+    token: &'static str,
+    mode: &'static str,
+    owner: String,
+    expires_at: &'static str,
+    waited: &'static str,
+    /// In the tables of readers and of those who wait.
+    other: String,
+    ticket: &'static str,
+}
+
+fn text() -> impl Strategy<Value = String> {
+    let text = select(
+        &[
+            "",
+            "x",
+            "1.1",
+            "somebody",
+            "00000000000000ff.1",
+            "a b",
+            "é",
+            "\u{202e}",
+            "{}",
+            "%s",
+            "?",
+            "w:1.1",
+            "\u{1b}[31m",
+            "''",
+        ][..],
+    );
+    prop_oneof![8 => text.prop_map(str::to_owned), 1 => Just("x".repeat(60))]
+}
+
+fn row() -> impl Strategy<Value = Row> {
+    let numbers = &[
+        "0",
+        "1",
+        "-1",
+        "63",
+        "9223372036854775807",
+        "9223372036854775700",
+        "-9223372036854775808",
+        "4611686018427387904",
+    ];
+    let modes = &["w", "r", "x", "W", " "];
+    (
+        select(&numbers[..]),
+        select(&modes[..]),
+        text(),
+        select(&numbers[..]),
+        select(&["0", "1", "-1", "32767"][..]),
+        text(),
+        select(&numbers[..]),
+    )
+        .prop_map(
+            |(token, mode, owner, expires_at, waited, other, ticket)| Row {
+                token,
+                mode,
+                owner,
+                expires_at,
+                waited,
+                other,
+                ticket,
+            },
+        )
+}
+
+async fn ask(manager: &LockManager) -> Vec<LockError> {
+    let lock = || manager.lock("key");
+    let answers = [
+        within(HANG, lock().try_acquire()).await.map(drop),
+        within(HANG, lock().acquire_within(SHORT)).await.map(drop),
+        within(HANG, lock().read().acquire_within(SHORT))
+            .await
+            .map(drop),
+        within(HANG, manager.inspect("key")).await.map(drop),
+        within(HANG, manager.list("")).await.map(drop),
+    ];
+    answers.into_iter().filter_map(Result::err).collect()
+}
+
+async fn is_told<S: Tables>(store: &S, manager: &LockManager, row: &Row) -> TestCaseResult {
+    let Row {
+        token,
+        mode,
+        owner,
+        expires_at,
+        waited,
+        other,
+        ticket,
+    } = row;
+    for table in ["lock", "reader", "queue"] {
+        store.execute(&format!("DELETE FROM dlock_{table}")).await;
+    }
+    // What the database itself refuses is no row.
+    for insert in [
+        format!(
+            "INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
+                 VALUES ('key', {token}, '{mode}', '{owner}', {expires_at}, {waited})"
+        ),
+        format!(
+            "INSERT INTO dlock_reader (name, owner, expires_at) VALUES ('key', '{other}', {expires_at})"
+        ),
+        format!(
+            "INSERT INTO dlock_queue (name, ticket, owner, mode, process)
+                 VALUES ('key', {ticket}, '{other}', '{mode}', '{owner}')"
+        ),
+    ] {
+        store.execute(&insert).await;
+    }
+    for error in ask(manager).await {
+        is_plain(&error)?;
+        let of_others = is_of_others(&error);
+        let said = error.to_string();
+        prop_assert!(
+            of_others || (said.contains("`key`") && said.contains("dlock_lock")),
+            "{}",
+            said
+        );
+    }
+    if let Ok(guard) = within(HANG, manager.lock("key").try_acquire()).await {
+        let token: i64 = token.parse().expect("a number");
+        let drawn = i64::try_from(u64::from(guard.token())).ok();
+        prop_assert!(
+            drawn.is_some_and(|drawn| drawn > token),
+            "{:?} behind {}",
+            drawn,
+            token
+        );
+    }
+    // Others are not spoilt.
+    let other = within(HANG, manager.lock("other").run(async {})).await;
+    other.map_err(|error| TestCaseError::fail(error.to_string()))
+}
+
+pub(crate) async fn what_is_not_ours_is_told_and_gives_no_token_twice<S: Tables>(store: &mut S) {
+    let manager = process(store).await;
+    let store = &*store;
+    tokio::task::block_in_place(|| {
+        holds(20, row(), |row| {
+            Handle::current().block_on(is_told(store, &manager, &row))
+        });
+    });
+}

@@ -1,0 +1,104 @@
+//! What somebody else has put into dlock's folders: nodes of any name, with any data. What
+//! has the name of a request has its place in the queue; all else is passed over; and
+//! everything stays as it was.
+
+use std::time::Duration;
+
+use dlock::backend::zookeeper_client::{Acls, CreateMode};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::TestCaseResult;
+use tokio::runtime::Runtime;
+
+use crate::harness::{Scene, connect};
+use crate::property::{holds_within, is_of_others, is_plain, is_plain_text};
+use crate::support::wait::{HANG, within};
+use crate::support::zookeeper::make;
+
+const SHORT: Duration = Duration::from_millis(100);
+
+fn name() -> impl Strategy<Value = String> {
+    let pieces = select(
+        &[
+            "x",
+            "lock-",
+            "read-lock-",
+            "__WRIT__",
+            "__READ__",
+            "_c_",
+            "-",
+            "0000000001",
+            "2147483647",
+            "-2147483648",
+            "lease",
+            "%",
+            "%2F",
+            "%ff",
+            " ",
+            "é",
+            "\u{202e}",
+            "config",
+            "99999999999999999999",
+        ][..],
+    );
+    vec(pieces, 1..5).prop_map(|pieces| pieces.concat())
+}
+
+/// Where it stands: beside the locks, or among the requests for one.
+async fn is_told_and_kept(beside: bool, name: &str, data: &[u8]) -> TestCaseResult {
+    let scene = Scene::set().await;
+    let client = scene.server.client().await;
+    let folder = if beside {
+        scene.root.clone()
+    } else {
+        format!("{}/key", scene.root)
+    };
+    make(&client, &folder).await;
+    let path = format!("{folder}/{name}");
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    client
+        .create(&path, data, &options)
+        .await
+        .expect("our own server");
+    let manager = connect(&scene.url()).await;
+    let lock = || manager.lock("key");
+    let tried = within(HANG, lock().try_acquire()).await.map(drop);
+    let inspected = within(HANG, manager.inspect("key")).await;
+    let listed = within(HANG, manager.list("")).await;
+    for shown in inspected.iter().flatten().chain(listed.iter().flatten()) {
+        for holder in &shown.holders {
+            is_plain_text(&holder.owner)?;
+        }
+    }
+    prop_assert!(!beside || tried.is_ok(), "{:?}", tried);
+    let answers = [
+        tried,
+        within(HANG, lock().acquire_within(SHORT)).await.map(drop),
+        within(HANG, lock().read().acquire_within(SHORT))
+            .await
+            .map(drop),
+        inspected.map(drop),
+        listed.map(drop),
+        within(HANG, manager.lock("other").run(async {})).await,
+    ];
+    for error in answers.into_iter().filter_map(Result::err) {
+        is_plain(&error)?;
+        let of_others = is_of_others(&error);
+        prop_assert!(of_others, "{}", error);
+    }
+    let (kept, stat) = client.get_data(&path).await.expect("our own server");
+    prop_assert!(kept == data && stat.version == 0, "it was changed");
+    Ok(())
+}
+
+#[test]
+fn what_is_not_ours_is_passed_over_and_kept() {
+    let runtime = Runtime::new().expect("a runtime");
+    // It stays for all cases.
+    let _shared = runtime.block_on(Scene::set());
+    let input = (any::<bool>(), name(), vec(any::<u8>(), 0..2_000));
+    holds_within(HANG, 12, input, async |(beside, name, data)| {
+        is_told_and_kept(beside, &name, &data).await
+    });
+}
