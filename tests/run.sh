@@ -4,8 +4,7 @@
 #
 #   ./tests/run.sh
 #   ./tests/run.sh --all    as CI does: also lints, the documentation, each set of
-#                           features that users pick, the examples, the simulator,
-#                           fault histories
+#                           features that users pick, the examples, fault histories
 #
 # The last line says how many tests passed and failed. CARGO_TARGET_DIR and
 # RUST_TEST_THREADS are respected.
@@ -164,26 +163,6 @@ start_redis() {
   echo "redis-server did not start" >&2
 }
 
-# So many runs of the simulator, drawn anew each time, on all processors.
-simulations() {
-  local seed=$(((RANDOM << 30) + (RANDOM << 15) + RANDOM)) runs=() run status=0
-  local processors each
-  processors=$(nproc)
-  each=$(($1 / processors))
-  cargo build --workspace --all-features --bin dlock-simulation --quiet || return 1
-  echo "Seeds from $seed on. One that fails is named, with the command that runs it again."
-  for ((run = 0; run < processors; run++)); do
-    "${CARGO_TARGET_DIR:-target}/debug/dlock-simulation" --seeds "$each" --from $((seed + run * each)) \
-      >"$scratch/simulation$run" 2>&1 &
-    runs+=($!)
-  done
-  for run in "${runs[@]}"; do
-    wait "$run" || status=1
-  done
-  cat "$scratch"/simulation*
-  return "$status"
-}
-
 # A few minutes of faults on the servers of each store.
 histories() {
   cargo build --workspace --all-features --bin dlock-histories --quiet &&
@@ -220,7 +199,6 @@ if [ -n "$all" ]; then
     step "Lint with $database alone" cargo clippy -p dlock-runtime --no-default-features \
       --features "$database" --quiet -- -D warnings
   done
-  step "Simulator" simulations 3000
   step "Fault histories" histories
   step "Tests without TLS" cargo test "${no_tls[@]}" --no-fail-fast --test redis bad_input
 fi

@@ -2,18 +2,18 @@
 //! it. Redlock is this over servers, `quorum=masters` over slots of a cluster.
 //!
 //! - A lock is had with the votes of a majority of all configured voters, who are
-//!   asked at the same time ([`election`]); it is renewed and released in the same
-//!   way ([`lease`]). A vote is the lock on one voter.
+//!   asked at the same time (`election`); it is renewed and released in the same
+//!   way (`lease`). A vote is the lock on one voter.
 //! - Each voter is a running engine of its own, and what a vote may have left is
 //!   given back by that engine's cleanup: one that is silent holds up no other. Here
 //!   are neither waiters, nor give-backs, nor the timing of renewals.
 //! - Each election has an owner of its own, so that what is still in flight of one
 //!   cannot touch the next.
 //! - There is no queue: no voter alone could hand a lock on. Who waits listens for
-//!   the release at every voter, and then asks again ([`subscriptions`], [`look`]).
-//! - Fencing tokens come from the voters' counters; [`ballot`] says how, and why
+//!   the release at every voter, and then asks again (`subscriptions`, `look`).
+//! - Fencing tokens come from the voters' counters; `ballot` says how, and why
 //!   they rise.
-//! - A voter that does not answer is left out until it does ([`member`]).
+//! - A voter that does not answer is left out until it does (`member`).
 
 mod ballot;
 mod election;

@@ -95,7 +95,7 @@ impl Protocol for Postgres {
         }
         let welcome = [
             message(b'R', &[0; 4]),
-            message(b'S', b"server_version\016.1\0"),
+            message(b'S', b"server_version\x0016.1\0"),
             message(b'K', &[0; 8]),
             message(b'Z', b"I"),
         ];

@@ -49,7 +49,7 @@ impl Call {
     /// Where it queues in its process for this key.
     fn line(&self, key: Key) -> Option<Line> {
         let queues = self.keys.contains(&key) && !matches!(self.how, "tries" | "reads");
-        queues.then(|| Line {
+        queues.then_some(Line {
             key,
             process: self.process,
             short: matches!(self.how, "fixed" | "limited"),
