@@ -230,13 +230,14 @@ async fn a_name_that_somebody_else_has_is_left_to_it() {
     let guard = held(manager.lock("key")).await;
     let first = written(&store, "key").await;
     guard.release().await.expect("released");
-    store.server.control(&["put", &first.name, "a copy"]).await;
+    let copy = "c0b1.7.0";
+    store.server.control(&["put", &first.name, copy]).await;
 
     is_busy(manager.lock("key").try_acquire().await);
     let waiting = tokio::spawn(manager.lock("key").run(async {}));
     queued(&judge, "key", 1).await;
     let lock = judge.inspect("key").await.expect("inspect");
-    assert_eq!(lock.expect("it is held").holders[0].owner, "a copy");
+    assert_eq!(lock.expect("it is held").holders[0].owner, copy);
     assert!(!waiting.is_finished());
     store.server.control(&["del", &first.name]).await;
     served(waiting).await;
@@ -245,7 +246,7 @@ async fn a_name_that_somebody_else_has_is_left_to_it() {
     let read = manager.lock("key").read().acquire().await;
     let first = written(&store, "key").await;
     read.expect("the lock").release().await.expect("released");
-    store.server.control(&["put", &first.name, "a copy"]).await;
+    store.server.control(&["put", &first.name, copy]).await;
     let read = manager.lock("key").read().try_acquire().await;
     assert_eq!(places(&store, "key").await.len(), 2);
     read.expect("the lock").release().await.expect("released");
