@@ -4,7 +4,7 @@
 #
 #   ./tests/run.sh
 #   ./tests/run.sh --all    as CI does: also lints, the documentation, each set of
-#                           features that users pick, the examples, fault histories
+#                           features that users pick, the examples
 #
 # The last line says how many tests passed and failed. CARGO_TARGET_DIR,
 # RUST_TEST_THREADS and PROPTEST_RNG_SEED are respected.
@@ -166,12 +166,6 @@ start_redis() {
   echo "redis-server did not start" >&2
 }
 
-# A few minutes of faults on the servers of each store.
-histories() {
-  cargo build --workspace --all-features --bin dlock-histories --quiet &&
-    "${CARGO_TARGET_DIR:-target}/debug/dlock-histories" --store all --histories 2 --at-once 2
-}
-
 example_on_redis() {
   [ -n "$redis" ] || return 1
   cargo run --quiet --example flash_sale -- --store "redis://127.0.0.1:$port" --processes 4
@@ -202,7 +196,6 @@ if [ -n "$all" ]; then
     step "Lint with $database alone" cargo clippy -p dlock-runtime --no-default-features \
       --features "$database" --quiet -- -D warnings
   done
-  step "Fault histories" histories
   step "Tests without TLS" cargo test "${no_tls[@]}" --no-fail-fast --test redis bad_input
 fi
 
