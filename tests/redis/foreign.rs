@@ -208,3 +208,31 @@ fn what_is_not_ours_is_told_by_its_name_and_kept() {
         is_told_and_kept(&server, part, &foreign).await
     });
 }
+
+/// The type of the key is right, and so is the lock beside it: what is in the set is not.
+#[tokio::test]
+async fn readers_that_are_none_are_told_by_the_name_of_their_key() {
+    let server = RedisServer::start().await;
+    let manager = connect(config(&server.url())).await;
+    let readers = Part::Readers.name();
+    for (end, member) in [
+        ("1e300", &b"\xff"[..]),
+        ("1e300", b"hello"),
+        ("9999999999999", b"hello"),
+        ("9999999999999", b"\xff"),
+    ] {
+        server.command::<()>(&["FLUSHALL"]).await;
+        let lock = lock_name("key");
+        server.command::<()>(&["SET", &lock, "r:1.1"]).await;
+        let foreign = Foreign {
+            command: "ZADD",
+            values: vec![end.into(), member.into()],
+        };
+        put(&server, &readers, &foreign).await;
+        let looked = within(HANG, manager.inspect("key")).await;
+        let said = looked.expect_err("no readers of dlock's").to_string();
+        assert!(said.contains(&readers) && !said.contains("hello"), "{said}");
+        let listed = within(HANG, manager.list("")).await;
+        assert!(listed.expect("our own server").is_empty());
+    }
+}

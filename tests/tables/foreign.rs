@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 
 use super::Tables;
 use crate::property::{holds, is_of_others, is_plain};
-use crate::support::wait::{HANG, within};
+use crate::support::wait::{HANG, until, within};
 
 const SHORT: Duration = Duration::from_millis(100);
 
@@ -161,4 +161,45 @@ pub(crate) async fn what_is_not_ours_is_told_and_gives_no_token_twice<S: Tables>
             Handle::current().block_on(is_told(store, &manager, &row))
         });
     });
+}
+
+/// No number is left above it. What would count on from there is nobody: the row stays for
+/// its own lock to be told of, and the floor of all others stays where it was.
+pub(crate) async fn a_token_without_room_spoils_no_other_lock<S: Tables>(store: &mut S) {
+    let manager = process(store).await;
+    let store = &*store;
+    for (name, token) in [("spoilt", "9223372036854775800"), ("old", "64")] {
+        let row = format!(
+            "INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
+                 VALUES ('{name}', {token}, 'w', '', 0, 0)"
+        );
+        store.execute(&row).await;
+    }
+    // Wakes who cleans the tables.
+    let others = async |name: &str| within(HANG, manager.lock(name).run(async {})).await;
+    others("first").await.expect("nobody has it");
+    let old = async || {
+        let rows = "SELECT COUNT(*) FROM dlock_lock WHERE name = 'old'";
+        store.number(rows).await
+    };
+    until("the tables were cleaned", old, |&rows| rows == 0).await;
+    others("second").await.expect("nobody has it");
+    let error = within(HANG, manager.lock("spoilt").try_acquire()).await;
+    let said = error.map(drop).expect_err("no token is left").to_string();
+    assert!(said.contains("row of this lock"), "{said}");
+    assert!(said.contains("`spoilt`"), "{said}");
+    store
+        .execute("DELETE FROM dlock_lock WHERE name = 'spoilt'")
+        .await;
+    others("spoilt").await.expect("the row has gone");
+}
+
+/// The floor is in no row of a lock, and the advice must not name one.
+pub(crate) async fn a_floor_without_room_is_named<S: Tables>(store: &mut S) {
+    let manager = process(store).await;
+    let floor = "UPDATE dlock_meta SET floor = 9223372036854775800";
+    store.execute(floor).await;
+    let error = within(HANG, manager.lock("key").try_acquire()).await;
+    let said = error.map(drop).expect_err("no token is left").to_string();
+    assert!(said.contains("`floor` of dlock_meta"), "{said}");
 }

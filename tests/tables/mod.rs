@@ -64,6 +64,8 @@ macro_rules! tables {
             }
             foreign {
                 what_is_not_ours_is_told_and_gives_no_token_twice
+                a_token_without_room_spoils_no_other_lock
+                a_floor_without_room_is_named
             }
             places {
                 a_place_without_a_waiter_is_given_up_and_hides_no_other

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerError};
 
-use super::names::Keyspace;
+use super::names::{Keyspace, Part};
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
 use crate::stores::address::Address;
@@ -365,17 +365,17 @@ impl Endpoint {
     }
 
     /// Something else stands where one of the keys of a lock belongs, or the counter.
-    /// `types` are the answers to [`types`](super::commands::types).
-    pub(super) fn one_is_foreign(&self, key: &str, types: &[String]) -> BackendError {
+    /// `types` are the answers to [`types`](super::commands::types); where they are as they
+    /// should be, it is what this part holds.
+    pub(super) fn one_is_foreign(&self, key: &str, types: &[String], value: Part) -> BackendError {
         let parts = self.space.parts(key);
-        let wrong = parts
-            .into_iter()
-            .zip(types)
-            .find(|((_, wanted), found)| found != wanted && *found != "none");
-        match wrong {
-            Some(((name, _), found)) => self.foreign(&name, found),
-            // The types are as they should be, so it is the value.
-            None => self.foreign(&self.space.lock(key), "string"),
+        let mut found = parts.iter().zip(types);
+        match found.find(|((_, wanted), found)| found != wanted && *found != "none") {
+            Some(((name, _), found)) => self.foreign(name, found),
+            None => match value {
+                Part::Lock => self.foreign(&self.space.lock(key), "string"),
+                Part::Readers => self.foreign(&self.space.readers(key), "member"),
+            },
         }
     }
 
@@ -455,10 +455,16 @@ mod tests {
     #[test]
     fn what_is_foreign_is_named() {
         let types = |types: [&str; 4]| types.map(str::to_owned);
-        let shown = |found| endpoint().one_is_foreign("a", &types(found)).to_string();
+        let of = |found, value| endpoint().one_is_foreign("a", &types(found), value);
+        let shown = |found| of(found, Part::Lock).to_string();
         assert!(shown(["string", "none", "none", "string"]).contains("`dlock:{a}` holds a string"));
         assert!(shown(["hash", "none", "none", "string"]).contains("`dlock:{a}` holds a hash"));
         assert!(shown(["string", "set", "none", "none"]).contains("`dlock:{a}:queue` holds a set"));
         assert!(shown(["none", "none", "none", "list"]).contains("`dlock:token` holds a list"));
+        let readers = of(["string", "none", "zset", "string"], Part::Readers).to_string();
+        assert!(
+            readers.contains("`dlock:{a}:readers` holds a member"),
+            "{readers}"
+        );
     }
 }

@@ -9,9 +9,10 @@ use redis::Value;
 use super::commands;
 use super::connection::Connection;
 use super::errors::{RetryPolicy, classify};
+use super::names::Part;
 use super::servers::{Answer, Attempt, Listing, RedisStore, Route, nonsense};
 use super::values::LockValue;
-use crate::backend::{HolderInfo, LockInfo, Mode};
+use crate::backend::{HolderInfo, LockInfo, Mode, Owner};
 use crate::deadline::Deadline;
 use crate::store::Failure;
 
@@ -22,8 +23,11 @@ impl RedisStore {
         deadline: Deadline,
     ) -> Result<Option<LockInfo>, Failure> {
         match self.what_is_at(key, deadline).await? {
-            (Some(lock), _) => Ok(lock),
-            (None, from) => Err(Failure::refused(self.foreign(&from, key, deadline).await)),
+            (Ok(lock), _) => Ok(lock),
+            (Err(value), from) => {
+                let foreign = self.foreign(&from, key, value, deadline).await;
+                Err(Failure::refused(foreign))
+            }
         }
     }
 
@@ -32,7 +36,7 @@ impl RedisStore {
         &self,
         key: &str,
         deadline: Deadline,
-    ) -> Result<(Option<Option<LockInfo>>, Connection), Failure> {
+    ) -> Result<(Result<Option<LockInfo>, Part>, Connection), Failure> {
         let build = || commands::inspect(self.space(), key, self.votes);
         let Answer { value, from, .. } = self.ask(key, deadline, build).await?;
         if let Value::Array(parts) = &value {
@@ -75,7 +79,7 @@ impl RedisStore {
             let looks = keys.map(|key| async move {
                 // What is not a lock is not listed.
                 let (lock, _) = self.what_is_at(key, deadline).await?;
-                Ok::<_, Failure>(lock.flatten())
+                Ok::<_, Failure>(lock.ok().flatten())
             });
             for lock in try_join_all(looks).await?.into_iter().flatten() {
                 listing.locks.insert(lock.key.clone(), lock);
@@ -110,24 +114,31 @@ impl RedisStore {
     }
 }
 
-/// Reads the answer of `inspect.lua`: a lock, or that there is none. `None`: dlock did
-/// not write it.
-fn read(key: &str, answer: Value) -> Option<Option<LockInfo>> {
-    type Answer = Option<(Vec<u8>, i64, usize, Vec<(String, i64)>)>;
-    let Some((value, expires, waiters, readers)) =
-        redis::from_redis_value::<Answer>(answer).ok()?
-    else {
-        return Some(None);
+/// Reads the answer of `inspect.lua`: a lock, or that there is none; or what dlock did not
+/// write, unless one of the keys is of another type.
+fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, Part> {
+    type Answer = Option<(Vec<u8>, i64, usize, Vec<(Vec<u8>, i64)>)>;
+    let answer = redis::from_redis_value::<Answer>(answer);
+    let Some((value, expires, waiters, readers)) = answer.map_err(|_| Part::Lock)? else {
+        return Ok(None);
     };
-    let LockValue { mode, owner, .. } = LockValue::parse(&value)?;
-    let holders = match mode {
-        Mode::Write => vec![(owner.to_string(), expires)],
-        Mode::Read => readers,
+    let LockValue { mode, owner, .. } = LockValue::parse(&value).ok_or(Part::Lock)?;
+    let holders: Option<Vec<_>> = match mode {
+        Mode::Write => Some(vec![(owner.to_string(), expires)]),
+        Mode::Read => {
+            let readers = readers.into_iter();
+            let readers = readers.map(|(owner, expires)| {
+                let owner = String::from_utf8(owner).ok()?;
+                Owner::read(&owner).map(|_| (owner, expires))
+            });
+            readers.collect()
+        }
     };
-    let holders = holders.into_iter().map(|(owner, expires)| {
+    let holders = holders.ok_or(Part::Readers)?.into_iter();
+    let holders = holders.map(|(owner, expires)| {
         let expires_in = u64::try_from(expires).ok().map(Duration::from_millis);
         HolderInfo::new(owner, expires_in)
     });
     let holders: Vec<_> = holders.collect();
-    Some((!holders.is_empty()).then(|| LockInfo::new(key.to_owned(), mode, holders, waiters)))
+    Ok((!holders.is_empty()).then(|| LockInfo::new(key.to_owned(), mode, holders, waiters)))
 }

@@ -58,6 +58,13 @@ pub(super) enum Keyspace {
     Vote(Arc<str>),
 }
 
+/// What holds text, which may be of the right type and yet not dlock's.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Part {
+    Lock,
+    Readers,
+}
+
 impl Keyspace {
     pub(super) fn lock<'a>(&'a self, key: &'a str) -> Name<'a> {
         self.name(key, "")

@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::connections::{Connections, RuntimeConnection};
 use super::connector::Connector;
 use super::errors::{RetryPolicy, classify};
-use super::names::Keyspace;
+use super::names::{Keyspace, Part};
 use super::scripts;
 use super::timer::Sending;
 use super::topology::Topology;
@@ -310,7 +310,7 @@ impl RedisStore {
             Foreign => {
                 // Who leaves meanwhile may have left something.
                 attempt.in_flight = Some(from.clone());
-                let foreign = self.foreign(from, key, deadline).await;
+                let foreign = self.foreign(from, key, Part::Lock, deadline).await;
                 attempt.in_flight = None;
                 foreign
             }
@@ -375,11 +375,13 @@ impl RedisStore {
         }
     }
 
-    /// Says which of the keys is not dlock's.
+    /// Says which of the keys is not dlock's; if none is by its type, this part by what
+    /// it holds.
     pub(super) async fn foreign(
         &self,
         from: &Connection,
         key: &str,
+        value: Part,
         deadline: Deadline,
     ) -> BackendError {
         let types = commands::types(self.space(), key);
@@ -391,7 +393,7 @@ impl RedisStore {
             _ => "value".to_owned(),
         });
         let types: Vec<_> = types.collect();
-        from.endpoint().one_is_foreign(key, &types)
+        from.endpoint().one_is_foreign(key, &types, value)
     }
 }
 

@@ -9,7 +9,9 @@ use crate::store::{Applied, Cause, Failure, Next};
 
 pub(super) const FOREIGN_TOKEN: &str = "a number in the row of this lock in the table \
                                         dlock_lock was not written by dlock; delete that row \
-                                        while nobody holds the lock, and ask again";
+                                        while nobody holds the lock, and ask again; if that does \
+                                        not help, the `floor` of dlock_meta was not either: set \
+                                        it to the highest token that was given out";
 
 /// A database as it is named in messages, where no password is.
 #[derive(Clone, Debug)]

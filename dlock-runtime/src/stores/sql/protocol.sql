@@ -227,7 +227,8 @@ SELECT CASE WHEN cleaned_at <= {now} - $pause OR cleaned_at > {now} THEN 1 ELSE 
 --- clean
 -- Removes what nobody needs any more: the rows of locks that are free, and what
 -- the dead have left. The floor is raised above every counter that goes, in the
--- same transaction.
+-- same transaction; but not to one that no lock's counting leads to: above it
+-- there may be no room for the tokens of all others. Such a row stays.
 --
 -- Rows: locks that are free and waited for, perhaps by the dead only.
 {begin};
@@ -235,14 +236,15 @@ UPDATE dlock_meta SET cleaned_at = {now};
 DELETE FROM dlock_process WHERE alive_until <= {now};
 DELETE FROM dlock_reader WHERE expires_at <= {now} AND NOT EXISTS (
     SELECT 1 FROM dlock_lock l WHERE l.name = dlock_reader.name AND l.expires_at > {now});
-UPDATE dlock_meta SET floor = COALESCE((
-        SELECT MAX(l.token) FROM dlock_lock l WHERE l.expires_at <= {now} AND l.waited = 0), 0)
-    WHERE floor < COALESCE((
-        SELECT MAX(l.token) FROM dlock_lock l WHERE l.expires_at <= {now} AND l.waited = 0), 0);
+UPDATE dlock_meta SET floor = {highest} WHERE floor < {highest};
 DELETE FROM dlock_lock WHERE expires_at <= {now} AND waited = 0
     AND token <= (SELECT floor FROM dlock_meta);
 SELECT l.name FROM dlock_lock l WHERE l.expires_at <= {now} AND l.waited = 1;
 COMMIT
+
+--- highest
+COALESCE((SELECT MAX(l.token) FROM dlock_lock l WHERE l.expires_at <= {now} AND l.waited = 0
+        AND l.token <= floor + $room), 0)
 
 --- check
 SELECT name, token, mode, owner, expires_at, waited FROM dlock_lock WHERE 1 = 0;

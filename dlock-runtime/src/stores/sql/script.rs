@@ -43,6 +43,10 @@ pub(super) const CLAIM: Duration = Duration::from_millis(1500);
 /// How often somebody cleans the tables.
 pub(super) const CLEANED_EVERY: Duration = Duration::from_secs(2);
 
+/// A counter further above the floor than this was written by somebody else: it begins at
+/// the floor, and no lock is granted a thousand million million times.
+pub(super) const ROOM: u64 = 1 << 56;
+
 /// Values that go into a script.
 #[derive(Default)]
 pub(super) struct Args<'a> {
@@ -101,6 +105,7 @@ impl Scripts {
                 ("$claim", CLAIM.as_millis().to_string()),
                 ("$pause", CLEANED_EVERY.as_millis().to_string()),
                 ("$process", own_name.clone()),
+                ("$room", ROOM.to_string()),
                 ("$seconds", whole_seconds(timeout).to_string()),
                 ("$timeout", timeout.as_millis().max(1).to_string()),
                 ("$tokens", TOKENS_PER_GRANT.to_string()),
