@@ -12,6 +12,7 @@ use std::sync::{Arc, Once, Weak};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use tokio::runtime::{Handle, Id};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
@@ -159,9 +160,10 @@ impl Executor {
         runtime: &Handle,
         work: impl Future<Output = ()> + Send + 'static,
     ) {
+        let work: BoxFuture<'static, ()> = Box::pin(work);
         match self {
             #[cfg(feature = "simulation")]
-            Self::Simulated(process) => process.spawn(Box::pin(work)),
+            Self::Simulated(process) => process.spawn(work),
             _ => drop(runtime.spawn(work)),
         }
     }

@@ -336,10 +336,7 @@ pub struct Context {
 impl Context {
     /// A task on the manager's runtime, until it has ended or the engine has stopped.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let stopped = self.stopped.clone();
-        self.time.spawn(async move {
-            let _ = stopped.run_until_cancelled(work).await;
-        });
+        self.time.spawn_until(self.stopped.clone(), Box::pin(work));
     }
 
     /// How long one answer may take. When none has come, there is time left to ask

@@ -223,11 +223,12 @@ impl<S: Store> Running<S> {
 
     /// Until it has ended, or the engine has stopped.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let (counted, stopped) = (self.tasks.count(), self.stopped.clone());
-        self.time.spawn(async move {
+        let counted = self.tasks.count();
+        let work = async move {
             let _counted = counted;
-            let _ = stopped.run_until_cancelled(work).await;
-        });
+            work.await;
+        };
+        self.time.spawn_until(self.stopped.clone(), Box::pin(work));
     }
 
     /// Until it has ended, or the engine is told to stop.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::LocalBoxFuture;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::executor::Executor;
@@ -36,7 +37,9 @@ fn paused<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
         .enable_all()
         .start_paused(true)
         .build();
-    runtime.expect("a runtime").block_on(test());
+    // Boxed, as tokio's part of it is compiled anew for each type of future.
+    let test: LocalBoxFuture<'_, ()> = Box::pin(test());
+    runtime.expect("a runtime").block_on(test);
 }
 
 async fn start<P: Proof>() -> (Arc<Sim>, Engine<Scripted<P>>) {

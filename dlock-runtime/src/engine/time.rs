@@ -9,8 +9,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::time_is_real;
 use crate::deadline::{Deadline, Elapsed};
@@ -89,9 +91,21 @@ impl Time {
 
     /// A task of the manager's. Works from a `Drop`, and outside a runtime.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_boxed(Box::pin(work));
+    }
+
+    /// A task of the manager's, until it has ended or `stopped` is cancelled.
+    pub(crate) fn spawn_until(&self, stopped: CancellationToken, work: BoxFuture<'static, ()>) {
+        self.spawn(async move {
+            let _ = stopped.run_until_cancelled(work).await;
+        });
+    }
+
+    /// Boxed, as tokio's part of a task is compiled anew for each type of future.
+    fn spawn_boxed(&self, work: BoxFuture<'static, ()>) {
         match &self.0 {
             Source::Machine(manager) => drop(manager.spawn(work)),
-            Source::Simulated(by) => by.spawn(Box::pin(work)),
+            Source::Simulated(by) => by.spawn(work),
         }
     }
 
