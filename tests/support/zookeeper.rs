@@ -198,7 +198,8 @@ impl Kind for ZooKeeper {
         );
         if let Some((number, peers)) = &self.setup.member {
             let limit = if self.setup.patient { 50 } else { 10 };
-            config += &format!("initLimit=50\nsyncLimit={limit}\ncnxTimeout=1\n");
+            // Milliseconds, and in so many a busy machine does connect.
+            config += &format!("initLimit=50\nsyncLimit={limit}\ncnxTimeout=1000\n");
             for (index, peer) in peers.iter().enumerate() {
                 let Peer { quorum, election } = peer;
                 config += &format!("server.{}=127.0.0.1:{quorum}:{election}\n", index + 1);

@@ -5,7 +5,7 @@
 mod client;
 mod history;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +35,16 @@ struct State {
     history: History,
     /// The workers whose reads are answered only later.
     held_back: HashSet<String>,
+    /// Those that are connected, by their ports.
+    visitors: HashMap<u16, Visitor>,
+}
+
+#[derive(Debug, Default)]
+struct Visitor {
+    /// How many of its requests were heard.
+    requests: usize,
+    /// As what it came in, if it did.
+    token: Option<u64>,
 }
 
 impl Resource {
@@ -100,6 +110,11 @@ impl Resource {
         self.shared.lock().history.ends_leases(ends);
     }
 
+    /// The counter's value.
+    pub fn value(&self) -> u64 {
+        self.shared.lock().history.value()
+    }
+
     /// A look at the history so far.
     pub fn history(&self) -> History {
         self.shared.lock().history.clone()
@@ -126,10 +141,19 @@ impl Shared {
 
     /// One client, until it goes away. Its thread ends with it.
     fn serve(&self, stream: &TcpStream) {
+        let Ok(port) = stream.peer_addr().map(|peer| peer.port()) else {
+            return;
+        };
+        self.lock().visitors.insert(port, Visitor::default());
+        self.answer_all(stream, port);
+        self.lock().visitors.remove(&port);
+    }
+
+    fn answer_all(&self, stream: &TcpStream, port: u16) {
         let mut writer = stream;
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
             // In one piece: the second of two would wait for an acknowledgement.
-            let answer = self.answer_to(&line) + "\n";
+            let answer = self.answer_to(&line, port) + "\n";
             if writer.write_all(answer.as_bytes()).is_err() {
                 return;
             }
@@ -137,7 +161,7 @@ impl Shared {
     }
 
     /// A request is `moment worker token word [rest]`.
-    fn answer_to(&self, line: &str) -> String {
+    fn answer_to(&self, line: &str, port: u16) -> String {
         let mut words = line.splitn(5, ' ');
         let mut word = || words.next().unwrap_or_default();
         let sent = word().parse().expect("a moment");
@@ -145,9 +169,15 @@ impl Shared {
         let token = token.parse().expect("a token");
 
         let mut state = self.lock();
+        state.visitors.entry(port).or_default().requests += 1;
+        self.changed.notify_all();
         state.history.hears_what_was_sent_at(sent);
         let answer = match verb {
-            "enter" => state.history.enter(worker, token),
+            "enter" => {
+                let answer = state.history.enter(worker, token);
+                state.visitors.entry(port).or_default().token = answer.ok();
+                answer
+            }
             "read" => {
                 // The answer is of the moment of the request, however late.
                 let answer = state.history.read(worker, token);
@@ -161,7 +191,7 @@ impl Shared {
                 .write(worker, token, rest.parse().expect("a number")),
             "leave" => state.history.leave(worker, token),
             "gone" => {
-                state.history.gone(token);
+                self.hear_out(state, rest);
                 Ok(0)
             }
             "report" => {
@@ -174,5 +204,80 @@ impl Shared {
             Ok(value) => format!("ok {value}"),
             Err(newest) => format!("refused {newest}"),
         }
+    }
+
+    /// Who is gone has a port, and has sent so many requests: those come first.
+    fn hear_out(&self, mut state: MutexGuard<'_, State>, who: &str) {
+        let (port, requests) = who.split_once(' ').expect("a port and a number");
+        let port = port.parse::<u16>().expect("a port");
+        let requests = requests.parse::<usize>().expect("a number");
+        loop {
+            let visitor = state.visitors.get(&port);
+            if visitor.map_or(0, |visitor| visitor.requests) >= requests {
+                break;
+            }
+            if self.closed.load(Ordering::Acquire) {
+                return;
+            }
+            state = self.changed.wait(state).expect("the resource's state");
+        }
+        let token = state.visitors.get(&port).and_then(|visitor| visitor.token);
+        if let Some(token) = token {
+            state.history.gone(token);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::{Resource, Section};
+
+    /// Dropped after each step, also before it was told as what it came in.
+    #[tokio::test]
+    async fn who_comes_after_a_body_was_dropped_does_not_overlap_it() {
+        let resource = Resource::start();
+        for steps in (0..10).cycle().take(200) {
+            let mut body = Box::pin(async {
+                let section = Section::enter(resource.address(), "a", 0).await;
+                let mut section = section.expect("the resource").expect("its turn");
+                while section.read().await.is_ok() {}
+            });
+            let mut left = steps;
+            poll_fn(|context| {
+                let is_over = left == 0 || body.as_mut().poll(context).is_ready();
+                left -= usize::from(!is_over);
+                if is_over {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
+            })
+            .await;
+            drop(body);
+            let section = Section::enter(resource.address(), "b", 0).await;
+            let section = section.expect("the resource").expect("its turn");
+            let left = section.leave().await.expect("the resource");
+            left.expect("its turn");
+        }
+        resource.history().check();
+    }
+
+    /// Its answer is held back for longer than it lives.
+    #[tokio::test]
+    async fn a_body_that_waits_for_an_answer_can_be_dropped() {
+        let resource = Resource::start();
+        resource.hold_back("a");
+        let section = Section::enter(resource.address(), "a", 64).await;
+        let mut section = section.expect("the resource").expect("its turn");
+        let read = timeout(Duration::from_millis(10), section.read()).await;
+        read.expect_err("nobody answers");
+        drop(section);
+        assert!(!resource.history().is_inside("a"));
     }
 }

@@ -32,6 +32,9 @@ const WORKERS: usize = 4;
 /// So many locks, each with something that it protects.
 const LOCKS: usize = 2;
 
+/// What is on its way to a server when it falls silent, or from it, has arrived by then.
+const ON_ITS_WAY: Duration = Duration::from_millis(200);
+
 /// What one history came to.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
@@ -94,7 +97,8 @@ impl Drop for History {
 pub(crate) async fn run(store: &str, seed: u64) -> Outcomes {
     let mut draws = Rng::with_seed(seed);
     let (topology, setting) = topology::start(store, &mut draws).await;
-    let mut plan = Plan::new(Fault::all(&*topology, &setting), draws.fork());
+    let all = Fault::all(&*topology, &setting);
+    let mut plan = Plan::new(all, setting.longest_fault(), draws.fork());
     let judge = judge(&*topology, setting).await;
     let tokens = judge.capabilities().tokens > TokenTier::None;
     let mut history = History {
@@ -172,8 +176,7 @@ impl History {
 
     /// How often each lock did its work so far.
     fn values(&self) -> Vec<u64> {
-        let values = self.resources.iter();
-        values.map(|resource| resource.history().value()).collect()
+        self.resources.iter().map(Resource::value).collect()
     }
 
     /// Waits until every lock is had again.
@@ -371,16 +374,24 @@ impl History {
         if let Outcome::Other(error) = outcome {
             panic!("{name} was told {error:?}: {call}");
         }
-        let in_the_dark = |(begun, ended): &&(Moment, Moment)| begun < from && to < ended;
-        if *outcome == Outcome::Busy && self.dark.iter().any(|dark| in_the_dark(&dark)) {
+        let in_the_dark = |(begun, ended): &&(Moment, Moment)| {
+            begun < from && from.since(*begun) > ON_ITS_WAY && to < ended
+        };
+        if *outcome != Outcome::Busy {
+            return;
+        }
+        if let Some((begun, ended)) = self.dark.iter().find(in_the_dark) {
             // Another task of the same process may hold it, which needs no store.
-            let held_at_home = told.iter().any(|other| {
-                other.key == call.key
-                    && other.had_the_lock()
-                    && other.from < *to
-                    && *from < other.to
-            });
-            assert!(held_at_home, "{name} was told of no outage: {call}");
+            let beside: Vec<_> = told
+                .iter()
+                .filter(|other| other.key == call.key && other.from < *to && *from < other.to)
+                .collect();
+            let beside_it = || beside.iter().map(|other| format!("\n  {other}"));
+            assert!(
+                beside.iter().any(|other| other.had_the_lock()),
+                "{name} was told of no outage: {call}, from {begun} to {ended}, beside{}",
+                beside_it().collect::<String>()
+            );
         }
     }
 }

@@ -25,6 +25,7 @@ mod topology;
 mod worker;
 
 use std::process::ExitCode;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use lexopt::prelude::*;
@@ -36,7 +37,7 @@ const USAGE: &str = "\
 Usage: dlock-histories --store STORE|all [--histories N] [--seed S] [--at-once N]
 
   --store      redis, sentinel, cluster, cluster-quorum, redlock, etcd, zookeeper,
-               postgres, mysql, sqlite, memcached, or all of them one after the other
+               postgres, mysql, sqlite, memcached, or all of them
   --histories  how many of each [1]
   --seed       that of the first; those after it follow [drawn]
   --at-once    so many at the same time [1]";
@@ -93,33 +94,47 @@ fn main() -> ExitCode {
         }
     };
     println!("the first seed is {}", options.seed);
-    let mut failed = false;
-    for store in &options.stores {
-        failed |= run_all(store, &options);
-    }
-    ExitCode::from(u8::from(failed))
+    ExitCode::from(u8::from(run_all(&options)))
 }
 
-/// Whether any of them failed.
-fn run_all(store: &'static str, options: &Options) -> bool {
-    let mut summary = Summary::of(store);
-    let seeds: Vec<_> = (0..options.histories).map(|n| options.seed + n).collect();
-    for seeds in seeds.chunks(options.at_once) {
-        let running: Vec<_> = seeds
-            .iter()
-            .map(|&seed| (seed, thread::spawn(move || run_one(store, seed))))
-            .collect();
-        for (seed, history) in running {
-            // What a panic says was printed as it happened.
-            let outcomes = history.join().ok();
-            if outcomes.is_none() {
-                eprintln!("FAILED: --store {store} --histories 1 --seed {seed}");
-            }
-            summary.add(outcomes);
+/// Whether any of them failed. The next one begins when one is over, of the next store
+/// too, as most wait for their longest fault.
+fn run_all(options: &Options) -> bool {
+    let seeds = options.seed..options.seed + options.histories;
+    let stores = options.stores.iter();
+    let all = stores.flat_map(|store| seeds.clone().map(move |seed| (*store, seed)));
+    let all = Mutex::new(all);
+    let (tells, told) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..options.at_once {
+            let (all, tells) = (&all, tells.clone());
+            scope.spawn(move || {
+                loop {
+                    let next = all.lock().expect("no panic while it is drawn").next();
+                    let Some((store, seed)) = next else { return };
+                    // What a panic says was printed as it happened.
+                    let outcomes = thread::spawn(move || run_one(store, seed)).join().ok();
+                    if outcomes.is_none() {
+                        eprintln!("FAILED: --store {store} --histories 1 --seed {seed}");
+                    }
+                    let _ = tells.send((store, outcomes));
+                }
+            });
         }
-    }
-    println!("{summary}");
-    summary.has_failed()
+        drop(tells);
+        let mut failed = false;
+        let mut summaries: Vec<_> = options.stores.iter().map(|s| Summary::of(s)).collect();
+        for (store, outcomes) in told {
+            let summary = summaries.iter_mut().find(|summary| summary.store == store);
+            let summary = summary.expect("one for each store");
+            summary.add(outcomes);
+            if summary.histories == options.histories {
+                println!("{summary}");
+                failed |= summary.has_failed();
+            }
+        }
+        failed
+    })
 }
 
 fn run_one(store: &str, seed: u64) -> history::Outcomes {

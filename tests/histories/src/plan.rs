@@ -6,6 +6,8 @@ use fastrand::Rng;
 
 use crate::fault::Fault;
 
+const SHORTEST: Duration = Duration::from_millis(100);
+
 /// One fault.
 #[derive(Debug)]
 pub(crate) struct Step {
@@ -23,13 +25,18 @@ pub(crate) struct Step {
 pub(crate) struct Plan {
     all: Vec<Fault>,
     next: Vec<Fault>,
+    longest: Duration,
     draws: Rng,
 }
 
 impl Plan {
-    pub(crate) fn new(all: Vec<Fault>, draws: Rng) -> Self {
-        let next = Vec::new();
-        Self { all, next, draws }
+    pub(crate) fn new(all: Vec<Fault>, longest: Duration, draws: Rng) -> Self {
+        Self {
+            all,
+            next: Vec::new(),
+            longest,
+            draws,
+        }
     }
 
     pub(crate) fn step(&mut self) -> Step {
@@ -39,7 +46,7 @@ impl Plan {
         }
         Step {
             fault: self.next.pop().expect("a fault"),
-            lasting: Duration::from_millis(self.draws.u64(100..2_500)),
+            lasting: SHORTEST + (self.longest - SHORTEST).mul_f64(self.draws.f64()),
             draws: self.draws.fork(),
             calm: Duration::from_millis(self.draws.u64(200..800)),
         }
@@ -55,7 +62,7 @@ mod tests {
     /// The first steps of a seed's plan, in full.
     fn plan(seed: u64) -> String {
         let all = vec![Fault::WorkerKilled, Fault::WorkerPaused, Fault::WorkerClock];
-        let mut plan = Plan::new(all, Rng::with_seed(seed));
+        let mut plan = Plan::new(all, Duration::from_secs(2), Rng::with_seed(seed));
         let steps = (0..20).map(|_| format!("{:?}\n", plan.step()));
         steps.collect()
     }

@@ -10,8 +10,8 @@ use crate::history::{FAULTS, LEAST, Outcomes};
 
 #[derive(Debug)]
 pub(crate) struct Summary {
-    store: &'static str,
-    histories: usize,
+    pub(crate) store: &'static str,
+    pub(crate) histories: u64,
     failed: usize,
     calls: BTreeMap<Outcome, usize>,
     faults: BTreeMap<Fault, usize>,

@@ -1,31 +1,36 @@
 //! The resource as a worker sees it.
 
-use std::io;
-use std::net::SocketAddr;
+use std::io::{self, Read as _, Write as _};
+use std::net::{self, SocketAddr};
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufStream};
 use tokio::net::TcpStream;
 
+use crate::support::wait::HANG;
+
 /// One critical section at the resource, over a connection of its own.
 #[derive(Debug)]
 pub struct Section {
+    resource: SocketAddr,
     stream: BufStream<TcpStream>,
     worker: String,
     token: u64,
+    /// How many requests are on their way to it, or were.
+    requests: usize,
     /// Nobody need be told that it is over.
     done: bool,
 }
 
-/// A body that is dropped does nothing any more. Whoever came in before this was heard
-/// did not overlap it.
+/// A body that is dropped does nothing any more, and says so before its lock can be
+/// given on: the resource has heard of it when this returns. It comes over a connection
+/// of its own, as an answer may be held back, and tells which requests go before it.
 impl Drop for Section {
     fn drop(&mut self) {
         if !self.done {
-            let line = self.line("gone");
-            // What is not sent counts against it.
-            let _ = self.stream.get_ref().try_write(line.as_bytes());
+            // What is not heard counts against it.
+            let _ = self.is_gone();
         }
     }
 }
@@ -46,9 +51,11 @@ impl Section {
     ) -> io::Result<Result<Self, Outdated>> {
         let stream = BufStream::new(TcpStream::connect(resource).await?);
         let mut section = Self {
+            resource,
             stream,
             worker: worker.to_owned(),
             token,
+            requests: 0,
             done: false,
         };
         let entered = section.ask("enter").await?;
@@ -75,6 +82,15 @@ impl Section {
         left
     }
 
+    fn is_gone(&self) -> io::Result<()> {
+        let mut stream = net::TcpStream::connect(self.resource)?;
+        stream.set_read_timeout(Some(HANG))?;
+        let port = self.stream.get_ref().local_addr()?.port();
+        let line = self.line(&format!("gone {port} {}", self.requests));
+        stream.write_all(line.as_bytes())?;
+        stream.read_exact(&mut [0])
+    }
+
     fn line(&self, request: &str) -> String {
         format!("{} {} {} {request}\n", sent(), self.worker, self.token)
     }
@@ -83,6 +99,7 @@ impl Section {
         let line = self.line(request);
         self.stream.write_all(line.as_bytes()).await?;
         self.stream.flush().await?;
+        self.requests += 1;
         let mut answer = String::new();
         self.stream.read_line(&mut answer).await?;
         let number = |text: &str| {
@@ -109,9 +126,11 @@ fn sent() -> u128 {
 pub async fn report(resource: SocketAddr, worker: &str, text: &str) -> io::Result<()> {
     let stream = BufStream::new(TcpStream::connect(resource).await?);
     let mut section = Section {
+        resource,
         stream,
         worker: worker.to_owned(),
         token: 0,
+        requests: 0,
         done: true,
     };
     section.ask(&format!("report {text}")).await.map(|_| ())

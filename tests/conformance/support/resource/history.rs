@@ -55,6 +55,8 @@ pub struct History {
     suspended: HashSet<String>,
     /// Those that ever were: they may come late.
     suspects: HashSet<String>,
+    /// The tokens of those that somebody came in beside.
+    overtaken: HashSet<u64>,
     /// The store may have forgotten what it granted.
     doubt: bool,
     /// Leases may end before their time.
@@ -73,6 +75,7 @@ impl Default for History {
             open: Vec::new(),
             suspended: HashSet::new(),
             suspects: HashSet::new(),
+            overtaken: HashSet::new(),
             doubt: false,
             early: false,
         }
@@ -143,6 +146,7 @@ impl History {
                 && let What::Violation(text) = what
             {
                 *what = What::Overtook(its, std::mem::take(text));
+                self.overtaken.insert(its);
             }
         }
         self.open.clear();
@@ -209,6 +213,9 @@ impl History {
     /// The body with this token was dropped: it has done nothing since its last request.
     pub(super) fn gone(&mut self, token: u64) {
         self.open.retain(|open| open.token != token);
+        if !self.overtaken.remove(&token) {
+            return;
+        }
         let acted = |event: &Event| event.token == token && matches!(event.what, What::Refused(_));
         if self.events.iter().any(acted) {
             return;

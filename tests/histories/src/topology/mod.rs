@@ -22,6 +22,7 @@ use crate::support::machine::Machine;
 use crate::support::proxy::Proxy;
 use crate::support::server::{Kind, Server};
 use crate::support::wait::HANG;
+use crate::worker::REQUEST_TIMEOUT;
 
 /// What can happen to servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,6 +75,15 @@ impl Setting {
         match self.lasting {
             true => 20 * HANG,
             false => SHORT_TTL,
+        }
+    }
+
+    /// Where no lease ends by itself, what lasts longer than a request does no harm to
+    /// the calls but shows what is forgotten when nobody answers for so long.
+    pub(crate) fn longest_fault(self) -> Duration {
+        match self.lasting {
+            true => 3 * REQUEST_TIMEOUT,
+            false => Duration::from_millis(2_500),
         }
     }
 
