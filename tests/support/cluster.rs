@@ -72,13 +72,14 @@ impl Cluster {
         let masters = servers.len() / 2;
         // They tell each other the more often, the sooner they would give one up.
         let node_timeout = servers[0].node_timeout().to_string();
-        let times_out = async |timeout: &str| {
-            for server in &servers {
+        let times_out = async |servers: &[RedisServer], timeout: &str| {
+            for server in servers {
                 let words = ["CONFIG", "SET", "cluster-node-timeout", timeout];
                 server.command::<()>(&words).await;
             }
         };
-        times_out("1500").await;
+        // And not too soon: what is given up on a busy machine stays so for long.
+        times_out(&servers, "5000").await;
         for (number, server) in servers[..masters].iter().enumerate() {
             let first = number * SLOTS / masters;
             let last = (number + 1) * SLOTS / masters - 1;
@@ -120,11 +121,12 @@ impl Cluster {
             })
             .await;
         }
-        times_out(&node_timeout).await;
         let cluster = Self {
             servers,
             proxies: Vec::new(),
         };
+        cluster.is_whole().await;
+        times_out(&cluster.servers, &node_timeout).await;
         cluster.is_whole().await;
         cluster
     }

@@ -382,15 +382,21 @@ impl History {
         }
         if let Some((begun, ended)) = self.dark.iter().find(in_the_dark) {
             // Another task of the same process may hold it, which needs no store.
-            let beside: Vec<_> = told
+            let held_at_home = told.iter().any(|other| {
+                other.key == call.key
+                    && other.had_the_lock()
+                    && other.from < *to
+                    && *from < other.to
+            });
+            let meanwhile = told
                 .iter()
-                .filter(|other| other.key == call.key && other.from < *to && *from < other.to)
-                .collect();
-            let beside_it = || beside.iter().map(|other| format!("\n  {other}"));
+                .filter(|other| other.key == call.key && other.from < *ended && *begun < other.to);
+            let meanwhile = || meanwhile.map(|other| format!("\n  {other}"));
             assert!(
-                beside.iter().any(|other| other.had_the_lock()),
-                "{name} was told of no outage: {call}, from {begun} to {ended}, beside{}",
-                beside_it().collect::<String>()
+                held_at_home,
+                "{name} was told of no outage: {call}; nobody could be asked from {begun} to \
+                 {ended}, with {}",
+                meanwhile().collect::<String>()
             );
         }
     }
