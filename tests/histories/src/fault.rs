@@ -63,7 +63,10 @@ impl Fault {
             all.extend(NETWORK.map(Self::Network));
         }
         let servers = topology.faults().into_iter();
-        let servers = servers.filter(|fault| !setting.lasting || !topology.may_forget(*fault));
+        let servers = servers.filter(|fault| {
+            let forgets = topology.may_forget(*fault) || topology.may_undo_releases(*fault);
+            !setting.lasting || !forgets
+        });
         all.extend(servers.map(Self::Server));
         all
     }

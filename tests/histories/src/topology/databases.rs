@@ -23,6 +23,10 @@ pub(crate) trait Own: Kind {
     /// Asks for that, with this authority.
     const ENCRYPTED: &'static str;
 
+    /// Whether what a release has answered is on the disk. If not, a crash brings the
+    /// lease back, which ends by itself, as the store's page says.
+    const KEEPS_RELEASES: bool;
+
     /// What the server's clock shows, in microseconds.
     async fn time(server: &Server<Self>) -> u64;
 }
@@ -36,6 +40,8 @@ impl Own for PostgreSql {
     }
 
     const ENCRYPTED: &'static str = "sslmode=verify-full&sslrootcert";
+
+    const KEEPS_RELEASES: bool = false;
 
     async fn time(server: &Server<Self>) -> u64 {
         let mut connection = server.connection(Self::OWN).await;
@@ -57,6 +63,8 @@ impl Own for MariaDb {
     }
 
     const ENCRYPTED: &'static str = "ssl-mode=verify_identity&ssl-ca";
+
+    const KEEPS_RELEASES: bool = true;
 
     async fn time(server: &Server<Self>) -> u64 {
         let mut connection = server.connection(Self::OWN).await;
@@ -137,6 +145,11 @@ impl<D: Own> Topology for OneDatabase<D> {
                 ServerFault::DiskFull,
             ],
         )
+    }
+
+    /// PostgreSQL ends as in a crash when it cannot write its log.
+    fn may_undo_releases(&self, fault: ServerFault) -> bool {
+        !D::KEEPS_RELEASES && matches!(fault, ServerFault::Killed | ServerFault::DiskFull)
     }
 
     async fn inflict(

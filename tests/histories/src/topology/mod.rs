@@ -56,7 +56,7 @@ pub(crate) struct Setting {
     /// Their clocks can be set, and their disks filled; those of the workers too.
     pub(crate) spoiled: bool,
     /// Leases outlast the history, so that nothing but a release ends them: what is not
-    /// given back is seen. Nobody dies then, and no store forgets.
+    /// given back is seen. Nobody dies then, and no store forgets a grant or a release.
     pub(crate) lasting: bool,
 }
 
@@ -145,6 +145,13 @@ pub(crate) trait Topology {
     /// Whether the store may forget what it has granted by this, as its page says.
     /// What happens until a ttl after it is told from tokens at best.
     fn may_forget(&self, fault: ServerFault) -> bool {
+        let _ = fault;
+        false
+    }
+
+    /// Whether leases may come back by this that were given back, until they end by
+    /// themselves, as the store's page says.
+    fn may_undo_releases(&self, fault: ServerFault) -> bool {
         let _ = fault;
         false
     }
