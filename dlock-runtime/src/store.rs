@@ -459,7 +459,7 @@ pub enum Freed {
 
 impl Freed {
     /// What the caller is told, if the release was `repeated` or not.
-    pub(crate) fn told(self, repeated: bool) -> Released {
+    pub(crate) fn released(self, repeated: bool) -> Released {
         match self {
             Self::Released => Released::Released,
             Self::NotHeld if repeated => Released::Released,

@@ -30,15 +30,15 @@ impl<T> Mutex<T> {
 }
 
 /// Waits until there is something to find, and looks whenever it is notified. Cancel-safe.
-pub(crate) async fn found<T>(told: &Notify, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) async fn found<T>(notify: &Notify, mut look: impl FnMut() -> Option<T>) -> T {
     loop {
-        let told = told.notified();
-        tokio::pin!(told);
+        let notified = notify.notified();
+        tokio::pin!(notified);
         // Before the look: what is told from now on is not missed.
-        told.as_mut().enable();
+        notified.as_mut().enable();
         if let Some(found) = look() {
             return found;
         }
-        told.await;
+        notified.await;
     }
 }

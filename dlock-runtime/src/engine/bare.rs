@@ -49,7 +49,7 @@ where
         stopped: stopped.clone(),
     };
     let (says, said) = mpsc::unbounded_channel();
-    events.are_heard_by(Hears(says));
+    events.set_listener(Hears(says));
     let config = D::Store::complete(backend.engine().config.clone(), DEFAULT_REQUEST_TIMEOUT);
     let bare = Bare {
         store: D::Store::open(config.await.map_err(Failure::refused)?, context),

@@ -101,7 +101,7 @@ impl<S: Store> Call<'_, S> {
     /// has lasted for the request timeout, counted from when it was last heard
     /// of; but long enough for a new connection in any case.
     pub(super) fn give_more_time(&mut self) {
-        self.count_from(self.running.events.last_heard());
+        self.count_from(self.running.events.last_response_at());
         self.was_answered();
     }
 

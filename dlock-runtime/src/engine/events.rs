@@ -26,7 +26,7 @@ struct Inner {
     time: Time,
     began: Instant,
     /// When the store was last known to answer, in microseconds from `began`.
-    heard: AtomicU64,
+    last_response_at: AtomicU64,
     /// Others know since then that this process is alive; 0 if they do not.
     known: AtomicU64,
     /// After so long without a beat they take it for dead.
@@ -64,7 +64,7 @@ impl Events {
             holders: Seldom::default(),
             began: time.now(),
             time,
-            heard: AtomicU64::new(0),
+            last_response_at: AtomicU64::new(0),
             known: AtomicU64::new(0),
             dead_after,
             listener: OnceLock::new(),
@@ -128,7 +128,7 @@ impl Events {
         }
     }
 
-    pub(crate) fn are_heard_by(&self, listener: impl Listener + 'static) {
+    pub(crate) fn set_listener(&self, listener: impl Listener + 'static) {
         let _ = self.0.listener.set(Box::new(listener));
     }
 
@@ -140,14 +140,14 @@ impl Events {
     }
 
     /// The store has answered a question that was sent then.
-    pub fn heard(&self, sent_at: Instant) {
+    pub fn answered(&self, sent_at: Instant) {
         self.0
-            .heard
+            .last_response_at
             .fetch_max(self.stamp(sent_at), Ordering::Relaxed);
     }
 
-    pub(super) fn last_heard(&self) -> Instant {
-        self.0.began + Duration::from_micros(self.0.heard.load(Ordering::Relaxed))
+    pub(super) fn last_response_at(&self) -> Instant {
+        self.0.began + Duration::from_micros(self.0.last_response_at.load(Ordering::Relaxed))
     }
 
     /// Others were told by what was sent then that this process is alive. Those who

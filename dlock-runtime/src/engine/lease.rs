@@ -59,7 +59,7 @@ impl<S: Store> Running<S> {
             let left = LeftBehind::unknown(Some(unknown));
             self.clean_up(request.clone(), Abandoned::at_rest(Some(record)), &left);
         }
-        Ok(freed.told(repeated))
+        Ok(freed.released(repeated))
     }
 
     /// Ends the leases that the store does not, when their time has passed.

@@ -141,7 +141,7 @@ impl<S: Store> Engine<S> {
             .check(request_timeout)
             .await
             .inspect_err(|_| running.close())?;
-        running.events.are_heard_by(Arc::downgrade(&running));
+        running.events.set_listener(Arc::downgrade(&running));
         running.spawn(Arc::clone(&running).look_after_waiters());
         if !S::EXPIRES {
             running.spawn_until_stop(Arc::clone(&running).end_leases());

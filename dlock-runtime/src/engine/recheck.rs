@@ -132,7 +132,7 @@ impl<S: Store> Running<S> {
             self.store.recheck(&mut waited, beats, deadline)
         });
         if answered.is_ok() {
-            self.events.heard(asked);
+            self.events.answered(asked);
             if beats {
                 self.events.beats(asked);
             }

@@ -462,7 +462,7 @@ for_each! { every_store:
     }
 
     /// What is told of an outage, and when, by one who has waited for long.
-    async fn an_outage_counts_from_what_was_last_heard<P: Proof>() {
+    async fn an_outage_counts_from_what_was_last_response_at<P: Proof>() {
         let (sim, engine) = start::<P>().await;
         held_by_another(&sim);
         let request = request();

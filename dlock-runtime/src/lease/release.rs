@@ -140,7 +140,7 @@ impl LeaseGuard {
     /// Sets the store's own expiry to the end of a lease that is kept, and ours, unless
     /// the store has answered that before.
     async fn tell(&self, until: Instant) -> Result<Released, BackendError> {
-        if self.back(|back| back.told) {
+        if self.back(|back| back.confirmed) {
             return Ok(Released::Released);
         }
         self.set_renewals(Renewals::Never);
@@ -157,7 +157,7 @@ impl LeaseGuard {
             return Ok(Released::NotHeld);
         };
         let answer = answer.inspect_err(|error| lease.store_failed("release", error))?;
-        self.back(|back| back.told = true);
+        self.back(|back| back.confirmed = true);
         Ok(match answer {
             Renewed::Extended { sent_at } => {
                 self.ends_after(request.ttl, sent_at);
@@ -264,7 +264,7 @@ impl LeaseGuard {
             // The store is silent. From now on it is asked to take the lease back.
             () = sleep_until(until) => return true,
         }
-        if !self.back(|back| back.told) {
+        if !self.back(|back| back.confirmed) {
             self.set_renewals(Renewals::Always);
         }
         let lost = self.lease.loss_token();
@@ -275,7 +275,7 @@ impl LeaseGuard {
             () = self.leases.shut_down.cancelled() => {}
         }
         let _ = self.tell(until).await;
-        if !self.back(|back| back.told) {
+        if !self.back(|back| back.confirmed) {
             self.lease.section().min_hold_not_told(self.lease.key());
         }
         false

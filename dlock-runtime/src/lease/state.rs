@@ -64,7 +64,7 @@ pub(super) struct WayBack {
     /// It stays until then, though nobody works under it any more.
     pub(super) kept_until: Option<Instant>,
     /// The store has answered that it will let it expire by itself then.
-    pub(super) told: bool,
+    pub(super) confirmed: bool,
     /// A request asked for its end, and may have been done: that the lease is gone
     /// then is no news.
     pub(super) asked: bool,

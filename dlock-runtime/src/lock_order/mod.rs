@@ -5,7 +5,7 @@
 
 mod edge;
 mod graph;
-mod told;
+mod warned;
 mod warning;
 
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::sync::Mutex;
 use edge::Edge;
 use graph::Graph;
-use told::Told;
+use warned::Warned;
 
 /// Of a key of more names, and of more locks held, this many are looked at.
 const MOST_LOCKS: usize = 16;
@@ -31,7 +31,7 @@ pub(crate) struct LockOrder {
 #[derive(Debug, Default)]
 struct Seen {
     graph: Graph,
-    told: Told,
+    warned: Warned,
 }
 
 impl LockOrder {
@@ -74,7 +74,7 @@ impl Seen {
             self.graph.add(edge);
         }
         circles.sort_by_key(Vec::len);
-        circles.into_iter().find(|circle| self.told.add(circle))
+        circles.into_iter().find(|circle| self.warned.add(circle))
     }
 }
 

@@ -127,7 +127,7 @@ impl<V: Voter> Quorum<V> {
             Outcome::Split => Take::Contended,
         };
         request.is_held_by_somebody();
-        self.events.heard(sent_at);
+        self.events.answered(sent_at);
         self.give_back(&candidate, attempt, end).await;
         Ok(take)
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc};
 
-use super::subscriptions::{Ears, Subscriptions};
+use super::subscriptions::{Subscriptions, VoterListener};
 use super::voter::{Vote, Voter};
 use crate::backend::{BackendError, BackendErrorKind, Request};
 use crate::deadline::Deadline;
@@ -58,7 +58,7 @@ impl<V: Voter> Member<V> {
         subscriptions: &Arc<Subscriptions>,
     ) -> Arc<Self> {
         let engine = Running::open(config, context.time.clone(), context.request_timeout);
-        engine.events.are_heard_by(Ears {
+        engine.events.set_listener(VoterListener {
             voter: number,
             subscriptions: Arc::clone(subscriptions),
         });

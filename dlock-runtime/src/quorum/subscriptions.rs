@@ -16,14 +16,14 @@ use crate::tables::HashMap;
 
 /// The keys that are listened to.
 pub(super) struct Subscriptions {
-    keys: Mutex<HashMap<Arc<str>, Heard>>,
+    keys: Mutex<HashMap<Arc<str>, Listened>>,
     /// By voter: told when the keys have changed, or it is not listened to any more.
     pub(super) changed: Vec<Notify>,
 }
 
 /// What was heard of a key.
 #[derive(Default)]
-struct Heard {
+struct Listened {
     subscribers: usize,
     /// The voters who are listened to.
     listening: VoterSet,
@@ -33,14 +33,14 @@ struct Heard {
     last: BTreeMap<usize, u64>,
     /// Told of each, and of each voter who is listened to. Those who wait are woken in
     /// the order in which they came; on a `watch` of tokio's, in one that is drawn.
-    told: Arc<Notify>,
+    notified: Arc<Notify>,
 }
 
 /// One who wants to hear of a key, until this is dropped.
 pub(super) struct Subscription {
     subscriptions: Arc<Subscriptions>,
     key: Arc<str>,
-    told: Arc<Notify>,
+    notified: Arc<Notify>,
 }
 
 impl Subscriptions {
@@ -53,15 +53,15 @@ impl Subscriptions {
 
     pub(super) fn subscribe(self: &Arc<Self>, key: &Arc<str>) -> Subscription {
         let mut keys = self.keys.lock();
-        let heard = keys.entry(Arc::clone(key)).or_default();
-        heard.subscribers += 1;
-        if heard.subscribers == 1 {
+        let listened = keys.entry(Arc::clone(key)).or_default();
+        listened.subscribers += 1;
+        if listened.subscribers == 1 {
             self.change();
         }
         Subscription {
             subscriptions: Arc::clone(self),
             key: Arc::clone(key),
-            told: Arc::clone(&heard.told),
+            notified: Arc::clone(&listened.notified),
         }
     }
 
@@ -76,9 +76,9 @@ impl Subscriptions {
     /// A voter is listened to, for these keys.
     pub(super) fn listens(&self, voter: usize, keys: &BTreeSet<Arc<str>>) {
         let mut wanted = self.keys.lock();
-        for (_, heard) in wanted.iter_mut().filter(|(key, _)| keys.contains(*key)) {
-            heard.listening.insert(voter);
-            heard.told.notify_waiters();
+        for (_, listened) in wanted.iter_mut().filter(|(key, _)| keys.contains(*key)) {
+            listened.listening.insert(voter);
+            listened.notified.notify_waiters();
         }
     }
 }
@@ -87,33 +87,35 @@ impl Subscription {
     /// So many messages were heard by now.
     pub(super) fn count(&self) -> u64 {
         let keys = self.subscriptions.keys.lock();
-        keys.get(&self.key).map_or(0, |heard| heard.count)
+        keys.get(&self.key).map_or(0, |listened| listened.count)
     }
 
     /// Waits until so many voters are listened to.
     pub(super) async fn listened(&self, voters: usize) {
-        self.until(|heard| heard.listening.len() >= voters).await;
+        self.until(|listened| listened.listening.len() >= voters)
+            .await;
     }
 
     /// Waits until so many voters have been given a vote back, behind so many messages.
     pub(super) async fn freed(&self, since: u64, voters: usize) {
-        let freed = |heard: &Heard| heard.last.values().filter(|&&last| last > since).count();
-        self.until(|heard| freed(heard) >= voters).await;
+        let freed =
+            |listened: &Listened| listened.last.values().filter(|&&last| last > since).count();
+        self.until(|listened| freed(listened) >= voters).await;
     }
 
-    async fn until(&self, is_so: impl Fn(&Heard) -> bool) {
+    async fn until(&self, is_so: impl Fn(&Listened) -> bool) {
         let keys = &self.subscriptions.keys;
         let look = || is_so(keys.lock().get(&self.key)?).then_some(());
-        found(&self.told, look).await;
+        found(&self.notified, look).await;
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut keys = self.subscriptions.keys.lock();
-        if let Some(heard) = keys.get_mut(&self.key) {
-            heard.subscribers -= 1;
-            if heard.subscribers == 0 {
+        if let Some(listened) = keys.get_mut(&self.key) {
+            listened.subscribers -= 1;
+            if listened.subscribers == 0 {
                 keys.remove(&self.key);
                 self.subscriptions.change();
             }
@@ -122,23 +124,23 @@ impl Drop for Subscription {
 }
 
 /// Hears what one voter says.
-pub(super) struct Ears {
+pub(super) struct VoterListener {
     pub(super) voter: usize,
     pub(super) subscriptions: Arc<Subscriptions>,
 }
 
-impl Listener for Ears {
+impl Listener for VoterListener {
     fn freed(&self, key: &str) {
-        if let Some(heard) = self.subscriptions.keys.lock().get_mut(key) {
-            heard.count += 1;
-            heard.last.insert(self.voter, heard.count);
-            heard.told.notify_waiters();
+        if let Some(listened) = self.subscriptions.keys.lock().get_mut(key) {
+            listened.count += 1;
+            listened.last.insert(self.voter, listened.count);
+            listened.notified.notify_waiters();
         }
     }
 
     fn missed(&self) {
-        for heard in self.subscriptions.keys.lock().values_mut() {
-            heard.listening.remove(&self.voter);
+        for listened in self.subscriptions.keys.lock().values_mut() {
+            listened.listening.remove(&self.voter);
         }
         self.subscriptions.changed[self.voter].notify_one();
     }

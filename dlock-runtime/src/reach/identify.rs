@@ -56,7 +56,7 @@ pub(super) async fn mismatch(servers: &Servers) -> Option<String> {
     let looking = async {
         for host in &servers.hosts {
             let found = look_at(host).await;
-            if let Some(wrong) = found.and_then(|found| told(host, found, servers)) {
+            if let Some(wrong) = found.and_then(|found| describe(host, found, servers)) {
                 return Some(wrong);
             }
         }
@@ -65,7 +65,7 @@ pub(super) async fn mismatch(servers: &Servers) -> Option<String> {
     timeout(LIMIT, looking).await.ok().flatten()
 }
 
-fn told(host: &str, found: Found, wanted: &Servers) -> Option<String> {
+fn describe(host: &str, found: Found, wanted: &Servers) -> Option<String> {
     let scheme = |protocol| SCHEMES.iter().find(|known| known.0 == protocol);
     let own = scheme(wanted.protocol);
     let own = own.and_then(|&(_, _, plain, encrypted)| Some((plain, encrypted?)));
@@ -250,8 +250,8 @@ mod tests {
     fn what_is_as_it_should_be_is_not_told() {
         let redis = Servers::new(Protocol::Redis, ["h:1".to_owned()]);
         let encrypted = redis.clone().encrypted(true);
-        assert_eq!(told("h:1", Found::Store(Protocol::Redis), &redis), None);
-        assert_eq!(told("h:1", Found::Tls, &encrypted), None);
+        assert_eq!(describe("h:1", Found::Store(Protocol::Redis), &redis), None);
+        assert_eq!(describe("h:1", Found::Tls, &encrypted), None);
         for (found, servers, says) in [
             (Found::Tls, &redis, "write rediss for redis"),
             (
@@ -262,8 +262,8 @@ mod tests {
             (Found::Store(Protocol::Memcached), &redis, "memcached://"),
             (Found::Http, &encrypted, "an HTTP server"),
         ] {
-            let told = told("h:1", found, servers).expect("a mismatch");
-            assert!(told.contains(says) && told.contains("h:1"), "{told}");
+            let said = describe("h:1", found, servers).expect("a mismatch");
+            assert!(said.contains(says) && said.contains("h:1"), "{said}");
         }
     }
 }

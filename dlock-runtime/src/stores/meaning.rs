@@ -41,7 +41,7 @@ impl<R> Meaning<R> {
     }
 
     /// The error, of a server that said so.
-    pub(super) fn told(&self, place: impl Display, said: impl Display) -> BackendError {
+    pub(super) fn error(&self, place: impl Display, said: impl Display) -> BackendError {
         let said = Said(&said.to_string()).to_string();
         BackendError::new(
             self.kind,
@@ -85,7 +85,7 @@ mod tests {
     fn what_a_server_says_is_one_short_line() {
         let told = |said: &str| {
             let meaning: Meaning<()> = Meaning::unavailable((), "see its log");
-            meaning.told("a", said).to_string()
+            meaning.error("a", said).to_string()
         };
         assert_eq!(told("no 'x' in C:\\y"), "a: no 'x' in C:\\y; see its log");
         assert_eq!(told(" one\n  two\r\n\n"), "a: one, two; see its log");

@@ -1152,7 +1152,7 @@ impl<P: Proof> Scripted<P> {
     fn held(&self, want: Want, owner: Owner, sent_at: std::time::Instant) -> Take<Self> {
         let mut state = self.sim.state();
         if let Some(events) = &state.events {
-            events.heard(sent_at);
+            events.answered(sent_at);
         }
         let Want::Queue { beat } = want else {
             return Take::Busy;

@@ -57,7 +57,7 @@ pub(super) fn described(place: &str, error: &Error) -> BackendError {
         Error::GRpcStatus(status) => status.message().to_owned(),
         error => error.to_string(),
     };
-    meaning.told(place, said)
+    meaning.error(place, said)
 }
 
 /// The server's messages are the same in every version and language; its codes

@@ -127,7 +127,7 @@ impl Members {
         let (class, cause) = match self.time.bound(limit, attempt).await {
             Ok(Ok(value)) => {
                 if let Some(sent_at) = sent_at {
-                    self.context.events.heard(sent_at);
+                    self.context.events.answered(sent_at);
                 }
                 return Ok(value);
             }

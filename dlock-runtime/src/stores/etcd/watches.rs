@@ -56,7 +56,7 @@ struct Inner {
     /// Whose keys were looked at last.
     looked_at: i64,
     /// When the stream last said something.
-    heard: Instant,
+    last_response_at: Instant,
 }
 
 /// A request that waits for the end of one of its keys: its own, and that of the one
@@ -91,7 +91,7 @@ impl Watches {
                 waiting: BTreeMap::new(),
                 changed: Vec::new(),
                 looked_at: 0,
-                heard: members.time.now(),
+                last_response_at: members.time.now(),
             }),
             members,
             changed: Notify::new(),
@@ -179,7 +179,7 @@ impl Watches {
             if both.all(|((_, created), found)| found.is_some_and(|there| there <= *created)) {
                 continue;
             }
-            if self.end(id) && self.inner.lock().heard + PERIOD < began {
+            if self.end(id) && self.inner.lock().last_response_at + PERIOD < began {
                 self.silent.notify_one();
             }
         }
@@ -244,7 +244,7 @@ impl Watches {
     async fn serve(&self, member: &Arc<Member>, mut stream: WatchStream, first: i64) {
         // Those for whom the server has watches.
         let mut on_server = HashSet::from([first]);
-        self.inner.lock().heard = self.members.time.now();
+        self.inner.lock().last_response_at = self.members.time.now();
         self.changed.notify_one();
         loop {
             tokio::select! {
@@ -283,7 +283,7 @@ impl Watches {
     /// tells that a key of its name was deleted then.
     fn hear(&self, watch: i64, made_at: Option<i64>, deleted_at: Option<i64>) {
         let mut inner = self.inner.lock();
-        inner.heard = self.members.time.now();
+        inner.last_response_at = self.members.time.now();
         let (id, of_the_one_before) = (watch / 2, watch % 2 == 1);
         let Some(waiting) = inner.waiting.get_mut(&id) else {
             return;

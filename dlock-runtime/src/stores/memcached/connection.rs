@@ -217,13 +217,17 @@ impl Connection {
                             "it has too many items to list them all within the request timeout";
                         let advice = "give the locks a server of their own, raise the timeout, or \
                                       inspect locks one by one";
-                        return Err(Failed::told(BackendErrorKind::Unavailable, said, advice));
+                        return Err(Failed::not_done(
+                            BackendErrorKind::Unavailable,
+                            said,
+                            advice,
+                        ));
                     }
                 }
                 // One at a time walks through all items.
                 Err(Error::Protocol(Status::Error(ErrorKind::Generic(why)))) => {
                     let said = format!("it is listing its items for somebody else ({why})");
-                    return Err(Failed::Told(
+                    return Err(Failed::NotDone(
                         Meaning::unavailable(Next::Pause, "try again"),
                         said,
                     ));
@@ -232,7 +236,7 @@ impl Connection {
                     let advice = "start it without `-X` and with its LRU crawler, or inspect locks \
                                   one by one";
                     let kind = BackendErrorKind::Unsupported;
-                    return Err(Failed::told(kind, "it does not list its items", advice));
+                    return Err(Failed::not_done(kind, "it does not list its items", advice));
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -23,12 +23,12 @@ pub(crate) enum Failed {
     /// It does not number its items.
     NoCas,
     /// Nothing was done.
-    Told(Meaning<Next>, String),
+    NotDone(Meaning<Next>, String),
 }
 
 impl Failed {
     /// What somebody else has to see to.
-    pub(super) fn told(
+    pub(super) fn not_done(
         kind: BackendErrorKind,
         said: impl Into<String>,
         advice: &'static str,
@@ -38,7 +38,7 @@ impl Failed {
             retry: Next::Stop,
             advice,
         };
-        Self::Told(meaning, said.into())
+        Self::NotDone(meaning, said.into())
     }
 
     /// An answer that does not belong to the command.
@@ -98,9 +98,9 @@ impl Failed {
                 Meaning::config("start it without `-C` (--disable-cas)"),
                 "it does not number its items".to_owned(),
             ),
-            Self::Told(meaning, said) => (*meaning, said.clone()),
+            Self::NotDone(meaning, said) => (*meaning, said.clone()),
         };
-        let told = meaning.told(server, said);
+        let told = meaning.error(server, said);
         Failure {
             cause: Cause::Error(match self {
                 Self::Broken(error) => told.with_source(error),

@@ -179,7 +179,7 @@ impl Pool {
         loop {
             let permit = Arc::clone(&self.permits).acquire_owned().await;
             let permit = permit.map_err(|_| {
-                Failed::told(BackendErrorKind::Unavailable, "the backend has stopped", "")
+                Failed::not_done(BackendErrorKind::Unavailable, "the backend has stopped", "")
             })?;
             let idle = self.idle.lock().pop();
             match idle {
@@ -204,7 +204,7 @@ impl Pool {
             Ok(())
         });
         opening.await.unwrap_or_else(|_| {
-            Err(Failed::told(
+            Err(Failed::not_done(
                 BackendErrorKind::Unsupported,
                 "the tokio runtime of this call is shutting down, or has no I/O or timers",
                 "call it from a runtime with `enable_all()`",

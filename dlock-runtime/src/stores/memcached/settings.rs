@@ -83,7 +83,7 @@ fn the_only_one(addresses: impl Iterator<Item = SocketAddr>) -> Result<Ipv4Addr,
     let config = BackendErrorKind::Config;
     match *Vec::from_iter(servers) {
         [server] => Ok(server),
-        [] => Err(Failed::told(
+        [] => Err(Failed::not_done(
             config,
             "the name leads to no IPv4 address, and the client has no IPv6",
             "write one that has such an address",
@@ -97,7 +97,7 @@ fn the_only_one(addresses: impl Iterator<Item = SocketAddr>) -> Result<Ipv4Addr,
                 servers.join(", ")
             );
             let advice = "write a name or an address that leads to one server";
-            Err(Failed::told(config, said, advice))
+            Err(Failed::not_done(config, said, advice))
         }
     }
 }

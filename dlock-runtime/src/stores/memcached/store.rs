@@ -145,7 +145,7 @@ impl Store for MemcachedStore {
                 if let Some((version, sent_at)) = ours {
                     return Ok(granted(version, sent_at));
                 }
-                self.events.heard(sent_at);
+                self.events.answered(sent_at);
                 Ok(Take::Busy)
             }
             Err(failure) => {

@@ -59,7 +59,7 @@ pub(super) fn acquire(
     lowest: u64,
 ) -> Cmd {
     let key = &request.key;
-    let names = space.told(key).chain([space.counter(key)]);
+    let names = space.script_keys(key).chain([space.counter(key)]);
     let mut acquire = Script::Acquire.on(space, names, 7);
     acquire
         .arg(letter(request.mode))
@@ -77,7 +77,7 @@ pub(super) fn acquire(
 /// Extends a lease. A writer's is known by the lock alone: in a cluster, keys that
 /// belong together can be apart for a while, and a lease must not end of that.
 pub(super) fn renew(space: &Keyspace, request: &Request) -> Cmd {
-    let told = space.told(&request.key).take(match request.mode {
+    let told = space.script_keys(&request.key).take(match request.mode {
         Mode::Write => 1,
         Mode::Read => usize::MAX,
     });
@@ -89,7 +89,7 @@ pub(super) fn renew(space: &Keyspace, request: &Request) -> Cmd {
 /// process instead, or as well.
 pub(super) fn release(space: &Keyspace, request: &Request, queued_by: Option<Process>) -> Cmd {
     let Request { mode, owner, .. } = *request;
-    let mut release = Script::Release.on(space, space.told(&request.key), 2);
+    let mut release = Script::Release.on(space, space.script_keys(&request.key), 2);
     match mode {
         Mode::Write => release.arg(WriterValue(owner)),
         Mode::Read => release.arg(Shown(owner)),
@@ -119,13 +119,13 @@ pub(super) fn places(space: &Keyspace, key: &str, count: usize) -> Cmd {
 
 /// Undoes what there is of waiters whom their process does not know.
 pub(super) fn disown(space: &Keyspace, key: &str, entries: &[String]) -> Cmd {
-    let mut disown = Script::Disown.on(space, space.told(key), entries.len());
+    let mut disown = Script::Disown.on(space, space.script_keys(key), entries.len());
     disown.arg(entries).take()
 }
 
 /// Looks at a lock. Who waits for its votes listens to it.
 pub(super) fn inspect(space: &Keyspace, key: &str, votes: bool) -> Cmd {
-    let mut inspect = Script::Inspect.on(space, space.told(key), 1);
+    let mut inspect = Script::Inspect.on(space, space.script_keys(key), 1);
     inspect.arg(u8::from(votes)).take()
 }
 

@@ -269,7 +269,7 @@ impl Endpoint {
         let (code, details) = (error.code(), error.details().unwrap_or_default());
         let said = self.without_secret(&format!("{code} {details}"));
         let told = meaning(code_of(error), self.role)
-            .told(format_args!("{self} answered"), said.trim_end());
+            .error(format_args!("{self} answered"), said.trim_end());
         self.with_source(told, error.clone().into())
     }
 
@@ -286,7 +286,7 @@ impl Endpoint {
             _ => Meaning::unavailable((), self.reach_advice()),
         };
         let said = self.without_secret(&error.to_string());
-        self.with_source(meaning.told(self, said), error)
+        self.with_source(meaning.error(self, said), error)
     }
 
     /// The TLS handshake failed, or the TCP connection.
@@ -299,7 +299,7 @@ impl Endpoint {
             self.reach_advice()
         };
         let meaning = Meaning::unavailable((), advice);
-        meaning.told(self, &error).with_source(error)
+        meaning.error(self, &error).with_source(error)
     }
 
     /// Nothing was heard in time.

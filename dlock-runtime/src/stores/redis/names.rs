@@ -110,7 +110,10 @@ impl Keyspace {
     /// them are on their way to another node. By which keys the waiters' processes
     /// are alive is known to the queue alone; so there is one more that is missing
     /// for certain.
-    pub(super) fn told<'a>(&'a self, key: &'a str) -> impl Iterator<Item = Name<'a>> + Clone {
+    pub(super) fn script_keys<'a>(
+        &'a self,
+        key: &'a str,
+    ) -> impl Iterator<Item = Name<'a>> + Clone {
         let all = [
             self.lock(key),
             self.queue(key),

@@ -221,7 +221,7 @@ impl Store for RedisStore {
             drawn @ Value::Int(_) => drawn,
             Value::Okay => answer.behind,
             Value::BulkString(_) | Value::Nil => {
-                self.events.heard(answer.sent_at);
+                self.events.answered(answer.sent_at);
                 if !queues {
                     return Ok(Take::Busy);
                 }

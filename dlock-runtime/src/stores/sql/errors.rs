@@ -75,7 +75,7 @@ impl Endpoint {
     /// What an error means that came instead of an answer.
     pub(super) fn failed<D: Database>(&self, error: sqlx::Error, sent_at: Instant) -> Failed {
         let meaning = D::meaning(&error).unwrap_or_else(|| other::<D>(&error));
-        let told = meaning.told(self, &error);
+        let told = meaning.error(self, &error);
         Failed {
             retry: meaning.retry,
             cause: Cause::Error(told.with_source(error)),

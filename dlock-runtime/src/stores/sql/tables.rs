@@ -138,7 +138,7 @@ impl<D: Database> Tables<D> {
                 }
             };
             if let Ok(answer) = &came {
-                this.events.heard(answer.sent_at);
+                this.events.answered(answer.sent_at);
             }
             let _ = tell.send(came);
         });

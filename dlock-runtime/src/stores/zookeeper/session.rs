@@ -90,7 +90,7 @@ impl Session {
             .await
             .map_err(|_| no_answer(&place))?
             .map_err(|error| described(&place, error))?;
-        context.events.heard(sent_at);
+        context.events.answered(sent_at);
         Ok(Arc::new(Self {
             longest: longest_lease(client.session_timeout(), silence),
             client,
@@ -125,7 +125,7 @@ impl Session {
             let changed = self.over.run_until_cancelled(states.changed()).await;
             if changed.is_some() {
                 // Until now there was a connection, or there is one again.
-                self.context.events.heard(self.context.time.now());
+                self.context.events.answered(self.context.time.now());
             }
         }
     }
@@ -163,7 +163,7 @@ impl Session {
                 }
             },
         };
-        self.context.events.heard(sent_at);
+        self.context.events.answered(sent_at);
         Ok((answer?, sent_at))
     }
 

@@ -48,7 +48,7 @@ async fn listen(connector: &Connector, sentinels: &Sentinels, index: usize) {
 }
 
 /// Listens over one connection until it breaks or falls silent. Whether anything
-/// was heard.
+/// was answered.
 async fn listen_once(connector: &Connector, sentinels: &Sentinels, index: usize) -> bool {
     let Connector {
         time,
@@ -72,7 +72,7 @@ async fn listen_once(connector: &Connector, sentinels: &Sentinels, index: usize)
     let Ok(Ok((mut connection, driver))) = time.bound(soon(), opening).await else {
         return false;
     };
-    let mut heard = false;
+    let mut answered = false;
     let question = sentinels.question();
     let ask = async {
         // Without the right to subscribe, what it is asked must do.
@@ -85,11 +85,11 @@ async fn listen_once(connector: &Connector, sentinels: &Sentinels, index: usize)
             let Ok(vote) = sentinels.read(index, answers) else {
                 return;
             };
-            heard = true;
+            answered = true;
             if let Some(master) = vote.master
                 && sentinels.is_elsewhere(&master)
             {
-                // What most of them say is heard by those who are connected.
+                // What most of them say is answered by those who are connected.
                 let _ = sentinels.locate(endpoint, time, soon()).await;
             }
             let _ = time.bound(time.after(PERIOD), switched.notified()).await;
@@ -99,5 +99,5 @@ async fn listen_once(connector: &Connector, sentinels: &Sentinels, index: usize)
         () = driver => {}
         () = ask => {}
     }
-    heard
+    answered
 }

@@ -1,7 +1,7 @@
 //! Hearing of locks that have become free.
 //!
 //! Whether messages come through is tried: behind a pooler that gives every
-//! transaction another session, `LISTEN` succeeds and nothing is ever heard.
+//! transaction another session, `LISTEN` succeeds and nothing is ever ended.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ pub(super) async fn listen(tables: Arc<Tables<PostgresDatabase>>) {
     let mut pause = first;
     loop {
         // The driver panics at some answers that make no sense.
-        let heard = AssertUnwindSafe(hear(&tables)).catch_unwind().await;
-        let heard = heard.unwrap_or_else(|_| {
+        let ended = AssertUnwindSafe(hear(&tables)).catch_unwind().await;
+        let ended = ended.unwrap_or_else(|_| {
             tables.notifications_come(false);
             Err(sqlx::Error::WorkerCrashed)
         });
-        match heard {
+        match ended {
             // An outage, as a rule a short one.
             Ok(true) => pause = first,
             Ok(false) => {

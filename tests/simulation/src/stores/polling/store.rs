@@ -33,7 +33,7 @@ impl Polling {
         flight: &mut Option<Flight>,
     ) -> Result<(Answer, Instant), Failure> {
         let answered = self.client.ask(command, deadline, flight).await?;
-        self.events.heard(answered.1);
+        self.events.answered(answered.1);
         Ok(answered)
     }
 }

@@ -43,7 +43,7 @@ impl Queue {
             .client
             .ask(command, deadline, &mut attempt.flight)
             .await?;
-        self.events.heard(answered.1);
+        self.events.answered(answered.1);
         Ok(answered)
     }
 

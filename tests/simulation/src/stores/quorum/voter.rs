@@ -59,7 +59,7 @@ impl Voting {
             Ok(answer) => {
                 attempt.flight = None;
                 let answer = answer.map_err(|_| unknown(sent_at))?;
-                self.events.heard(sent_at);
+                self.events.answered(sent_at);
                 Ok((answer, sent_at))
             }
             Err(_) if deadline < patience => Err(Failure {

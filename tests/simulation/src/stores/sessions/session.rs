@@ -101,7 +101,7 @@ impl Keeper {
                 Err(not_reached("its session has ended, or goes on elsewhere"))
             }
             Ok(Ok(answer)) => {
-                self.events.heard(sent_at);
+                self.events.answered(sent_at);
                 Ok((answer, sent_at, session))
             }
             _ => {

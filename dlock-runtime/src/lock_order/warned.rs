@@ -1,4 +1,4 @@
-//! The circles that were told.
+//! The circles that were warned of.
 
 use std::collections::HashMap;
 use std::panic::Location;
@@ -15,13 +15,13 @@ const MOST_OF_SAME_SITES: usize = 8;
 /// The most sets of call sites that are told of.
 const MOST_SITES: usize = 256;
 
-/// The circles that were told, by the call sites of their edges.
+/// The circles that were warned of, by the call sites of their edges.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Warned {
     circles: HashMap<Vec<(Site, Site)>, Vec<Vec<Node>>>,
 }
 
-impl Told {
+impl Warned {
     /// Whether the circle is to be told, which is so once.
     pub(super) fn add(&mut self, circle: &[Edge]) -> bool {
         let sites = sorted(circle.iter().map(|edge| (edge.held.site, edge.wanted.site)));
@@ -29,10 +29,10 @@ impl Told {
             return false;
         }
         let nodes = sorted(circle.iter().map(|edge| edge.held.node.clone()));
-        let told = self.circles.entry(sites).or_default();
-        let is_new = told.len() < MOST_OF_SAME_SITES && !told.contains(&nodes);
+        let warned = self.circles.entry(sites).or_default();
+        let is_new = warned.len() < MOST_OF_SAME_SITES && !warned.contains(&nodes);
         if is_new {
-            told.push(nodes);
+            warned.push(nodes);
         }
         is_new
     }
@@ -53,29 +53,29 @@ mod tests {
     #[test]
     fn a_circle_is_the_same_from_wherever_it_is_closed() {
         let [ab, bc, ca] = [edge("a", "b"), edge("b", "c"), edge("c", "a")];
-        let mut told = Told::default();
-        assert!(told.add(&[ab.clone(), bc.clone(), ca.clone()]));
-        assert!(!told.add(&[bc.clone(), ca.clone(), ab.clone()]));
-        assert!(!told.add(&[ca, ab, bc]));
+        let mut warned = Warned::default();
+        assert!(warned.add(&[ab.clone(), bc.clone(), ca.clone()]));
+        assert!(!warned.add(&[bc.clone(), ca.clone(), ab.clone()]));
+        assert!(!warned.add(&[ca, ab, bc]));
     }
 
     #[test]
     fn other_keys_at_the_same_places_are_told_a_few_times() {
-        let mut told = Told::default();
+        let mut warned = Warned::default();
         let new = (0..1000).filter(|n| {
             let (a, b) = (format!("{n}:a"), format!("{n}:b"));
-            told.add(&[edge(&a, &b), edge(&b, &a)])
+            warned.add(&[edge(&a, &b), edge(&b, &a)])
         });
         assert_eq!(new.count(), MOST_OF_SAME_SITES);
-        assert_eq!(told.circles.len(), 1);
+        assert_eq!(warned.circles.len(), 1);
     }
 
     #[test]
     fn any_number_of_places_costs_no_more_than_the_bound() {
-        let mut told = Told::default();
+        let mut warned = Warned::default();
         let circle = vec![edge("a", "b"); 1000];
-        let new = (1..1000).filter(|length| told.add(&circle[..*length]));
+        let new = (1..1000).filter(|length| warned.add(&circle[..*length]));
         assert_eq!(new.count(), MOST_SITES);
-        assert_eq!(told.circles.len(), MOST_SITES);
+        assert_eq!(warned.circles.len(), MOST_SITES);
     }
 }
