@@ -7,7 +7,7 @@
 #                           features that users pick, the examples
 #
 # The last line says how many tests passed and failed. CARGO_TARGET_DIR,
-# RUST_TEST_THREADS and PROPTEST_RNG_SEED are respected.
+# CARGO_INCREMENTAL, RUST_TEST_THREADS and PROPTEST_RNG_SEED are respected.
 
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -16,6 +16,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # run side by side: so many in each of the three lanes of `all_tests`.
 export RUST_TEST_THREADS="${RUST_TEST_THREADS:-6}"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-always}"
+# What cargo keeps for the next change costs a third more processor in the first build.
+export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 # Properties are tried on the same inputs each time, so that a failure is one of what
 # has changed.
 export PROPTEST_RNG_SEED="${PROPTEST_RNG_SEED:-1}"
