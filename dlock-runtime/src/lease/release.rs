@@ -303,6 +303,10 @@ impl Drop for LeaseGuard {
             leases: Arc::clone(&self.leases),
         };
         again.count();
+        if again.back(|back| back.kept_until).is_none() {
+            // From here on nobody in this process has it, however late that is begun.
+            lease.returns();
+        }
         self.leases.executor.spawn_release(again.finish());
     }
 }

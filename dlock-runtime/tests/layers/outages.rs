@@ -2,6 +2,7 @@
 //! wait behind other tasks of their process.
 
 use std::future::{Future, poll_fn};
+use std::sync::{Mutex, mpsc};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -184,6 +185,60 @@ async fn a_try_is_busy_once_the_store_has_said_so() {
         let guard = only(leader).await;
         guard.expect("the lock").release().await.expect("held");
     }
+}
+
+/// A store elsewhere, which may be gone. The manager's thread blocks where `blocks` is
+/// given back.
+#[derive(Debug)]
+struct Elsewhere {
+    memory: Memory,
+    gone: watch::Receiver<bool>,
+    unblocked: Mutex<mpsc::Receiver<()>>,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Elsewhere {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.memory.capabilities();
+        capabilities.local = false;
+        capabilities
+    }
+    async fn try_acquire(&self, r: &Request) -> Result<Option<Grant>, BackendError> {
+        if *self.gone.borrow() {
+            return Err(BackendError::unavailable("it is gone"));
+        }
+        self.memory.try_acquire(r).await
+    }
+    async fn release(&self, r: &Request) -> Result<Released, BackendError> {
+        if &*r.key == "blocks" {
+            let _ = self.unblocked.lock().expect("no panic").recv();
+        }
+        self.memory.release(r).await
+    }
+}
+
+/// It is given back in the background, which has not come to it.
+#[tokio::test]
+async fn a_try_just_after_a_guard_was_dropped_is_told_of_the_outage() {
+    let (gone, is_gone) = watch::channel(false);
+    let (unblocks, unblocked) = mpsc::channel();
+    let store = Elsewhere {
+        memory: Memory::new(),
+        gone: is_gone,
+        unblocked: Mutex::new(unblocked),
+    };
+    let here = store.manager().await;
+    let [before, guard] = ["blocks", "k"].map(|key| here.lock(key).acquire());
+    let (before, guard) = (before.await.expect("free"), guard.await.expect("free"));
+    gone.send_replace(true);
+    drop(before);
+    drop(guard);
+    let answer = here.lock("k").try_acquire().await;
+    drop(unblocks);
+    is_unavailable(answer);
 }
 
 /// The task that asks leaves before there is an answer.
