@@ -55,6 +55,8 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use fastrand::Rng;
 
     use super::{Fault, Plan};

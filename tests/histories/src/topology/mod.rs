@@ -78,12 +78,13 @@ impl Setting {
         }
     }
 
-    /// Where no lease ends by itself, what lasts longer than a request does no harm to
-    /// the calls but shows what is forgotten when nobody answers for so long.
+    /// Where no lease ends by itself it is longer than a request, so that what is
+    /// forgotten while nobody answers is seen; and shorter than two, as databases look no
+    /// longer for a script that may have arrived.
     pub(crate) fn longest_fault(self) -> Duration {
         match self.lasting {
-            true => 3 * REQUEST_TIMEOUT,
-            false => Duration::from_millis(2_500),
+            true => REQUEST_TIMEOUT.mul_f64(1.75),
+            false => REQUEST_TIMEOUT.mul_f64(1.25),
         }
     }
 
