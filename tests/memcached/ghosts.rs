@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dlock_conformance::Store;
 use tokio::time::sleep;
 
-use crate::harness::connect;
+use crate::harness::{connect, holder};
 use crate::support::locks::{had, held, served};
 use crate::support::memcached::{MemcachedServer, memcached_url};
 use crate::support::proxy::Proxy;
@@ -41,6 +41,25 @@ async fn the_last_of_several_late_requests_leaves_no_ghost() {
     proxy.hold_back(None);
     let deletions = async || server.stat("delete_hits");
     until("it is given back", deletions, |&now| now > deleted).await;
+}
+
+/// Its process dies when it has sent the first command, whatever that was, and before it
+/// sends another one.
+#[tokio::test]
+async fn a_lock_has_its_end_from_the_first_command_on() {
+    let server = MemcachedServer::start().await;
+    let proxy = Proxy::to(server.port());
+    let judge = connect(&server.url()).await;
+    let dies = connect(&memcached_url(proxy.port())).await;
+    had(&dies, "key").await;
+    proxy.swallow_replies(true);
+    let asked = tokio::spawn(dies.lock("key").ttl(TTL).acquire());
+    let is_held = async || holder(&judge, "key").await.is_some();
+    until("the lock is taken", is_held, |&is| is).await;
+    proxy.refuse(true);
+    let free = async || !is_held().await;
+    until("its ttl has passed", free, |&free| free).await;
+    asked.abort();
 }
 
 /// A waiter who has lost an answer does not know whether it holds the lock itself. The

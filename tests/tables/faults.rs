@@ -35,6 +35,32 @@ pub(crate) async fn a_row_that_somebody_keeps_costs_no_other_lease<S: FarTables>
     }
 }
 
+/// Somebody has kept its row meanwhile: what counts is the time when it was had, not that
+/// when its script began.
+pub(crate) async fn a_lease_that_ends_while_its_row_is_waited_for_has_ended<S: FarTables>(
+    store: &mut S,
+) {
+    let ttl = Duration::from_secs(2);
+    let dead = connect(store.direct().ttl(ttl)).await;
+    let config = store.direct().ttl(ttl).request_timeout(HANG);
+    let manager = connect(config).await;
+    let lease = dead.lock("key").renew(false).acquire().await;
+    std::mem::forget(lease.expect("the lock"));
+    let row = store.keep("key").await;
+    // Shared, as that is one script.
+    let tried = within(HANG, manager.lock("key").read().try_acquire());
+    let keeps = async {
+        sleep(2 * ttl).await;
+        drop(row);
+    };
+    let (tried, ()) = tokio::join!(tried, keeps);
+    tried
+        .expect("its lease has ended")
+        .release()
+        .await
+        .expect("held");
+}
+
 /// A firewall has forgotten a connection that was idle: it is replaced before
 /// anything is sent over it.
 pub(crate) async fn a_connection_that_was_forgotten_costs_no_operation<S: FarTables>(

@@ -223,7 +223,17 @@ mod tests {
         }
     }
 
-    /// What was drawn and kept would be in the next clone too.
+    /// A copy of the process has its generators too, each where it was.
+    #[test]
+    fn no_generator_of_the_process_makes_an_owner() {
+        let draw = || {
+            fastrand::seed(7);
+            [Owner::draw().expect("a random number"), Owner::unique()]
+        };
+        let [one, other] = [draw(), draw()].map(|owners| owners.map(|owner| owner.random));
+        assert!(one.iter().all(|random| !other.contains(random)));
+    }
+
     #[cfg(feature = "sqlx")]
     #[test]
     fn an_owner_is_read_as_it_is_displayed() {
@@ -239,6 +249,7 @@ mod tests {
         }
     }
 
+    /// What was drawn and kept would be in the next clone too.
     #[test]
     fn the_kernel_is_asked_for_each_owner() {
         let asked = AtomicU64::new(0);

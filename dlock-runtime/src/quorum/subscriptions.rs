@@ -145,3 +145,40 @@ impl Listener for VoterListener {
         self.subscriptions.changed[self.voter].notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use futures_util::poll;
+
+    use super::*;
+
+    /// It was a cause to ask, and whoever asked behind it has had the answer.
+    #[tokio::test]
+    async fn what_was_heard_before_is_no_news() {
+        let subscriptions = Subscriptions::of(3);
+        let key = Arc::from("key");
+        let subscription = subscriptions.subscribe(&key);
+        let hears = |voter: usize| {
+            let subscriptions = Arc::clone(&subscriptions);
+            Ears {
+                voter,
+                subscriptions,
+            }
+            .freed(&key);
+        };
+        for voters in 1..=3 {
+            (0..3).for_each(&hears);
+            let since = subscription.count();
+            let mut freed = pin!(subscription.freed(since, voters));
+            for voter in 0..voters {
+                let answer = poll!(&mut freed);
+                assert_eq!(answer, Poll::Pending, "{voter} of {voters}");
+                hears(voter);
+            }
+            assert_eq!(poll!(&mut freed), Poll::Ready(()));
+        }
+    }
+}

@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex};
 
 use dlock_runtime::backend::memory::Memory;
-use dlock_runtime::{Config, LockManager};
+use dlock_runtime::{Config, LockManager, TOKENS_PER_GRANT, current};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -76,6 +76,26 @@ async fn a_lease_is_handed_over_while_there_is_time_left() {
         let owners = [served(first).await, served(second).await];
         assert_eq!(owners[0] == owners[1], is_handed_over, "after {lasts} s");
     }
+}
+
+/// It is never renewed, and its body may need all of its time.
+#[tokio::test(start_paused = true)]
+async fn a_fixed_lease_is_one_of_its_own() {
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
+    let start = held(there.lock("k")).await;
+    let lock = || here.lock("k").ttl(seconds(30));
+    let body = |lasts| async move {
+        sleep(seconds(lasts)).await;
+        current().expect("inside").token()
+    };
+    let first = tokio::spawn(lock().run(body(5)));
+    settle().await;
+    let fixed = tokio::spawn(lock().renew(false).run(body(28)));
+    settle().await;
+    start.release().await.expect("held");
+    let (first, fixed) = (served(first).await, served(fixed).await);
+    assert!(u64::from(fixed) >= u64::from(first) + TOKENS_PER_GRANT);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::backend::*;
 use dlock_runtime::{LockManager, lock};
+use tokio::time::sleep;
 
 use crate::support::locks::{connect, held, is_unavailable};
 use crate::support::log::Log;
@@ -149,6 +150,27 @@ async fn a_release_whose_caller_left_is_no_loss() {
     left.expect_err("nothing is answered");
     here.shutdown().await;
     assert_eq!(warnings.text(), "");
+}
+
+/// The guard is gone, and its caller may be too: only the background knows of the lock.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_repeated_until_the_store_has_taken_it() {
+    for is_dropped in [false, true] {
+        let (memory, here) = manager().await;
+        let there = crate::connect(&memory).await;
+        let guard = held(here.lock("k").ttl(s(3600))).await;
+        memory.faults().set_unavailable(true);
+        if is_dropped {
+            drop(guard);
+        } else {
+            is_unavailable(guard.release().await);
+        }
+        sleep(s(60)).await;
+        memory.faults().set_unavailable(false);
+        sleep(s(60)).await;
+        let free = there.lock("k").try_acquire().await;
+        drop(free.expect("it has gone back"));
+    }
 }
 
 /// The store says so with an error: that is a warning, and the repeat is none.

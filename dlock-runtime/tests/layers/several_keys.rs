@@ -1,9 +1,14 @@
 //! Several keys that are one lock.
 
-use dlock_runtime::{OnLost, current, lock};
-use tokio::time::{sleep, timeout};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::support::locks::served;
+use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::backend::*;
+use dlock_runtime::{OnLost, current, lock};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::locks::{held, served};
+use crate::support::over_memory::Otherwise;
 use crate::{connect, manager, seconds as s, settle};
 
 #[tokio::test(start_paused = true)]
@@ -45,11 +50,44 @@ async fn a_fixed_lease_of_several_keys_lasts_its_ttl() {
     let there = connect(&memory).await;
     let b = there.lock("b").acquire().await.unwrap();
     let both = here.lock(["a", "b"]).ttl(s(30)).renew(false);
-    let both = tokio::spawn(both.run(sleep(s(25))));
+    let both = tokio::spawn(both.run(async { sleep(s(25)).await }));
     sleep(s(7)).await;
     b.release().await.unwrap();
     // A body of 25 s within a ttl of 30 s.
     served(both).await;
+}
+
+/// Counts what is asked to be renewed.
+#[derive(Debug)]
+struct Renewing {
+    memory: Memory,
+    asked: &'static AtomicUsize,
+}
+
+#[async_trait::async_trait]
+impl Otherwise for Renewing {
+    fn memory(&self) -> &Memory {
+        &self.memory
+    }
+    async fn renew(&self, r: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+        self.asked.fetch_add(r.len(), Ordering::SeqCst);
+        self.memory.renew(r).await
+    }
+}
+
+/// It is for those that waited: others have all of their time, or are renewed anyway.
+#[tokio::test(start_paused = true)]
+async fn only_fixed_leases_of_several_keys_are_renewed_at_the_start() {
+    for (keys, fixed, renewed) in [(1, true, 0), (2, false, 0), (2, true, 2), (3, true, 3)] {
+        let asked: &'static AtomicUsize = Box::leak(Box::default());
+        let memory = Memory::new();
+        let here = Renewing { memory, asked }.manager().await;
+        let request = here.lock(&["a", "b", "c"][..keys]).renew(!fixed);
+        let guard = held(request).await;
+        settle().await;
+        assert_eq!(asked.load(Ordering::SeqCst), renewed, "{keys}, {fixed}");
+        guard.release().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,4 +125,16 @@ async fn who_lost_one_of_several_keys_hands_none_over() {
         u64::from(behind) >= u64::from(both) + dlock_runtime::TOKENS_PER_GRANT,
         "handed over: {both}, then {behind}"
     );
+}
+
+/// What the store takes its time for is waited for once, and not once for every key.
+#[tokio::test(start_paused = true)]
+async fn several_keys_go_back_side_by_side() {
+    let (memory, here) = manager().await;
+    let keys = ["a", "b", "c", "d"];
+    let guard = held(here.lock(keys)).await;
+    memory.faults().set_delay(Some(s(1)));
+    let start = Instant::now();
+    guard.release().await.unwrap();
+    assert!(start.elapsed() < s(2), "{:?}", start.elapsed());
 }

@@ -232,13 +232,45 @@ mod tests {
         }
     }
 
+    /// Runs this for each database.
+    macro_rules! each_database {
+        ($check:ident) => {
+            #[cfg(feature = "mysql")]
+            $check::<crate::stores::sql::mysql::MySqlDatabase>();
+            #[cfg(feature = "postgres")]
+            $check::<crate::stores::sql::postgres::PostgresDatabase>();
+            #[cfg(feature = "sqlite")]
+            $check::<crate::stores::sql::sqlite::SqliteFile>();
+        };
+    }
+
     #[test]
     fn nothing_is_left_open_in_a_script() {
-        #[cfg(feature = "mysql")]
-        are_complete::<crate::stores::sql::mysql::MySqlDatabase>();
-        #[cfg(feature = "postgres")]
-        are_complete::<crate::stores::sql::postgres::PostgresDatabase>();
-        #[cfg(feature = "sqlite")]
-        are_complete::<crate::stores::sql::sqlite::SqliteFile>();
+        each_database!(are_complete);
+    }
+
+    /// The clock of this machine is not that of the others.
+    fn have_no_time_of_ours<D: Database>() {
+        let scripts = Scripts::new::<D>(Owner::unique(), Duration::from_secs(5));
+        let args = Args {
+            queue: "wait_alive",
+            ..Args::of_key("key")
+        };
+        let all = || {
+            let mut all: Vec<_> = scripts.compiled.keys().copied().collect();
+            all.sort_unstable();
+            all.into_iter()
+                .map(|name| (name, scripts.fill(name, &args)))
+        };
+        let before: Vec<_> = all().collect();
+        std::thread::sleep(Duration::from_millis(5));
+        for (before, now) in before.into_iter().zip(all()) {
+            assert_eq!(before, now);
+        }
+    }
+
+    #[test]
+    fn time_is_what_the_database_says() {
+        each_database!(have_no_time_of_ours);
     }
 }
