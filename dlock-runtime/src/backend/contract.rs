@@ -220,6 +220,11 @@ impl Request {
         self.progress.held();
     }
 
+    /// The same, by an answer to what was asked then.
+    pub(crate) fn was_held_when(&self, asked: std::time::Instant) {
+        self.progress.held_when(asked.into());
+    }
+
     /// The request of an owner, by the clock of its manager.
     pub(crate) fn of(
         owner: Owner,

@@ -20,7 +20,7 @@ pub struct Progress {
 
 #[derive(Debug)]
 struct Heard {
-    /// When the store last said that somebody holds the lock.
+    /// When it was last asked for what the store has said: that somebody holds the lock.
     held: Option<Instant>,
     /// When the store was asked; `None` if it is not yet.
     asked: Option<Instant>,
@@ -42,11 +42,15 @@ impl Progress {
     }
 
     pub(super) fn held(&self) {
-        let now = self.clock.now();
+        self.held_when(self.clock.now());
+    }
+
+    /// By an answer to what was asked then. It may have lain there unread for long.
+    pub(super) fn held_when(&self, asked: Instant) {
         let before = {
             let mut heard = self.heard.lock();
             let before = heard.held;
-            heard.held = before.max(Some(now));
+            heard.held = before.max(Some(asked));
             before
         };
         if before.is_none() {

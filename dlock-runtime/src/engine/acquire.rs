@@ -7,7 +7,7 @@
 //! leaves behind goes to the [cleanup](super::cleanup).
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Running;
 use super::call::{Call, Rare};
@@ -89,6 +89,8 @@ struct Acquisition<'a, S: Store> {
     running: &'a Arc<Running<S>>,
     request: &'a Request,
     call: Call<'a, S>,
+    /// When the last question was asked, or one before it.
+    asked: Instant,
     left: LeftBehind,
     /// A stop of the engine waits for those who wait, and for what they leave.
     counted: Option<Counted>,
@@ -111,10 +113,12 @@ const AT_ONCE: Duration = Duration::from_millis(250);
 
 impl<'a, S: Store> Acquisition<'a, S> {
     fn new(running: &'a Arc<Running<S>>, request: &'a Request) -> Self {
+        let call = running.call();
         Self {
             running,
             request,
-            call: running.call(),
+            asked: call.started(),
+            call,
             left: LeftBehind::default(),
             counted: None,
         }
@@ -252,7 +256,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
             Take::Queued => (true, Asked::Held),
             Take::Behind(behind) => (true, Asked::Behind(behind)),
         };
-        self.request.is_held_by_somebody();
+        self.request.was_held_when(self.asked);
         self.left.there = there;
         Some(asked)
     }
@@ -260,6 +264,10 @@ impl<'a, S: Store> Acquisition<'a, S> {
     /// One attempt: `None` if it failed and another may be made.
     async fn attempt(&mut self, want: Want) -> Result<Option<Take<S>>, BackendError> {
         let deadline = self.call.begin()?;
+        // The first is asked when the call begins: it need not look at its clock again.
+        if want != Want::First {
+            self.asked = self.running.time.now();
+        }
         self.left.in_flight = true;
         let store = &self.running.store;
         let taking = store.take(self.request, want, deadline, &mut self.call.attempt);

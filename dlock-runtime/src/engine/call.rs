@@ -112,6 +112,10 @@ impl<S: Store> Call<'_, S> {
         self.deadline = self.deadline.max(least);
     }
 
+    pub(super) fn started(&self) -> Instant {
+        self.started
+    }
+
     fn count_from(&mut self, start: Instant) {
         self.deadline = Deadline::from(start, self.running.request_timeout);
         self.started = start;

@@ -679,6 +679,33 @@ for_each! { every_store:
         assert_eq!(sim.sent(), [P::FIRST]);
     }
 
+    /// The caller's runtime stands still, and the answer lies there unread: of the store,
+    /// it says nothing to who comes when that goes on.
+    async fn an_answer_says_how_it_was_when_it_was_asked_for<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        held_by_another(&sim);
+        let (caller, this) = (Executor::new(), request());
+        let later = async {
+            sleep(MOMENT).await;
+            caller.stall();
+            sleep(Duration::from_secs(4)).await;
+            let came = Instant::now();
+            caller.go_on();
+            sleep(MOMENT).await;
+            assert!(this.progress().has_heard(), "it is read now");
+            assert!(!this.progress().heard_since(came), "it was asked for before");
+            sleep(2 * ROUND_TRIP).await;
+            if P::LOOKS == Looks::Together && P::OPENING != Opening::Place && !P::AT_HOME {
+                assert!(this.progress().heard_since(came), "it has asked for a place");
+            }
+        };
+        let acquiring = caller.run(engine.acquire(&this));
+        tokio::select! {
+            answer = acquiring => panic!("somebody has it: {answer:?}"),
+            () = later => {}
+        }
+    }
+
     /// Nobody will get it, and all who wait are told.
     async fn what_is_no_lock_is_waited_for_by_nobody<P: Proof>() {
         let (sim, engine) = start::<P>().await;

@@ -126,7 +126,7 @@ impl<V: Voter> Quorum<V> {
             }),
             Outcome::Split => Take::Contended,
         };
-        request.is_held_by_somebody();
+        request.was_held_when(sent_at);
         self.events.answered(sent_at);
         self.give_back(&candidate, attempt, end).await;
         Ok(take)

@@ -142,7 +142,10 @@ impl<V: Voter> Quorum<V> {
         };
         if sure < self.majority() {
             return match self.is_lost_without(&gone) {
-                true => Ok(Renewed::Gone),
+                true => {
+                    self.let_go(&request, &votes);
+                    Ok(Renewed::Gone)
+                }
                 false => Err(self.too_few(extended.len() + gone.len(), &failed)),
             };
         }
@@ -169,6 +172,28 @@ impl<V: Voter> Quorum<V> {
         })
     }
 
+    /// What is left of a lease that is lost goes back, and nobody waits for that: its
+    /// body may go on for long.
+    fn let_go(&self, vote: &Request, votes: &Votes<V::Attempt>) {
+        for voter in self.may_have(vote, votes) {
+            self.members[voter].engine.give_back(vote);
+        }
+    }
+
+    /// All who may have the vote. Where it is on its way, it is seen to.
+    fn may_have(&self, vote: &Request, votes: &Votes<V::Attempt>) -> VoterSet {
+        let (voters, in_flight) = {
+            let mut state = votes.state.lock();
+            let in_flight = std::mem::take(&mut state.in_flight);
+            (state.may_have.clone(), in_flight)
+        };
+        for (voter, part) in in_flight {
+            let engine = &self.members[voter].engine;
+            engine.leave_behind(vote, part.attempt, &part.left);
+        }
+        voters
+    }
+
     /// Asks all who may have the vote, until so few are left that others can have
     /// a majority. To those the engines of the voters see.
     pub(super) async fn free(
@@ -178,15 +203,7 @@ impl<V: Voter> Quorum<V> {
         deadline: Deadline,
     ) -> Result<Freed, Failure> {
         let vote = request.granted_to(votes.owner);
-        let (voters, in_flight) = {
-            let mut state = votes.state.lock();
-            let in_flight = std::mem::take(&mut state.in_flight);
-            (state.may_have.clone(), in_flight)
-        };
-        for (voter, part) in in_flight {
-            let engine = &self.members[voter].engine;
-            engine.leave_behind(&vote, part.attempt, &part.left);
-        }
+        let voters = self.may_have(&vote, votes);
         let mut releases = self.ask(voters.clone(), Some(deadline), |member| {
             member.engine.release(&vote)
         });

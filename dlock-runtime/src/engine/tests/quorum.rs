@@ -637,6 +637,64 @@ fn a_loss_is_told_when_the_majority_is_lost() {
     });
 }
 
+/// Its body may go on for long, and others would have to do without these votes.
+#[test]
+fn what_is_left_of_a_lost_lease_goes_back_at_once() {
+    paused(|| async {
+        for fate in FATES {
+            for lost in MAJORITY..=VOTERS {
+                let said = format!("{lost} lost, {fate:?}");
+                let (sims, engine) = scene().await;
+                // Of one that is left, how it voted is not known, or was not at first.
+                sims[VOTERS - 1].next([fate]);
+                let request = request();
+                had(&engine, &request).await;
+                sims[..lost].iter().for_each(|sim| sim.forgets());
+                let answer = renewed(&engine, &request).await.expect("an answer");
+                assert!(matches!(answer, Renewed::Gone), "{said}: {answer:?}");
+                if fate != Fate::Late(Duration::from_secs(40)) {
+                    sleep(Duration::from_secs(8)).await;
+                    are_free(&sims, &said);
+                }
+                sleep(WINDOW).await;
+                are_free(&sims, &said);
+                assert_eq!(released(&engine, &request).await, Released::NotHeld);
+            }
+        }
+    });
+}
+
+/// An election whose answers lie there unread says nothing to who comes later.
+#[test]
+fn an_election_says_how_it_was_when_it_was_held() {
+    paused(|| async {
+        let (sims, engine) = scene().await;
+        let other = Owner::unique();
+        sims.iter().for_each(|sim| sim.take_away(other, TTL));
+        let (caller, this) = (Executor::new(), request());
+        let later = async {
+            sleep(MOMENT).await;
+            caller.stall();
+            sleep(Duration::from_secs(1)).await;
+            let came = Instant::now();
+            caller.go_on();
+            sleep(MOMENT).await;
+            assert!(this.progress().has_heard(), "it is read now");
+            assert!(
+                !this.progress().heard_since(came),
+                "it was asked for before"
+            );
+            sleep(4 * ROUND_TRIP).await;
+            assert!(this.progress().heard_since(came), "it has asked again");
+        };
+        let acquiring = caller.run(engine.acquire(&this));
+        tokio::select! {
+            answer = acquiring => panic!("somebody has it: {answer:?}"),
+            () = later => {}
+        }
+    });
+}
+
 /// It is tried again, and takes nothing away.
 #[test]
 fn a_renewal_that_reaches_a_minority_does_not_unlock() {

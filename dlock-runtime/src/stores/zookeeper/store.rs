@@ -317,7 +317,7 @@ impl ZooKeeperStore {
         match queue_position(&names, &member) {
             QueuePosition::Behind(_) if want == Want::Try => {
                 // Before the answer to what follows.
-                request.is_held_by_somebody();
+                request.was_held_when(seen_at);
                 // Here and now: who asks again must not find itself in the way.
                 own.delete(request.owner, deadline).await?;
                 *node = None;

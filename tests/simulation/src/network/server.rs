@@ -31,6 +31,9 @@ pub(crate) trait Service: Clone + Send + 'static {
     /// can ask it before `back`.
     fn broke(&mut self, _before: &Self, _visit: &mut Visit, _back: At) {}
 
+    /// Its clock was set back. Nobody can ask it before `back`.
+    fn clock_went_back(&self, _visit: &Visit, _back: At) {}
+
     /// Who holds this lock, by the server's clock, where it alone decides that.
     fn holders(&self, _now: Duration, _key: &str) -> Option<Vec<Holder>> {
         None
@@ -438,6 +441,9 @@ impl<S: Service> Machine for Server<S> {
         if by > 0 {
             let before = state.service.clone();
             state.breaks(&before, now);
+        } else {
+            let (visit, back) = (Visit::at(state.clock, now), state.down_until.max(now));
+            state.service.clock_went_back(&visit, back);
         }
     }
 }

@@ -38,8 +38,8 @@ pub(crate) enum Answer {
     Granted(u64),
     Held,
     Done(bool),
-    /// Whether each is free.
-    Free(Vec<bool>),
+    /// Who holds each.
+    Holders(Vec<Option<Owner>>),
     Locks(Vec<(Arc<str>, Owner)>),
 }
 
@@ -85,11 +85,10 @@ impl Service for PollingServer {
                 }
                 Answer::Done(held)
             }
-            Command::Look(keys) => Answer::Free(
-                keys.iter()
-                    .map(|key| !self.rows.contains_key(key))
-                    .collect(),
-            ),
+            Command::Look(keys) => {
+                let rows = keys.iter().map(|key| self.rows.get(key));
+                Answer::Holders(rows.map(|row| row.map(|row| row.owner)).collect())
+            }
             Command::List => {
                 let rows = self.rows.iter();
                 Answer::Locks(

@@ -179,9 +179,14 @@ impl Store for Polling {
             .map(|waited| Arc::clone(&waited.key))
             .collect();
         let (answer, _) = self.ask(Command::Look(keys), deadline, &mut None).await?;
-        if let Answer::Free(free) = answer {
-            let free = waited.iter_mut().zip(free).filter(|(_, free)| *free);
-            free.for_each(|(waited, _)| waited.wake_all());
+        if let Answer::Holders(holders) = answer {
+            for (waited, holder) in waited.iter_mut().zip(holders) {
+                match holder {
+                    None => waited.wake_all(),
+                    // It has the lock by a command that came late, and does not know.
+                    Some(holder) => waited.wake(|owner| owner == holder),
+                }
+            }
         }
         Ok(())
     }

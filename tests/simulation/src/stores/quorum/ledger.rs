@@ -26,6 +26,8 @@ struct Votes {
     /// For whom these numbers were drawn, by a key and the first of them: at several
     /// nodes it may have been for several.
     drawn: BTreeMap<(Arc<str>, u64), BTreeSet<Owner>>,
+    /// How far each node has ever counted.
+    counted: Vec<u64>,
     /// Numbers that a node has forgotten.
     forgotten: BTreeSet<(Arc<str>, u64)>,
     ran_out: Vec<RanOut>,
@@ -66,6 +68,7 @@ impl Ledger {
             nodes,
             owners: BTreeMap::new(),
             drawn: BTreeMap::new(),
+            counted: vec![0; nodes],
             forgotten: BTreeSet::new(),
             ran_out: Vec::new(),
         })))
@@ -78,7 +81,26 @@ impl Ledger {
             let drawn = votes.drawn.entry((Arc::clone(key), first(last)));
             drawn.or_default().insert(owner);
         }
+        self.counts(node, last);
         self.extended(node, owner, until);
+    }
+
+    /// A node has counted so far.
+    pub(super) fn counts(&self, node: usize, last: u64) {
+        let counted = &mut self.votes().counted[node];
+        *counted = last.max(*counted);
+    }
+
+    /// A node goes on from this number, which may be below those that it had counted.
+    pub(super) fn goes_on(&self, node: usize, last: u64) {
+        let mut votes = self.votes();
+        let range = first(last) + 1..=first(votes.counted[node]);
+        let lost = votes
+            .drawn
+            .keys()
+            .filter(|(_, first)| range.contains(first));
+        let lost: Vec<_> = lost.cloned().collect();
+        votes.forgotten.extend(lost);
     }
 
     pub(super) fn extended(&self, node: usize, owner: Owner, until: At) {
@@ -117,13 +139,8 @@ impl Ledger {
                 voted.judge();
             }
         }
-        let range = first(forgot.goes_on) + 1..=first(forgot.counted);
-        let lost = votes
-            .drawn
-            .keys()
-            .filter(|(_, first)| range.contains(first));
-        let lost: Vec<_> = lost.cloned().collect();
-        votes.forgotten.extend(lost);
+        drop(votes);
+        self.goes_on(forgot.node, forgot.goes_on);
     }
 
     pub(super) fn runs_out(&self, ran_out: RanOut) {

@@ -182,6 +182,11 @@ impl Node {
         }
     }
 
+    /// From which number, once it can be asked.
+    fn goes_on(&self, visit: &Visit, back: At) -> u64 {
+        self.counter.max(by_clock(visit.clock.shows(back)))
+    }
+
     fn look(&mut self, visit: &mut Visit, key: &Arc<str>) -> Option<(Mode, Owner)> {
         self.expire(visit, key);
         last(self.locks.get(key)?)
@@ -214,6 +219,7 @@ impl Service for Node {
             }
             Command::Raise(last) => {
                 self.counter = self.counter.max(last);
+                self.ledger.counts(self.number, self.counter);
                 Answer::Done(true)
             }
             Command::Look(keys) => {
@@ -253,8 +259,13 @@ impl Service for Node {
             at: visit.at,
             lasts: has,
             counted: before.counter,
-            goes_on: self.counter.max(by_clock(visit.clock.shows(back))),
+            goes_on: self.goes_on(visit, back),
         });
+    }
+
+    /// If it has lost its counter, and nobody has drawn from it since.
+    fn clock_went_back(&self, visit: &Visit, back: At) {
+        self.ledger.goes_on(self.number, self.goes_on(visit, back));
     }
 }
 
