@@ -17,7 +17,7 @@ pub(crate) struct Clock {
 /// Half of one in a hundred, in parts of a million.
 pub(crate) const MOST_DRIFT: i64 = 4_950;
 
-const MILLION: i128 = 1_000_000;
+const MILLION: i64 = 1_000_000;
 
 impl Clock {
     /// Of this drift.
@@ -27,15 +27,32 @@ impl Clock {
 
     /// What it shows.
     pub(crate) fn shows(&self, at: At) -> Duration {
-        let time = i128::from(nanos(at));
-        let shown = time * (MILLION + i128::from(self.drift)) / MILLION + i128::from(self.offset);
+        // As many as that is in the first hours: wider numbers are divided slowly.
+        let rate = MILLION + self.drift;
+        let time = nanos(at);
+        let passed = match i64::try_from(time)
+            .ok()
+            .and_then(|time| time.checked_mul(rate))
+        {
+            Some(product) => i128::from(product / MILLION),
+            None => i128::from(time) * i128::from(rate) / i128::from(MILLION),
+        };
+        let shown = passed + i128::from(self.offset);
         Duration::from_nanos(u64::try_from(shown).unwrap_or(0))
     }
 
     /// When it shows this, or a moment later.
     pub(crate) fn when(&self, shown: Duration) -> At {
         let shown = i128::from(nanos(shown)) - i128::from(self.offset);
-        let time = shown * MILLION / (MILLION + i128::from(self.drift)) + 2;
+        let rate = MILLION + self.drift;
+        let time = match i64::try_from(shown)
+            .ok()
+            .and_then(|shown| shown.checked_mul(MILLION))
+        {
+            Some(product) => i128::from(product / rate),
+            None => shown * i128::from(MILLION) / i128::from(rate),
+        };
+        let time = time + 2;
         Duration::from_nanos(u64::try_from(time).unwrap_or(0))
     }
 

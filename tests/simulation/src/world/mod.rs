@@ -55,7 +55,8 @@ struct Inner {
 }
 
 struct Event {
-    at: At,
+    /// In nanoseconds: there are thousands, which are sorted by it.
+    at: u64,
     order: u64,
     what: Box<dyn FnOnce() + Send>,
 }
@@ -117,7 +118,7 @@ impl World {
     /// Does this then, or at once if that is past.
     pub(crate) fn at(&self, at: At, what: impl FnOnce() + Send + 'static) {
         let mut inner = self.inner();
-        let at = at.max(inner.now);
+        let at = nanos(at.max(inner.now));
         inner.order += 1;
         let order = inner.order;
         inner.events.push(Event {
@@ -194,18 +195,21 @@ impl World {
             let event = {
                 let mut inner = self.inner();
                 // One that comes too late is left where it is.
-                if inner.events.peek().is_some_and(|next| next.at > limit) {
+                if inner
+                    .events
+                    .peek()
+                    .is_some_and(|next| next.at > nanos(limit))
+                {
                     return Err(Stopped::Late);
                 }
                 let Some(event) = inner.events.pop() else {
                     return Err(Stopped::Idle);
                 };
-                inner.since_event = if event.at > inner.now {
-                    0
-                } else {
-                    inner.since_event
-                };
-                inner.now = event.at;
+                let at = Duration::from_nanos(event.at);
+                if at > inner.now {
+                    inner.since_event = 0;
+                }
+                inner.now = at;
                 event
             };
             (event.what)();
