@@ -54,7 +54,7 @@ pub trait Store: Send + Sync + Sized + 'static {
     /// What is remembered of a key from look to look, while somebody waits.
     type Seen: Default + Send + 'static;
 
-    /// A lease that nobody extends ends by itself in the store. Else the engine
+    /// A lease that nobody extends ends by itself in the store, all of it. Else the engine
     /// ends it when its time has passed, by a [`release`](Self::release) of its
     /// record as one that was [`Left`](Ending::Left).
     const EXPIRES: bool = true;

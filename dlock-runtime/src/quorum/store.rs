@@ -39,6 +39,9 @@ impl<V: Voter> Store for Quorum<V> {
     const LOOKS: Looks = Looks::Together;
     const BEAT: Option<Duration> = None;
 
+    /// A renewal that reaches a minority extends votes of a lease that is about to end.
+    const EXPIRES: bool = false;
+
     async fn complete(
         config: Voters<V::Config>,
         request_timeout: Duration,

@@ -664,6 +664,28 @@ fn what_is_left_of_a_lost_lease_goes_back_at_once() {
     });
 }
 
+/// Renewals that reach a minority extend what that has. Nobody can use it: it goes back
+/// when the lease is over, whether its body has ended or not.
+#[test]
+fn what_is_left_of_a_lease_that_is_over_goes_back() {
+    paused(|| async {
+        let (sims, engine, request) = held().await;
+        let start = Instant::now();
+        let (silent, others) = sims.split_at(MAJORITY);
+        are_gone(silent, true);
+        for _ in 0..5 {
+            sleep(TTL / 8).await;
+            is_unavailable(renewed(&engine, &request).await);
+        }
+        assert_eq!(votes(others, request.owner), others.len());
+        sleep_until(start + TTL + ROUND_TRIP).await;
+        are_free(others, "it is over");
+        are_gone(silent, false);
+        sleep(WINDOW).await;
+        are_free(&sims, "all answer");
+    });
+}
+
 /// An election whose answers lie there unread says nothing to who comes later.
 #[test]
 fn an_election_says_how_it_was_when_it_was_held() {
