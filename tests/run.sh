@@ -4,7 +4,7 @@
 #
 #   ./tests/run.sh
 #   ./tests/run.sh --all    as CI does: also lints, the documentation, each set of
-#                           features that users pick, the examples
+#                           features that users pick, the examples, the simulator
 #
 # The last line says how many tests passed and failed. CARGO_TARGET_DIR,
 # CARGO_INCREMENTAL, RUST_TEST_THREADS and PROPTEST_RNG_SEED are respected.
@@ -173,6 +173,14 @@ example_on_redis() {
   cargo run --quiet --example flash_sale -- --store "redis://127.0.0.1:$port" --processes 4
 }
 
+# So many runs of the simulator, drawn anew each time. A seed that fails is named, with the
+# command that runs it again: so it is built as that builds it.
+simulations() {
+  local seed=$(((RANDOM << 30) + (RANDOM << 15) + RANDOM))
+  echo "Seeds from $seed on"
+  cargo run --release --quiet -p dlock-simulation -- --seeds "$1" --from "$seed" --jobs "$(nproc)"
+}
+
 install_missing
 need_rust
 
@@ -198,6 +206,7 @@ if [ -n "$all" ]; then
     step "Lint with $database alone" cargo clippy -p dlock-runtime --no-default-features \
       --features "$database" --quiet -- -D warnings
   done
+  step "Simulator" simulations 4000
   step "Tests without TLS" cargo test "${no_tls[@]}" --no-fail-fast --test redis bad_input
 fi
 

@@ -17,7 +17,7 @@ pub(crate) struct Summary {
     steps: u64,
     counts: Counts,
     faults: BTreeMap<(Fault, Kind), u64>,
-    failed: Vec<(u64, Vec<String>)>,
+    failed: Vec<Outcome>,
 }
 
 impl Summary {
@@ -26,12 +26,12 @@ impl Summary {
         self.kinds.insert(outcome.kind);
         self.steps += outcome.steps;
         self.counts += outcome.counts;
-        for fault in outcome.faults {
+        for &fault in &outcome.faults {
             *self.faults.entry((fault, outcome.kind)).or_default() += 1;
         }
-        if !outcome.violations.is_empty() {
-            println!("seed {}: {}", outcome.seed, outcome.violations[0]);
-            self.failed.push((outcome.seed, outcome.violations));
+        if let Some(first) = outcome.violations.first() {
+            println!("seed {}: {first}", outcome.seed);
+            self.failed.push(outcome);
         }
     }
 
@@ -82,11 +82,13 @@ impl Summary {
         // Of fewer it may be chance.
         let all_met = unmet.is_empty() || self.seeds < ENOUGH;
         println!("\n{} seeds with violations", self.failed.len());
-        for (seed, violations) in self.failed.iter().take(20) {
+        for failed in self.failed.iter().take(20) {
+            let (seed, store) = (failed.seed, failed.kind.name());
             println!(
-                "\nseed {seed}: cargo run --release -p dlock-simulation -- --seed {seed} --trace"
+                "\nseed {seed}: cargo run --release -p dlock-simulation -- --seed {seed} --store {store} --trace"
             );
-            violations
+            failed
+                .violations
                 .iter()
                 .for_each(|violation| println!("  {violation}"));
         }

@@ -28,6 +28,17 @@ fn some_seeds_hold() {
     assert!(run.status.success(), "{shown}");
 }
 
+/// Threads share nothing but the list of seeds.
+#[test]
+fn seeds_run_side_by_side_as_alone() {
+    let shown = |jobs| {
+        let run = simulate(&["--seeds", "16", "--from", "2000", "--jobs", jobs]);
+        assert!(run.status.success(), "{run:?}");
+        run.stdout
+    };
+    assert!(shown("1") == shown("3"));
+}
+
 #[test]
 fn what_is_asked_wrongly_is_told() {
     let run = simulate(&["--store", "no such store"]);
