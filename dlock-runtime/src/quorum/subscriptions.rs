@@ -163,7 +163,7 @@ mod tests {
         let subscription = subscriptions.subscribe(&key);
         let hears = |voter: usize| {
             let subscriptions = Arc::clone(&subscriptions);
-            Ears {
+            VoterListener {
                 voter,
                 subscriptions,
             }
