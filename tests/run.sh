@@ -4,7 +4,8 @@
 #
 #   ./tests/run.sh
 #   ./tests/run.sh --all    as CI does: also lints, the documentation, each set of
-#                           features that users pick, the examples, the simulator
+#                           features that users pick, the examples, the simulator,
+#                           fault histories
 #
 # The last line says how many tests passed and failed. CARGO_TARGET_DIR,
 # CARGO_INCREMENTAL, RUST_TEST_THREADS and PROPTEST_RNG_SEED are respected.
@@ -168,6 +169,12 @@ start_redis() {
   echo "redis-server did not start" >&2
 }
 
+# A few minutes of faults on the servers of each store. Most of it is waiting.
+histories() {
+  cargo build --workspace --all-features --bin dlock-histories --quiet &&
+    "${CARGO_TARGET_DIR:-target}/debug/dlock-histories" --store all --histories 2 --at-once 6
+}
+
 example_on_redis() {
   [ -n "$redis" ] || return 1
   cargo run --quiet --example flash_sale -- --store "redis://127.0.0.1:$port" --processes 4
@@ -207,6 +214,7 @@ if [ -n "$all" ]; then
       --features "$database" --quiet -- -D warnings
   done
   step "Simulator" simulations 4000
+  step "Fault histories" histories
   step "Tests without TLS" cargo test "${no_tls[@]}" --no-fail-fast --test redis bad_input
 fi
 
