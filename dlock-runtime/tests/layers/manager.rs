@@ -26,6 +26,28 @@ async fn a_backend_serves_one_manager() {
 }
 
 #[derive(Debug, Default)]
+struct WritersOnly(Memory);
+
+#[async_trait::async_trait]
+impl Otherwise for WritersOnly {
+    fn memory(&self) -> &Memory {
+        &self.0
+    }
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.0.capabilities();
+        capabilities.read_write = false;
+        capabilities
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_without_readers_takes_writers() {
+    let here = WritersOnly::default().manager().await;
+    is_unsupported(here.lock("k").read().try_acquire().await);
+    drop(held(here.lock("k")).await);
+}
+
+#[derive(Debug, Default)]
 struct ShowsAll(Memory);
 
 #[async_trait::async_trait]
