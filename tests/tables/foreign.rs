@@ -1,6 +1,7 @@
 //! Rows that nobody of dlock wrote: names, owners, tokens and times of any kind. Whatever
 //! they say, a call ends, an error names the table, and no token is given out twice.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dlock::{LockError, LockManager};
@@ -85,21 +86,26 @@ fn row() -> impl Strategy<Value = Row> {
         )
 }
 
-async fn ask(manager: &LockManager) -> Vec<LockError> {
-    let lock = || manager.lock("key");
+async fn ask(manager: &LockManager, key: &str) -> Vec<LockError> {
+    let lock = || manager.lock(key);
     let answers = [
         within(HANG, lock().try_acquire()).await.map(drop),
         within(HANG, lock().acquire_within(SHORT)).await.map(drop),
         within(HANG, lock().read().acquire_within(SHORT))
             .await
             .map(drop),
-        within(HANG, manager.inspect("key")).await.map(drop),
+        within(HANG, manager.inspect(key)).await.map(drop),
         within(HANG, manager.list("")).await.map(drop),
     ];
     answers.into_iter().filter_map(Result::err).collect()
 }
 
-async fn is_told<S: Tables>(store: &S, manager: &LockManager, row: &Row) -> TestCaseResult {
+async fn is_told<S: Tables>(
+    store: &S,
+    manager: &LockManager,
+    key: &str,
+    row: &Row,
+) -> TestCaseResult {
     let Row {
         token,
         mode,
@@ -116,29 +122,29 @@ async fn is_told<S: Tables>(store: &S, manager: &LockManager, row: &Row) -> Test
     for insert in [
         format!(
             "INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
-                 VALUES ('key', {token}, '{mode}', '{owner}', {expires_at}, {waited})"
+                 VALUES ('{key}', {token}, '{mode}', '{owner}', {expires_at}, {waited})"
         ),
         format!(
-            "INSERT INTO dlock_reader (name, owner, expires_at) VALUES ('key', '{other}', {expires_at})"
+            "INSERT INTO dlock_reader (name, owner, expires_at) VALUES ('{key}', '{other}', {expires_at})"
         ),
         format!(
             "INSERT INTO dlock_queue (name, ticket, owner, mode, process)
-                 VALUES ('key', {ticket}, '{other}', '{mode}', '{owner}')"
+                 VALUES ('{key}', {ticket}, '{other}', '{mode}', '{owner}')"
         ),
     ] {
         store.execute(&insert).await;
     }
-    for error in ask(manager).await {
+    for error in ask(manager, key).await {
         is_plain(&error)?;
         let of_others = is_of_others(&error);
         let said = error.to_string();
         prop_assert!(
-            of_others || (said.contains("`key`") && said.contains("dlock_lock")),
+            of_others || (said.contains(&format!("`{key}`")) && said.contains("dlock_lock")),
             "{}",
             said
         );
     }
-    if let Ok(guard) = within(HANG, manager.lock("key").try_acquire()).await {
+    if let Ok(guard) = within(HANG, manager.lock(key).try_acquire()).await {
         let token: i64 = token.parse().expect("a number");
         let drawn = i64::try_from(u64::from(guard.token())).ok();
         prop_assert!(
@@ -156,9 +162,12 @@ async fn is_told<S: Tables>(store: &S, manager: &LockManager, row: &Row) -> Test
 pub(crate) async fn what_is_not_ours_is_told_and_gives_no_token_twice<S: Tables>(store: &mut S) {
     let manager = process(store).await;
     let store = &*store;
+    // What the last case gave back may come yet, and make its row anew.
+    let cases = AtomicU32::new(0);
     tokio::task::block_in_place(|| {
         holds(20, row(), |row| {
-            Handle::current().block_on(is_told(store, &manager, &row))
+            let key = format!("key:{}", cases.fetch_add(1, Ordering::Relaxed));
+            Handle::current().block_on(is_told(store, &manager, &key, &row))
         });
     });
 }

@@ -102,3 +102,11 @@ fn what_is_not_ours_is_passed_over_and_kept() {
         is_told_and_kept(beside, &name, &data).await
     });
 }
+
+/// Curator's nodes, and those of others that look alike, are shown by their names, which are
+/// of any text.
+#[tokio::test]
+async fn a_name_that_does_something_to_a_terminal_is_shown_escaped() {
+    let case = is_told_and_kept(false, "\u{202e}lock-0000000001", b"");
+    case.await.expect("it is plain");
+}

@@ -359,6 +359,19 @@ impl Endpoint {
         )
     }
 
+    /// Or in one of them, and it could not be asked in which.
+    pub(super) fn some_are_foreign(&self, key: &str) -> BackendError {
+        let names = self.space.parts(key).map(|(name, _)| name.to_string());
+        BackendError::new(
+            BackendErrorKind::Config,
+            format!(
+                "{self}: one of the keys `{}` holds a value that dlock did not write; remove it, \
+                 or keep dlock's keys apart with another namespace or database",
+                names.map(|name| Shown(&name).to_string()).join("`, `")
+            ),
+        )
+    }
+
     /// Something else stands where the counter of a lock's tokens belongs.
     pub(super) fn foreign_counter(&self, key: &str) -> BackendError {
         self.foreign(&self.space.counter(key), "value")
@@ -461,6 +474,15 @@ mod tests {
         assert!(shown(["hash", "none", "none", "string"]).contains("`dlock:{a}` holds a hash"));
         assert!(shown(["string", "set", "none", "none"]).contains("`dlock:{a}:queue` holds a set"));
         assert!(shown(["none", "none", "none", "list"]).contains("`dlock:token` holds a list"));
+        let unknown = endpoint().some_are_foreign("a").to_string();
+        for part in [
+            "`dlock:{a}`",
+            "`dlock:{a}:queue`",
+            "`dlock:{a}:readers`",
+            "`dlock:token`",
+        ] {
+            assert!(unknown.contains(part), "{unknown}");
+        }
         let readers = of(["string", "none", "zset", "string"], Part::Readers).to_string();
         assert!(
             readers.contains("`dlock:{a}:readers` holds a member"),

@@ -386,7 +386,7 @@ impl RedisStore {
     ) -> BackendError {
         let types = commands::types(self.space(), key);
         let Ok(types) = from.run_all(&types, deadline).await else {
-            return from.endpoint().foreign(&self.space().lock(key), "value");
+            return from.endpoint().some_are_foreign(key);
         };
         let types = types.into_iter().map(|name| match name {
             Value::SimpleString(name) => name,

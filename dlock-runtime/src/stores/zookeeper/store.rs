@@ -24,6 +24,7 @@ use crate::backend::{
     Request, Servers, TokenTier,
 };
 use crate::deadline::Deadline;
+use crate::key::Shown;
 use crate::store::{
     Abandoned, Applied, Behind, Cause, Context, Due, Ending, Failure, Freed, Granted, Late,
     LeftBehind, Looks, Opening, Scope, Store, Take, Waited, Want,
@@ -408,7 +409,8 @@ impl ZooKeeperStore {
         let (holders, waiters) = holders(&names);
         let mode = holders.first().map(|first| first.mode);
         let holders = holders.into_iter();
-        let holders = holders.map(|member| HolderInfo::new(member.name, None));
+        // Those of others are of any text.
+        let holders = holders.map(|member| HolderInfo::new(Shown(&member.name).to_string(), None));
         let holders = holders.collect();
         Ok(mode.map(|mode| LockInfo::new(key.to_owned(), mode, holders, waiters.len())))
     }
