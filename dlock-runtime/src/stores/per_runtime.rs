@@ -19,7 +19,14 @@ pub(super) struct PerRuntime<T>(RwLock<Vec<Entry<T>>>);
 struct Entry<T> {
     runtime: Id,
     value: Arc<T>,
-    keeper: Arc<OnceLock<AbortHandle>>,
+    keeper: Arc<OnceLock<Keeper>>,
+}
+
+/// What keeps a value, once it is known.
+enum Keeper {
+    Runs(AbortHandle),
+    /// The value was taken out before that.
+    Unwanted,
 }
 
 impl<T> PerRuntime<T> {
@@ -75,7 +82,9 @@ impl<T> PerRuntime<T> {
             let _leaves = leaves;
             keep.await;
         });
-        let _ = keeper.set(task.abort_handle());
+        if keeper.set(Keeper::Runs(task.abort_handle())).is_err() {
+            task.abort();
+        }
         value
     }
 
@@ -83,8 +92,8 @@ impl<T> PerRuntime<T> {
     pub(super) fn close(&self) -> Vec<Arc<T>> {
         let entries = std::mem::take(&mut *self.entries_mut());
         let closed = entries.into_iter().map(|entry| {
-            if let Some(keeper) = entry.keeper.get() {
-                keeper.abort();
+            if let Keeper::Runs(task) = entry.keeper.get_or_init(|| Keeper::Unwanted) {
+                task.abort();
             }
             entry.value
         });
@@ -156,5 +165,34 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &again));
         assert_eq!(all.close().len(), 1);
         assert!(all.entries().is_empty());
+    }
+
+    #[test]
+    fn what_is_made_beside_the_close_is_kept_by_nothing() {
+        let (all, runtime) = (PerRuntime::new(), runtime());
+        let kept = Arc::new(());
+        for _ in 0..2_000 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| while all.close().is_empty() {});
+                let keeps = Arc::clone(&kept);
+                all.of(runtime.handle(), |_| {
+                    let keep = async move {
+                        let _keeps = keeps;
+                        std::future::pending::<()>().await;
+                    };
+                    (Arc::new(()), keep)
+                });
+            });
+        }
+        let is_over = || Arc::strong_count(&kept) == 1;
+        runtime.block_on(async {
+            for _ in 0..100_000 {
+                if is_over() {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+        assert!(is_over());
     }
 }
