@@ -89,7 +89,7 @@ async fn listen_once(connector: &Connector, sentinels: &Sentinels, index: usize)
             if let Some(master) = vote.master
                 && sentinels.is_elsewhere(&master)
             {
-                // What most of them say is answered by those who are connected.
+                // What most of them say is heard by those who are connected.
                 let _ = sentinels.locate(endpoint, time, soon()).await;
             }
             let _ = time.bound(time.after(PERIOD), switched.notified()).await;

@@ -1,7 +1,7 @@
 //! Hearing of locks that have become free.
 //!
 //! Whether messages come through is tried: behind a pooler that gives every
-//! transaction another session, `LISTEN` succeeds and nothing is ever ended.
+//! transaction another session, `LISTEN` succeeds and nothing is ever heard.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
