@@ -112,6 +112,8 @@ test_programs() {
 all_tests() {
   local test=(cargo test --workspace --all-features --no-fail-fast)
   "${test[@]}" --no-run --quiet || return 1
+  # What a build has written keeps a slow disk busy for minutes, and programs wait for it.
+  sync
   local program redis=() servers=() rest=(--lib --bins --example testing --benches)
   while read -r program; do
     case $program in
