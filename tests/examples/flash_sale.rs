@@ -143,9 +143,7 @@ async fn four_processes_sell_exactly_the_stock_in_etcd() {
 #[tokio::test]
 async fn four_processes_sell_exactly_the_stock_in_memcached() {
     let server = support::memcached::MemcachedServer::start().await;
-    // Without a queue nobody knows for how long an order waits: but no longer than the
-    // whole sale, and that is over long before it would give up.
-    sells(server.url(), "300").await;
+    sells(server.url(), "1000").await;
     // All that is left is what tells one start of the server from another.
     assert_eq!(server.items(), ["dlock-server".to_owned()].into());
 }
