@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Once, Weak};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
@@ -209,33 +210,43 @@ impl Executor {
 
     /// Ends `work` after `limit`, or if nobody has polled this for so long, soon
     /// after somebody does.
-    /// `half_way` is run after half of the time, and `why` is asked at its end,
-    /// while `work` still stands where it was.
+    /// `half_way` is run after half of the time, and `why` is asked at its end, while
+    /// `work` still stands where it was: it is told how long that is after `half_way`.
+    /// What it is not sure of counts only after one more look.
     pub(crate) async fn timeout<F: Future, E>(
         &self,
         limit: Duration,
         work: F,
-        half_way: impl FnOnce(),
-        why: impl FnOnce() -> E,
+        half_way: impl Fn(),
+        why: impl Fn(Duration) -> ControlFlow<E, E>,
     ) -> Result<F::Output, E> {
         let timer = self.sleep(limit / 2);
         tokio::pin!(work, timer);
         tokio::select! {
             biased;
             output = &mut work => return Ok(output),
-            () = &mut timer => half_way(),
+            () = &mut timer => {}
         }
         // Of a limit that no clock can show, the half has not passed either.
         let (half_time, rest) = (timer.deadline(), limit - limit / 2);
-        let end = half_time.checked_add(rest).unwrap_or(half_time);
-        // Where nobody has looked for longer, an answer may lie there unread, and
-        // `half_way` has begun what takes a while.
-        let soonest = self.clock().now() + rest.min(LAST_LOOK);
-        timer.as_mut().reset(end.max(soonest));
-        tokio::select! {
-            biased;
-            output = &mut work => Ok(output),
-            () = &mut timer => Err(why()),
+        let mut end = half_time.checked_add(rest).unwrap_or(half_time);
+        let mut is_last = false;
+        loop {
+            half_way();
+            // Where nobody has looked for longer, an answer may lie there unread, and
+            // `half_way` has begun what takes a while.
+            let now = self.clock().now();
+            end = end.max(now + rest.min(LAST_LOOK));
+            timer.as_mut().reset(end);
+            tokio::select! {
+                biased;
+                output = &mut work => return Ok(output),
+                () = &mut timer => {}
+            }
+            match why(rest.min(end - now)) {
+                ControlFlow::Continue(_) if !is_last => is_last = true,
+                ControlFlow::Continue(why) | ControlFlow::Break(why) => return Err(why),
+            }
         }
     }
 }

@@ -91,10 +91,12 @@ impl Progress {
     }
 
     /// Why the store counts as unavailable for a caller who has waited since
-    /// `since`, within a limit of `waited`, if it does.
+    /// `since`, within a limit of `waited`, and last made sure of it `looked` ago, if it
+    /// does.
     pub(crate) fn outage(
         &self,
         since: Instant,
+        looked: Duration,
         waited: Duration,
         now: Instant,
     ) -> Option<BackendError> {
@@ -105,14 +107,19 @@ impl Progress {
         if self.heard_since(since) {
             return None;
         }
-        Self::silence(asked, waited, now)
+        Self::silence(asked, looked, waited, now)
     }
 
     /// The outage, if what was asked then and is not answered yet has waited for too
-    /// long.
-    pub(crate) fn silence(asked: Instant, waited: Duration, now: Instant) -> Option<BackendError> {
-        // What was asked after half of the time: the timer may have been a little late.
-        let long = waited / 2 - waited / 32;
+    /// long: since its caller made sure of the store.
+    pub(crate) fn silence(
+        asked: Instant,
+        looked: Duration,
+        waited: Duration,
+        now: Instant,
+    ) -> Option<BackendError> {
+        // The timer for that may have been a little late.
+        let long = looked - looked / 16;
         if now.saturating_duration_since(asked) < long {
             return None;
         }
@@ -131,7 +138,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let progress = Progress::begin(Clock::Tokio);
         progress.held();
-        let outage = |since: Instant| progress.outage(since, second, Instant::now());
+        let outage = |since: Instant| progress.outage(since, second / 2, second, Instant::now());
         let early = Instant::now();
         tokio::time::advance(10 * second).await;
         let late = Instant::now();
@@ -147,7 +154,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let progress = Progress::begin(Clock::Tokio);
         let begun = Instant::now();
-        let outage = || progress.outage(begun, second, Instant::now());
+        let outage = || progress.outage(begun, second / 2, second, Instant::now());
         progress.asks_later();
         tokio::time::advance(10 * second).await;
         assert!(outage().is_none());

@@ -2,6 +2,7 @@
 //! is waited for.
 
 use std::future::{Future, poll_fn};
+use std::ops::ControlFlow::{Break, Continue};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use super::section::{HeldKey, HeldLock, Section, SectionRef, Teardown};
 use crate::backend::Mode;
 use crate::error::LockError;
 use crate::executor::check_runtime;
-use crate::gate::{Collecting, Entry, Turn, WaitState};
+use crate::gate::{Collecting, Entry, Known, Turn, WaitState};
 use crate::key::{LockKey, Shown, namespaced};
 use crate::lease::{Lease, NotHad, Renewals};
 use crate::limits;
@@ -150,17 +151,19 @@ async fn take(
     let (gate, reach) = (&manager.gate, &manager.leases.reach);
     let half_way = || {
         gate.make_sure_of_the_store(wait_state);
-        if gate.outage(wait_state, limit / 2).is_some() {
+        let known = gate.known(wait_state, limit / 2, limit / 4);
+        if matches!(known, Known::Outage(_)) {
             reach.look();
         }
     };
-    let outage = || {
-        let silent = gate.outage(wait_state, limit)?;
-        Some(reach.explained_within(limit, silent))
+    let why = |looked| match gate.known(wait_state, limit, looked) {
+        Known::Held => Break(None),
+        Known::Outage(silent) => Break(Some(reach.explained_within(limit, silent))),
+        Known::Nothing => Continue(None),
     };
     let executor = &manager.leases.executor;
     // Boxed, here and in the gate: not every call has room for it.
-    let within = executor.timeout(limit, locks.as_mut(), half_way, outage);
+    let within = executor.timeout(limit, locks.as_mut(), half_way, why);
     match Box::pin(within).await {
         Ok(answer) => answer,
         Err(None) => Err(LockError::Timeout {

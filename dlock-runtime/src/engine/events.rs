@@ -29,6 +29,9 @@ struct Inner {
     last_response_at: AtomicU64,
     /// Others know since then that this process is alive; 0 if they do not.
     known: AtomicU64,
+    /// When they had been told the last time that it need not be: what was sent before may
+    /// have been taken back by that.
+    farewell: AtomicU64,
     /// After so long without a beat they take it for dead.
     dead_after: Duration,
     listener: OnceLock<Box<dyn Listener>>,
@@ -66,6 +69,7 @@ impl Events {
             time,
             last_response_at: AtomicU64::new(0),
             known: AtomicU64::new(0),
+            farewell: AtomicU64::new(0),
             dead_after,
             listener: OnceLock::new(),
         }))
@@ -165,12 +169,21 @@ impl Events {
     pub(super) fn is_known(&self) -> bool {
         let known = self.0.known.load(Ordering::Relaxed);
         let since = self.0.began + Duration::from_micros(known);
-        known != 0 && self.0.time.now().saturating_duration_since(since) < self.0.dead_after / 2
+        let counts = known > self.0.farewell.load(Ordering::Relaxed);
+        counts && self.0.time.now().saturating_duration_since(since) < self.0.dead_after / 2
     }
 
     /// From now on they need not. Whether they were ever told.
     pub(super) fn forget_beat(&self) -> bool {
         self.0.known.swap(0, Ordering::Relaxed) != 0
+    }
+
+    /// They were told that it need not be. Who came in the meantime may have been passed
+    /// over as dead.
+    pub(super) fn said_farewell(&self) {
+        let now = self.stamp(self.0.time.now());
+        self.0.farewell.fetch_max(now, Ordering::Relaxed);
+        self.missed();
     }
 
     fn stamp(&self, at: Instant) -> u64 {

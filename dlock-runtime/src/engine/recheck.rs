@@ -57,8 +57,7 @@ impl<S: Store> Running<S> {
                 // The queues hold nobody of this process now, or soon.
                 let limit = self.time.after(self.request_timeout);
                 self.store.farewell(limit).await;
-                // Who came in the meantime may have been passed over as dead.
-                self.events.missed();
+                self.events.said_farewell();
             }
         }
     }

@@ -668,7 +668,7 @@ for_each! { every_store:
         let begun = Instant::now();
         let left = timeout(pause / 2, engine.acquire(&this)).await;
         assert!(left.is_err(), "it waits for others");
-        let told = this.progress().outage(begun, pause / 4, Instant::now());
+        let told = this.progress().outage(begun, pause / 8, pause / 4, Instant::now());
         assert!(told.is_none(), "{told:?}");
         sleep(ROUND_TRIP + MOMENT).await;
         assert!(sim.sent().is_empty(), "{:?}", sim.sent());
@@ -1261,6 +1261,28 @@ for_each! { every_queue:
             assert!(last <= end + Duration::from_secs(3), "nobody waits");
             assert!(beats.len() <= 30, "{} beats in 20 s", beats.len());
             assert_eq!(sim.state().farewells, 1, "stops: {stops}");
+        }
+    }
+
+    /// The farewell is run behind the beat of who comes at that moment, and takes it back:
+    /// others would take that one for dead, and pass over its place.
+    async fn who_comes_with_a_farewell_is_alive<P: Proof>() {
+        for after in [2 * ROUND_TRIP, 8 * ROUND_TRIP + ROUND_TRIP / 4] {
+            let (sim, engine) = start::<P>().await;
+            held_by_another(&sim);
+            let left = timeout(Duration::from_secs(1), engine.acquire(&request())).await;
+            assert!(left.is_err(), "somebody has it");
+            let takes = 10 * ROUND_TRIP;
+            sim.state().farewell_takes = takes;
+            while sim.state().farewells == 0 {
+                sleep(MOMENT).await;
+            }
+            sleep(after).await;
+            let comes = timeout(takes + 5 * ROUND_TRIP, engine.acquire(&request())).await;
+            assert!(comes.is_err(), "somebody has it");
+            let state = sim.state();
+            let (beats, said) = (&state.beats, state.said_farewell);
+            assert!(said.is_some() && beats.last().copied() >= said, "{after:?}: {beats:?}, {said:?}");
         }
     }
 }

@@ -29,7 +29,7 @@ mod waiting;
 use std::sync::Arc;
 
 pub(crate) use self::collecting::Collecting;
-pub(crate) use self::outage::WaitState;
+pub(crate) use self::outage::{Known, WaitState};
 pub(crate) use self::ticket::Entry;
 pub(crate) use self::turn::Turn;
 

@@ -61,35 +61,78 @@ impl Gate {
         }
     }
 
-    /// For a caller who gives up after waiting this long: why the store counts
-    /// as unavailable, or none if the lock is held by somebody.
-    pub(crate) fn outage(&self, wait_state: &WaitState, waited: Duration) -> Option<BackendError> {
+    /// For a caller who gives up after waiting this long: what the store is to it. It made
+    /// sure of the store `looked` ago, which is half of its time unless it came late for
+    /// that.
+    pub(crate) fn known(
+        &self,
+        wait_state: &WaitState,
+        waited: Duration,
+        looked: Duration,
+    ) -> Known {
         let now = self.leases.now();
-        let (queue, since) = wait_state.get()?;
+        let silence = |asked| Progress::silence(asked, looked, waited, now);
+        let Some((queue, since)) = wait_state.get() else {
+            return Known::Held;
+        };
         if let Some(lease) = queue.held() {
-            return Progress::silence(lease.returns_since()?.max(since), waited, now);
+            let returns = lease.returns_since();
+            return returns
+                .and_then(|returns| silence(returns.max(since)))
+                .into();
         }
-        let request = queue.asked()?;
+        // Had in this process meanwhile, or another of its keys took most of the time.
+        let was_held = queue.was_held_since(since)
+            || now.saturating_duration_since(since) < looked - looked / 16;
+        let unknown = match was_held {
+            true => Known::Held,
+            false => Known::Nothing,
+        };
+        let Some(request) = queue.asked() else {
+            return unknown;
+        };
         let progress = request.progress();
         if progress.heard_since(since) {
-            return None;
+            return Known::Held;
         }
         let probe = queue.probe.lock().clone();
         // One that began before the caller came has been silent all its time.
         let silent = probe.as_ref().filter(|probe| !probe.is_answered());
-        let silence =
-            silent.and_then(|probe| Progress::silence(probe.begun.max(since), waited, now));
-        if silence.is_some() {
-            return silence;
+        let told = silent.and_then(|probe| silence(probe.begun.max(since)));
+        if let Some(told) = told {
+            return Known::Outage(told);
         }
         match probe.and_then(|probe| probe.answered_since(since)) {
-            Some(Err(error)) => Some(error),
-            Some(Ok(is_held)) if is_held || progress.has_heard() => None,
+            Some(Err(error)) => Known::Outage(error),
+            Some(Ok(is_held)) if is_held || progress.has_heard() => Known::Held,
+            // It waits for others before it asks.
+            _ if progress.asked().is_none() => Known::Held,
             // Nobody has said that the lock is held. The store may be there: if who asks
             // it for the lock had no answer in all this time, that is what the caller
             // waited for. And before its request another may have failed.
-            _ => progress.outage(since, waited, now),
+            _ => match progress.outage(since, looked, waited, now) {
+                Some(outage) => Known::Outage(outage),
+                None => unknown,
+            },
         }
+    }
+}
+
+/// What a caller who gives up knows of the lock and its store.
+#[derive(Debug)]
+pub(crate) enum Known {
+    /// Somebody had the lock.
+    Held,
+    /// The store counts as unavailable.
+    Outage(BackendError),
+    /// Nobody had it, as far as anybody knows, and the store was asked only just now: for
+    /// somebody else, or for a caller that was not polled.
+    Nothing,
+}
+
+impl From<Option<BackendError>> for Known {
+    fn from(outage: Option<BackendError>) -> Self {
+        outage.map_or(Self::Held, Self::Outage)
     }
 }
 
@@ -116,6 +159,8 @@ mod tests {
         shows: Option<(Duration, bool)>,
         /// Whoever asks is woken after this time, for nothing.
         wakes: Option<Duration>,
+        /// Grants to who asks from then on.
+        recovers: Option<tokio::time::Instant>,
     }
 
     /// For so long a release is repeated.
@@ -135,11 +180,16 @@ mod tests {
         }
 
         async fn acquire(&self, _: &Request) -> Result<Grant, BackendError> {
-            if self.has_granted.swap(true, Ordering::Relaxed) {
+            let recovers = self.recovers;
+            let is_well = recovers.is_some_and(|at| at <= tokio::time::Instant::now());
+            if self.has_granted.swap(true, Ordering::Relaxed) && !is_well {
                 if let Some(after) = self.wakes {
                     sleep(after).await;
                 }
                 return pending().await;
+            }
+            if is_well {
+                sleep(Duration::from_millis(10)).await;
             }
             let sent_at = tokio::time::Instant::now();
             Ok(Grant::new(FencingToken::from(1), sent_at))
@@ -199,6 +249,7 @@ mod tests {
                 has_granted: AtomicBool::new(true),
                 shows: Some((Duration::from_millis(450), is_held)),
                 wakes: None,
+                recovers: None,
             };
             let manager = LockManager::connect(Config::with_backend(store)).await;
             let manager = manager.expect("it needs no server");
@@ -221,6 +272,7 @@ mod tests {
             has_granted: AtomicBool::new(true),
             shows: Some((Duration::from_millis(50), true)),
             wakes: None,
+            recovers: None,
         };
         let manager = LockManager::connect(Config::with_backend(store)).await;
         let manager = manager.expect("it needs no server");
@@ -253,6 +305,62 @@ mod tests {
         before.abort();
     }
 
+    /// Half of its time is over, unseen, when it is polled again. The last look is much
+    /// shorter than that half.
+    #[tokio::test(start_paused = true)]
+    async fn who_was_not_polled_half_way_is_told_of_an_outage() {
+        for (limit, stands) in [(4, 6), (4, 3), (20, 15), (20, 25)] {
+            let store = Silent {
+                has_granted: AtomicBool::new(true),
+                shows: None,
+                wakes: Some(Duration::from_millis(800)),
+                recovers: None,
+            };
+            let manager = LockManager::connect(Config::with_backend(store)).await;
+            let manager = manager.expect("it needs no server");
+            let limit = Duration::from_secs(limit);
+            let mut within = Box::pin(manager.lock("key").acquire_within(limit));
+            tokio::select! {
+                told = &mut within => panic!("{told:?}"),
+                () = sleep(Duration::from_millis(100)) => {}
+            }
+            sleep(Duration::from_secs(stands)).await;
+            let told = within.await.expect_err("nobody answers");
+            assert!(
+                matches!(told, LockError::Unavailable { .. }),
+                "{limit:?}: {told:?}"
+            );
+        }
+    }
+
+    /// Nobody had the lock as far as anybody knows, and its request was taken from it
+    /// meanwhile: it asks anew, and has the time for an answer.
+    #[tokio::test(start_paused = true)]
+    async fn who_was_not_polled_at_the_end_looks_once_more() {
+        for is_well in [true, false] {
+            let recovers = is_well.then_some(Duration::from_secs(4));
+            let store = Silent {
+                has_granted: AtomicBool::new(true),
+                shows: Some((Duration::from_millis(50), false)),
+                wakes: Some(Duration::from_millis(800)),
+                recovers: recovers.map(|after| tokio::time::Instant::now() + after),
+            };
+            let manager = LockManager::connect(Config::with_backend(store)).await;
+            let manager = manager.expect("it needs no server");
+            let mut within = Box::pin(manager.lock("key").acquire_within(Duration::from_secs(1)));
+            tokio::select! {
+                told = &mut within => panic!("{told:?}"),
+                () = sleep(Duration::from_millis(600)) => {}
+            }
+            sleep(Duration::from_secs(6)).await;
+            match within.await {
+                Ok(guard) if is_well => std::mem::forget(guard),
+                Err(LockError::Unavailable { .. }) if !is_well => {}
+                told => panic!("{is_well}: {told:?}"),
+            }
+        }
+    }
+
     /// Its request was taken from it meanwhile, so that it asks anew, and gives up.
     #[tokio::test(start_paused = true)]
     async fn who_was_not_polled_until_the_end_is_told_of_an_outage() {
@@ -261,6 +369,7 @@ mod tests {
                 has_granted: AtomicBool::new(true),
                 shows: None,
                 wakes: Some(Duration::from_millis(2_100)),
+                recovers: None,
             };
             let manager = LockManager::connect(Config::with_backend(store)).await;
             let manager = manager.expect("it needs no server");

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::lead::{Lead, Led, StorePlace};
 use super::probe::Probe;
 use super::shared_lease::SharedLease;
@@ -64,6 +66,8 @@ struct State {
     asked: Option<Request>,
     /// The lock as it is held in this process, until the lead passes on.
     held: Option<Arc<Lease>>,
+    /// When it was held last.
+    was_held: Option<Instant>,
     /// Somebody did not come for what it was given. Those behind may be the
     /// same: the lead goes to the first of them who comes, and not to the first.
     doubtful: bool,
@@ -192,6 +196,11 @@ impl Queue {
         self.state.lock().held.clone()
     }
 
+    /// Whether the lock was held in this process at `since` or later.
+    pub(super) fn was_held_since(&self, since: Instant) -> bool {
+        self.state.lock().was_held.is_some_and(|was| was >= since)
+    }
+
     /// The request of whoever leads; none if nobody has asked.
     pub(super) fn asked(&self) -> Option<Request> {
         self.state.lock().asked.clone()
@@ -221,8 +230,9 @@ impl Queue {
     }
 
     fn next_leader(&self, keeps_place: bool) -> Option<Arc<Ticket>> {
+        let now = self.queues.sweep.leases.now();
         let mut state = self.state.lock();
-        let _before = state.lead_passes(keeps_place);
+        let _before = state.lead_passes(keeps_place, now);
         let next = state.next();
         drop(state);
         next
@@ -230,9 +240,10 @@ impl Queue {
 
     /// Leaves the lead to the first who comes, and calls all.
     fn let_loose(&self, place: Option<StorePlace>) {
+        let now = self.queues.sweep.leases.now();
         let (waiters, before) = {
             let mut state = self.state.lock();
-            let before = state.lead_passes(place.is_some());
+            let before = state.lead_passes(place.is_some(), now);
             state.loose = Some(place);
             (state.waiters.iter().cloned().collect::<Vec<_>>(), before)
         };
@@ -329,9 +340,16 @@ impl State {
     }
 
     /// Nobody leads. Who did, and what it had, are to be dropped behind the lock.
-    fn lead_passes(&mut self, keeps_place: bool) -> (Option<Arc<Ticket>>, Option<Arc<Lease>>) {
+    fn lead_passes(
+        &mut self,
+        keeps_place: bool,
+        now: Instant,
+    ) -> (Option<Arc<Ticket>>, Option<Arc<Lease>>) {
         if !keeps_place {
             self.asked = None;
+        }
+        if self.held.is_some() {
+            self.was_held = Some(now);
         }
         (self.served.take(), self.held.take())
     }

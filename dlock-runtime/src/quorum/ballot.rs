@@ -98,6 +98,12 @@ impl Ballot {
         yes >= self.majority() || (yes + open < self.majority() && !may_be_known)
     }
 
+    /// Whether a majority answers, and somebody is in the way of what has been answered.
+    pub(super) fn is_contested(&self) -> bool {
+        let (yes, no) = (self.voters().len(), self.refusals());
+        yes < self.majority() && yes + no >= self.majority()
+    }
+
     /// How it stands, with no answer still to come.
     pub(super) fn outcome(&self) -> Outcome {
         let voters = self.voters().len();

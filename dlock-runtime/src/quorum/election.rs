@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
@@ -94,7 +94,7 @@ impl<V: Voter> Quorum<V> {
         attempt.ending = None;
         attempt.parts.clear();
         attempt.parts.resize_with(self.members.len(), Part::default);
-        let ballot = self.hold(&candidate, attempt, end).await;
+        let ballot = self.hold(&candidate, attempt, sent_at, end).await;
         let take = match ballot.outcome() {
             Outcome::Won => {
                 let last = ballot.last_token();
@@ -126,7 +126,6 @@ impl<V: Voter> Quorum<V> {
             }),
             Outcome::Split => Take::Contended,
         };
-        request.was_held_when(sent_at);
         self.events.answered(sent_at);
         self.give_back(&candidate, attempt, end).await;
         Ok(take)
@@ -137,6 +136,7 @@ impl<V: Voter> Quorum<V> {
         &self,
         candidate: &Request,
         attempt: &mut Attempt<V::Attempt>,
+        sent_at: Instant,
         deadline: Deadline,
     ) -> Ballot {
         let Attempt { owners, parts, .. } = attempt;
@@ -155,6 +155,10 @@ impl<V: Voter> Quorum<V> {
                     vote => vote,
                 },
             );
+            // The caller may leave before the others answer.
+            if ballot.is_contested() {
+                candidate.was_held_when(sent_at);
+            }
         };
         let mut to_ask = parts.iter_mut().enumerate();
         let mut questions = self.ask(chosen, None, |member| {

@@ -507,6 +507,41 @@ fn a_split_vote_is_not_a_lock() {
     });
 }
 
+/// One voter is silent, and the others say yes and no: its word would decide, and is
+/// waited for. A caller who gives up meanwhile was not kept by an outage.
+#[test]
+fn a_split_vote_is_known_before_the_last_voter_answers() {
+    paused(|| async {
+        let sims = voters(3);
+        let engine = several(&sims).await;
+        sims[0].take_away(Owner::unique(), sims[0].request_timeout());
+        sims[2].is_gone(true);
+        let request = request();
+        let left = timeout(ROUND_TRIP + MOMENT, engine.acquire(&request)).await;
+        assert!(left.is_err(), "one of three is no majority");
+        assert!(request.progress().has_heard());
+        sims[2].is_gone(false);
+        sleep(WINDOW).await;
+        are_free(&sims, "the caller has left");
+    });
+}
+
+/// No majority answers, and one that does says no: it is an outage still.
+#[test]
+fn a_voter_alone_says_nothing_of_the_lock() {
+    paused(|| async {
+        let sims = voters(3);
+        let engine = several(&sims).await;
+        sims[0].take_away(Owner::unique(), sims[0].request_timeout());
+        are_gone(&sims[1..], true);
+        let request = request();
+        let left = timeout(ROUND_TRIP + MOMENT, engine.acquire(&request)).await;
+        assert!(left.is_err(), "nobody answers");
+        assert!(!request.progress().has_heard());
+        are_gone(&sims, false);
+    });
+}
+
 /// A voter whose counter is far ahead gives a token, and is gone when the next is
 /// asked for of the others.
 #[test]

@@ -105,6 +105,9 @@ pub(super) struct State {
     /// When it was told that the process is alive.
     pub(super) beats: Vec<Instant>,
     pub(super) farewells: u32,
+    /// A farewell may come behind what is sent after it.
+    pub(super) farewell_takes: Duration,
+    pub(super) said_farewell: Option<Instant>,
     /// Whether it was told of its end; and then, whether leases last beyond it.
     pub(super) shut_down: Option<bool>,
     /// A grant counts when it is confirmed.
@@ -1090,7 +1093,13 @@ impl<P: Proof> Store for Scripted<P> {
     }
 
     async fn farewell(&self, _deadline: Deadline) {
-        self.sim.state().farewells += 1;
+        let takes = {
+            let mut state = self.sim.state();
+            state.farewells += 1;
+            state.farewell_takes
+        };
+        sleep(takes).await;
+        self.sim.state().said_farewell = Some(Instant::now());
     }
 
     async fn inspect(

@@ -88,7 +88,9 @@ impl History {
             |call: &&Call| call.entered.is_none() && call.keys == [key] && call.how != "tries";
         let too_long = |call: &&Call| {
             let most = self.promises.wakes;
-            let idle = since.max(call.began);
+            // Its process may have the lock still, as far as that knows.
+            let forgotten = self.store.thinks_it_has(&name(key), call.process);
+            let idle = since.max(call.began).max(forgotten);
             state.has_no_excuse(call.process, idle, now, most)
         };
         let mut open = state.open.iter().map(|number| &state.calls[*number]);

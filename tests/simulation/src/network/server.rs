@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dlock::backend::Owner;
 use tokio::sync::mpsc;
 
 use super::Weather;
@@ -46,6 +47,18 @@ pub(crate) struct Holder {
     /// The first number of its grant.
     pub(crate) token: u64,
     pub(crate) process: Option<ProcessId>,
+    pub(crate) owner: Owner,
+    /// For how much longer, unless its session says that.
+    pub(crate) lasts: Option<Duration>,
+}
+
+/// A lease that a server has forgotten, and whose owner does not know yet.
+struct Forgotten {
+    key: String,
+    owner: Owner,
+    process: ProcessId,
+    /// When it knows: it was told, or its time is over.
+    known: At,
 }
 
 /// A moment at a server.
@@ -61,6 +74,8 @@ pub(crate) struct Visit {
     pub(super) granted: Vec<(String, u64)>,
     /// Locks that nobody has any more.
     pub(super) freed: Vec<String>,
+    /// Who knows what it has: it was told, or has given it back.
+    pub(super) knows: Vec<Owner>,
 }
 
 /// What a server says by itself.
@@ -68,7 +83,7 @@ pub(crate) struct Visit {
 pub(crate) struct Pushed {
     pub(crate) key: Arc<str>,
     /// The owner, as it is displayed.
-    pub(crate) owner: Option<dlock::backend::Owner>,
+    pub(crate) owner: Option<Owner>,
 }
 
 impl Visit {
@@ -80,7 +95,12 @@ impl Visit {
             pushed: Vec::new(),
             granted: Vec::new(),
             freed: Vec::new(),
+            knows: Vec::new(),
         }
+    }
+
+    pub(crate) fn knows(&mut self, owner: Owner) {
+        self.knows.push(owner);
     }
 
     pub(crate) fn tell(&mut self, process: ProcessId, pushed: Pushed) {
@@ -130,14 +150,40 @@ struct State<S> {
     freed: BTreeMap<String, At>,
     /// When it last broke a promise: what was granted before may be granted again.
     broke: Option<At>,
+    forgotten: Vec<Forgotten>,
 }
 
 impl<S: Service> State<S> {
-    /// It breaks a promise.
-    fn breaks(&mut self, before: &S, now: At) {
+    /// It breaks a promise; its clock showed `was`.
+    fn breaks(&mut self, before: &S, was: Duration, now: At) {
         self.broke = Some(now);
+        self.forgets(before, was, now);
         let (mut visit, back) = (Visit::at(self.clock, now), self.down_until.max(now));
         self.service.broke(before, &mut visit, back);
+    }
+}
+
+impl<S: Service> State<S> {
+    fn forgets(&mut self, before: &S, was: Duration, now: At) {
+        let shows = self.clock.shows(now);
+        let keys: BTreeSet<_> = self.grants.keys().map(|(key, _)| key.as_str()).collect();
+        for key in keys {
+            let left = self.service.holders(shows, key).unwrap_or_default();
+            let had = before.holders(was, key).unwrap_or_default();
+            for holder in had {
+                let is_left = left.iter().any(|one| one.owner == holder.owner);
+                if let (false, Some(process), Some(lasts)) = (is_left, holder.process, holder.lasts)
+                {
+                    self.forgotten.push(Forgotten {
+                        key: key.to_owned(),
+                        owner: holder.owner,
+                        process,
+                        // By another clock.
+                        known: now + lasts + lasts / 50,
+                    });
+                }
+            }
+        }
     }
 }
 
@@ -162,6 +208,7 @@ impl<S: Service> Server<S> {
                 grants: BTreeMap::new(),
                 freed: BTreeMap::new(),
                 broke: None,
+                forgotten: Vec::new(),
             }),
         })
     }
@@ -183,8 +230,9 @@ impl<S: Service> Server<S> {
                 }
             }
             let before = std::mem::replace(&mut state.service, service);
+            let was = state.clock.shows(now);
             state.clock = clock;
-            state.breaks(&before, now);
+            state.breaks(&before, was, now);
         }
     }
 
@@ -244,6 +292,11 @@ impl<S: Service> Server<S> {
         }
         for key in visit.freed {
             state.freed.insert(key, at);
+        }
+        for lease in &mut state.forgotten {
+            if visit.knows.contains(&lease.owner) {
+                lease.known = lease.known.min(at);
+            }
         }
         (answer, visit.pushed)
     }
@@ -345,6 +398,12 @@ pub(crate) trait Witness: Send + Sync {
         None
     }
 
+    /// Until when this process takes this lock for its own, by a lease that its server has
+    /// forgotten.
+    fn thinks_it_has(&self, _key: &str, _process: ProcessId) -> At {
+        At::ZERO
+    }
+
     /// What is left when all should have been given back.
     fn left(&self) -> Vec<String>;
 
@@ -437,10 +496,11 @@ impl<S: Service> Machine for Server<S> {
     fn step_clock(&self, by: i64) {
         let now = self.world.now();
         let mut state = self.state();
+        let was = state.clock.shows(now);
         state.clock.step(by);
         if by > 0 {
             let before = state.service.clone();
-            state.breaks(&before, now);
+            state.breaks(&before, was, now);
         } else {
             let (visit, back) = (Visit::at(state.clock, now), state.down_until.max(now));
             state.service.clock_went_back(&visit, back);
@@ -481,6 +541,13 @@ impl<S: Service> Witness for Server<S> {
 
     fn freed(&self, key: &str) -> Option<At> {
         self.state().freed.get(key).copied()
+    }
+
+    fn thinks_it_has(&self, key: &str, process: ProcessId) -> At {
+        let state = self.state();
+        let of_it = state.forgotten.iter();
+        let of_it = of_it.filter(|lease| lease.key == key && lease.process == process);
+        of_it.map(|lease| lease.known).max().unwrap_or_default()
     }
 
     fn left(&self) -> Vec<String> {

@@ -60,6 +60,7 @@ impl Service for PollingServer {
                     self.last_token += TOKENS_PER_GRANT;
                     let (token, until) = (self.last_token, visit.now + ttl);
                     visit.granted(&key, token);
+                    visit.knows(owner);
                     self.rows.insert(
                         key,
                         Row {
@@ -75,9 +76,14 @@ impl Service for PollingServer {
             Command::Renew(key, owner, ttl) => {
                 let row = self.rows.get_mut(&key).filter(|row| row.owner == owner);
                 let until = visit.now + ttl;
-                Answer::Done(row.map(|row| row.until = until).is_some())
+                let is_held = row.map(|row| row.until = until).is_some();
+                if !is_held {
+                    visit.knows(owner);
+                }
+                Answer::Done(is_held)
             }
             Command::Release(key, owner) => {
+                visit.knows(owner);
                 let held = self.rows.get(&key).is_some_and(|row| row.owner == owner);
                 if held {
                     visit.freed(&key);
@@ -117,6 +123,8 @@ impl Service for PollingServer {
         let holders = held.map(|row| Holder {
             token: row.token,
             process: Some(row.process),
+            owner: row.owner,
+            lasts: Some(row.until.saturating_sub(now)),
         });
         Some(holders.into_iter().collect())
     }

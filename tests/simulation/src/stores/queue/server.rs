@@ -118,6 +118,7 @@ impl Service for QueueServer {
                     holder.until = visit.now + ttl;
                     return Answer::Done(true);
                 }
+                visit.knows(owner);
                 Answer::Done(false)
             }
             Command::Release {
@@ -125,6 +126,7 @@ impl Service for QueueServer {
                 owner,
                 place_too,
             } => {
+                visit.knows(owner);
                 self.expire(visit, &key);
                 let Some(lock) = self.locks.get_mut(&key) else {
                     return Answer::Done(false);
@@ -189,6 +191,8 @@ impl Service for QueueServer {
         let holders = holders.map(|holder| Holding {
             token: holder.token,
             process: Some(holder.asked.process),
+            owner: holder.asked.owner,
+            lasts: Some(holder.until.saturating_sub(now)),
         });
         Some(holders.collect())
     }
@@ -225,6 +229,7 @@ impl QueueServer {
         self.last_token += TOKENS_PER_GRANT;
         let token = self.last_token;
         visit.granted(key, token);
+        visit.knows(asked.owner);
         let lock = self.locks.entry(Arc::clone(key)).or_default();
         lock.holders.push(Holder {
             asked,

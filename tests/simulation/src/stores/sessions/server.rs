@@ -174,6 +174,8 @@ impl Service for SessionServer {
         let holders = holds.map(|(number, node)| Holder {
             token: number * TOKENS_PER_GRANT,
             process: Some(node.process),
+            owner: node.owner,
+            lasts: None,
         });
         Some(holders.collect())
     }
