@@ -5,10 +5,14 @@ use std::time::Duration;
 use dlock::{LockError, LossReason};
 
 use super::bounds::Bound;
+use crate::faults::Fault;
 use crate::history::{Call, History};
+use crate::world::At;
 
 /// An outage that is shorter says nothing yet.
 const OUTAGE: Duration = Duration::from_millis(500);
+/// Locks that are waited for are looked at so often at least, with the way there and back.
+const LOOKS: Duration = Duration::from_millis(1_100);
 /// So long a lease may last that nobody works under any more.
 const LASTS: Duration = Duration::from_millis(500);
 
@@ -29,8 +33,9 @@ impl History {
             (LockError::Busy { .. }, Bound::Tries)
             | (LockError::Timeout { .. }, Bound::Within(_)) => {
                 let held = || {
+                    let since = self.may_take_for_held_since(call);
                     let mut keys = call.keys.iter();
-                    keys.any(|key| self.was_held_since(*key, call.began))
+                    keys.any(|key| self.was_held_since(*key, since))
                 };
                 if self.is_held_in_process(call) {
                     None
@@ -62,6 +67,22 @@ impl History {
         if let Some(wrong) = wrong {
             self.violation(format!("{call:?}: {error:?}, but {wrong}"));
         }
+    }
+
+    /// A lock that was held at this time may be taken for held by who waits in the process
+    /// of this call: it was not told of the release, and finds out at its next look.
+    fn may_take_for_held_since(&self, call: &Call) -> At {
+        let asked = call.began.saturating_sub(LOOKS);
+        let state = self.state();
+        let mut lost = state.troubles.iter().filter(|trouble| {
+            trouble.fault == Fault::MessagesLost
+                && trouble.process == Some(call.process)
+                && trouble.from <= call.began
+                && trouble.to >= asked
+        });
+        // What was said before that was heard.
+        lost.next()
+            .map_or(call.began, |trouble| asked.max(trouble.from))
     }
 
     /// Whether somebody of the same process had one of its locks meanwhile, or may
