@@ -1,7 +1,7 @@
 //! The table of one store: dlock beside one other way to lock there.
 
 #[path = "table/contest.rs"]
-mod contest;
+pub(crate) mod contest;
 #[allow(dead_code, reason = "the table of Redis uses more of it")]
 #[path = "table/spread.rs"]
 pub(crate) mod spread;

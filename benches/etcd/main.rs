@@ -1,6 +1,7 @@
 //! What dlock costs on etcd, beside the Lock call of etcd's own server and
-//! beside Go's `concurrency.Mutex`, in one run.
+//! beside Go's `concurrency.Mutex`: its recipe through the same client, and itself.
 //!
+//!     benches/peers/build.sh
 //!     cargo bench -p dlock-benches --features etcd --bench etcd
 //!
 //! It starts an `etcd` of its own, which keeps nothing on disk safely: what is
@@ -12,6 +13,8 @@
 mod beside;
 mod growth;
 mod in_turn;
+#[path = "../peers.rs"]
+mod peers;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
@@ -42,6 +45,9 @@ fn main() {
         println!();
         let mutex = EtcdMutex::connect(&url).await;
         compare(&dlock, &mutex, Other::DoesNotWait, &effort, 64).await;
+        println!();
+        let address = format!("127.0.0.1:{}", server.port());
+        peers::compare(&dlock, "etcd-mutex", "Go's Mutex", &address, &effort, 64).await;
         in_turn::<EtcdMutex>(&url, effort.sections / 5).await;
         grown(&effort).await;
     });

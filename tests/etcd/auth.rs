@@ -15,7 +15,7 @@ use crate::support::wait::{HANG, within};
 const ROOT: &str = "--user=root:hunter2/root";
 
 /// A server whose user `dlock` has the rights that the page gives it.
-async fn with_users(setup: Setup) -> EtcdServer {
+pub(crate) async fn with_users(setup: Setup) -> EtcdServer {
     let server = setup.start().await;
     server.control(&["user", "add", "root:hunter2/root"]).await;
     let root = ["user", "grant-role", "root", "root"];
@@ -37,6 +37,11 @@ async fn with_users(setup: Setup) -> EtcdServer {
     server
 }
 
+pub(crate) async fn as_root(server: &EtcdServer, command: &str) {
+    let words: Vec<_> = [ROOT].into_iter().chain(command.split(' ')).collect();
+    server.control(&words).await;
+}
+
 fn url(server: &EtcdServer, login: &str) -> String {
     format!("etcd://{login}127.0.0.1:{}", server.port())
 }
@@ -49,7 +54,7 @@ fn config(url: &str) -> Config {
     crate::harness::config(url).request_timeout(REQUEST_TIMEOUT)
 }
 
-async fn connect(url: &str) -> LockManager {
+pub(crate) async fn connect(url: &str) -> LockManager {
     locks::connect(config(url)).await
 }
 
@@ -107,11 +112,8 @@ fn a_password_is_shown_nowhere() {
     shown_nowhere(test, "hunter2", &proof, async || {
         let server = with_users(Setup::default()).await;
         let proxy = Proxy::to(server.port());
-        let user = ["user", "add", "other:hunter2/other"];
-        let role = ["user", "grant-role", "other", "dlock"];
-        for words in [&user[..], &role] {
-            server.control(&[&[ROOT], words].concat()).await;
-        }
+        as_root(&server, "user add other:hunter2/other").await;
+        as_root(&server, "user grant-role other dlock").await;
         let url = format!("etcd://other:hunter2%2Fother@127.0.0.1:{}", proxy.port());
         let wrong = [
             url.replace("hunter2", "hunter2-wrong"),
@@ -149,8 +151,7 @@ async fn tokens_that_end_are_asked_for_anew() {
         }
     }
     // New rights make all tokens old.
-    let root = [ROOT, "role", "grant-permission", "dlock", "read", "other"];
-    server.control(&root).await;
+    as_root(&server, "role grant-permission dlock read other").await;
     for manager in [&holder, &judge] {
         let ran = manager.lock("key").run(async {});
         within(HANG, ran).await.expect("the lock");
@@ -165,8 +166,7 @@ async fn rights_that_are_taken_away_are_told() {
     let manager = LockManager::connect(config).await.expect("a connection");
     had(&manager, "key").await;
     let revoke = "role revoke-permission dlock dlock/ --prefix";
-    let words: Vec<_> = [ROOT].into_iter().chain(revoke.split(' ')).collect();
-    server.control(&words).await;
+    as_root(&server, revoke).await;
     let error = manager.lock("key").try_acquire().await.map(drop);
     let error = error.expect_err("no rights");
     assert!(error.to_string().contains("grant-permission"), "{error}");

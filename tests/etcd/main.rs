@@ -10,6 +10,7 @@ mod support;
 
 mod auth;
 mod bad_input;
+mod batches;
 mod cluster;
 mod etcdctl;
 mod foreign;

@@ -24,6 +24,7 @@ pub(super) enum ErrorClass {
 }
 
 /// A request that came to nothing.
+#[derive(Clone)]
 pub(crate) struct Failed {
     pub(super) class: ErrorClass,
     pub(super) cause: Cause,

@@ -13,6 +13,7 @@
 //!
 //! What each part does is said at the top of its file; `names.rs` lists the keys.
 
+mod batches;
 mod errors;
 mod inspect;
 mod lease;

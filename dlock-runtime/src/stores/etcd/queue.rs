@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{
     Compare, CompareOp, GetOptions, KeyValue, PutOptions, SortOrder, SortTarget, Txn, TxnOp,
-    TxnOpResponse, TxnResponse,
+    TxnOpResponse,
 };
 use futures_util::future::BoxFuture;
 
+use super::batches::{Batches, Write, Written};
 use super::errors::{self, ErrorClass, Failed};
 use super::lease::{Lease, LeaseRef};
 use super::members::Members;
@@ -33,7 +34,7 @@ pub(super) struct Question<'r> {
 }
 
 /// The answer to it, on its way.
-pub(super) type Asking = BoxFuture<'static, Result<TxnResponse, Failed>>;
+pub(super) type Asking = BoxFuture<'static, Result<Written, Failed>>;
 
 /// A request's key, and the right to its name and lease.
 #[derive(Clone)]
@@ -101,20 +102,27 @@ impl Key {
     /// writes it stays in `put` when this is dropped.
     pub(super) async fn enter(
         &mut self,
-        members: &Arc<Members>,
+        batches: &Arc<Batches>,
         asked: &Question<'_>,
         put: &mut Option<Asking>,
     ) -> Result<Stands, Failure> {
         loop {
             let is_new = self.create_revision == 0;
-            let (members, deadline, txn) = (Arc::clone(members), asked.deadline, self.ask(asked));
-            let place = members.settings.place();
-            let asking: Asking = Box::pin(async move { members.txn(txn, deadline).await });
-            let answer = match is_new {
-                true => put.insert(asking).await,
-                false => asking.await,
+            let (txn, deadline) = (self.ask(asked), asked.deadline);
+            let answer = if is_new {
+                let write = Write {
+                    lock: asked.lock.0.clone(),
+                    lease: Some(self.lease().id),
+                    txn,
+                };
+                let batches = Arc::clone(batches);
+                let asking = Box::pin(async move { batches.write(write, deadline).await });
+                let answer = put.insert(asking).await;
+                *put = None;
+                answer
+            } else {
+                batches.alone(txn, deadline).await
             };
-            *put = None;
             let answer = match answer {
                 Ok(answer) => answer,
                 Err(failed) if failed.class == ErrorClass::LeaseNotFound => {
@@ -128,7 +136,7 @@ impl Key {
                 Some(stands) => return Ok(stands),
                 // Written by a question before this one, whose answer was lost.
                 None if is_new && self.create_revision != 0 => {}
-                None => return Err(errors::nonsense(&place)),
+                None => return Err(errors::nonsense(&batches.members.settings.place())),
             }
         }
     }
@@ -164,8 +172,11 @@ impl Key {
 
     /// Where it stands by the answer to that. `None`: it does not say, unless that the
     /// key is there.
-    pub(super) fn stands(&mut self, answer: &TxnResponse, waits: bool) -> Option<Stands> {
-        let seen_at = answer.header()?.revision();
+    pub(super) fn stands(&mut self, written: &Written, waits: bool) -> Option<Stands> {
+        let (seen_at, answer) = (written.revision, &written.answer);
+        if seen_at == 0 {
+            return None;
+        }
         let is_new = self.create_revision == 0;
         let found = answer.op_responses().into_iter();
         let mut found = found.flat_map(|answer| match answer {

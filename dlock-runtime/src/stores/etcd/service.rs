@@ -11,6 +11,7 @@ use std::time::Duration;
 use etcd_client::{Client, LockOptions};
 use tokio::sync::oneshot;
 
+use super::batches::Batches;
 use super::errors::{ErrorClass, Failed};
 use super::members::Members;
 use super::queue::{Key, Question, Stands, created_at};
@@ -79,11 +80,12 @@ impl LockCall {
     /// wait for ever (19597).
     pub(super) async fn stands(
         &mut self,
-        members: &Arc<Members>,
+        batches: &Arc<Batches>,
         asked: &Question<'_>,
         key: &mut Key,
     ) -> Result<Stands, Failure> {
-        let (deadline, mut pause) = (asked.deadline, FIRST_LOOK);
+        let (members, deadline) = (&batches.members, asked.deadline);
+        let mut pause = FIRST_LOOK;
         loop {
             let limit = deadline.min(members.time.after(pause));
             if let Ok(answer) = members.time.bound(limit, self.answer()).await {
@@ -100,7 +102,7 @@ impl LockCall {
                 });
             }
             if created != 0 {
-                let stands = key.enter(members, asked, &mut None).await?;
+                let stands = key.enter(batches, asked, &mut None).await?;
                 if stands != Stands::First {
                     return Ok(stands);
                 }

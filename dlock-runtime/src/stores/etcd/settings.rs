@@ -28,6 +28,8 @@ pub(crate) struct Settings {
     pub(super) recipe: Recipe,
     pub(super) encrypted: bool,
     user: Option<(String, String)>,
+    /// The server may know who asks, and give it rights of its own.
+    pub(super) is_known: bool,
     #[cfg(feature = "tls")]
     tls: Option<TlsOptions>,
 }
@@ -72,6 +74,7 @@ impl Settings {
             names: Names::under(&url.decoded(url.path)?),
             recipe: url.choice("recipe", &recipes)?.unwrap_or(Recipe::Queue),
             encrypted: url.encrypted,
+            is_known: user.is_some() || url.option("cert").is_some(),
             user,
             #[cfg(feature = "tls")]
             tls: url.encrypted.then(|| tls(&url)).transpose()?,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions};
 
+use super::batches::{Batches, Write};
 use super::errors;
 use super::inspect::Listing;
 use super::leases::Leases;
@@ -35,6 +36,7 @@ use crate::token::of_transaction;
 pub(crate) struct EtcdStore {
     pub(super) members: Arc<Members>,
     pub(super) leases: Arc<Leases>,
+    batches: Arc<Batches>,
     places: Places,
     watches: Arc<Watches>,
 }
@@ -78,6 +80,7 @@ impl Store for EtcdStore {
         context.spawn(Arc::clone(&watches).run());
         Self {
             leases: Leases::new(Arc::clone(&members)),
+            batches: Batches::new(&members),
             places: Places::new(),
             members,
             watches,
@@ -143,7 +146,7 @@ impl Store for EtcdStore {
         let stands = if waits && self.members.settings.recipe == Recipe::LockService {
             let begin = || LockCall::new(&self.members, asked, key);
             let call = call.get_or_insert_with(begin);
-            let stands = Box::pin(call.stands(&self.members, asked, key)).await;
+            let stands = Box::pin(call.stands(&self.batches, asked, key)).await;
             asked_at = self.members.time.now();
             match stands {
                 Ok(stands) => stands,
@@ -152,7 +155,7 @@ impl Store for EtcdStore {
         } else {
             // It is made sure that the lease lives while the key is written.
             key.lease().demand(key.ttl, asked_at);
-            key.enter(&self.members, asked, put).await?
+            key.enter(&self.batches, asked, put).await?
         };
         Ok(match stands {
             Stands::First => match self.granted(key, asked_at, asked.deadline).await? {
@@ -189,7 +192,7 @@ impl Store for EtcdStore {
 
     async fn release(
         &self,
-        _: &Request,
+        request: &Request,
         record: Option<&Key>,
         ending: Ending,
         deadline: Deadline,
@@ -207,7 +210,13 @@ impl Store for EtcdStore {
             // else there.
             key.delete(key.is_own())
         };
-        Ok(match self.members.txn(txn, deadline).await?.succeeded() {
+        let write = Write {
+            lock: self.members.settings.names.lock(&request.key).0,
+            lease: None,
+            txn,
+        };
+        let written = self.batches.write(write, deadline).await?;
+        Ok(match written.answer.succeeded() {
             true => Freed::Released,
             false => Freed::NotHeld,
         })

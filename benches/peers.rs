@@ -1,0 +1,71 @@
+//! Peers that are no Rust: programs that run beside dlock.
+//!
+//! `benches/peers/build.sh` builds them. Each is started with the address of a
+//! server, a number of tasks, and for how many milliseconds they run; it prints how
+//! many sections a second they made.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use dlock_benches::Dlock;
+use tokio::process::Command;
+
+use crate::beside::Effort;
+use crate::beside::contest::{Turn, take_turns, turn};
+
+/// Starting a program takes longer than a slice, though it does not count: there are
+/// fewer and longer ones.
+const LONGER: u32 = 5;
+const ROUNDS: usize = 16;
+
+/// Rows of one task, and of `tasks` with a key each. None if the program is not built.
+pub(crate) async fn compare(
+    dlock: &Dlock,
+    program: &str,
+    name: &str,
+    address: &str,
+    effort: &Effort,
+    tasks: usize,
+) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/peers");
+    let path = path.join(program);
+    if !path.exists() {
+        println!("(no rows beside {name}: `benches/peers/build.sh` builds it)");
+        return;
+    }
+    let effort = Effort {
+        rounds: effort.rounds.min(ROUNDS),
+        slice: effort.slice * LONGER,
+        ..*effort
+    };
+    println!("| work | dlock | {name} | dlock ÷ {name} (quartiles) |");
+    println!("| --- | --- | --- | --- |");
+    let keys: Vec<&'static str> = (0..tasks)
+        .map(|key| &*format!("key:{key}").leak())
+        .collect();
+    for (work, keys) in [
+        ("1 task".to_owned(), &keys[..1]),
+        (format!("{tasks} tasks, {tasks} keys"), &keys[..]),
+    ] {
+        let theirs = runs(path.clone(), address.to_owned(), keys.len(), effort.slice);
+        let rates = take_turns(&effort, &[turn(dlock, &effort, keys), theirs]).await;
+        let [ours, theirs] = [0, 1].map(|who| rates.of(who).median());
+        let ratio = rates.first_beside(1);
+        println!("| {work} | {ours:.0}/s | {theirs:.0}/s | {ratio} |");
+    }
+    println!();
+}
+
+fn runs(program: PathBuf, address: String, tasks: usize, slice: Duration) -> Turn<'static> {
+    Box::new(move || {
+        let mut program = Command::new(&program);
+        program.args([&address, &tasks.to_string(), &slice.as_millis().to_string()]);
+        program.stderr(Stdio::inherit()).kill_on_drop(true);
+        Box::pin(async move {
+            let output = program.output().await.expect("it starts");
+            let rate = String::from_utf8(output.stdout).expect("a text");
+            rate.trim().parse().expect("a number of sections a second")
+        })
+    })
+}

@@ -1,0 +1,12 @@
+#!/bin/sh
+# Builds the peers that benches run beside dlock and that are not of Rust, into
+# target/peers. It takes Go, 1.24 or later.
+set -eu
+cd "$(dirname "$0")"
+to="$(cd ../.. && pwd)/target/peers"
+mkdir -p "$to"
+for peer in */go.mod; do
+  peer="$(dirname "$peer")"
+  (cd "$peer" && go build -o "$to/$peer" .)
+  echo "$to/$peer"
+done
