@@ -176,8 +176,8 @@ example_on_redis() {
   cargo run --quiet --example flash_sale -- --store "redis://127.0.0.1:$port" --processes 4
 }
 
-# The same runs of the simulator each time, while some seeds are known to fail. It is
-# built as it is for who runs one of them again.
+# The same runs of the simulator each time, until 100,000 others in a row have found
+# nothing. It is built as it is for who runs one of them again.
 simulations() {
   cargo run --release --quiet -p dlock-simulation -- --seeds "$1" --jobs "$(nproc)"
 }
