@@ -13,6 +13,7 @@ mod ends;
 mod ensemble;
 mod foreign;
 mod harness;
+mod late;
 mod numbers;
 mod secure;
 mod traps;

@@ -74,7 +74,10 @@ impl Ensemble {
         let Context { time, events, .. } = &self.context;
         let place = self.settings.place();
         loop {
-            let state = session.follow().await;
+            let state = tokio::select! {
+                state = session.follow() => state,
+                never = session.sweep() => match never {},
+            };
             self.is_now(Err(None));
             let number = events.ended(session.scope());
             // A session that is still alive is closed by this.

@@ -8,6 +8,8 @@
 //!   from the last write that a majority has confirmed (`records`), and ends with
 //!   its ttl although its node stays for as long as the session does: the engine
 //!   then has it deleted.
+//! - A node that comes so late that nobody wants it any more is swept away
+//!   (`wanted`).
 //! - A session that ends takes all of its locks along: their holders are told,
 //!   and another is opened (`ensemble`).
 //! - Fencing tokens are the numbers of the transactions that made the nodes.
@@ -23,6 +25,7 @@ mod records;
 mod session;
 mod settings;
 mod store;
+mod wanted;
 
 use self::settings::Settings;
 use self::store::ZooKeeperStore;

@@ -10,6 +10,7 @@ use super::ensemble::Ensemble;
 use super::errors;
 use super::names;
 use super::session::Session;
+use super::wanted::Claim;
 use crate::backend::{Owner, Request};
 use crate::deadline::Deadline;
 use crate::store::{Applied, Failure};
@@ -23,18 +24,27 @@ pub(super) struct Node {
     /// Its name in the folder. Empty if it is not known to be there: the answer to its
     /// creation or its deletion has not come.
     pub(super) name: String,
-    /// The transaction that made it.
+    /// The transaction that made it. 0: the answer to its creation has not come.
     pub(super) czxid: i64,
+    /// For as long as somebody knows of it, it is not swept away.
+    claim: Arc<Claim>,
 }
 
 impl Node {
-    fn to_be_made(session: &Arc<Session>, folder: &str) -> Self {
+    /// `path` is what its own begins with.
+    fn to_be_made(session: &Arc<Session>, folder: &str, path: &str) -> Self {
         Self {
             session: Arc::clone(session),
             folder: folder.to_owned(),
             name: String::new(),
             czxid: 0,
+            claim: session.wanted.claim(path),
         }
+    }
+
+    fn is_there(&mut self, name: String, czxid: i64) {
+        (self.name, self.czxid) = (name, czxid);
+        self.claim.is(self.path());
     }
 
     pub(super) fn path(&self) -> String {
@@ -44,9 +54,10 @@ impl Node {
     /// Whether it is there: looks for it by what its name begins with, unless it is known.
     ///
     /// What the session has sent over this connection comes before the question.
-    /// What it sent over an earlier one has either reached the leader before the
-    /// session moved, and then `sync` waits until this server has it too; or it
-    /// is refused there, as the session has moved.
+    /// What it sent over an earlier one has reached the leader before the session
+    /// moved, and then `sync` waits until this server has it too; or it is refused
+    /// there, for as long as the session does not move back. As it may, a creation
+    /// that is not found is in doubt (`wanted`).
     ///
     /// The owner may have made another node by an earlier session, which the
     /// server has not ended yet: so a name says less than whose the node is.
@@ -62,15 +73,18 @@ impl Node {
             if let Some(stat) = looked.await?.0.flatten()
                 && stat.ephemeral_owner == session.client.session_id().0
             {
-                (self.name, self.czxid) = (name, stat.czxid);
+                self.is_there(name, stat.czxid);
                 return Ok(true);
             }
+        }
+        if self.czxid == 0 {
+            session.wanted.doubt();
         }
         Ok(false)
     }
 
-    /// Deletes it, and says whether it was there. Once answered, it is not there and
-    /// will not come.
+    /// Deletes it, and says whether it was there. Once answered, it is not there, and
+    /// is swept away if it comes yet.
     pub(super) async fn delete(
         &mut self,
         owner: Owner,
@@ -116,7 +130,7 @@ impl Ensemble {
         let options = CreateMode::EphemeralSequential.with_acls(self.settings.acls());
         loop {
             let made = session.ask(&folder, deadline, |client| {
-                *node = Some(Node::to_be_made(&session, &folder));
+                *node = Some(Node::to_be_made(&session, &folder, &path));
                 // Both are sent at once, and done in this order: the one round trip.
                 let created = client.create(&path, data.as_bytes(), &options);
                 let listed = client.list_children(&folder);
@@ -137,11 +151,8 @@ impl Ensemble {
                 continue;
             };
             session.prove(sent_at);
-            let made = node.insert(Node {
-                name: format!("{start}{sequence}"),
-                czxid: stat.czxid,
-                ..Node::to_be_made(&session, &folder)
-            });
+            let made = node.get_or_insert_with(|| Node::to_be_made(&session, &folder, &path));
+            made.is_there(format!("{start}{sequence}"), stat.czxid);
             // Not if a broken connection lies between the two.
             return match listed.ok().filter(|names| names.contains(&made.name)) {
                 Some(names) => Ok((names, sent_at)),

@@ -16,6 +16,7 @@
 //! Sources: `Learner.ping`, `LearnerHandler` and `SessionTrackerImpl` of
 //! ZooKeeper 3.8; ZOOKEEPER-1675 on why a `sync` is no proof either.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -28,8 +29,10 @@ use zookeeper_client::{Client, Error, MultiWriteError, SaslOptions, SessionState
 
 use super::errors::{ErrorClass, classify, described, no_answer, stop};
 use super::settings::Settings;
+use super::wanted::Wanted;
 use crate::backend::BackendError;
 use crate::deadline::Deadline;
+use crate::engine::time::Backoff;
 use crate::key::Shown;
 use crate::store::{Applied, Context, Failure, Scope};
 use crate::sync::Mutex;
@@ -38,8 +41,13 @@ use crate::sync::Mutex;
 /// the megabyte that the server takes (`jute.maxbuffer`).
 pub(super) const AT_ONCE: usize = 400;
 
+/// Between two looks for nodes that nobody wants.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
+
 pub(crate) struct Session {
     pub(super) client: Client,
+    pub(super) wanted: Wanted,
     /// The servers, as messages name them.
     pub(super) place: String,
     context: Context,
@@ -94,6 +102,7 @@ impl Session {
         Ok(Arc::new(Self {
             longest: longest_lease(client.session_timeout(), silence),
             client,
+            wanted: Wanted::default(),
             place,
             context: context.clone(),
             // To open a session is a write.
@@ -248,6 +257,54 @@ impl Session {
             self.prove(sent_at);
             sent_at
         }))
+    }
+
+    /// Deletes what nobody wants, from the first creation on that is in doubt: at once
+    /// after each of them and over each new connection, and then now and again.
+    pub(super) async fn sweep(&self) -> Infallible {
+        let time = &self.context.time;
+        let (mut doubts, mut states) = (self.wanted.doubts(), self.client.state_watcher());
+        // The sender is the session's own.
+        let _ = doubts.wait_for(|&number| number > 0).await;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
+        loop {
+            doubts.mark_unchanged();
+            // What fails is tried again.
+            let _ = self.sweep_once().await;
+            tokio::select! {
+                () = backoff.wait(time) => {}
+                _ = doubts.changed() => backoff.reset(),
+                _ = states.changed() => backoff.reset(),
+            }
+        }
+    }
+
+    async fn sweep_once(&self) -> Result<(), Failure> {
+        let deadline = self.context.time.after(self.context.request_timeout);
+        let (root, client) = ("/", &self.client);
+        let listed = self.ask(root, deadline, |_| {
+            // Both are sent at once, in this order.
+            let (synced, listed) = (client.sync(root), client.list_ephemerals(root));
+            async {
+                let (synced, listed) = join(synced, listed).await;
+                synced?;
+                listed
+            }
+        });
+        let unwanted = self.wanted.not_among(listed.await?.0.unwrap_or_default());
+        // At the end a lock may be kept that nobody here knows any more.
+        if self.context.stopped.is_cancelled() {
+            return Ok(());
+        }
+        for path in unwanted {
+            tracing::info!(
+                target: "dlock::store",
+                "a node came after who wanted it had gone, and is deleted: {}", Shown(&path)
+            );
+            let deleted = self.ask(&path, deadline, |client| client.delete(&path, None));
+            deleted.await?;
+        }
+        Ok(())
     }
 
     /// Waits until the node of this path is gone, or may be: with the session, so is

@@ -117,7 +117,7 @@ impl Store for ZooKeeperStore {
             if node.take_if(is_over).is_some() {
                 return Ok(Take::PlaceLost(None));
             }
-            // What was sent will be found by its name, or never comes.
+            // What was sent will be found by its name, or is swept away when it comes.
             let applied = match node {
                 Some(_) => Applied::Answered,
                 None => Applied::No,
@@ -197,7 +197,8 @@ impl Store for ZooKeeperStore {
         Abandoned::at_rest(attempt.node.map(Record::left))
     }
 
-    /// What a session has sent is done in its order, or never.
+    /// What a session has sent is done in its order, or never; but for a creation that
+    /// comes when the session moves back, which is swept away (`wanted`).
     fn late(&self, _: &Request, _: Option<&Arc<Record>>, _: Instant) -> Late {
         Late::Never
     }
