@@ -57,7 +57,7 @@ pub(crate) async fn compare(
     println!();
 }
 
-fn runs(program: PathBuf, address: String, tasks: usize, slice: Duration) -> Turn<'static> {
+fn runs<'a>(program: PathBuf, address: String, tasks: usize, slice: Duration) -> Turn<'a> {
     Box::new(move || {
         let mut program = Command::new(&program);
         program.args([&address, &tasks.to_string(), &slice.as_millis().to_string()]);
