@@ -39,27 +39,34 @@ impl<S: Store> Running<S> {
         let Some((record, mut repeated)) = entry else {
             return Ok(Released::NotHeld);
         };
-        let mut call = self.call();
-        let freed = loop {
-            let deadline = call.begin()?;
-            let (proof, attempt) = (Some(&record), &mut call.attempt);
-            let releasing = self
-                .store
-                .release(request, proof, Ending::Released, deadline, attempt);
-            match releasing.await {
-                Ok(freed) => break freed,
-                Err(failure) => {
-                    repeated |= may_have_been_done(&failure);
-                    call.failed(failure).await?;
+        let freed = async {
+            let mut call = self.call();
+            loop {
+                let deadline = call.begin()?;
+                let (proof, attempt) = (Some(&record), &mut call.attempt);
+                let releasing =
+                    self.store
+                        .release(request, proof, Ending::Released, deadline, attempt);
+                match releasing.await {
+                    Ok(freed) => break Ok(freed),
+                    Err(failure) => {
+                        repeated |= may_have_been_done(&failure);
+                        call.failed(failure).await?;
+                    }
                 }
             }
         };
-        self.table.remove(request.owner);
+        let freed = freed.await;
+        if freed.is_ok() {
+            self.table.remove(request.owner);
+        }
+        // Not answered either, it is repeated until the lease has ended. A command that may
+        // come yet does not end with that.
         if let Some(unknown) = self.take_unknown(request.owner) {
             let left = LeftBehind::unknown(Some(unknown));
             self.clean_up(request.clone(), Abandoned::at_rest(Some(record)), &left);
         }
-        Ok(freed.released(repeated))
+        Ok(freed?.released(repeated))
     }
 
     /// Ends the leases that the store does not, when their time has passed.

@@ -361,6 +361,28 @@ for_each! { every_store:
         }
     }
 
+    /// The release is not answered, and whoever repeats it gives up when the lease has
+    /// ended: the command may be run later than that.
+    async fn a_late_command_behind_an_unanswered_release_is_undone<P: Proof>() {
+        for late in [3_000, 20_000, 59_000] {
+            let (sim, engine) = start::<P>().await;
+            let late = Duration::from_millis(late);
+            sim.next([Fate::Late(late)]);
+            let (request, start) = (request(), Instant::now());
+            granted(&engine, &request).await;
+            let mut ends = request.clone();
+            ends.ttl = Duration::from_millis(200);
+            let ended = engine.renew(std::slice::from_ref(&ends)).await;
+            assert!(matches!(ended[..], [Ok(Renewed::Extended { .. })]), "{ended:?}");
+            sim.is_gone(true);
+            assert!(engine.release(&request).await.is_err(), "nobody answers");
+            sim.is_gone(false);
+            let run = start + late.max(sim.request_timeout()) + Duration::from_secs(7);
+            sleep_until(run).await;
+            assert!(sim.is_free(), "run after {late:?}");
+        }
+    }
+
     /// The same when the caller has left.
     async fn a_late_command_of_one_who_left_is_undone<P: Proof>() {
         for late in [3, 20, 300, 999, 1500, 4_000, 20_000, 59_000] {
@@ -1364,6 +1386,8 @@ fn what_may_come_in_a_session_is_forgotten_with_it() {
         assert_eq!(sim.end_the_session(), 0, "it was given back");
         let running = engine.running().expect("it runs");
         assert!(running.unknown.remove(request.owner).is_none());
+        // The cleanup, if one goes on, sees it too.
+        sleep(sim.request_timeout()).await;
         assert_eq!(sim.records(), 0);
     });
 }
