@@ -13,8 +13,8 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Most tests wait for a ttl to pass, so more of them than there are processors
-# run side by side: so many in each of the four lanes of `all_tests`.
-export RUST_TEST_THREADS="${RUST_TEST_THREADS:-5}"
+# run side by side: so many in each of the three lanes of `all_tests`.
+export RUST_TEST_THREADS="${RUST_TEST_THREADS:-6}"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-always}"
 # With what cargo keeps for the next change, the runtime alone takes 42 s of a processor
 # to build, and 30 without.
@@ -107,24 +107,22 @@ test_programs() {
     sed 's/.*"name":"//; s/"$//' | sort -u
 }
 
-# Runs all tests, in four lanes of about the same length: those of Redis, those of the
-# other servers, those of programs that are run or built, and the rest. What the lanes
-# say is shown when the last has ended.
+# Runs all tests, in three lanes of about the same length: those of Redis, those of the
+# other servers, and the rest. What the lanes say is shown when the last has ended.
 all_tests() {
   local test=(cargo test --workspace --all-features --no-fail-fast)
   "${test[@]}" --no-run --quiet || return 1
   # What a build has written keeps a slow disk busy for minutes, and programs wait for it.
   sync
-  local program redis=() servers=() programs=() rest=(--lib --bins)
+  local program redis=() servers=() rest=(--lib --bins --example testing --benches)
   while read -r program; do
     case $program in
-    redis* | redlock | sentinel | cluster) redis+=(--test "$program") ;;
-    etcd | zookeeper | postgres | mysql | memcached) servers+=(--test "$program") ;;
-    examples | shop | replay) programs+=(--test "$program") ;;
+    redis* | redlock | sentinel | cluster | growth) redis+=(--test "$program") ;;
+    etcd | zookeeper | postgres | mysql | memcached | hostile | replay) servers+=(--test "$program") ;;
     *) rest+=(--test "$program") ;;
     esac
   done < <(test_programs)
-  [ ${#redis[@]} -gt 0 ] && [ ${#servers[@]} -gt 0 ] && [ ${#programs[@]} -gt 0 ] || {
+  [ ${#redis[@]} -gt 0 ] && [ ${#servers[@]} -gt 0 ] || {
     echo "cargo metadata does not name the test programs as it used to" >&2
     return 1
   }
@@ -137,17 +135,15 @@ all_tests() {
   "${test[@]}" "${servers[@]}" >"$scratch/servers" 2>&1 &
   lanes+=($!)
   {
-    "${test[@]}" --example testing --benches "${programs[@]}"
-    local programs_status=$?
-    "${test[@]}" --doc && [ "$programs_status" -eq 0 ]
-  } >"$scratch/programs" 2>&1 &
-  lanes+=($!)
-  "${test[@]}" "${rest[@]}" >"$scratch/rest" 2>&1 &
+    "${test[@]}" "${rest[@]}"
+    local rest_status=$?
+    "${test[@]}" --doc && [ "$rest_status" -eq 0 ]
+  } >"$scratch/rest" 2>&1 &
   lanes+=($!)
   for lane in "${lanes[@]}"; do
     wait "$lane" || status=1
   done
-  cat "$scratch"/{redis,servers,programs,rest}
+  cat "$scratch"/{redis,servers,rest}
   return "$status"
 }
 

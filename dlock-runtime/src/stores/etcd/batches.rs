@@ -3,7 +3,8 @@
 //! What a write costs is that the members agree on it, and put it to disk. A
 //! transaction takes others inside, each with its own comparison, so the places of
 //! many locks are one such write. A lone request never waits for company: that is
-//! only for those who come while some messages are on their way already.
+//! only for those who come while some messages are on their way already, and until
+//! there are enough of them.
 //!
 //! The server makes all comparisons before any write (`compareToPath` in
 //! `server/etcdserver/apply.go`), so that two writes of one lock, each of which
@@ -152,6 +153,12 @@ impl Batches {
             done,
             sent_at: Arc::clone(&sent_at),
         });
+        if inner.is_full() {
+            inner.on_the_way += 1;
+            drop(inner);
+            // As if one of those on the way had come back.
+            drop(Slot(Arc::clone(self)));
+        }
         Entered::Waits {
             id,
             answer,
@@ -213,6 +220,12 @@ impl Batches {
 }
 
 impl Inner {
+    /// More need not wait for company: a slow disk is no reason to hold back what the
+    /// members can agree on together.
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= self.largest
+    }
+
     /// The first that waits, with all that may go with it. `None`: nobody waits.
     fn next(&mut self, now: Instant) -> Option<Vec<Waiting>> {
         let mut batch: Vec<Waiting> = Vec::new();
@@ -251,7 +264,8 @@ impl Drop for Slot {
         let now = self.0.members.time.now();
         let batch = {
             let mut inner = self.0.inner.lock();
-            let batch = inner.next(now);
+            let may_send = inner.on_the_way <= AT_ONCE || inner.is_full();
+            let batch = may_send.then(|| inner.next(now)).flatten();
             if batch.is_none() {
                 inner.on_the_way -= 1;
             }
@@ -268,6 +282,7 @@ impl Drop for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::etcd::settings::Settings;
 
     struct Queue(Inner, Vec<oneshot::Receiver<Answer>>);
 
@@ -333,5 +348,30 @@ mod tests {
         queue.1.remove(0);
         queue.0.take_out(1);
         assert_eq!(queue.sent(), [vec![2]]);
+    }
+    /// However slow those are that are on their way.
+    #[tokio::test]
+    async fn a_message_that_is_full_does_not_wait() {
+        let settings = Settings::from_url("etcd://127.0.0.1").expect("a URL");
+        let members = Members::new(settings, crate::engine::context());
+        let batches = Batches::new(&Arc::new(members));
+        let mut entered = Vec::new();
+        let mut enter = |number: usize| {
+            for _ in 0..number {
+                let lock = entered.len().to_string();
+                let (lease, txn) = (None, Txn::new());
+                entered.push(batches.enter(Write { lock, lease, txn }));
+            }
+            let inner = batches.inner.lock();
+            (inner.on_the_way, inner.waiting.len())
+        };
+        assert_eq!(enter(AT_ONCE), (AT_ONCE, 0));
+        assert_eq!(enter(LARGEST - 1), (AT_ONCE, LARGEST - 1));
+        assert_eq!(enter(1), (AT_ONCE + 1, 0));
+        assert_eq!(enter(1), (AT_ONCE + 1, 1));
+        // Those that wait now go when there is room.
+        entered.truncate(1);
+        let inner = batches.inner.lock();
+        assert_eq!((inner.on_the_way, inner.waiting.len()), (AT_ONCE, 1));
     }
 }
