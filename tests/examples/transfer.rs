@@ -79,10 +79,21 @@ mod on_redis {
     #[tokio::test]
     async fn programs_that_are_killed_and_paused_cost_no_money() {
         let server = RedisServer::start().await;
-        let (mut killed, paused) = (start(&server, "100000"), start(&server, "100"));
-        eventually("every account has been written to", async || {
+        let clients = async || {
+            let clients: String = server.command(&["CLIENT", "LIST"]).await;
+            clients.lines().count()
+        };
+        // Paused while it connects, it would be told of an outage.
+        let paused = start(&server, "200");
+        eventually("it has made a transfer", async || {
             let tokens: u32 = server.command(&["HLEN", "shared:tokens"]).await;
-            (tokens > 4).then_some(())
+            (tokens > 0).then_some(())
+        })
+        .await;
+        let before = clients().await;
+        let mut killed = start(&server, "100000");
+        eventually("the other one has connected", async || {
+            (clients().await > before).then_some(())
         })
         .await;
         killed.kill();
