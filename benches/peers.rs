@@ -54,7 +54,6 @@ pub(crate) async fn compare(
         let ratio = rates.first_beside(1);
         println!("| {work} | {ours:.0}/s | {theirs:.0}/s | {ratio} |");
     }
-    println!();
 }
 
 fn runs<'a>(program: PathBuf, address: String, tasks: usize, slice: Duration) -> Turn<'a> {

@@ -45,11 +45,11 @@ fn main() {
         println!();
         let mutex = EtcdMutex::connect(&url).await;
         compare(&dlock, &mutex, Other::DoesNotWait, &effort, 64).await;
+        in_turn::<EtcdMutex>(&url, effort.sections / 5).await;
+        grown(&effort).await;
         println!();
         let address = format!("127.0.0.1:{}", server.port());
         peers::compare(&dlock, "etcd-mutex", "Go's Mutex", &address, &effort, 64).await;
-        in_turn::<EtcdMutex>(&url, effort.sections / 5).await;
-        grown(&effort).await;
     });
 }
 
