@@ -9,10 +9,10 @@
 //! The server makes all comparisons before any write (`compareToPath` in
 //! `server/etcdserver/apply.go`), so that two writes of one lock, each of which
 //! finds nobody ahead, would both be done: while one waits for company, the next of
-//! its lock goes alone. And one that is
-//! refused fails all that go with it. So puts go with those that would fail with
-//! them, as they have the same lease; deletions, which are done when the disk is
-//! full too, go with each other; and what else is refused goes again, one by one.
+//! its lock goes alone. And one that is refused fails all that go with it. So puts go
+//! with those that would fail with them, as they have the same lease; deletions, which
+//! are done when the disk is full too, go with each other; and what else is refused
+//! goes again, one by one.
 //!
 //! A server before 3.6.9, or as old, does not ask whether the client has the rights to what
 //! is inside (GHSA-rfx7-8w68-q57q). Where it may have rights of its own, each write goes
@@ -193,7 +193,7 @@ impl Batches {
                     let _left = one.done.send(answer);
                     is_done
                 });
-                // None of them: they were too many.
+                // Each is done by itself: they were too many.
                 if join_all(again).await.into_iter().all(|is_done| is_done) {
                     self.inner.lock().largest = (number / 2).max(1);
                 }
