@@ -141,8 +141,6 @@ async fn a_second_grant_that_nobody_comes_for_counts_as_held() {
 async fn counts_as_held(url: &str, key: &'static str) {
     collector();
     let manager = connect(config(url)).await;
-    // So that there is a connection.
-    had(&manager, key).await;
     let store = manager.capabilities().name;
     let is_held = |wanted| {
         until(
@@ -158,9 +156,12 @@ async fn counts_as_held(url: &str, key: &'static str) {
     };
     let mut attempts = 0;
     let sleepy = loop {
+        // So that there is a connection, and ZooKeeper's folder of the lock, which the
+        // server removes when it is empty.
+        had(&manager, key).await;
         let mut sleepy = Box::pin(manager.lock(key).template(key).acquire());
         poll_once(&mut sleepy).await;
-        // A request goes out at its first poll, unless its connection is lost just then,
+        // A request goes out at its first poll, unless one of the two is lost just then,
         // as happens on a machine that is busy: then the store never has it.
         if timeout(HANG / 5, granted()).await.is_ok() {
             break sleepy;
