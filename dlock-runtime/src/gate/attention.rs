@@ -45,12 +45,12 @@ impl Attention {
 
     /// There is something to come for.
     pub(super) fn wake(&self) {
-        let woken = self
-            .state
-            .compare_exchange(ATTENDS, WOKEN, Ordering::SeqCst, Ordering::SeqCst);
-        if woken.is_ok() {
-            self.sweep.arm();
-        }
+        let _woken_before =
+            self.state
+                .compare_exchange(ATTENDS, WOKEN, Ordering::SeqCst, Ordering::SeqCst);
+        // Also for one that was called before, and has not come since: the sweep had no
+        // reason to stay.
+        self.sweep.arm();
         let task = self.task.lock().clone();
         if let Some(task) = task {
             task.wake();

@@ -69,7 +69,7 @@ struct State {
     /// When it was held last.
     was_held: Option<Instant>,
     /// Somebody did not come for what it was given. Those behind may be the
-    /// same: the lead goes to the first of them who comes, and not to the first.
+    /// same: the lead goes to the first of them who came when it was called.
     doubtful: bool,
     /// The lead is for the first who comes, with the place in the store's queue
     /// until the next look.
@@ -233,7 +233,10 @@ impl Queue {
         let now = self.queues.sweep.leases.now();
         let mut state = self.state.lock();
         let _before = state.lead_passes(keeps_place, now);
-        let next = state.next();
+        let next = match state.doubtful {
+            true => state.next_who_comes(),
+            false => state.next(),
+        };
         drop(state);
         next
     }
@@ -241,17 +244,23 @@ impl Queue {
     /// Leaves the lead to the first who comes, and calls all.
     fn let_loose(&self, place: Option<StorePlace>) {
         let now = self.queues.sweep.leases.now();
-        let (waiters, before) = {
+        let before = {
             let mut state = self.state.lock();
             let before = state.lead_passes(place.is_some(), now);
             state.loose = Some(place);
-            (state.waiters.iter().cloned().collect::<Vec<_>>(), before)
+            before
         };
         drop(before);
+        self.call_all();
+        self.close();
+    }
+
+    /// Has all who wait come, if they do. Who has not been polled since does not attend.
+    pub(super) fn call_all(&self) {
+        let waiters: Vec<_> = self.state.lock().waiters.iter().cloned().collect();
         for waiter in waiters {
             let _gone = waiter.give(Stage::Called);
         }
-        self.close();
     }
 
     /// The lead, if it is loose, for one who waits and is polled now.
@@ -356,17 +365,23 @@ impl State {
 
     /// The next waiter, which is to be given something.
     fn next(&mut self) -> Option<Arc<Ticket>> {
-        if self.doubtful {
-            return None;
-        }
         let next = self.waiters.pop_front()?;
         self.served = Some(Arc::clone(&next));
         Some(next)
     }
 
-    /// The next waiter, if a used lease will do for it.
+    /// The first waiter that came when all were called, or has come to wait since.
+    fn next_who_comes(&mut self) -> Option<Arc<Ticket>> {
+        let comes = self.waiters.iter().position(|one| one.attends())?;
+        self.doubtful = false;
+        let next = self.waiters.remove(comes)?;
+        self.served = Some(Arc::clone(&next));
+        Some(next)
+    }
+
+    /// The next waiter, if a used lease will do for it, and it is not in doubt.
     fn next_holder(&mut self) -> Option<Arc<Ticket>> {
-        match self.waiters.front()?.fresh {
+        match self.doubtful || self.waiters.front()?.fresh {
             true => None,
             false => self.next(),
         }

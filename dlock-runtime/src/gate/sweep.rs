@@ -31,6 +31,11 @@ impl Tick {
         self.0 == before.0 + 1
     }
 
+    /// Whether whoever was first seen not to come at `first` has until the next look.
+    pub(super) fn is_last_look_after(self, first: Self) -> bool {
+        self.0.saturating_sub(first.0) + 1 == PATIENCE
+    }
+
     /// Whether whoever was first seen not to come at `first` has had the time.
     pub(super) fn is_too_long_after(self, first: Self) -> bool {
         self.0.saturating_sub(first.0) >= PATIENCE

@@ -34,11 +34,12 @@ impl Queues {
             Seen::Neglects { since, .. } if tick.is_too_long_after(since) => {
                 if let Some(given) = ticket.take_back() {
                     observe::nobody_came(queue.key());
-                    // Those behind may not come either.
                     queue.doubt();
                     drop(given);
                 }
             }
+            // Those behind may not come either. Who of them does shows by the next look.
+            Seen::Neglects { since, .. } if tick.is_last_look_after(since) => queue.call_all(),
             Seen::Neglects { lease: true, since } if since == tick => ticket.show(),
             // The store has answered, as it seems.
             Seen::Neglects {

@@ -208,8 +208,13 @@ impl Ticket {
         Some(given)
     }
 
+    /// Whether the task has come since it was last woken.
+    pub(super) fn attends(&self) -> bool {
+        self.attention.attends()
+    }
+
     fn is_neglected(&self, slot: &Slot) -> bool {
-        matches!(slot.stage, Stage::Lease(_) | Stage::Lead(_)) && !self.attention.attends()
+        matches!(slot.stage, Stage::Lease(_) | Stage::Lead(_)) && !self.attends()
     }
 
     /// Has the task come, if it does, as if the store had woken it.

@@ -132,6 +132,98 @@ async fn many_that_do_not_come_take_no_longer_than_one() {
     assert!(here.list("").await.expect("answers").is_empty());
 }
 
+/// Has these polled over and over, the last first, until one of them has the lock. Says
+/// which.
+async fn first_of(
+    calls: &mut [impl Future<Output = Result<LockGuard, LockError>> + Unpin],
+) -> (usize, LockGuard) {
+    let start = Instant::now();
+    while start.elapsed() < 10 * SOON {
+        for (number, call) in calls.iter_mut().enumerate().rev() {
+            let had = tokio::select! {
+                biased;
+                had = call => had,
+                () = settle() => continue,
+            };
+            return (number, had.expect("the lock"));
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    panic!("nobody has the lock");
+}
+
+/// In whatever order their runtime polls them.
+#[tokio::test(start_paused = true)]
+async fn those_who_come_are_served_in_order() {
+    let (_memory, here, _there, guard) = held_elsewhere().await;
+    let mut calls: Vec<_> = (0..5).map(|_| Box::pin(here.lock("k").acquire())).collect();
+    for one in &mut calls {
+        assert!(waits(one).await);
+    }
+    guard.release().await.expect("held");
+    // The first two are not polled.
+    while calls.len() > 2 {
+        let (first, guard) = first_of(&mut calls[2..]).await;
+        assert_eq!(first, 0, "of {}", calls.len() - 2);
+        drop(calls.remove(2));
+        guard.release().await.expect("held");
+    }
+}
+
+/// It had one of its keys, which takes long to go back. Who comes meanwhile is polled,
+/// and not in doubt.
+#[tokio::test(start_paused = true)]
+async fn who_comes_behind_one_who_did_not_is_served_in_order() {
+    #[derive(Debug)]
+    struct GoesBackLate(Memory);
+    #[async_trait::async_trait]
+    impl Otherwise for GoesBackLate {
+        fn memory(&self) -> &Memory {
+            &self.0
+        }
+        fn request_timeout(&self) -> Option<Duration> {
+            Some(4 * LINGER)
+        }
+        async fn release(&self, request: &Request) -> Result<Released, BackendError> {
+            sleep(LINGER).await;
+            self.0.release(request).await
+        }
+    }
+    let memory = Memory::new();
+    let there = connect(&memory).await;
+    let elsewhere = there.lock("z").acquire().await.expect("free");
+    let here = GoesBackLate(memory).manager().await;
+    let mut sleepy = Box::pin(here.lock(["k", "z"]).acquire());
+    assert!(waits(&mut sleepy).await, "it has `k`");
+    sleep(SOON).await;
+    let mut calls = [(); 3].map(|()| Box::pin(here.lock("k").acquire()));
+    for one in &mut calls {
+        assert!(waits(one).await, "`k` is on its way back");
+    }
+    let (first, _guard) = first_of(&mut calls).await;
+    assert_eq!(first, 0);
+    drop(elsewhere);
+}
+
+/// Called when the first did not come, and not polled since: it is given the lock later,
+/// when all is quiet.
+#[tokio::test(start_paused = true)]
+async fn who_did_not_come_when_it_was_called_does_not_come_for_a_hand_over_either() {
+    let (_memory, here, there, guard) = held_elsewhere().await;
+    let mut sleepy = [(); 2].map(|()| Box::pin(here.lock("k").acquire()));
+    for one in &mut sleepy {
+        assert!(waits(one).await);
+    }
+    let (first, second) = (awake(&here).await, awake(&here).await);
+    guard.release().await.expect("held");
+    let first = soon(first).await;
+    sleep(10 * SOON).await;
+    first.release().await.expect("held");
+    soon(second).await.release().await.expect("held");
+    let other = soon(awake(&there).await).await;
+    other.release().await.expect("held");
+}
+
 /// Nobody is left who would come: the queue of the process is still open to
 /// those who come later, and to those in it once they are polled.
 #[tokio::test(start_paused = true)]
