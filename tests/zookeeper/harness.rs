@@ -1,16 +1,10 @@
 //! What the tests below share.
 
-use std::collections::BTreeMap;
-use std::io;
-use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backend::zookeeper_client::{Acls, Client, CreateMode};
 use dlock::{Config, LockManager};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::locks;
 use crate::support::proxy::Proxy;
@@ -85,72 +79,5 @@ impl Scene {
         let client = self.server.client().await;
         let path = format!("{}/{key}/{node}", self.root);
         client.delete(&path, None).await.expect("a node");
-    }
-}
-
-/// How often each operation was asked for, by its number in the protocol
-/// (`ZooDefs.OpCode`).
-pub(crate) type Asked = BTreeMap<i32, u64>;
-
-/// A way to a server that counts what is asked over it.
-pub(crate) struct Counter {
-    pub(crate) port: u16,
-    asked: Arc<Mutex<Asked>>,
-}
-
-impl Counter {
-    pub(crate) async fn to(server: u16) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
-        let listener = listener.expect("a port");
-        let port = listener.local_addr().expect("its address").port();
-        let asked: Arc<Mutex<Asked>> = Arc::default();
-        let count = Arc::clone(&asked);
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let server = TcpStream::connect((Ipv4Addr::LOCALHOST, server)).await;
-                let server = server.expect("a connection");
-                let _ = (client.set_nodelay(true), server.set_nodelay(true));
-                let (from_client, mut to_client) = client.into_split();
-                let (mut from_server, to_server) = server.into_split();
-                tokio::spawn(count_all(from_client, to_server, Arc::clone(&count)));
-                tokio::spawn(async move {
-                    let _ = tokio::io::copy(&mut from_server, &mut to_client).await;
-                });
-            }
-        });
-        Self { port, asked }
-    }
-
-    /// What was asked since this was called last.
-    pub(crate) fn since_last(&self) -> Asked {
-        std::mem::take(&mut self.asked.lock().expect("no panic"))
-    }
-}
-
-/// Each message has its length in front, then its number, then the operation; but the
-/// first one opens the session.
-async fn count_all(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    asked: Arc<Mutex<Asked>>,
-) -> io::Result<()> {
-    let mut is_open = false;
-    loop {
-        let length = from.read_u32().await?;
-        let mut message = length.to_be_bytes().to_vec();
-        (&mut from)
-            .take(length.into())
-            .read_to_end(&mut message)
-            .await?;
-        if is_open && let Some(operation) = message.get(8..).and_then(<[u8]>::first_chunk) {
-            let operation = i32::from_be_bytes(*operation);
-            *asked
-                .lock()
-                .expect("no panic")
-                .entry(operation)
-                .or_default() += 1;
-        }
-        is_open = true;
-        to.write_all(&message).await?;
     }
 }

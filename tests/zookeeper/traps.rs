@@ -1,12 +1,14 @@
 //! What goes wrong with sessions, ephemeral nodes and watches.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::LockManager;
 use dlock::backend::zookeeper_client::Error;
 use tokio::time::sleep;
 
-use crate::harness::{Asked, Counter, Scene, config, connect};
+use crate::harness::{Scene, config, connect};
+use crate::messages::{Asked, Counter, read_by};
 use crate::support::locks::{self, had, healed, held, is_busy, is_lost, queued, served};
 use crate::support::polls::{Polled, drop_at_poll};
 use crate::support::wait::{HANG, eventually, until, within};
@@ -271,11 +273,9 @@ async fn a_section_behind_another_is_five_requests() {
     const BESIDES: [i32; 2] = [11, 22];
     // Nobody else waits there for anything.
     let server = Setup::default().start().await;
-    let counter = Counter::to(server.port()).await;
-    let url = format!(
-        "zookeeper://127.0.0.1:{}/?session_timeout=40s",
-        counter.port
-    );
+    let counter = Arc::<Counter>::default();
+    let port = read_by(Arc::clone(&counter), server.port()).await;
+    let url = format!("zookeeper://127.0.0.1:{port}/?session_timeout=40s");
     let (manager, other) = (patient(&url).await, patient(&url).await);
     // From here on there is a folder.
     had(&manager, "key").await;
