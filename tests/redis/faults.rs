@@ -8,11 +8,11 @@ use tokio::time::sleep;
 
 use crate::lock_name;
 use crate::support::locks::{
-    all_served, config, connect, free, had, healed, held, is_busy, is_lost, queued, served,
+    all_served, config, connect, free, had, held, is_busy, queued, served,
 };
 use crate::support::proxy::Proxy;
 use crate::support::redis::RedisServer;
-use crate::support::wait::{HANG, eventually, within};
+use crate::support::wait::{HANG, eventually};
 
 const TTL: Duration = Duration::from_millis(900);
 
@@ -49,22 +49,6 @@ async fn scripts_that_were_flushed_are_sent_again() {
     flush().await;
     sleep(2 * TTL).await;
     assert!(guard.is_held());
-}
-
-/// The server comes back empty: leases are lost, and told as lost.
-#[tokio::test]
-async fn a_restart_that_forgets_loses_the_leases() {
-    let mut server = RedisServer::start().await;
-    let url = server.url();
-    let (manager, other) = (connect(config(&url)).await, connect(config(&url)).await);
-    let guard = held(manager.lock("key").ttl(Duration::from_secs(2))).await;
-    server.restart().await;
-    within(HANG, guard.lost()).await;
-    is_lost(guard.release().await);
-    for manager in [&other, &manager] {
-        healed(manager).await;
-        had(manager, "key").await;
-    }
 }
 
 /// Only the connections for wake-ups are closed, over and over, as the lock

@@ -1,10 +1,7 @@
-//! Messages and claims that are not what they seem, as after a failover. (Waiters who
+//! Messages that are not what they seem, as after a failover. (Waiters who
 //! were served long ago and are in the queue all the same: `tests/support/ghosts.rs`.)
 
-use dlock::backend::{Backend, Request};
-
-use super::{LONG, is_granted, is_renewed, queue_of, queued, read, release, scene, take};
-use super::{until, wait, write};
+use super::{is_granted, queue_of, queued, read, release, scene, take, until, wait, write};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, within};
 
@@ -74,39 +71,4 @@ async fn a_message_changes_nothing_for_those_who_hold_or_wait() {
     for reader in &readers {
         release(&redis, reader).await;
     }
-}
-
-/// Whoever holds the lock has claimed it: if its new master does not know, it
-/// learns of it by the next renewal, and keeps the lease.
-#[tokio::test]
-async fn a_claim_that_was_lost_is_made_by_the_renewal() {
-    let (server, redis) = scene().await;
-    let writer = write("a");
-    take(&redis, &writer).await;
-    let unclaimed = format!("w:{}?", writer.owner);
-    server.run::<()>(&["SET", "dlock:{a}", &unclaimed, "PX", "3000"]);
-    let is_extended = async |request: &Request| {
-        assert!(is_renewed(&redis, request).await);
-        let ttl = server.run::<u64>(&["PTTL", "dlock:{a}"]);
-        assert!(ttl > 3000, "{ttl} of {LONG:?}");
-    };
-    is_extended(&writer).await;
-    is_granted(&server, &writer);
-    release(&redis, &writer).await;
-
-    let reader = read("a");
-    take(&redis, &reader).await;
-    let claimed = reader.owner.to_string();
-    let unclaimed = format!("{claimed}?");
-    let readers = "dlock:{a}:readers";
-    let end: String = server.run(&["ZSCORE", readers, &claimed]);
-    server.run::<u64>(&["ZREM", readers, &claimed]);
-    server.run::<u64>(&["ZADD", readers, &end, &unclaimed]);
-    let seen = redis.inspect("a").await.unwrap().expect("held");
-    assert_eq!(seen.holders[0].owner, claimed);
-    is_extended(&reader).await;
-    let holders: Vec<String> = server.run(&["ZRANGE", readers, "0", "-1"]);
-    assert_eq!(holders, [claimed]);
-    release(&redis, &reader).await;
-    assert_eq!(server.keys().await, ["dlock:token"]);
 }

@@ -1,10 +1,8 @@
-//! One lock, one holder: what it is to take, keep and give back.
+//! Leases that are renewed together, and connections that end.
 
-use std::time::Duration;
+use dlock::backend::{Backend, Renewed};
 
-use dlock::backend::{Backend, Released, Renewed};
-
-use super::{LONG, is_renewed, read, scene, take, until, write};
+use super::{LONG, read, scene, take, until, write};
 
 #[tokio::test]
 async fn a_stop_closes_all_connections() {
@@ -15,27 +13,6 @@ async fn a_stop_closes_all_connections() {
         server.run::<String>(&["CLIENT", "LIST"]).lines().count() == 1
     })
     .await;
-}
-
-#[tokio::test]
-async fn only_the_owner_renews_or_releases() {
-    let (server, redis) = scene().await;
-    for (held, other) in [(write("a"), write("a")), (read("b"), read("b"))] {
-        let lock = format!("dlock:{{{}}}", held.key);
-        take(&redis, &held).await;
-        let value: String = server.run(&["GET", &lock]);
-        assert_eq!(redis.release(&other).await.unwrap(), Released::NotHeld);
-        let mut shorter = other.clone();
-        shorter.ttl = Duration::from_millis(100);
-        assert!(!is_renewed(&redis, &shorter).await);
-        assert_eq!(server.run::<String>(&["GET", &lock]), value);
-        assert!(server.run::<u64>(&["PTTL", &lock]) > 1000);
-        assert!(is_renewed(&redis, &held).await);
-        assert_eq!(redis.release(&held).await.unwrap(), Released::Released);
-        assert_eq!(redis.release(&held).await.unwrap(), Released::NotHeld);
-        assert!(!is_renewed(&redis, &held).await);
-    }
-    assert_eq!(server.keys().await, ["dlock:token"]);
 }
 
 /// More than are sent at once, and of every kind.

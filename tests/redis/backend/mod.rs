@@ -1,10 +1,9 @@
-//! The backend by itself, without a gate or a keeper of leases: its commands one by
-//! one, and what they leave in Redis.
+//! The backend by itself, without a gate or a keeper of leases: what it does of its own
+//! accord. (What its scripts do is held against a reference in `tests/protocol`.)
 
 mod drops;
 mod ghosts;
 mod leases;
-mod readers;
 mod waiting;
 
 use std::future::Future;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backend::redis::Redis;
-use dlock::backend::{Backend, Grant, Mode, Released, Renewed, Request};
+use dlock::backend::{Backend, Grant, Mode, Released, Request};
 use tokio::task::JoinHandle;
 
 use crate::lock_name;
@@ -85,13 +84,6 @@ async fn waits(
     let waiter = wait(redis, request);
     queued(server, "a", length).await;
     waiter
-}
-
-/// Whether this lease was extended; it is gone otherwise.
-async fn is_renewed(redis: &Redis, request: &Request) -> bool {
-    let mut renewed = redis.renew(std::slice::from_ref(request)).await;
-    let renewed = renewed.remove(0).expect("an answer");
-    matches!(renewed, Renewed::Extended { .. })
 }
 
 /// The lock "a" was granted to one who waited for it.

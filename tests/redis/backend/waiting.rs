@@ -8,23 +8,10 @@ use dlock::backend::{Backend, Grant, Released};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use super::{LONG, is_granted, lock_value, queue_of, queued, read, release};
+use super::{LONG, is_granted, lock_value, queued, read, release};
 use super::{scene, server, started, take, until, wait, waits, write};
 use crate::support::runtimes::one_worker;
 use crate::support::wait::{HANG, within};
-
-/// A newcomer finds the lock taken even while it is between two holders.
-#[tokio::test]
-async fn a_released_lock_goes_to_the_queue_and_not_to_a_newcomer() {
-    let (server, redis) = scene().await;
-    let (holder, queued_one) = (write("a"), write("a"));
-    take(&redis, &holder).await;
-    let waiter = waits(&server, &redis, &queued_one, 1).await;
-    release(&redis, &holder).await;
-    assert!(redis.try_acquire(&write("a")).await.unwrap().is_none());
-    within(HANG, waiter).await.unwrap();
-    release(&redis, &queued_one).await;
-}
 
 /// As if the message had been lost: the lock is given to the waiter without one.
 #[tokio::test]
@@ -40,6 +27,20 @@ async fn a_grant_without_a_message_is_found() {
     within(HANG, waiter).await.unwrap();
     assert!(server.run::<u64>(&["PTTL", "dlock:{a}"]) <= LONG.as_millis() as u64);
     release(&redis, &request).await;
+}
+
+/// The message that lets a reader in is lost, and readers hold the lock on.
+#[tokio::test]
+async fn a_reader_let_in_without_a_message_finds_out() {
+    let (server, redis) = scene().await;
+    take(&redis, &write("a")).await;
+    let request = read("a");
+    let waiter = waits(&server, &redis, &request, 1).await;
+    server.run::<String>(&["LPOP", "dlock:{a}:queue"]);
+    let (end, owner) = ("99999999999999", request.owner.to_string());
+    server.run::<u64>(&["ZADD", "dlock:{a}:readers", end, &owner, end, "1.1"]);
+    server.run::<()>(&["SET", "dlock:{a}", "r:1.1"]);
+    within(HANG, waiter).await.unwrap();
 }
 
 /// The queue is gone, and then everything.
@@ -87,74 +88,6 @@ async fn a_holder_who_overtook_the_queue_hands_on_to_it() {
     release(&redis, &newcomer).await;
     is_granted(&server, &request);
     within(HANG, waiter).await.unwrap();
-}
-
-/// A process that ended without a word, long ago.
-#[tokio::test]
-async fn a_waiter_of_a_dead_process_is_dropped() {
-    let (server, redis) = scene().await;
-    let holder = write("a");
-    take(&redis, &holder).await;
-    for number in 0..3 {
-        let entry = format!("w:1.{number}:60000:dead.1");
-        server.run::<u64>(&["RPUSH", "dlock:{a}:queue", &entry]);
-    }
-    let request = write("a");
-    let waiter = waits(&server, &redis, &request, 4).await;
-    release(&redis, &holder).await;
-    is_granted(&server, &request);
-    within(HANG, waiter).await.unwrap();
-    assert_eq!(queue_of(&server, "a"), [""; 0]);
-    release(&redis, &request).await;
-
-    // With nobody behind it, the lock is simply free.
-    take(&redis, &holder).await;
-    server.run::<u64>(&["RPUSH", "dlock:{a}:queue", "w:1.1:60000:dead.1"]);
-    let value = format!("w:{}+", holder.owner);
-    server.run::<()>(&["SET", "dlock:{a}", &value, "KEEPTTL"]);
-    release(&redis, &holder).await;
-    let keys = server.keys().await;
-    assert!(keys.iter().all(|key| !key.contains("{a}")), "{keys:?}");
-}
-
-/// A process that is alive but has lost its connection for messages keeps its
-/// place, and keeps nobody waiting.
-#[tokio::test]
-async fn a_waiter_who_does_not_listen_is_passed_over_for_now() {
-    let (server, redis) = scene().await;
-    let (holder, request) = (write("a"), write("a"));
-    take(&redis, &holder).await;
-    let deaf = ["w:1.1:60000:deaf.1", "w:1.2:60000:deaf.1"];
-    for entry in deaf {
-        server.run::<u64>(&["RPUSH", "dlock:{a}:queue", entry]);
-    }
-    server.run::<()>(&["SET", "dlock:alive:deaf.1", "1"]);
-    let waiter = waits(&server, &redis, &request, 3).await;
-    release(&redis, &holder).await;
-    is_granted(&server, &request);
-    assert_eq!(queue_of(&server, "a"), deaf);
-    within(HANG, waiter).await.unwrap();
-
-    // Nobody else waits: the lock is free for whoever comes, and the place is
-    // kept.
-    release(&redis, &request).await;
-    for next in [read("a"), write("a")] {
-        assert_eq!(lock_value(&server, "a"), "");
-        assert_eq!(queue_of(&server, "a"), deaf);
-        take(&redis, &next).await;
-        release(&redis, &next).await;
-    }
-    // Now they listen.
-    let mut connection = server.blocking_connection();
-    let mut listener = connection.as_pubsub();
-    listener.subscribe("dlock:wake:deaf.1").unwrap();
-    take(&redis, &holder).await;
-    let waiter = waits(&server, &redis, &request, 3).await;
-    release(&redis, &holder).await;
-    assert_eq!(lock_value(&server, "a"), "w:1.1+");
-    let message: String = listener.get_message().unwrap().get_payload().unwrap();
-    assert_eq!(message, format!("{} dlock:{{a}}", deaf[0]));
-    waiter.abort();
 }
 
 /// It is alive and listens, but its task is not polled.
