@@ -10,7 +10,6 @@ mod bad_input;
 mod fencing;
 mod harness;
 mod nodes;
-mod quorum;
 
 use std::time::Duration;
 

@@ -1,12 +1,9 @@
 //! Nodes that are slow, stopped, killed, or come back without their data.
 
-use std::time::Duration;
-
 use dlock::LockManager;
-use tokio::time::sleep;
 
 use crate::harness::{REQUEST_TIMEOUT, config, connect, nothing_left};
-use crate::support::locks::{had, healed, held, is_busy, is_unavailable, says};
+use crate::support::locks::{had, healed, held, is_busy, is_unavailable, queued, says, served};
 use crate::support::nodes::Nodes;
 use crate::support::wait::{HANG, until, within};
 use crate::{NODES, lock_name};
@@ -82,30 +79,6 @@ async fn killed_nodes_are_used_again() {
     }
 }
 
-/// Renewal that misses its quorum is tried again, and takes nothing away.
-#[tokio::test]
-async fn a_missed_quorum_does_not_unlock() {
-    let nodes = Nodes::start(NODES).await;
-    let (manager, other) = (connect(&nodes.url()).await, connect(&nodes.url()).await);
-    let ttl = Duration::from_secs(6);
-    let guard = held(manager.lock("key").ttl(ttl)).await;
-    for node in nodes.iter().take(3) {
-        node.pause();
-    }
-    // Renewals are missed meanwhile.
-    sleep(ttl / 2).await;
-    assert!(guard.is_held());
-    for node in nodes.iter().take(3) {
-        node.resume();
-    }
-    sleep(ttl).await;
-    assert!(guard.is_held());
-    healed(&other).await;
-    is_busy(other.lock("key").try_acquire().await);
-    guard.release().await.expect("the release");
-    nothing_left(&nodes).await;
-}
-
 /// A minority that is not there when the service starts is used once it is.
 #[tokio::test]
 async fn a_minority_may_be_missing_at_the_start() {
@@ -123,4 +96,20 @@ async fn a_minority_may_be_missing_at_the_start() {
     nodes[1].resume();
     nodes[3].kill();
     healed(&manager).await;
+}
+
+/// Woken by the release on the nodes that are left, and at the latest by a look
+/// at them.
+#[tokio::test]
+async fn a_waiter_is_woken_although_nodes_are_away() {
+    let mut nodes = Nodes::start(NODES).await;
+    let (manager, other) = (connect(&nodes.url()).await, connect(&nodes.url()).await);
+    for node in 0..2 {
+        let guard = held(manager.lock("key")).await;
+        let waiting = tokio::spawn(other.lock("key").acquire());
+        queued(&manager, "key", 1).await;
+        nodes[node].kill();
+        guard.release().await.expect("the release");
+        drop(served(waiting).await);
+    }
 }
