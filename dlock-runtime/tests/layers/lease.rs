@@ -1,14 +1,13 @@
-use std::future::{Future, pending};
-use std::time::Duration;
+use std::future::pending;
 
 use dlock_runtime::backend::Owner;
 use dlock_runtime::backend::memory::Memory;
-use dlock_runtime::{LockError, LockGuard, LockRequest, LossReason, current};
+use dlock_runtime::{LockError, LockGuard, LockRequest, LossReason};
 use tokio::time::{Instant, sleep};
 
 use crate::support::locks::{had, held, is_lost, is_shut_down};
 use crate::support::over_memory::Otherwise;
-use crate::{connect, current_thread, manager, seconds, settle};
+use crate::{connect, current_thread, manager, seconds};
 
 /// Of a body that would not end, while this goes wrong.
 async fn reason(request: LockRequest, goes_wrong: impl FnOnce()) -> LossReason {
@@ -116,38 +115,6 @@ async fn ten_thousand_leases_are_kept_by_one_keeper() {
     assert!(manager.list("").await.expect("answers").is_empty());
 }
 
-/// On a thread that nobody waits for, since it may hang.
-fn on_one_thread<T: Send + 'static>(test: impl Future<Output = T> + Send + 'static) -> T {
-    let (done, is_done) = std::sync::mpsc::channel();
-    std::thread::spawn(move || done.send(current_thread().block_on(test)));
-    let done = is_done.recv_timeout(seconds(60));
-    done.expect("the keeper hangs, and the process with it")
-}
-
-/// The keeper comes after `max_hold` has ended, to a renewal that fell due before
-/// it did, and before the lease ends.
-#[test]
-fn a_keeper_that_comes_after_max_hold_goes_on() {
-    let ended = on_one_thread(async {
-        let (_, manager) = manager().await;
-        let body = async {
-            std::thread::sleep(Duration::from_millis(600));
-            settle().await;
-            current().expect("inside").lost().await;
-        };
-        let limited = manager.lock("k").ttl(seconds(1));
-        let limited = limited.max_hold(Duration::from_millis(400));
-        let ended = limited.run(body).await;
-        manager.lock("other").run(settle()).await.unwrap();
-        ended
-    });
-    let error = is_lost(ended);
-    let LockError::Lost { reason, .. } = error else {
-        unreachable!("{error}")
-    };
-    assert_eq!(reason, LossReason::MaxHold);
-}
-
 /// Says again and again that no lease has ended.
 #[derive(Debug, Default)]
 struct Talkative(Memory);
@@ -164,10 +131,17 @@ impl Otherwise for Talkative {
 
 #[test]
 fn a_store_that_tells_of_no_losses_keeps_nobody_from_renewal() {
-    on_one_thread(async {
-        let here = Talkative::default().manager().await;
-        // On a busy machine the keeper may come a second late.
-        let ttl = seconds(2);
-        here.lock("k").ttl(ttl).run(sleep(2 * ttl)).await.unwrap();
+    let (done, is_done) = std::sync::mpsc::channel();
+    // A thread that nobody waits for, since it may hang.
+    std::thread::spawn(move || {
+        let renewed = current_thread().block_on(async {
+            let here = Talkative::default().manager().await;
+            // On a busy machine the keeper may come a second late.
+            let ttl = seconds(2);
+            here.lock("k").ttl(ttl).run(sleep(2 * ttl)).await
+        });
+        done.send(renewed)
     });
+    let renewed = is_done.recv_timeout(seconds(60));
+    renewed.expect("the keeper does not hang").unwrap();
 }

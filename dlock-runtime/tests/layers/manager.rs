@@ -186,7 +186,10 @@ async fn tokens_that_are_not_strict_any_more_are_refused() {
     let store = Changing::default();
     let here = store.clone().manager().await;
     store.weak.store(true, Ordering::Release);
+    // Nor is it asked: it would not answer.
+    store.memory.faults().set_unavailable(true);
     is_unsupported(here.lock("k").fenced(true).run(async {}).await);
+    store.memory.faults().set_unavailable(false);
     here.lock("k").run(async {}).await.unwrap();
     store.weak.store(false, Ordering::Release);
     here.lock("k").fenced(true).run(async {}).await.unwrap();

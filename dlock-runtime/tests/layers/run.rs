@@ -8,7 +8,7 @@ use dlock_runtime::backend::Backend as _;
 use dlock_runtime::backend::memory::Memory;
 use tokio::runtime::Builder;
 
-use crate::support::locks::{held, is_late, is_unsupported};
+use crate::support::locks::{held, is_late};
 use crate::{connect, manager, one_worker, seconds, settle};
 
 #[tokio::test(start_paused = true)]
@@ -64,23 +64,6 @@ fn a_guard_may_be_dropped_outside_a_runtime() {
     let guard = runtime.block_on(manager.lock("k").try_acquire());
     drop(runtime);
     drop(guard.expect("given back"));
-}
-
-#[test]
-fn a_call_outside_a_runtime_is_an_error() {
-    // It runs on, so that it is the call's place that is wrong.
-    let runtime = one_worker();
-    let (_memory, manager) = runtime.block_on(manager());
-    let mut context = Context::from_waker(Waker::noop());
-    let Poll::Ready(answer) = pin!(manager.lock("k").acquire()).poll(&mut context) else {
-        panic!("it waits for a runtime")
-    };
-    let error = is_unsupported(answer);
-    assert!(
-        error.to_string().contains("outside a tokio runtime"),
-        "{error}"
-    );
-    drop(runtime);
 }
 
 /// One manager serves one runtime after the other.

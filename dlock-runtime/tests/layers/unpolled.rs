@@ -70,14 +70,6 @@ async fn handed_over(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_that_nobody_comes_for_goes_to_another_task() {
-    let (_memory, here, _there, guard) = held_elsewhere().await;
-    let sleepy = handed_over(&here, guard).await;
-    let other = soon(awake(&here).await).await;
-    queues_again(sleepy, other).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_hand_over_is_waited_for_in_a_try() {
     let (_memory, here, _there, guard) = held_elsewhere().await;
     let sleepy = handed_over(&here, guard).await;
@@ -97,16 +89,6 @@ async fn a_lead_that_nobody_comes_for_goes_to_another_task() {
     let other = awake(&here).await;
     leader.abort();
     settle().await;
-    guard.release().await.expect("held");
-    queues_again(sleepy, soon(other).await).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_grant_of_the_store_that_nobody_comes_for_goes_to_another_task() {
-    let (_memory, here, _there, guard) = held_elsewhere().await;
-    let mut sleepy = Box::pin(here.lock("k").acquire());
-    assert!(waits(&mut sleepy).await);
-    let other = awake(&here).await;
     guard.release().await.expect("held");
     queues_again(sleepy, soon(other).await).await;
 }

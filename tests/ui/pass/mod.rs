@@ -6,7 +6,6 @@ mod attributes_above_and_below;
 mod bodies;
 mod cfg_and_docs;
 mod drop_order;
-mod fenced;
 mod functions;
 mod future_is_send_and_small;
 mod generics;
