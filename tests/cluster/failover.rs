@@ -249,33 +249,6 @@ async fn masters_fall_silent_and_die() {
     .await;
 }
 
-/// Some of the last tokens did not reach the replica, whose clock is behind:
-/// whoever has seen them is given greater ones.
-#[tokio::test]
-async fn tokens_rise_for_those_who_have_seen_the_last() {
-    let mut store = Watchful::<false>::start().await;
-    let manager = store.connect().await;
-    let key = key_on(&store.cluster, 0).await;
-    healed_at(&manager, &key).await;
-    let [master, replica] = [0, MASTERS].map(|number| &store.cluster.servers[number]);
-    master.loses(&[replica]).await;
-    let keys = master.keys().await;
-    let counter = keys.iter().find(|key| key.starts_with("dlock:token"));
-    let counter = counter.expect("a counter");
-    // As a clock that is an hour ahead would have made it.
-    let now: u64 = master.command(&["GET", counter]).await;
-    let ahead = now + 3_600_000_000;
-    let words = ["SET", counter, &ahead.to_string()];
-    master.command::<()>(&words).await;
-    let guard = held(manager.lock(key.as_str())).await;
-    let token = guard.token();
-    assert!(u64::from(token) > ahead);
-    guard.release().await.expect("the release");
-    store.cluster.fail_over(0).await;
-    let after = held(manager.lock(key.as_str())).await;
-    assert!(after.token() > token, "{} after {token}", after.token());
-}
-
 /// How often the nodes that run were asked who has which slot.
 fn asked_for_the_map(cluster: &Cluster) -> u64 {
     let running = cluster.servers.iter().filter(|server| server.is_running());

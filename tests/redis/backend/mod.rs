@@ -2,7 +2,6 @@
 //! accord. (What its scripts do is held against a reference in `tests/protocol`.)
 
 mod drops;
-mod ghosts;
 mod leases;
 mod waiting;
 

@@ -90,58 +90,6 @@ async fn a_holder_who_overtook_the_queue_hands_on_to_it() {
     within(HANG, waiter).await.unwrap();
 }
 
-/// It is alive and listens, but its task is not polled.
-#[tokio::test]
-async fn a_waiter_who_does_not_answer_is_not_waited_for_long() {
-    let (server, redis) = scene().await;
-    let (holder, request) = (write("a"), write("a"));
-    take(&redis, &holder).await;
-    let mut stuck = Box::pin(redis.acquire(&request));
-    tokio::select! {
-        granted = &mut stuck => panic!("{granted:?} while it was held"),
-        () = queued(&server, "a", 1) => {}
-    }
-    release(&redis, &holder).await;
-    is_granted(&server, &request);
-    assert!(server.run::<u64>(&["PTTL", "dlock:{a}"]) <= 3000);
-    let next = write("a");
-    within(HANG, redis.acquire(&next)).await.unwrap();
-    release(&redis, &next).await;
-    // It does not believe in the grant that it missed.
-    let grant = within(HANG, stuck).await.unwrap();
-    assert!(u64::from(grant.token) > 0);
-    assert_eq!(lock_value(&server, "a"), format!("w:{}", request.owner));
-    assert!(server.run::<u64>(&["PTTL", "dlock:{a}"]) > 3000);
-    release(&redis, &request).await;
-}
-
-/// Their connections stay open, as those of a machine that went down do: each
-/// is granted the lock, until none of them counts as alive.
-#[tokio::test]
-async fn many_who_died_together_are_not_waited_for_one_by_one() {
-    const DEAD: usize = 20;
-    let (server, redis) = scene().await;
-    let (holder, request) = (write("a"), write("a"));
-    take(&redis, &holder).await;
-    // What a waiter leaves at the server when it asks.
-    let mut listening = server.blocking_connection();
-    let mut listening = listening.as_pubsub();
-    for dead in 1..=DEAD {
-        let process = format!("dead.{dead:x}");
-        let [wake, alive] = ["wake", "alive"].map(|name| format!("dlock:{name}:{process}"));
-        listening.subscribe(&wake).unwrap();
-        server.run::<()>(&["SET", &alive, "1", "PX", "8000"]);
-        let entry = format!("w:{process}:60000:{process}");
-        server.run::<u64>(&["RPUSH", "dlock:{a}:queue", &entry]);
-    }
-    let waiter = waits(&server, &redis, &request, DEAD + 1).await;
-    release(&redis, &holder).await;
-    assert!(lock_value(&server, "a").starts_with("w:dead."));
-    // One by one they would take twice as long as a test may.
-    within(HANG, waiter).await.unwrap();
-    release(&redis, &request).await;
-}
-
 /// Time is paused, so every timer of this runtime goes off at once; none of
 /// them may end an operation, nor a wait.
 #[test]
