@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use dlock::{Config, LockManager};
-
+use crate::harness::connect;
 use crate::support::cluster::{Cluster, LONG};
 use crate::support::dir::TempDir;
+use crate::support::locks::{connecting, had, says};
 use crate::support::redis::Setup;
-use crate::support::wait::{HANG, until, within};
+use crate::support::wait::until;
 
 #[tokio::test]
 async fn nodes_are_trusted_or_refused() {
@@ -41,24 +41,19 @@ async fn nodes_are_trusted_or_refused() {
     let (hosts, path) = (hosts.join(","), path.display());
     for more in ["", "&quorum=masters"] {
         let url = format!("rediss+cluster://{hosts}?ca={path}{more}");
-        let config = Config::from_url(&url).expect("a valid URL");
-        let manager = within(HANG, LockManager::connect(config)).await;
-        let manager = manager.expect("trust");
+        let manager = connect(&url).await;
         for number in 0..10 {
-            let lock = manager.lock(format!("key:{number}"));
-            within(HANG, lock.run(async {})).await.expect("the lock");
+            had(&manager, format!("key:{number}")).await;
         }
     }
     for url in [
         format!("rediss+cluster://{hosts}"),
         format!("redis+cluster://{hosts}"),
     ] {
-        let config = Config::from_url(&url).expect("a valid URL");
-        let config = config.request_timeout(Duration::from_secs(1));
-        let error = within(HANG, LockManager::connect(config))
-            .await
-            .expect_err("nobody to be trusted");
-        let message = error.to_string();
-        assert!(message.contains("127.0.0.1:"), "{message}");
+        let connected = connecting(&url, Duration::from_secs(1)).await;
+        says(
+            &connected.expect_err("nobody to be trusted"),
+            &["127.0.0.1:"],
+        );
     }
 }

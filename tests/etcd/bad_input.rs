@@ -1,29 +1,21 @@
 //! What is wrong from the start.
 
-use dlock::{Config, LockError};
-
 use crate::harness::connect;
 use crate::support::etcd::{EtcdServer, etcd_url};
 use crate::support::locks::{held, is_busy};
+use crate::support::secure::all_misconfigured;
 
 #[tokio::test]
 async fn a_wrong_url_names_the_setting() {
-    for (url, says) in [
-        ("etcd:", "not a URL"),
-        ("etcd://", "a host is missing"),
-        ("etcd://a,a:2379", "twice"),
-        ("etcd://a?ttl=3", "unknown parameter"),
-        ("etcd://a?recipe=other", "recipe"),
-        ("etcd://a?ca=/x", "etcds://"),
-    ] {
-        let error = Config::from_url(url).map(drop).expect_err(url);
-        assert!(matches!(error, LockError::Config { .. }), "{error:?}");
-        let message = error.to_string();
-        assert!(
-            message.contains("store URL") && message.contains(says),
-            "{message}"
-        );
-    }
+    all_misconfigured(&[
+        ("etcd:", &["store URL", "not a URL"]),
+        ("etcd://", &["store URL", "a host is missing"]),
+        ("etcd://a,a:2379", &["store URL", "twice"]),
+        ("etcd://a?ttl=3", &["store URL", "unknown parameter"]),
+        ("etcd://a?recipe=other", &["store URL", "recipe"]),
+        ("etcd://a?ca=/x", &["store URL", "etcds://"]),
+    ])
+    .await;
 }
 
 /// Keys that are no locks are left alone, and are not shown as such.

@@ -1,8 +1,5 @@
 //! `etcdctl lock NAME`, the real one, and ours.
 
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use dlock::LockManager;
@@ -11,45 +8,35 @@ use dlock_conformance::Store as _;
 use crate::EtcdStore;
 use crate::harness::connect;
 use crate::support::locks::{held, is_busy, queued, served};
-use crate::support::process::Process;
+use crate::support::program::Program;
 use crate::support::wait::{eventually, until};
 
 /// `etcdctl lock`, which holds until it is told to end.
-struct Control {
-    process: Process,
-    lines: mpsc::Receiver<String>,
-}
+struct Control(Program);
 
 impl Control {
     fn lock(store: &EtcdStore, key: &str) -> Self {
         let name = format!("{}/{key}", store.prefix);
-        let mut command = store.server.etcdctl(&["lock", "--ttl=10", &name]);
-        command.stdout(Stdio::piped());
-        let mut process = Process::spawn(command).expect("etcdctl");
-        let (said, lines) = mpsc::channel();
-        let output = process.pipes().0.expect("its output");
-        std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if said.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Self { process, lines }
+        Self(Program::start(
+            store.server.etcdctl(&["lock", "--ttl=10", &name]),
+        ))
     }
 
     /// It prints the key that it holds.
     async fn holds(&self) -> String {
-        eventually("etcdctl holds", async || self.lines.try_recv().ok()).await
+        eventually("etcdctl holds", async || {
+            self.has_it().then(|| self.0.printed())
+        })
+        .await
     }
 
     fn has_it(&self) -> bool {
-        self.lines.try_recv().is_ok()
+        !self.0.printed().is_empty()
     }
 
     async fn release(mut self) {
-        self.process.terminate();
-        self.process.end().await;
+        self.0.process.terminate();
+        self.0.process.end().await;
     }
 }
 
@@ -131,7 +118,7 @@ async fn they_are_served_in_one_queue() {
     first.release().await;
     served(second).await;
     third.holds().await;
-    third.process.kill();
+    third.0.process.kill();
     let free = async || judge.inspect("key").await.expect("inspect");
     until("its lease has ended", free, Option::is_none).await;
 }

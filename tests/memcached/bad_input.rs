@@ -1,8 +1,6 @@
 //! What is wrong from the start, or cannot be had of a cache: an error that says
 //! which setting or key it is, and what to do.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 use dlock::LockManager;
@@ -10,27 +8,23 @@ use dlock::LockManager;
 use crate::harness::{config, connect};
 use crate::lock_name;
 use crate::support::locks::{
-    connecting, had, held, is_busy, is_misconfigured, is_unavailable, is_unsupported, says,
+    had, held, is_busy, is_misconfigured, is_unavailable, is_unsupported, says,
 };
 use crate::support::memcached::MemcachedServer;
+use crate::support::secure::{all_misconfigured, misconfigured};
 use crate::support::wait::{HANG, eventually, within};
-
-const SHORT: Duration = Duration::from_millis(500);
 
 #[tokio::test]
 async fn a_wrong_url_names_the_setting() {
-    for (url, word) in [
-        ("memcached:", "not a URL"),
-        ("memcached://", "a host is missing"),
-        ("memcached://user:hunter2@cache", "no login"),
-        ("memcached://one,two", "several servers"),
-        ("memcached://[::1]", "IPv4"),
-        ("memcached://cache/0", "behind the host"),
-    ] {
-        let error = is_misconfigured(connecting(url, SHORT).await);
-        says(&error, &["store URL", word]);
-        assert!(!error.to_string().contains("hunter2"), "{error}");
-    }
+    all_misconfigured(&[
+        ("memcached:", &["store URL", "not a URL"]),
+        ("memcached://", &["store URL", "a host is missing"]),
+        ("memcached://user:hunter2@cache", &["store URL", "no login"]),
+        ("memcached://one,two", &["store URL", "several servers"]),
+        ("memcached://[::1]", &["store URL", "IPv4"]),
+        ("memcached://cache/0", &["store URL", "behind the host"]),
+    ])
+    .await;
 }
 
 #[tokio::test]
@@ -97,13 +91,10 @@ async fn a_list_that_takes_too_long_is_told() {
     let server = MemcachedServer::start().await;
     let hurried = |timeout| LockManager::connect(config(&server.url()).request_timeout(timeout));
     let patient = hurried(HANG).await.expect("a connection");
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).expect("our own");
     let sets: String = (0..ITEMS)
         .map(|number| format!("set other:{number} 0 0 1 noreply\r\n1\r\n"))
         .collect();
-    stream.write_all(sets.as_bytes()).expect("our own");
-    stream.write_all(b"version\r\n").expect("our own");
-    assert!(stream.read(&mut [0; 64]).expect("our own") > 0);
+    assert_eq!(server.talk(sets.as_bytes()), b"");
     // So little time may be too little for the connection as well.
     let error = eventually("the list is too long", async || {
         let hasty = hurried(Duration::from_millis(100)).await.ok()?;
@@ -123,8 +114,7 @@ async fn a_list_that_takes_too_long_is_told() {
 #[tokio::test]
 async fn a_server_without_cas_is_refused() {
     let server = MemcachedServer::start_with(&["-C"]).await;
-    let error = is_misconfigured(connecting(&server.url(), SHORT).await);
-    says(&error, &["-C", "disable-cas"]);
+    misconfigured(&server.url(), &["-C", "disable-cas"]).await;
 }
 
 #[tokio::test]

@@ -1,11 +1,10 @@
 //! A user with no more rights than the documentation gives it.
 
-use dlock::{Config, LockManager};
-
 use crate::lock_name;
 use crate::support::documented::{acl_commands, all_that_locks_need};
+use crate::support::locks::{config, connect};
 use crate::support::redis::RedisServer;
-use crate::support::wait::{HANG, until, within};
+use crate::support::wait::until;
 
 #[tokio::test]
 async fn the_documented_user_can_do_all_that_locks_need() {
@@ -14,14 +13,9 @@ async fn the_documented_user_can_do_all_that_locks_need() {
         server.command::<()>(&command).await;
     }
     let url = format!("redis://dlock:password@127.0.0.1:{}", server.port());
-    let connect = async || {
-        let config = Config::from_url(&url).expect("a valid URL");
-        within(HANG, LockManager::connect(config))
-            .await
-            .expect("a connection")
-    };
-    let managers = [connect().await, connect().await];
-    all_that_locks_need(&managers[0], &managers[1]).await;
+    let connect = async || connect(config(&url)).await;
+    let (here, there) = (connect().await, connect().await);
+    all_that_locks_need(&here, &there).await;
     // A grant to nobody, which is undone.
     let words = ["PUBSUB", "CHANNELS", "dlock:wake:*"];
     let channels: Vec<String> = server.command(&words).await;

@@ -3,20 +3,13 @@
 
 use std::time::Duration;
 
-use dlock::LockError;
-
-use crate::support::locks::{config, connect, connecting, had, is_misconfigured};
-use crate::support::locks::{is_unavailable, queued, says, served};
+use crate::support::locks::{
+    config, connect, connecting, had, is_unavailable, queued, says, served,
+};
 use crate::support::redis::{RedisServer, Setup};
-use crate::support::secure::shown;
+use crate::support::secure::misconfigured;
 
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
-
-async fn misconfigured(url: &str, words: &[&str]) -> LockError {
-    let error = is_misconfigured(connecting(url, REQUEST_TIMEOUT).await);
-    says(&error, words);
-    error
-}
 
 #[tokio::test]
 async fn a_wrong_url_names_the_setting() {
@@ -113,8 +106,7 @@ async fn a_database_that_is_not_there_is_a_wrong_setting() {
 async fn a_server_without_hello_is_too_old() {
     let server = Setup::default().without(&["HELLO"]).start().await;
     let url = format!("redis://:hunter2@127.0.0.1:{}", server.port());
-    let shown = shown(&misconfigured(&url, &["6.2"]).await);
-    assert!(!shown.contains("hunter2"), "{shown}");
+    misconfigured(&url, &["6.2"]).await;
 }
 
 #[tokio::test]

@@ -2,22 +2,15 @@
 //! it runs, and are looked at by each new connection.
 
 use dlock::backend::TokenTier;
-use dlock::{Config, LockError, LockManager};
+use dlock::{LockError, LockManager};
 
 use crate::support::documented::acl_commands;
-use crate::support::locks::{had, is_unsupported};
+use crate::support::locks::{config, connect, had, is_unsupported};
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::wait::{HANG, eventually, until, within};
 
 async fn durable() -> RedisServer {
     Setup::default().append_only().start().await
-}
-
-async fn connect(url: &str) -> LockManager {
-    let config = Config::from_url(url).expect("a valid URL");
-    within(HANG, LockManager::connect(config))
-        .await
-        .expect("a connection")
 }
 
 /// Every connection of every manager breaks, and is made anew.
@@ -43,7 +36,7 @@ async fn is_refused(manager: &LockManager) {
 #[tokio::test]
 async fn a_setting_that_changes_is_found_by_the_next_connection() {
     let server = durable().await;
-    let manager = connect(&server.url()).await;
+    let manager = connect(config(&server.url())).await;
     fenced(&manager).await.expect("the lock");
     let set = async |name: &str, value: &str| {
         server.command::<()>(&["CONFIG", "SET", name, value]).await;
@@ -70,7 +63,7 @@ async fn a_setting_that_changes_is_found_by_the_next_connection() {
 #[tokio::test]
 async fn a_server_with_a_replica_may_be_replaced() {
     let server = durable().await;
-    let manager = connect(&server.url()).await;
+    let manager = connect(config(&server.url())).await;
     fenced(&manager).await.expect("the lock");
     let replica = Setup::default()
         .append_only()
@@ -90,10 +83,7 @@ async fn a_server_with_a_replica_may_be_replaced() {
 #[tokio::test]
 async fn a_server_that_is_started_with_other_settings_is_found_out() {
     let mut server = durable().await;
-    let config = Config::from_url(&server.url()).expect("a valid URL");
-    let manager = LockManager::connect(config.fenced(true))
-        .await
-        .expect("a connection");
+    let manager = connect(config(&server.url()).fenced(true)).await;
     let run = async || within(HANG, manager.lock("key").run(async {})).await;
     run().await.expect("the lock");
     server.restart_forgetful().await;
@@ -116,7 +106,7 @@ async fn what_is_not_told_is_best_effort() {
         server.command::<()>(&command).await;
     }
     let url = format!("redis://dlock:password@127.0.0.1:{}", server.port());
-    let tokens = async || connect(&url).await.capabilities().tokens;
+    let tokens = async || connect(config(&url)).await.capabilities().tokens;
     assert_eq!(tokens().await, TokenTier::Strict, "as documented");
     for right in ["config|get", "role"] {
         let (takes, gives) = (format!("-{right}"), format!("+{right}"));
@@ -132,6 +122,6 @@ async fn what_is_not_told_is_best_effort() {
         .without(&["CONFIG"])
         .start()
         .await;
-    let manager = connect(&renamed.url()).await;
+    let manager = connect(config(&renamed.url())).await;
     is_refused(&manager).await;
 }

@@ -1,9 +1,6 @@
 //! What somebody else has put where dlock's keys belong: of any type, of any size. It is
 //! told by the name of its key, and stays as it was.
 
-use std::time::Duration;
-
-use dlock::{LockError, LockManager};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -11,12 +8,10 @@ use proptest::test_runner::TestCaseResult;
 use redis::Value;
 
 use crate::lock_name;
-use crate::property::{holds_within, is_of_others, is_plain};
+use crate::property::{holds_within, is_of_others, told_of};
 use crate::support::locks::{config, connect};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, within};
-
-const SHORT: Duration = Duration::from_millis(100);
 
 /// What belongs to the lock `key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +155,7 @@ async fn is_told_and_kept(server: &RedisServer, part: Part, foreign: &Foreign) -
     let before: Vec<u8> = server.command(&["DUMP", &name]).await;
     let mut told = Vec::new();
     for manager in [&other, &manager] {
-        told.extend(ask(manager).await);
+        told.extend(told_of(manager, "key").await?);
     }
     // It does not spoil the list of the others.
     // Without tokens there is no new connection.
@@ -171,7 +166,6 @@ async fn is_told_and_kept(server: &RedisServer, part: Part, foreign: &Foreign) -
     drop(good);
     drop(holder);
     for error in &told {
-        is_plain(error)?;
         let of_others = is_of_others(error);
         prop_assert!(of_others || error.to_string().contains(&name), "{}", error);
     }
@@ -181,22 +175,6 @@ async fn is_told_and_kept(server: &RedisServer, part: Part, foreign: &Foreign) -
         prop_assert!(before == after, "it was changed");
     }
     Ok(())
-}
-
-/// Asks for the lock in every way.
-async fn ask(manager: &LockManager) -> Vec<LockError> {
-    let lock = || manager.lock("key");
-    let tried = within(HANG, lock().try_acquire()).await;
-    let answers = [
-        tried.map(drop),
-        within(HANG, lock().acquire_within(SHORT)).await.map(drop),
-        within(HANG, lock().read().acquire_within(SHORT))
-            .await
-            .map(drop),
-        within(HANG, manager.inspect("key")).await.map(drop),
-        within(HANG, manager.list("")).await.map(drop),
-    ];
-    answers.into_iter().filter_map(Result::err).collect()
 }
 
 #[test]

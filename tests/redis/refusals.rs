@@ -3,12 +3,11 @@
 
 use std::error::Error as _;
 
-use dlock::{Config, LockManager};
-
 use crate::bad_input::REQUEST_TIMEOUT;
 use crate::lock_name;
-use crate::support::locks::{had, is_misconfigured, is_unavailable};
-use crate::support::locks::{healed, says};
+use crate::support::locks::{
+    config, connect, connecting, had, healed, is_misconfigured, is_unavailable, says,
+};
 use crate::support::redis::RedisServer;
 use crate::support::wait::{HANG, within};
 
@@ -16,8 +15,7 @@ use crate::support::wait::{HANG, within};
 #[tokio::test]
 async fn a_foreign_number_is_named() {
     let server = RedisServer::start().await;
-    let config = Config::from_url(&server.url()).expect("a valid URL");
-    let manager = LockManager::connect(config).await.expect("a connection");
+    let manager = connect(config(&server.url())).await;
     let (lock, readers) = (lock_name("key"), format!("{}:readers", lock_name("key")));
     server.command::<()>(&["SET", &lock, "r:1.1"]).await;
     let words = ["ZADD", &readers, "1e300", "hello"];
@@ -35,10 +33,7 @@ async fn a_foreign_number_is_named() {
 #[tokio::test]
 async fn a_script_that_fails_is_told() {
     let server = RedisServer::start().await;
-    let config = Config::from_url(&server.url()).expect("a valid URL");
-    let manager = LockManager::connect(config.ttl(20 * HANG))
-        .await
-        .expect("a connection");
+    let manager = connect(config(&server.url())).await;
     had(&manager, "key").await;
     for value in ["many", "1.5"] {
         server.command::<()>(&["SET", "dlock:token", value]).await;
@@ -62,10 +57,7 @@ async fn a_script_that_fails_is_told() {
 #[tokio::test]
 async fn a_server_that_cannot_write_is_unavailable() {
     let server = RedisServer::start().await;
-    let config = Config::from_url(&server.url()).expect("a valid URL");
-    let manager = LockManager::connect(config.request_timeout(REQUEST_TIMEOUT))
-        .await
-        .expect("a connection");
+    let manager = connect(config(&server.url()).request_timeout(REQUEST_TIMEOUT)).await;
     for (set, unset, says_why) in [
         (
             "CONFIG SET maxmemory 1",
@@ -117,9 +109,7 @@ async fn a_user_without_the_rights_is_told_which() {
         words.extend(rules.split(' '));
         server.command::<()>(&words).await;
         let url = format!("redis://{user}:hunter2@127.0.0.1:{}", server.port());
-        let config = Config::from_url(&url).expect("a valid URL");
-        let connected = within(HANG, LockManager::connect(config)).await;
-        let error = is_misconfigured(connected);
+        let error = is_misconfigured(connecting(&url, HANG).await);
         says(&error, &[answer, "~dlock:*", "&dlock:wake:*", "+evalsha"]);
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
     }

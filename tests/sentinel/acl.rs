@@ -1,14 +1,10 @@
 //! Users with no more rights than the documentation gives them.
 
-use std::time::Duration;
-
-use dlock::{Config, LockManager};
-use tokio::time::sleep;
-
 use crate::support::documented::{acl_commands, all_that_locks_need};
+use crate::support::locks::{config, connect};
 use crate::support::redis::RedisServer;
 use crate::support::sentinel::{Deployment, Passwords, replicated, url};
-use crate::support::wait::{HANG, until, within};
+use crate::support::wait::until;
 
 #[tokio::test]
 async fn the_documented_users_can_do_all_that_locks_need() {
@@ -26,18 +22,9 @@ async fn the_documented_users_can_do_all_that_locks_need() {
     let ports: Vec<_> = deployment.sentinels.iter().map(RedisServer::port).collect();
     let users = "?replicas=1&sentinel_username=dlock&sentinel_password=password";
     let url = url("dlock:password@", &ports, users);
-    let connect = async || {
-        let config = Config::from_url(&url).expect("a valid URL");
-        within(HANG, LockManager::connect(config))
-            .await
-            .expect("a connection")
-    };
+    let connect = async || connect(config(&url)).await;
     let (here, there) = (connect().await, connect().await);
     all_that_locks_need(&here, &there).await;
-    let guard = here.lock("key").ttl(Duration::from_millis(900)).acquire();
-    let guard = guard.await.expect("the lock");
-    sleep(Duration::from_millis(1_800)).await;
-    assert!(guard.is_held(), "it is renewed");
 
     // They hear of a failover, and were refused nothing.
     for sentinel in &deployment.sentinels {

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use dlock::{Config, LockError, LockManager};
+use dlock::{Config, LockError};
 
 use crate::support::alone::alone_with_its_log;
-use crate::support::locks::{had, held, is_unavailable, says};
+use crate::support::locks::{config, connect, connecting, had, held, is_unavailable, says};
 use crate::support::port::free_port;
 use crate::support::redis::{RedisServer, Setup};
 use crate::support::secure::shown;
@@ -21,14 +21,11 @@ const WRONG: &str = "hunter2";
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-async fn connect(url: &str) -> Result<LockManager, LockError> {
-    let config = Config::from_url(url)?.request_timeout(REQUEST_TIMEOUT);
-    within(HANG, LockManager::connect(config)).await
-}
-
 /// The error of connecting to `url`, which says all of these words.
 async fn refusal(url: &str, words: &[&str]) -> LockError {
-    let error = connect(url).await.expect_err("a URL that cannot work");
+    let error = connecting(url, REQUEST_TIMEOUT)
+        .await
+        .expect_err("a URL that cannot work");
     let shown = shown(&error);
     for secret in [SERVERS, SENTINELS, WRONG] {
         assert!(!shown.contains(secret), "{secret:?} is shown: {shown}");
@@ -49,7 +46,9 @@ async fn unavailable(url: &str, words: &[&str]) {
 
 /// Takes a lock, which must be found at this server.
 async fn locks_at(url: &str, server: &RedisServer) {
-    let manager = connect(url).await.expect("a connection");
+    let manager = connecting(url, REQUEST_TIMEOUT)
+        .await
+        .expect("a connection");
     let guard = held(manager.lock("key")).await;
     let exists: u32 = server.command(&["EXISTS", "dlock:{key}"]).await;
     assert_eq!(exists, 1, "the lock is elsewhere");
@@ -177,7 +176,9 @@ async fn what_calls_itself_a_replica_is_not_used() {
 
     // It is heard of when it becomes one.
     replica.command::<()>(&["REPLICAOF", "NO", "ONE"]).await;
-    let manager = connect(&url).await.expect("a connection");
+    let manager = connecting(&url, REQUEST_TIMEOUT)
+        .await
+        .expect("a connection");
     had(&manager, "key").await;
     // And when it is one no more.
     replica
@@ -203,7 +204,7 @@ async fn a_database_is_named_behind_the_master_or_by_itself() {
     let deployment = Deployment::calm(&Passwords::default(), |port| port).await;
     let master = &deployment.servers[0];
     for more in ["/3", "?db=3"] {
-        let manager = connect(&deployment.url(more)).await.expect("a connection");
+        let manager = connect(config(&deployment.url(more))).await;
         let _guard = held(manager.lock("key")).await;
         let keyspace: String = master.command(&["INFO", "keyspace"]).await;
         assert!(keyspace.contains("db3:"), "{keyspace}");
@@ -224,7 +225,9 @@ fn what_bears_no_failure_is_warned_of() {
         let ports: Vec<_> = sentinels.map(RedisServer::port).collect();
         for (count, options) in [(1, ""), (3, ""), (4, ""), (3, "?replicas=3")] {
             let url = url("", &ports[..count], options);
-            connect(&url).await.expect("a connection");
+            connecting(&url, REQUEST_TIMEOUT)
+                .await
+                .expect("a connection");
         }
         let warnings = log.lines_with("`mymaster`");
         let says = ["only 1 of its sentinels", "4 sentinels", "`replicas=3`"];

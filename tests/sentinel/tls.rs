@@ -3,18 +3,12 @@
 
 use std::time::Duration;
 
-use dlock::{Config, LockError, LockManager};
-
 use crate::support::dir::TempDir;
-use crate::support::locks::held;
+use crate::support::locks::{config, connect, connecting, held};
 use crate::support::redis::{RedisServer, Setup, Watched};
 use crate::support::sentinel::{LONG, MASTER};
-use crate::support::wait::{HANG, within};
 
-async fn connect(url: &str) -> Result<LockManager, LockError> {
-    let config = Config::from_url(url)?.request_timeout(Duration::from_secs(2));
-    within(HANG, LockManager::connect(config)).await
-}
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The certificates of those whom a client is to trust, in one file.
 fn authorities(dir: &TempDir, trusted: &[&RedisServer]) -> String {
@@ -55,8 +49,7 @@ async fn sentinels_and_master_are_trusted_or_refused() {
 
     let dir = TempDir::default();
     let all = authorities(&dir, &[&master, a, b, c]);
-    let manager = connect(&url("rediss+sentinel", &format!("?ca={all}"))).await;
-    let manager = manager.expect("trust");
+    let manager = connect(config(&url("rediss+sentinel", &format!("?ca={all}")))).await;
     let guard = held(manager.lock("key")).await;
     let exists: u32 = master.command(&["EXISTS", "dlock:{key}"]).await;
     assert_eq!(exists, 1);
@@ -71,7 +64,9 @@ async fn sentinels_and_master_are_trusted_or_refused() {
         url("rediss+sentinel", ""),
         url("redis+sentinel", ""),
     ] {
-        let error = connect(&url).await.expect_err("nobody to be trusted");
+        let error = connecting(&url, REQUEST_TIMEOUT)
+            .await
+            .expect_err("nobody to be trusted");
         let message = error.to_string();
         assert!(message.contains("127.0.0.1:"), "{message}");
         assert!(!message.contains("pass word"), "{message}");

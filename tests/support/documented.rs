@@ -1,6 +1,9 @@
 //! Users with no more rights than a page of the documentation gives them.
 
+use std::time::Duration;
+
 use dlock::LockManager;
+use tokio::time::sleep;
 
 use super::locks::{held, queued, served, wants};
 
@@ -18,7 +21,8 @@ pub(crate) fn acl_commands(page: &'static str) -> Vec<Vec<&'static str>> {
 
 /// Does with two managers what needs every right that locks need.
 pub(crate) async fn all_that_locks_need(here: &LockManager, there: &LockManager) {
-    for read in [false, true] {
+    let modes = if here.capabilities().read_write { 2 } else { 1 };
+    for read in [false, true].into_iter().take(modes) {
         let guard = held(here.lock("key")).await;
         let waiting = tokio::spawn(wants(there.lock("key"), read).acquire());
         queued(here, "key", 1).await;
@@ -26,4 +30,9 @@ pub(crate) async fn all_that_locks_need(here: &LockManager, there: &LockManager)
         guard.release().await.expect("the release");
         served(waiting).await.release().await.expect("the release");
     }
+    let ttl = Duration::from_secs(1);
+    let guard = held(here.lock("key").ttl(ttl)).await;
+    sleep(2 * ttl).await;
+    assert!(guard.is_held(), "it is renewed");
+    guard.release().await.expect("the release");
 }

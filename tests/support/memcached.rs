@@ -1,7 +1,7 @@
 //! A real `memcached` of the test's own.
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::path::Path;
 use std::process::Command;
@@ -88,6 +88,18 @@ impl Memcached {
             }
         }
         Err(io::Error::other(format!("the answer ended: {lines:?}")))
+    }
+
+    /// Sends all of this, and reads all that is said to it.
+    pub(crate) fn talk(&self, lines: &[u8]) -> Vec<u8> {
+        let talk = || {
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+            stream.set_read_timeout(Some(HANG))?;
+            stream.write_all(&[lines, b"quit\r\n"].concat())?;
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).map(|_| answer)
+        };
+        talk().expect("our own memcached")
     }
 
     fn try_stat(&self, name: &str) -> Option<u64> {

@@ -11,13 +11,13 @@ use std::panic;
 use std::sync::{Mutex, Once};
 use std::time::Duration;
 
-use dlock::LockError;
+use dlock::{LockError, LockManager};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestCaseResult, TestRunner};
 use tokio::runtime::Runtime;
 
 use crate::support::secure::shown;
-use crate::support::wait::within;
+use crate::support::wait::{HANG, within};
 
 /// A password that is shown nowhere.
 pub(crate) const SECRET: &str = "hunter2";
@@ -91,7 +91,41 @@ pub(crate) fn is_of_others(error: &LockError) -> bool {
     is_late || matches!(error, LockError::Busy { .. } | LockError::Timeout { .. })
 }
 
+/// What is told of the lock `key`, however it is asked for, and of who holds any: each in
+/// plain words.
+#[allow(dead_code, reason = "not each test binary asks for what others have")]
+pub(crate) async fn told_of(
+    manager: &LockManager,
+    key: &str,
+) -> Result<Vec<LockError>, TestCaseError> {
+    const SHORT: Duration = Duration::from_millis(100);
+    let lock = || manager.lock(key);
+    let inspected = within(HANG, manager.inspect(key)).await;
+    let listed = within(HANG, manager.list("")).await;
+    let shown = inspected.iter().flatten().chain(listed.iter().flatten());
+    for holder in shown.flat_map(|lock| &lock.holders) {
+        is_plain_text(&holder.owner)?;
+    }
+    let mut answers = vec![
+        within(HANG, lock().try_acquire()).await.map(drop),
+        within(HANG, lock().acquire_within(SHORT)).await.map(drop),
+        inspected.map(drop),
+        listed.map(drop),
+    ];
+    if manager.capabilities().read_write {
+        let reading = lock().read().acquire_within(SHORT);
+        answers.push(within(HANG, reading).await.map(drop));
+    }
+    let told: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+    told.iter().try_for_each(is_plain)?;
+    Ok(told)
+}
+
+/// Without a secret: what somebody else has written may be one.
 pub(crate) fn is_plain_text(text: &str) -> TestCaseResult {
+    if text.contains(SECRET) {
+        return Err(TestCaseError::fail(format!("a secret: {text}")));
+    }
     let unprintable = |character: char| {
         character.is_control()
             || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

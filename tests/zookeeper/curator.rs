@@ -1,15 +1,15 @@
 //! Locks that are shared with services in Java: the real Apache Curator, in a
 //! Java machine of its own, and dlock.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::process::{ChildStdin, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use crate::harness::{Scene, connect};
 use crate::numbers::{FIRST_REFUSED, aged, is_refused};
 use crate::support::locks::{had, held, is_busy, queued, served, wants};
-use crate::support::process::{Process, command};
+use crate::support::process::command;
+use crate::support::program::Program;
 use crate::support::wait::eventually;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/zookeeper/Curator.java");
@@ -26,9 +26,9 @@ const LIBRARIES: [&str; 6] = [
 
 /// A service in Java.
 struct Curator {
-    _process: Process,
+    program: Program,
     orders: ChildStdin,
-    answers: Receiver<String>,
+    heard: usize,
 }
 
 impl Curator {
@@ -37,38 +37,34 @@ impl Curator {
         let mut java = command("java");
         let port = scene.server.port();
         java.args(["-XX:TieredStopAtLevel=1", "-cp", &libraries.join(":")])
-            .args([PROGRAM, &format!("127.0.0.1:{port}")])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let needed = "apt-get install default-jdk-headless libcurator-recipes-java";
-        let mut process = Process::spawn(java).expect(needed);
-        let (printed, _) = process.pipes();
-        let (tell, answers) = channel();
-        let printed = BufReader::new(printed.expect("a pipe"));
-        std::thread::spawn(move || {
-            for line in printed.lines().map_while(Result::ok) {
-                let _ = tell.send(line);
-            }
-        });
+            .args([PROGRAM, &format!("127.0.0.1:{port}")]);
+        let mut program = Program::start_with(java, Stdio::piped());
         Self {
-            orders: process.input().expect("a pipe"),
-            _process: process,
-            answers,
+            orders: program.process.input().expect("a pipe"),
+            program,
+            heard: 0,
         }
     }
 
     /// Says what it is to do, and waits for its first answer.
     async fn told(&mut self, order: &str) -> String {
-        writeln!(self.orders, "{order}").expect("it listens");
+        let needed = "it listens: apt-get install default-jdk-headless libcurator-recipes-java";
+        writeln!(self.orders, "{order}").expect(needed);
         self.answer().await
     }
 
-    async fn answer(&self) -> String {
-        eventually("Curator answers", async || self.answers.try_recv().ok()).await
+    async fn answer(&mut self) -> String {
+        let next = async || {
+            let printed = self.program.printed();
+            printed.lines().nth(self.heard).map(str::to_owned)
+        };
+        let answer = eventually("Curator answers", next).await;
+        self.heard += 1;
+        answer
     }
 
     fn has_answered(&self) -> bool {
-        self.answers.try_recv() != Err(TryRecvError::Empty)
+        self.program.printed().lines().count() > self.heard
     }
 }
 

@@ -2,8 +2,6 @@
 //! has the name of a request has its place in the queue; all else is passed over; and
 //! everything stays as it was.
 
-use std::time::Duration;
-
 use dlock::backend::zookeeper_client::{Acls, CreateMode};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -12,11 +10,9 @@ use proptest::test_runner::TestCaseResult;
 use tokio::runtime::Runtime;
 
 use crate::harness::{Scene, connect};
-use crate::property::{holds_within, is_of_others, is_plain, is_plain_text};
+use crate::property::{holds_within, is_of_others, told_of};
 use crate::support::wait::{HANG, within};
 use crate::support::zookeeper::make;
-
-const SHORT: Duration = Duration::from_millis(100);
 
 fn name() -> impl Strategy<Value = String> {
     let pieces = select(
@@ -62,28 +58,13 @@ async fn is_told_and_kept(beside: bool, name: &str, data: &[u8]) -> TestCaseResu
         .await
         .expect("our own server");
     let manager = connect(&scene.url()).await;
-    let lock = || manager.lock("key");
-    let tried = within(HANG, lock().try_acquire()).await.map(drop);
-    let inspected = within(HANG, manager.inspect("key")).await;
-    let listed = within(HANG, manager.list("")).await;
-    for shown in inspected.iter().flatten().chain(listed.iter().flatten()) {
-        for holder in &shown.holders {
-            is_plain_text(&holder.owner)?;
-        }
+    if beside {
+        let tried = within(HANG, manager.lock("key").try_acquire()).await;
+        prop_assert!(tried.is_ok(), "{:?}", tried);
     }
-    prop_assert!(!beside || tried.is_ok(), "{:?}", tried);
-    let answers = [
-        tried,
-        within(HANG, lock().acquire_within(SHORT)).await.map(drop),
-        within(HANG, lock().read().acquire_within(SHORT))
-            .await
-            .map(drop),
-        inspected.map(drop),
-        listed.map(drop),
-        within(HANG, manager.lock("other").run(async {})).await,
-    ];
-    for error in answers.into_iter().filter_map(Result::err) {
-        is_plain(&error)?;
+    let mut told = told_of(&manager, "key").await?;
+    told.extend(told_of(&manager, "other").await?);
+    for error in told {
         let of_others = is_of_others(&error);
         prop_assert!(of_others, "{}", error);
     }

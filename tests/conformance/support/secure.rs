@@ -7,7 +7,9 @@ use std::time::Duration;
 use dlock::{Config, LockError, LockManager};
 
 use super::alone::alone;
-use super::locks::{connect, connecting, had, held, is_unavailable, queued, says, served};
+use super::locks::{
+    connect, connecting, had, held, is_misconfigured, is_unavailable, queued, says, served,
+};
 use super::log::Log;
 use super::proxy::Proxy;
 use super::wait::{HANG, within};
@@ -28,6 +30,23 @@ pub fn shown(error: &LockError) -> String {
         cause = source.source();
     }
     text
+}
+
+/// Connecting to this URL ends in an error that says which setting is wrong, with these
+/// words, and shows no password: that is `hunter2` in tests.
+pub async fn misconfigured(url: &str, words: &[&str]) -> LockError {
+    let error = is_misconfigured(connecting(url, REQUEST_TIMEOUT).await);
+    says(&error, words);
+    let shown = shown(&error);
+    assert!(!shown.contains("hunter2"), "{shown}");
+    error
+}
+
+/// The same of many.
+pub async fn all_misconfigured(urls: &[(&str, &[&str])]) {
+    for (url, words) in urls {
+        misconfigured(url, words).await;
+    }
 }
 
 /// Runs `see` in a process of its own, as the test of this name. Neither what it
