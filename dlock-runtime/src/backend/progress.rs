@@ -24,6 +24,8 @@ struct Heard {
     held: Option<Instant>,
     /// When the store was asked; `None` if it is not yet.
     asked: Option<Instant>,
+    /// It was asked again since it last said that somebody holds the lock.
+    asks_again: bool,
     /// As whom the store is asked by now, if not as the request's own owner.
     asker: Option<Owner>,
 }
@@ -36,6 +38,7 @@ impl Progress {
             heard: Arc::new(Mutex::new(Heard {
                 held: None,
                 asked: Some(begun),
+                asks_again: false,
                 asker: None,
             })),
         }
@@ -51,6 +54,7 @@ impl Progress {
             let mut heard = self.heard.lock();
             let before = heard.held;
             heard.held = before.max(Some(asked));
+            heard.asks_again = false;
             before
         };
         if before.is_none() {
@@ -65,6 +69,15 @@ impl Progress {
 
     pub(crate) fn asks_now(&self) {
         self.heard.lock().asked = Some(self.clock.now());
+    }
+
+    /// The request was told that somebody holds the lock, and has cause to ask again.
+    pub(crate) fn asks_again(&self) {
+        let mut heard = self.heard.lock();
+        if heard.held.is_some() {
+            heard.asked = Some(self.clock.now());
+            heard.asks_again = true;
+        }
     }
 
     pub(super) fn asks_as(&self, owner: Owner) {
@@ -83,6 +96,12 @@ impl Progress {
     /// Whether the store has ever said that somebody holds the lock.
     pub(crate) fn has_heard(&self) -> bool {
         self.heard.lock().held.is_some()
+    }
+
+    /// Whether that is the last it has said, and it was not asked again since.
+    pub(crate) fn heard_last(&self) -> bool {
+        let heard = self.heard.lock();
+        heard.held.is_some() && !heard.asks_again
     }
 
     /// Whether it has said so at `since` or later.

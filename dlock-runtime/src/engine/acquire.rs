@@ -188,6 +188,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
             let asked = match answer.take() {
                 Some(asked) => asked,
                 None => {
+                    self.request.progress().asks_again();
                     let beat = S::BEAT.is_some() && !running.events.is_known();
                     self.ask(Want::Queue { beat }).await?
                 }

@@ -171,9 +171,14 @@ impl<S: Store> Running<S> {
 
     pub(crate) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
         let mut call = self.call();
-        attempts!(call, |deadline, attempt| self
+        let lock = attempts!(call, |deadline, attempt| self
             .store
-            .inspect(key, deadline, attempt))
+            .inspect(key, deadline, attempt))?;
+        // A look as any other: who waits for it may have missed what was to wake it.
+        if lock.as_ref().is_none_or(|lock| lock.holders.is_empty()) {
+            self.events.waiters().wake_key(key);
+        }
+        Ok(lock)
     }
 
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError> {

@@ -1014,6 +1014,22 @@ for_each! { every_queue:
         assert!(waited < Duration::from_millis(2_200), "{waited:?}");
     }
 
+    /// Whatever it was for: a caller who gives up has the store asked whether it is there.
+    async fn a_look_that_finds_the_lock_free_is_cause_to_ask<P: Proof>() {
+        let (sim, engine) = start::<P>().await;
+        let other = held_by_another(&sim);
+        sim.state().tells_nothing = true;
+        let (request, start) = (request(), Instant::now());
+        let look = async {
+            sleep(Duration::from_millis(100)).await;
+            sim.release(other);
+            engine.inspect("key").await.expect("an answer");
+        };
+        let (_, ()) = tokio::join!(granted(&engine, &request), look);
+        let waited = start.elapsed();
+        assert!(waited < Duration::from_millis(110), "{waited:?}");
+    }
+
     /// Wrong, doubled and early ones cost a question each.
     async fn a_wake_up_without_a_cause_costs_a_question<P: Proof>() {
         let (sim, engine) = start::<P>().await;

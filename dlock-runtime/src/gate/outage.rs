@@ -104,7 +104,7 @@ impl Gate {
         }
         match probe.and_then(|probe| probe.answered_since(since)) {
             Some(Err(error)) => Known::Outage(error),
-            Some(Ok(is_held)) if is_held || progress.has_heard() => Known::Held,
+            Some(Ok(is_held)) if is_held || progress.heard_last() => Known::Held,
             // It waits for others before it asks.
             _ if progress.asked().is_none() => Known::Held,
             // Nobody has said that the lock is held. The store may be there: if who asks
@@ -157,6 +157,8 @@ mod tests {
         has_granted: AtomicBool,
         /// Says whether the lock is held, after this time.
         shows: Option<(Duration, bool)>,
+        /// Tells whoever asks that somebody holds the lock.
+        is_held: bool,
         /// Whoever asks is woken after this time, for nothing.
         wakes: Option<Duration>,
         /// Grants to who asks from then on.
@@ -179,12 +181,16 @@ mod tests {
             pending().await
         }
 
-        async fn acquire(&self, _: &Request) -> Result<Grant, BackendError> {
+        async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
             let recovers = self.recovers;
             let is_well = recovers.is_some_and(|at| at <= tokio::time::Instant::now());
             if self.has_granted.swap(true, Ordering::Relaxed) && !is_well {
+                if self.is_held {
+                    request.is_held_by_somebody();
+                }
                 if let Some(after) = self.wakes {
                     sleep(after).await;
+                    request.progress().asks_again();
                 }
                 return pending().await;
             }
@@ -250,6 +256,7 @@ mod tests {
                 shows: Some((Duration::from_millis(450), is_held)),
                 wakes: None,
                 recovers: None,
+                ..Silent::default()
             };
             let manager = LockManager::connect(Config::with_backend(store)).await;
             let manager = manager.expect("it needs no server");
@@ -273,6 +280,7 @@ mod tests {
             shows: Some((Duration::from_millis(50), true)),
             wakes: None,
             recovers: None,
+            ..Silent::default()
         };
         let manager = LockManager::connect(Config::with_backend(store)).await;
         let manager = manager.expect("it needs no server");
@@ -305,6 +313,32 @@ mod tests {
         before.abort();
     }
 
+    /// The one before it was told that somebody holds the lock. It was woken since, and has
+    /// asked again: that is not answered, and the lock is free.
+    #[tokio::test(start_paused = true)]
+    async fn who_asked_again_and_had_no_answer_is_no_reason_for_a_timeout() {
+        for asks_again in [false, true] {
+            let store = Silent {
+                has_granted: AtomicBool::new(true),
+                shows: Some((Duration::from_millis(50), false)),
+                is_held: true,
+                wakes: asks_again.then_some(Duration::from_millis(600)),
+                ..Silent::default()
+            };
+            let manager = LockManager::connect(Config::with_backend(store)).await;
+            let manager = manager.expect("it needs no server");
+            let before = tokio::spawn(manager.lock("key").acquire());
+            sleep(Duration::from_millis(400)).await;
+            let within = manager.lock("key").acquire_within(Duration::from_secs(1));
+            let told = within.await.expect_err("who asked has no answer");
+            match asks_again {
+                true => assert!(matches!(told, LockError::Unavailable { .. }), "{told:?}"),
+                false => assert!(matches!(told, LockError::Timeout { .. }), "{told:?}"),
+            }
+            before.abort();
+        }
+    }
+
     /// Half of its time is over, unseen, when it is polled again. The last look is much
     /// shorter than that half.
     #[tokio::test(start_paused = true)]
@@ -315,6 +349,7 @@ mod tests {
                 shows: None,
                 wakes: Some(Duration::from_millis(800)),
                 recovers: None,
+                ..Silent::default()
             };
             let manager = LockManager::connect(Config::with_backend(store)).await;
             let manager = manager.expect("it needs no server");
@@ -344,6 +379,7 @@ mod tests {
                 shows: Some((Duration::from_millis(50), false)),
                 wakes: Some(Duration::from_millis(800)),
                 recovers: recovers.map(|after| tokio::time::Instant::now() + after),
+                ..Silent::default()
             };
             let manager = LockManager::connect(Config::with_backend(store)).await;
             let manager = manager.expect("it needs no server");
@@ -370,6 +406,7 @@ mod tests {
                 shows: None,
                 wakes: Some(Duration::from_millis(2_100)),
                 recovers: None,
+                ..Silent::default()
             };
             let manager = LockManager::connect(Config::with_backend(store)).await;
             let manager = manager.expect("it needs no server");
