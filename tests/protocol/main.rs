@@ -88,20 +88,26 @@ async fn agrees(mut scene: impl Scene) {
         steps_run += steps.len();
         match run(&mut scene, &mut processes, &mut tokens, &steps, HANG).await {
             Outcome::Agreed => {}
-            Outcome::TooLate => late += 1,
+            Outcome::TooLate => {
+                late += 1;
+                // These may be told something yet, and clean the tables.
+                processes.clear();
+            }
             Outcome::Differs(how) => {
-                let mut shortest = how;
+                let mut shortest = how.clone();
                 let fails = async |steps: &[Step]| {
                     let outcome = run(&mut scene, &mut processes, &mut tokens, steps, SHORT).await;
                     let Outcome::Differs(how) = outcome else {
                         return false;
                     };
+                    // What these are told yet is not what the next try is about.
+                    processes.clear();
                     shortest = how;
                     true
                 };
                 shrink(steps, TRIES, fails).await;
                 panic!(
-                    "{name}, seed {seed}, {} sequences before it:\n{shortest}",
+                    "{name}, seed {seed}, {} sequences before it:\n{shortest}\nas it was drawn:\n{how}",
                     seed - first
                 );
             }
