@@ -1,11 +1,13 @@
 //! The contestants of the benchmarks, each with the same one method: a critical
 //! section on a key.
 
-#[cfg(feature = "postgres")]
+#[cfg(feature = "databases")]
 mod advisory;
 mod bare;
 #[cfg(feature = "memcached")]
 mod bare_memcached;
+#[cfg(feature = "databases")]
+mod bare_sql;
 mod dlock;
 #[cfg(feature = "etcd")]
 mod etcd_lock;
@@ -18,11 +20,13 @@ mod zookeeper_lock;
 use std::future::Future;
 use std::time::Duration;
 
-#[cfg(feature = "postgres")]
+#[cfg(feature = "databases")]
 pub use self::advisory::Advisory;
 pub use self::bare::Bare;
 #[cfg(feature = "memcached")]
 pub use self::bare_memcached::BareMemcached;
+#[cfg(feature = "databases")]
+pub use self::bare_sql::BareSql;
 pub use self::dlock::Dlock;
 #[cfg(feature = "etcd")]
 pub use self::etcd_lock::EtcdLock;

@@ -7,7 +7,7 @@ use dlock_conformance::Store as _;
 
 use super::{Database, DatabaseStore};
 use crate::support::wait::{HANG, until, within};
-use crate::tables::Tables as _;
+use crate::tables::{FarTables as _, Tables as _};
 
 /// Somebody keeps a row. Who has asked for it and been told of an outage does
 /// not wait for it in the server any more.
@@ -16,9 +16,7 @@ pub(crate) async fn nobody_waits_for_a_row_after_the_request_timeout<D: Database
     let config = store.config().request_timeout(Duration::from_secs(1));
     let config = config.ttl(Duration::from_secs(1));
     let manager = LockManager::connect(config).await.expect("a connection");
-    let mut operator = store.connection().await;
-    let keep = "START TRANSACTION; INSERT INTO dlock_lock VALUES ('key', 64, 'w', '', 0, 0)";
-    D::run(&mut operator, keep).await.expect("a row");
+    let operator = store.keep_new("key").await;
     let error = within(HANG, manager.lock("key").acquire()).await.map(drop);
     let error = error.expect_err("somebody keeps its row");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
@@ -26,7 +24,5 @@ pub(crate) async fn nobody_waits_for_a_row_after_the_request_timeout<D: Database
     drop(manager);
     let waiting = async || store.number(D::WAITING).await;
     until("nobody waits in the server", waiting, |&count| count == 0).await;
-    D::run(&mut operator, "ROLLBACK")
-        .await
-        .expect("its connection");
+    drop(operator);
 }

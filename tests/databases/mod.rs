@@ -174,6 +174,15 @@ impl<D: Database> FarTables for DatabaseStore<D> {
         connection
     }
 
+    async fn keep_new(&self, key: &str) -> Self::Keeper {
+        let keep = format!(
+            "START TRANSACTION; INSERT INTO dlock_lock VALUES ('{key}', 64, 'w', '', 0, 0)"
+        );
+        let mut connection = self.connection().await;
+        D::run(&mut connection, &keep).await.expect("a row");
+        connection
+    }
+
     async fn keep_queue(&self) -> Self::Keeper {
         let mut connection = self.connection().await;
         let keep = D::run(&mut connection, D::KEEP_QUEUE).await;

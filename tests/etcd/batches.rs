@@ -8,27 +8,14 @@ use tokio::task::JoinSet;
 
 use crate::harness::{connect, places};
 use crate::support::etcd::{EtcdServer, Setup, etcd_url};
-use crate::support::locks::{free, had, served};
+use crate::support::locks::{all_at_once, free, had, served};
 use crate::support::proxy::Proxy;
-use crate::support::wait::{HANG, within};
 use crate::{EtcdStore, auth};
 
 const LOCKS: usize = 32;
 
 /// While one is on its way, the others gather.
 const ON_ITS_WAY: Duration = Duration::from_millis(20);
-
-/// What each of them has, all asked for at once.
-async fn all_at_once<T: Send + 'static>(
-    asked: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>,
-) -> Vec<T> {
-    let all: Vec<_> = asked.into_iter().map(tokio::spawn).collect();
-    let mut answers = Vec::new();
-    for one in all {
-        answers.push(within(HANG, one).await.expect("no panic"));
-    }
-    answers
-}
 
 /// A section of each of these locks at the same time.
 async fn sections(manager: &LockManager, keys: &[String]) -> Vec<Result<(), LockError>> {

@@ -62,3 +62,24 @@ async fn a_hundred_waiters_cost_what_one_costs() {
     drop(held);
     locks::all_served(waiting).await;
 }
+
+/// What is asked for while other scripts are on their way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_many_are_taken_in_few_transactions() {
+    const LOCKS: i64 = 40;
+    let store = PostgresStore::start().await;
+    let manager = process(&store).await;
+    locks::had(&manager, "warm").await;
+    store.proxy.delay(Some(Duration::from_millis(20)));
+    let asked = (0..LOCKS).map(|number| manager.lock(format!("key:{number}")).acquire());
+    let held = locks::all_at_once(asked).await;
+    assert!(held.iter().all(Result::is_ok), "{held:?}");
+    let mut connection = store.server.connection(&store.database).await;
+    // Each row says which transaction has written it.
+    let written = "SELECT COUNT(*), COUNT(DISTINCT CAST(xmin AS TEXT)) FROM dlock_lock
+        WHERE owner <> ''";
+    let written = sqlx::query_as(written).fetch_one(&mut connection).await;
+    let (rows, transactions): (i64, i64) = written.expect("the table");
+    assert_eq!(rows, LOCKS);
+    assert!(transactions <= LOCKS / 4, "{transactions} transactions");
+}

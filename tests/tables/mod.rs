@@ -14,6 +14,7 @@ pub(crate) mod faults;
 pub(crate) mod foreign;
 pub(crate) mod late;
 pub(crate) mod places;
+pub(crate) mod together;
 
 use std::time::Duration;
 
@@ -46,6 +47,10 @@ pub(crate) trait FarTables: Tables {
     /// Keeps the row of a lock from everybody else, until it is dropped.
     async fn keep(&self, key: &str) -> Self::Keeper;
 
+    /// Makes the row of a lock that has none, and keeps it from everybody else, until
+    /// it is dropped: then there is none again.
+    async fn keep_new(&self, key: &str) -> Self::Keeper;
+
     /// Keeps the queues of all locks from everybody else, until it is dropped.
     async fn keep_queue(&self) -> Self::Keeper;
 
@@ -70,6 +75,10 @@ macro_rules! tables {
             places {
                 a_place_without_a_waiter_is_given_up_and_hides_no_other
                 a_place_that_is_given_up_ends_no_lock_of_its_owner
+            }
+            together {
+                each_is_answered_as_if_it_were_alone
+                one_that_is_refused_fails_alone
             }
         }
     };
@@ -102,6 +111,10 @@ macro_rules! far_tables {
                 late {
                     a_reader_whose_answer_was_lost_is_put_behind_nobody
                     a_script_that_comes_late_locks_nothing_for_who_has_left
+                }
+                together {
+                    a_row_that_somebody_keeps_costs_no_other_lock
+                    those_whose_answer_is_lost_are_given_back
                 }
             }
         }

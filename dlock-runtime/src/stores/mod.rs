@@ -38,6 +38,8 @@ pub mod etcd;
 /// The client of the etcd store, for programs that keep other things there too.
 #[cfg(feature = "etcd")]
 pub use etcd_client;
+#[cfg(any(feature = "etcd", feature = "sqlx"))]
+mod gathering;
 #[cfg(feature = "memcached")]
 pub mod memcached;
 /// The client of the memcached store, for programs that keep other things there

@@ -68,6 +68,18 @@ pub fn all_served<T: 'static>(
     }
 }
 
+/// What each of these has, in tasks that begin together.
+pub async fn all_at_once<T: Send + 'static>(
+    asked: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>,
+) -> Vec<T> {
+    let all: Vec<_> = asked.into_iter().map(tokio::spawn).collect();
+    let mut answers = Vec::new();
+    for one in all {
+        answers.push(within(HANG, one).await.expect("no panic"));
+    }
+    answers
+}
+
 /// What the store shows of a lock that somebody holds.
 #[track_caller]
 pub fn shown(manager: &LockManager, key: &str) -> impl Future<Output = LockInfo> {

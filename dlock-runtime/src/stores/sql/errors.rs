@@ -21,7 +21,7 @@ pub(super) struct Endpoint {
 }
 
 /// Why a script has failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Failed {
     pub(super) retry: RetryPolicy,
     pub(super) cause: Cause,

@@ -13,6 +13,7 @@
 //! What each part does is said at the top of its file; `protocol.sql` is
 //! the protocol itself.
 
+mod batches;
 mod clean;
 mod database;
 mod durability;

@@ -121,20 +121,22 @@ NOT EXISTS (SELECT 1 FROM dlock_queue a, dlock_process p
         AND p.process = a.process AND p.alive_until > {now})
 
 --- release
--- Gives a writer's lock back and tells the next in the queue.
+-- Gives the locks of writers back and tells the next in their queues.
 --
---   $key $owner
+--   [$key $owner]
 --
--- One row if the owner held it.
+-- One row for each that its owner held: its key.
 {begin};
+$hurry
 {free};
 {wake};
 COMMIT
 
 --- free
 UPDATE dlock_lock SET owner = '', expires_at = {now}
-    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now}
-    RETURNING waited
+    WHERE name IN ([$key]) AND (name, owner) IN (VALUES [($key, $owner)])
+        AND mode = 'w' AND expires_at > {now}
+    RETURNING name
 
 --- leave
 -- Gives back whatever an owner has: the lock, its share of it, its place in the
@@ -237,10 +239,15 @@ DELETE FROM dlock_process WHERE alive_until <= {now};
 DELETE FROM dlock_reader WHERE expires_at <= {now} AND NOT EXISTS (
     SELECT 1 FROM dlock_lock l WHERE l.name = dlock_reader.name AND l.expires_at > {now});
 UPDATE dlock_meta SET floor = {highest} WHERE floor < {highest};
-DELETE FROM dlock_lock WHERE expires_at <= {now} AND waited = 0
-    AND token <= (SELECT floor FROM dlock_meta);
+DELETE FROM dlock_lock WHERE {is_over};
 SELECT l.name FROM dlock_lock l WHERE l.expires_at <= {now} AND l.waited = 1;
 COMMIT
+
+--- is_over
+{is_unused}
+
+--- is_unused
+expires_at <= {now} AND waited = 0 AND token <= (SELECT floor FROM dlock_meta)
 
 --- highest
 COALESCE((SELECT MAX(l.token) FROM dlock_lock l WHERE l.expires_at <= {now} AND l.waited = 0
@@ -346,3 +353,5 @@ TEXT
 --- key_of_processes
 
 --- wake
+
+--- hurry

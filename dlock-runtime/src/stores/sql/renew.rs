@@ -89,7 +89,7 @@ impl<D: Database> Tables<D> {
         if !self.time.has_passed(deadline) {
             let script = self.scripts.renew(leases);
             let mut exchange = self.begin(script, 1, Priority::Urgent, deadline);
-            if let Some(Ok(came)) = exchange.reply().await {
+            if let Some(Ok(came)) = exchange.reply(&self.time).await {
                 return came;
             }
         }

@@ -16,8 +16,15 @@
 //! | `durable_tables` | the same of the tables that the tokens are in |
 //! | `now` | milliseconds since 1970, by the database's clock, as they are now and not when the transaction began |
 //! | `lock` | makes the row of `$key` if there is none, and locks it until the end of the transaction |
-//! | `take` | takes a free lock for which nobody waits, in the cheapest way: one row with the token if that was done |
+//! | `take` | takes locks that are free and that nobody waits for, in the cheapest way: one row for each that was taken, with its key, the token, `durable` and a 0 |
+//! | `hurry` | waits for a row for a moment only: one that somebody keeps is not to keep those of others |
+//! | `free` | ends the leases of these owners: one row with the key for each that was held |
 //! | `create_tables` | makes what `schema` has, and is nothing if that is there |
+//!
+//! What is in square brackets is a list, with an item for each of the requests that
+//! go together, in the order of their keys: two transactions that lock the same rows
+//! do not wait for each other. `$hurry` is a statement of its own where there are
+//! several.
 //!
 //! A script is text without parameters to bind: with those, a statement is
 //! prepared and run in separate messages, and a pooler between may send each to
@@ -26,6 +33,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::slice;
 use std::time::Duration;
 
 use super::database::Database;
@@ -128,48 +136,68 @@ impl Scripts {
 
     /// One row for each lease that was extended: its owner.
     pub(super) fn renew(&self, leases: &[&Request]) -> String {
-        let mut text = self.fill("begin_lease", &Args::default());
+        let mut text = self.fill("begin_lease", &[Args::default()]);
         for lease in leases {
             let statement = match lease.mode {
                 Mode::Read => "renew_read",
                 Mode::Write => "renew_write",
             };
-            self.append(&mut text, statement, &Args::of(lease));
+            self.append(&mut text, statement, &[Args::of(lease)]);
         }
         text + "COMMIT"
     }
 
-    /// The script of this name.
-    pub(super) fn fill(&self, name: &str, args: &Args<'_>) -> String {
+    /// The script of this name: for one request, or for several that have lists in it.
+    pub(super) fn fill(&self, name: &str, all: &[Args<'_>]) -> String {
         let mut text = String::with_capacity(2048);
-        self.append(&mut text, name, args);
+        self.append(&mut text, name, all);
         text
     }
 
-    fn append(&self, text: &mut String, name: &str, args: &Args<'_>) {
+    fn append(&self, text: &mut String, name: &str, all: &[Args<'_>]) {
         let script = self.compiled.get(name);
         debug_assert!(script.is_some(), "there is no script `{name}`");
-        let mut pieces = script.map_or("", String::as_str).split('$');
-        text.push_str(pieces.next().unwrap_or_default());
-        for piece in pieces {
-            let end = piece.find(|c: char| !c.is_ascii_lowercase());
-            let (value, rest) = piece.split_at(end.unwrap_or(piece.len()));
-            match (value, args.mode) {
-                ("key", _) => (self.literal)(text, args.key),
-                ("owner", _) => (self.literal)(text, &args.owner),
-                ("mode", Mode::Read) => text.push_str("'r'"),
-                ("mode", Mode::Write) => text.push_str("'w'"),
-                ("ttl", _) => {
-                    // It writes to memory.
-                    let _ = write!(text, "{}", whole_ms(args.ttl));
+        self.expand(text, script.map_or("", String::as_str), all);
+    }
+
+    fn expand(&self, text: &mut String, mut script: &str, all: &[Args<'_>]) {
+        while let Some((before, behind)) = script.split_once(['$', '[']) {
+            text.push_str(before);
+            if script[before.len()..].starts_with('[') {
+                let (item, rest) = behind.split_once(']').unwrap_or((behind, ""));
+                for (number, one) in all.iter().enumerate() {
+                    text.push_str(if number > 0 { ", " } else { "" });
+                    self.expand(text, item, slice::from_ref(one));
                 }
-                ("grant", Mode::Read) => self.append(text, "grant_read", args),
-                ("grant", Mode::Write) => self.append(text, "grant_write", args),
-                ("queue", _) if args.queue.is_empty() => {}
-                ("queue", _) => self.append(text, args.queue, args),
-                _ => debug_assert!(false, "there is no value `{value}`"),
+                script = rest;
+            } else {
+                let end = behind.find(|c: char| !c.is_ascii_lowercase());
+                let (value, rest) = behind.split_at(end.unwrap_or(behind.len()));
+                self.value(text, value, all);
+                script = rest;
             }
-            text.push_str(rest);
+        }
+        text.push_str(script);
+    }
+
+    fn value(&self, text: &mut String, value: &str, all: &[Args<'_>]) {
+        let Some(args) = all.first() else { return };
+        match (value, args.mode) {
+            ("key", _) => (self.literal)(text, args.key),
+            ("owner", _) => (self.literal)(text, &args.owner),
+            ("mode", Mode::Read) => text.push_str("'r'"),
+            ("mode", Mode::Write) => text.push_str("'w'"),
+            ("ttl", _) => {
+                // It writes to memory.
+                let _ = write!(text, "{}", whole_ms(args.ttl));
+            }
+            ("grant", Mode::Read) => self.append(text, "grant_read", all),
+            ("grant", Mode::Write) => self.append(text, "grant_write", all),
+            ("queue", _) if args.queue.is_empty() => {}
+            ("queue", _) => self.append(text, args.queue, all),
+            ("hurry", _) if all.len() == 1 => {}
+            ("hurry", _) => self.append(text, "hurry", all),
+            _ => debug_assert!(false, "there is no value `{value}`"),
         }
     }
 }
@@ -227,8 +255,13 @@ mod tests {
             ..Args::of_key("key")
         };
         for name in scripts.compiled.keys() {
-            let text = scripts.fill(name, &args);
-            assert!(!text.contains(['{', '$']), "{name}: {text}");
+            for all in [
+                slice::from_ref(&args),
+                &[Args::of_key("a"), Args::of_key("b")],
+            ] {
+                let text = scripts.fill(name, all);
+                assert!(!text.contains(['{', '$', '[']), "{name}: {text}");
+            }
         }
     }
 
@@ -260,7 +293,7 @@ mod tests {
             let mut all: Vec<_> = scripts.compiled.keys().copied().collect();
             all.sort_unstable();
             all.into_iter()
-                .map(|name| (name, scripts.fill(name, &args)))
+                .map(|name| (name, scripts.fill(name, slice::from_ref(&args))))
         };
         let before: Vec<_> = all().collect();
         std::thread::sleep(Duration::from_millis(5));

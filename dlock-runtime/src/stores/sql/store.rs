@@ -1,12 +1,13 @@
 //! The scripts of one operation: what the engine asks of a database.
 //!
-//! A free lock that nobody waits for is taken by a script of its own, `take`.
-//! Everything else is one script, `acquire`. Either may be asked twice for one
-//! owner.
+//! A free lock that nobody waits for is taken by a script of its own, `take`, together
+//! with others ([`Batches`](super::batches::Batches)). Everything else is one script,
+//! `acquire`. Either may be asked twice for one owner.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::batches::Together;
 use super::clean;
 use super::database::SqlConfig;
 use super::durability;
@@ -150,14 +151,15 @@ impl<D: Notifies> Store for SqlStore<D> {
     ) -> Result<Take<Self>, Failure> {
         let tables = &self.tables;
         tables.is_used();
-        let mut args = Args::of(request);
         if want == Want::First {
-            let answer = tables.ask("take", args, 2, deadline, attempt).await?;
+            let answer = tables.together(Together::Take, request, deadline, attempt);
+            let answer = answer.await?;
             let row = answer.rows.last();
             return row.map_or(Ok(Take::Busy), |row| {
-                self.granted(row.text(0), row.int(1), answer.sent_at)
+                self.granted(row.text(1), row.int(2), answer.sent_at)
             });
         }
+        let mut args = Args::of(request);
         args.queue = match want {
             Want::Queue { beat: true } => "wait_alive",
             Want::Queue { beat: false } => "wait",
@@ -202,13 +204,19 @@ impl<D: Notifies> Store for SqlStore<D> {
         attempt: &mut Attempt,
     ) -> Result<Freed, Failure> {
         // It has the lock and no place, so that less is to be done.
-        let is_simple = ending == Ending::Released && request.mode == Mode::Write;
-        let script = if is_simple { "release" } else { "leave" };
-        let args = Args::of(request);
-        let answer = self.tables.ask(script, args, 1, deadline, attempt);
-        let answer = answer.await?;
-        let row = answer.rows.first();
-        Ok(match row.is_some_and(|row| is_simple || row.int(0) == 1) {
+        let tables = &self.tables;
+        let was_held = if ending == Ending::Released && request.mode == Mode::Write {
+            let answer = tables.together(Together::Release, request, deadline, attempt);
+            !answer.await?.rows.is_empty()
+        } else {
+            let answer = tables.ask("leave", Args::of(request), 1, deadline, attempt);
+            answer
+                .await?
+                .rows
+                .first()
+                .is_some_and(|row| row.int(0) == 1)
+        };
+        Ok(match was_held {
             true => Freed::Released,
             false => Freed::NotHeld,
         })

@@ -7,13 +7,14 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
+use super::batches::Batches;
 use super::database::{Database, RetryPolicy, SqlConfig};
 use super::durability::Durability;
 use super::errors::{Endpoint, Failed};
@@ -26,8 +27,8 @@ use crate::engine::time::Time;
 use crate::in_flight::InFlight;
 use crate::store::{Applied, Cause, Context, Failure, Next};
 
-/// The task of a script tells so long after its deadline that there is no answer,
-/// if the driver has not: it may be stuck in the operating system.
+/// So long after its deadline, nobody waits any more for a script to say that there is
+/// no answer: the driver may be stuck in the operating system.
 const STUCK: Duration = Duration::from_millis(20);
 
 /// A database that may tell of free locks.
@@ -45,6 +46,7 @@ pub struct Tables<D: Database> {
     pub(super) endpoint: Endpoint,
     pub(super) pooled: Pooled<D>,
     pub(super) scripts: Scripts,
+    pub(super) batches: Batches,
     pub(super) durability: Durability,
     /// This backend among all that share the database.
     #[cfg(feature = "postgres")]
@@ -62,11 +64,12 @@ pub struct Tables<D: Database> {
 /// A script that is being run.
 pub(crate) struct Exchange {
     came: oneshot::Receiver<Came>,
-    /// Ends when its time has.
-    in_time: oneshot::Receiver<()>,
+    begun: Instant,
+    /// Who waits for it waits until then.
+    limit: Deadline,
 }
 
-type Came = Result<Answer, Failed>;
+pub(super) type Came = Result<Answer, Failed>;
 
 impl<D: Database> Tables<D> {
     pub(super) fn new(config: SqlConfig<D>, context: Context) -> Self {
@@ -81,6 +84,7 @@ impl<D: Database> Tables<D> {
             durability: Durability::unknown(D::DURABLE_WITH),
             pooled: Pooled::new(pool, endpoint.clone()),
             scripts: Scripts::new::<D>(process, request_timeout),
+            batches: Batches::new::<D>(&config),
             config,
             endpoint,
             #[cfg(feature = "postgres")]
@@ -118,31 +122,31 @@ impl<D: Database> Tables<D> {
         priority: Priority,
         deadline: Deadline,
     ) -> Exchange {
-        let (tell, came) = oneshot::channel();
-        let (has_time, in_time) = oneshot::channel();
+        let (tell, exchange) = Exchange::new(&self.time, deadline);
         let (this, counted) = (Arc::clone(self), self.running.count());
         self.time.spawn(async move {
             let _counted = counted;
-            let deadline = deadline.at();
-            let run = AssertUnwindSafe(this.pooled.run(&script, columns, priority, deadline));
-            // The driver panics at some answers that make no sense.
-            let run = run.catch_unwind();
-            let run = run.map(|came| came.unwrap_or_else(|_| Err(this.endpoint.nonsense())));
-            let mut run = std::pin::pin!(run);
-            let limit = deadline + STUCK;
-            let came = match tokio::time::timeout_at(limit.into(), &mut run).await {
-                Ok(came) => came,
-                Err(_) => {
-                    drop(has_time);
-                    run.await
-                }
-            };
-            if let Ok(answer) = &came {
-                this.events.answered(answer.sent_at);
-            }
-            let _ = tell.send(came);
+            let _ = tell.send(this.answer(&script, columns, priority, deadline).await);
         });
-        Exchange { came, in_time }
+        exchange
+    }
+
+    /// Runs a script to its end.
+    pub(super) async fn answer(
+        &self,
+        script: &str,
+        columns: usize,
+        priority: Priority,
+        deadline: Deadline,
+    ) -> Came {
+        let run = self.pooled.run(script, columns, priority, deadline.at());
+        // The driver panics at some answers that make no sense.
+        let came = AssertUnwindSafe(run).catch_unwind().await;
+        let came = came.unwrap_or_else(|_| Err(self.endpoint.nonsense()));
+        if let Ok(answer) = &came {
+            self.events.answered(answer.sent_at);
+        }
+        came
     }
 
     /// Runs a script that leaves nothing to undo.
@@ -187,10 +191,20 @@ impl<D: Database> Tables<D> {
         deadline: Deadline,
         in_flight: &mut Option<Exchange>,
     ) -> Result<Answer, Failure> {
-        let begun = self.time.now();
-        let script = self.scripts.fill(script, &args);
+        let script = self.scripts.fill(script, &[args]);
         let exchange = self.begin(script, columns, Priority::InTurn, deadline);
-        let Some(came) = in_flight.insert(exchange).reply().await else {
+        self.reply(in_flight, exchange).await
+    }
+
+    /// Waits for its answer. While there is none it is in `in_flight`.
+    pub(super) async fn reply(
+        &self,
+        in_flight: &mut Option<Exchange>,
+        exchange: Exchange,
+    ) -> Result<Answer, Failure> {
+        let exchange = in_flight.insert(exchange);
+        let sent_at = exchange.begun;
+        let Some(came) = exchange.reply(&self.time).await else {
             return Err(Failure {
                 cause: Cause::Silence,
                 next: Next::Pause,
@@ -205,7 +219,7 @@ impl<D: Database> Tables<D> {
                         "its thread has ended; the manager was shut down",
                     )),
                     next: Next::Stop,
-                    applied: Applied::Unknown { sent_at: begun },
+                    applied: Applied::Unknown { sent_at },
                 })
             },
             |came| came.map_err(Failure::from),
@@ -214,13 +228,20 @@ impl<D: Database> Tables<D> {
 }
 
 impl Exchange {
+    /// One that is told its answer by the other.
+    pub(super) fn new(time: &Time, deadline: Deadline) -> (oneshot::Sender<Came>, Self) {
+        let (tell, came) = oneshot::channel();
+        let exchange = Self {
+            came,
+            begun: time.now(),
+            limit: Deadline::from(deadline.at(), STUCK),
+        };
+        (tell, exchange)
+    }
+
     /// `None`: it has no more time, and goes on.
-    pub(super) async fn reply(&mut self) -> Option<Result<Came, RecvError>> {
-        tokio::select! {
-            biased;
-            came = &mut self.came => Some(came),
-            _ = &mut self.in_time => None,
-        }
+    pub(super) async fn reply(&mut self, time: &Time) -> Option<Result<Came, RecvError>> {
+        time.bound(self.limit, &mut self.came).await.ok()
     }
 
     /// Waits for as long as it takes: whether it is known what became of it.

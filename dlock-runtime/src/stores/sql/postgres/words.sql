@@ -45,21 +45,39 @@ INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
 
 --- take
 {begin_grant};
+$hurry
 INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
-    VALUES ($key, 0, 'w', $owner, {now} + $ttl, 0)
+    VALUES [($key, 0, 'w', $owner, {now} + $ttl, 0)]
     ON CONFLICT (name) DO UPDATE SET token = l.token + $tokens, mode = 'w',
-        owner = $owner, expires_at = {now} + $ttl
+        owner = excluded.owner, expires_at = excluded.expires_at
     WHERE (l.expires_at <= {now} AND l.waited = 0)
-        OR (l.mode = 'w' AND l.owner = $owner AND l.expires_at > {now})
-    RETURNING token, {durable};
+        OR (l.mode = 'w' AND l.owner = excluded.owner AND l.expires_at > {now})
+    RETURNING name, token, {durable}, 0;
 UPDATE dlock_lock SET token = (SELECT floor FROM dlock_meta) + $tokens
-    WHERE name = $key AND token = 0 RETURNING token, {durable};
+    WHERE name IN ([$key]) AND token = 0 RETURNING name, token, {durable}, 0;
 COMMIT
+
+--- hurry
+SET LOCAL lock_timeout = 100
+
+--- free
+-- The rows are locked in the order in which they are taken.
+WITH held AS (
+    SELECT l.name FROM dlock_lock l JOIN (VALUES [($key, $owner)]) AS v (name, owner)
+        ON l.name = v.name AND l.owner = v.owner
+    WHERE l.mode = 'w' AND l.expires_at > {now} ORDER BY l.name FOR UPDATE OF l)
+UPDATE dlock_lock l SET owner = '', expires_at = {now} FROM held
+    WHERE l.name = held.name RETURNING l.name
+
+--- is_over
+-- Those whose rows somebody has are in use again, and two who take rows in different
+-- orders would wait for each other.
+name IN (SELECT name FROM dlock_lock WHERE {is_unused} ORDER BY name FOR UPDATE SKIP LOCKED)
 
 --- wake
 -- Two columns, so that no row of it is taken for the answer of a script.
 SELECT pg_notify('dlock_' || q.process, q.name), 0 FROM dlock_queue q
-    WHERE q.name = $key AND {first}
+    WHERE q.name IN ([$key]) AND {first}
 
 --- create_tables
 -- `IF NOT EXISTS` fails for one of two who do it at the same time.

@@ -1,0 +1,214 @@
+//! Requests of different locks that wait for company, to go to a store as one.
+//!
+//! A lone request never waits: that is only for those who come while some messages
+//! are on their way already, and until there are enough of them.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Instant;
+
+/// One of those requests.
+pub(super) trait Part {
+    fn lock(&self) -> &str;
+
+    /// Whether what makes the store refuse this one makes it refuse the other too.
+    fn goes_with(&self, first: &Self) -> bool {
+        let _ = first;
+        true
+    }
+
+    /// It is sent now. `false`: nobody wants it any more.
+    fn is_sent(&self, now: Instant) -> bool;
+}
+
+/// Those that are not sent yet, in the order they came.
+pub(super) struct Gathering<P> {
+    waiting: VecDeque<P>,
+    /// Their locks, which differ.
+    locks: HashSet<String>,
+    on_the_way: usize,
+    /// So many messages are on their way at a time, before those that come wait.
+    at_once: usize,
+    /// So many requests go together at most.
+    pub(super) largest: usize,
+}
+
+/// What becomes of a request.
+pub(super) enum Entered<P> {
+    /// It goes, and the next may when its message has come back.
+    Goes(P),
+    /// It goes by itself, as another of its lock waits.
+    Alone(P),
+    Waits,
+    /// It waited with these, which are enough: they go like one that goes.
+    Full(Vec<P>),
+}
+
+impl<P: Part> Gathering<P> {
+    pub(super) fn new(at_once: usize, largest: usize) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            locks: HashSet::new(),
+            on_the_way: 0,
+            at_once,
+            largest,
+        }
+    }
+
+    pub(super) fn enter(&mut self, part: P, now: Instant) -> Entered<P> {
+        if self.on_the_way < self.at_once {
+            self.on_the_way += 1;
+            return Entered::Goes(part);
+        }
+        if !self.locks.insert(part.lock().to_owned()) {
+            return Entered::Alone(part);
+        }
+        self.waiting.push_back(part);
+        // A slow disk is no reason to hold back what can be put there together.
+        if !self.is_full() {
+            return Entered::Waits;
+        }
+        let batch = self.next(now);
+        self.on_the_way += usize::from(!batch.is_empty());
+        Entered::Full(batch)
+    }
+
+    /// A message has come back, and these go in its place. None: nobody waits.
+    pub(super) fn came_back(&mut self, now: Instant) -> Vec<P> {
+        let batch = if self.on_the_way <= self.at_once || self.is_full() {
+            self.next(now)
+        } else {
+            Vec::new()
+        };
+        self.on_the_way -= usize::from(batch.is_empty());
+        batch
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= self.largest
+    }
+
+    /// The first that waits, with all that may go with it.
+    fn next(&mut self, now: Instant) -> Vec<P> {
+        let (mut batch, mut later) = (Vec::<P>::new(), VecDeque::new());
+        while batch.len() < self.largest
+            && let Some(one) = self.waiting.pop_front()
+        {
+            if !batch.first().is_none_or(|first| one.goes_with(first)) {
+                later.push_back(one);
+                continue;
+            }
+            self.locks.remove(one.lock());
+            if one.is_sent(now) {
+                batch.push(one);
+            }
+        }
+        later.append(&mut self.waiting);
+        self.waiting = later;
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Request {
+        lock: &'static str,
+        kind: u8,
+        is_wanted: bool,
+        sent: Cell<bool>,
+    }
+
+    impl Part for Request {
+        fn lock(&self) -> &str {
+            self.lock
+        }
+
+        fn goes_with(&self, first: &Self) -> bool {
+            self.kind == first.kind
+        }
+
+        fn is_sent(&self, _: Instant) -> bool {
+            self.sent.set(self.is_wanted);
+            self.is_wanted
+        }
+    }
+
+    /// What becomes of such a request: how, and the locks that go.
+    fn enter(queue: &mut Gathering<Request>, lock: &'static str, kind: u8) -> String {
+        let (is_wanted, sent) = (kind != b'-', Cell::new(false));
+        let request = Request {
+            lock,
+            kind,
+            is_wanted,
+            sent,
+        };
+        match queue.enter(request, Instant::now()) {
+            Entered::Goes(_) => "goes".into(),
+            Entered::Alone(_) => "alone".into(),
+            Entered::Waits => "waits".into(),
+            Entered::Full(batch) => shown(&batch),
+        }
+    }
+
+    fn shown(batch: &[Request]) -> String {
+        assert!(batch.iter().all(|one| one.sent.get()), "each is told");
+        batch.iter().map(|one| one.lock).collect()
+    }
+
+    fn back(queue: &mut Gathering<Request>) -> String {
+        shown(&queue.came_back(Instant::now()))
+    }
+
+    #[test]
+    fn who_comes_while_messages_are_on_their_way_waits_for_one_to_come_back() {
+        let mut queue = Gathering::new(2, 64);
+        let entered = ["a", "b", "c", "d"].map(|lock| enter(&mut queue, lock, 0));
+        assert_eq!(entered, ["goes", "goes", "waits", "waits"]);
+        assert_eq!([back(&mut queue), back(&mut queue)], ["cd", ""]);
+        assert_eq!(enter(&mut queue, "e", 0), "goes");
+        assert_eq!(enter(&mut queue, "f", 0), "waits");
+    }
+
+    #[test]
+    fn two_of_one_lock_do_not_wait_together() {
+        let mut queue = Gathering::new(1, 64);
+        let entered = ["a", "b", "b", "a"].map(|lock| enter(&mut queue, lock, 0));
+        assert_eq!(entered, ["goes", "waits", "alone", "waits"]);
+        assert_eq!(back(&mut queue), "ba");
+        assert_eq!(enter(&mut queue, "b", 0), "waits");
+    }
+
+    #[test]
+    fn what_would_fail_with_another_goes_with_it() {
+        let mut queue = Gathering::new(1, 64);
+        for (lock, kind) in [("x", 0), ("a", 1), ("b", 2), ("c", 3), ("d", 1)] {
+            enter(&mut queue, lock, kind);
+        }
+        let sent = [(); 4].map(|()| back(&mut queue));
+        assert_eq!(sent, ["ad", "b", "c", ""]);
+    }
+
+    #[test]
+    fn what_nobody_wants_any_more_is_not_sent() {
+        let mut queue = Gathering::new(1, 64);
+        for (lock, kind) in [("x", 0), ("a", b'-'), ("b", 0)] {
+            enter(&mut queue, lock, kind);
+        }
+        assert_eq!([back(&mut queue), back(&mut queue)], ["b", ""]);
+        assert_eq!(enter(&mut queue, "y", 0), "goes");
+    }
+
+    /// However slow those are that are on their way.
+    #[test]
+    fn those_who_are_enough_do_not_wait() {
+        let mut queue = Gathering::new(1, 3);
+        let entered = ["x", "a", "b", "c", "d"].map(|lock| enter(&mut queue, lock, 0));
+        assert_eq!(entered, ["goes", "waits", "waits", "abc", "waits"]);
+        // One more than usual is on its way.
+        assert_eq!([back(&mut queue), back(&mut queue)], ["", "d"]);
+    }
+}
