@@ -132,20 +132,10 @@ async fn a_lease_outlives_a_silent_master() {
 
 /// Waits until the replica of a master has what was written for this lock.
 async fn replicated(master: &RedisServer, key: &str) {
-    let mut connection = master.connection().await;
-    // It speaks of what its own connection has written.
-    let mark = format!("mark:{}", lock_name(key));
-    let mut commands = redis::pipe();
-    commands.cmd("SET").arg(&mark).arg("here").ignore();
-    commands.cmd("DEL").arg(&mark).ignore();
-    commands.cmd("WAIT").arg(1).arg(100);
-    let have = async || {
-        commands
-            .query_async(&mut connection)
-            .await
-            .expect("an answer")
-    };
-    until("the replica follows", have, |&(have,): &(usize,)| have == 1).await;
+    // In its slot.
+    master
+        .has_told(1, &format!("mark:{}", lock_name(key)))
+        .await;
 }
 
 /// Kills a master whose replica has not heard of its last writes, and lets that

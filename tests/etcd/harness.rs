@@ -1,22 +1,8 @@
 //! What the tests below share.
 
-use std::time::Duration;
-
-use dlock::{Config, LockManager};
-
 use crate::EtcdStore;
 use crate::support::etcd::EtcdServer;
-use crate::support::locks;
-
-pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
-
-pub(crate) fn config(url: &str) -> Config {
-    locks::config(url).request_timeout(REQUEST_TIMEOUT)
-}
-
-pub(crate) async fn connect(url: &str) -> LockManager {
-    locks::connect(config(url)).await
-}
+pub(crate) use crate::support::impatient::{config, connect};
 
 /// The places in the queue for `key`, in their order.
 pub(crate) async fn places(store: &EtcdStore, key: &str) -> Vec<String> {

@@ -16,6 +16,7 @@ pub(crate) mod documented;
 pub(crate) mod etcd;
 #[cfg(feature = "redis")]
 pub(crate) mod ghosts;
+pub(crate) mod impatient;
 pub(crate) mod machine;
 pub(crate) mod memcached;
 pub(crate) mod nodes;

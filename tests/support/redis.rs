@@ -252,6 +252,25 @@ impl Redis {
         until("it has no replica", role, |role| role.get(2) == Some(&none)).await;
     }
 
+    /// Waits until so many replicas have all that was written before, by a mark that is
+    /// gone again.
+    pub(crate) async fn has_told(&self, replicas: usize, mark: &str) {
+        let mut connection = self.connection().await;
+        // It speaks of what its own connection has written.
+        let mut commands = redis::pipe();
+        commands.cmd("SET").arg(mark).arg("here").ignore();
+        commands.cmd("DEL").arg(mark).ignore();
+        commands.cmd("WAIT").arg(replicas).arg(100);
+        let have = async || {
+            commands
+                .query_async(&mut connection)
+                .await
+                .expect("an answer")
+        };
+        let enough = |&(have,): &(usize,)| have >= replicas;
+        until("the replicas follow", have, enough).await;
+    }
+
     async fn answering_process(&self) -> Option<u32> {
         let info: String = self.try_command(&["INFO", "server"]).await?;
         let mut lines = info.lines();

@@ -3,19 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+pub(crate) use super::cluster::{LONG, SHORT};
 use super::machine::Machine;
 use super::port::hosts;
 use super::redis::{RedisServer, Setup, Watched};
-use super::wait::{eventually, until};
+use super::wait::eventually;
 
 pub(crate) const MASTER: &str = "mymaster";
-
-/// How long a master may be silent in tests in which it is not meant to be
-/// replaced.
-pub(crate) const LONG: Duration = Duration::from_secs(600);
-
-/// The same where it is: a busy machine must not be taken for a dead master.
-pub(crate) const SHORT: Duration = Duration::from_millis(1_500);
 
 /// Three servers and three sentinels.
 #[derive(Debug)]
@@ -186,17 +180,7 @@ impl Deployment {
 
 /// Waits until so many replicas follow this master.
 pub(crate) async fn replicated(master: &RedisServer, replicas: usize) {
-    let mut connection = master.connection().await;
-    // It speaks of what its own connection has written.
-    let mut mark = redis::pipe();
-    mark.cmd("SET").arg("mark").arg("here").ignore();
-    mark.cmd("DEL").arg("mark").ignore();
-    mark.cmd("WAIT").arg(replicas).arg(100);
-    let have = async || mark.query_async(&mut connection).await.expect("an answer");
-    until("the replicas follow", have, |&(have,): &(usize,)| {
-        have >= replicas
-    })
-    .await;
+    master.has_told(replicas, "mark").await;
 }
 
 /// A URL of sentinels on these ports. `login` ends in an `@`, if there is one.

@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dlock::LockManager;
 use dlock::backend::zookeeper_client::Error;
+use dlock::{LockError, LockGuard, LockManager};
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::harness::{Scene, config, connect};
 use crate::messages::{Asked, Counter, read_by};
 use crate::support::locks::{self, had, healed, held, is_busy, is_lost, queued, served};
 use crate::support::polls::{Polled, drop_at_poll};
+use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, eventually, until, within};
 use crate::support::zookeeper::{Setup, make};
 
@@ -42,20 +44,27 @@ async fn a_server_that_is_silent_at_first_is_asked_again() {
     had(&manager.expect("a connection"), "key").await;
 }
 
+type Taking = JoinHandle<Result<LockGuard, LockError>>;
+
+/// A request whose node was made, and the answer lost; and its manager, which lives on.
+async fn unanswered(scene: &Scene) -> (LockManager, Proxy, Taking, String) {
+    let proxy = scene.proxy();
+    let manager = patient(&scene.url_through(&proxy, LONG)).await;
+    had(&manager, "key").await;
+    proxy.swallow_replies(true);
+    let taking = tokio::spawn(manager.lock("key").acquire());
+    scene.has_nodes("key", 1).await;
+    let own = scene.nodes("key").await.remove(0);
+    (manager, proxy, taking, own)
+}
+
 /// The same request has a node of an earlier session, which the server has not
 /// ended yet. It ends with that session, so it is not taken for the one whose
 /// creation was not answered.
 #[tokio::test]
 async fn a_node_of_another_session_is_not_taken_for_our_own() {
     let scene = Scene::set().await;
-    let proxy = scene.proxy();
-    let manager = patient(&scene.url_through(&proxy, LONG)).await;
-    had(&manager, "key").await;
-
-    proxy.swallow_replies(true);
-    let taking = tokio::spawn(manager.lock("key").acquire());
-    scene.has_nodes("key", 1).await;
-    let own = scene.nodes("key").await.remove(0);
+    let (_manager, proxy, taking, own) = unanswered(&scene).await;
     let earlier = scene.server.client().await;
     let older = scene.make_like(&earlier, "key", &own).await;
     // Only the other one is left: the creation has to be repeated.
@@ -75,14 +84,7 @@ async fn a_node_of_another_session_is_not_taken_for_our_own() {
 #[tokio::test]
 async fn what_was_given_up_is_told_from_a_node_of_another_session() {
     let scene = Scene::set().await;
-    let proxy = scene.proxy();
-    let manager = patient(&scene.url_through(&proxy, LONG)).await;
-    had(&manager, "key").await;
-
-    proxy.swallow_replies(true);
-    let taking = tokio::spawn(manager.lock("key").acquire());
-    scene.has_nodes("key", 1).await;
-    let own = scene.nodes("key").await.remove(0);
+    let (_manager, proxy, taking, own) = unanswered(&scene).await;
     let earlier = scene.server.client().await;
     let mut others = Vec::new();
     // The server lists nodes in no order.

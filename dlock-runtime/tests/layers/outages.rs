@@ -37,6 +37,16 @@ impl Mute {
         (store.clone(), store.manager().await)
     }
 
+    /// Another process holds `k`, and a task of `here` waits for it.
+    async fn waited_for() -> (Self, LockManager, (LockGuard, JoinSet<Answer>)) {
+        let (store, here) = Self::new().await;
+        let there = connect(&store.memory).await;
+        let guard = held(there.lock("k")).await;
+        let waiter = calls(1, || here.lock("k").acquire());
+        settle().await;
+        (store, here, (guard, waiter))
+    }
+
     fn set_silent(&self, silent: bool) {
         self.silent.send_replace(silent);
     }
@@ -327,17 +337,13 @@ async fn who_waits_behind_a_try_that_leaves_asks_anew() {
 /// What the task before it was told an hour ago says nothing of now.
 #[tokio::test(start_paused = true)]
 async fn a_try_behind_one_who_waits_tells_an_outage() {
-    let (store, here) = Mute::new().await;
-    let there = connect(&store.memory).await;
-    let guard = there.lock("k").acquire().await.expect("free");
-    let waiter = calls(1, || here.lock("k").acquire());
-    settle().await;
+    let (store, here, others) = Mute::waited_for().await;
     sleep(seconds(3600)).await;
     is_busy(here.lock("k").try_acquire().await);
     store.set_silent(true);
     all(calls(8, || here.lock("k").try_acquire()), is_unavailable).await;
     store.set_silent(false);
-    drop((waiter, guard));
+    drop(others);
 }
 
 /// The task that asks hears nothing, though the store is there: its runtime is
@@ -361,11 +367,7 @@ async fn a_try_does_not_wait_for_one_who_hears_nothing() {
 /// holds the lock.
 #[tokio::test(start_paused = true)]
 async fn a_timeout_behind_others_tells_an_outage() {
-    let (store, here) = Mute::new().await;
-    let there = connect(&store.memory).await;
-    let guard = there.lock("k").acquire().await.expect("free");
-    let waiter = calls(1, || here.lock("k").acquire());
-    settle().await;
+    let (store, here, others) = Mute::waited_for().await;
     sleep(seconds(3600)).await;
     for limit in [Duration::from_millis(100), seconds(3)] {
         let calls = || calls(8, || here.lock("k").acquire_within(limit));
@@ -375,18 +377,14 @@ async fn a_timeout_behind_others_tells_an_outage() {
         store.set_silent(false);
         settle().await;
     }
-    drop((waiter, guard));
+    drop(others);
 }
 
 /// Nobody here has looked for the whole time that a call had, and its timer is the
 /// first to be seen: the store is asked before it counts as silent.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_stood_still_for_all_its_time_is_told_what_the_store_says() {
-    let (store, here) = Mute::new().await;
-    let there = connect(&store.memory).await;
-    let guard = there.lock("k").acquire().await.expect("free");
-    let waiter = calls(1, || here.lock("k").acquire());
-    settle().await;
+    let (store, here, others) = Mute::waited_for().await;
     for limit in [Duration::from_millis(100), seconds(3)] {
         for silent in [false, true] {
             sleep(seconds(60)).await;
@@ -404,7 +402,7 @@ async fn a_call_that_stood_still_for_all_its_time_is_told_what_the_store_says() 
         }
         store.set_silent(false);
     }
-    drop((waiter, guard));
+    drop(others);
 }
 
 /// Held in this process, it is held, whether or not the store is there.
