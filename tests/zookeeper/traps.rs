@@ -50,6 +50,9 @@ type Taking = JoinHandle<Result<LockGuard, LockError>>;
 async fn unanswered(scene: &Scene) -> (LockManager, Proxy, Taking, String) {
     let proxy = scene.proxy();
     let manager = patient(&scene.url_through(&proxy, LONG)).await;
+    // One that the server does not remove while it is empty.
+    let folder = format!("{}/key", scene.root);
+    make(&scene.server.client().await, &folder).await;
     had(&manager, "key").await;
     proxy.swallow_replies(true);
     let taking = tokio::spawn(manager.lock("key").acquire());
