@@ -93,6 +93,7 @@ pub(crate) async fn a_wrong_address_or_name_is_told_without_the_password<D: Data
         ("u", "h/x?create_tables=maybe".into(), "create_tables"),
         // The drivers pass over it, and one logs its value.
         ("u", "h/x?passwd=hunter2".into(), "unknown parameter"),
+        ("u:?=", "h/x".into(), "unknown parameter"),
         ("u", "h/x#y".into(), "percent-encode"),
         // The host ends where the password has a slash.
         ("u:/x", "h/x".into(), "percent-encode"),

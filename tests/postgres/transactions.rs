@@ -3,14 +3,21 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::backend::sqlx;
+use dlock::backend::postgres::Postgres;
+use dlock::backend::{Mode, Request, sqlx};
+use dlock::bare;
+use dlock::store::{Deadline, Store as _, Take, Want};
 use dlock_conformance::{Store as _, process};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::PostgresStore;
+use crate::databases::Database as _;
+use crate::databases::server::Kind as _;
+use crate::kind::PostgreSql;
 use crate::support::locks;
-use crate::support::wait::until;
+use crate::support::wait::{HANG, until};
+use crate::tables::{FarTables as _, Tables as _};
 
 const WAITERS: i64 = 100;
 const WINDOW: Duration = Duration::from_secs(5);
@@ -82,4 +89,41 @@ async fn locks_of_many_are_taken_in_few_transactions() {
     let (rows, transactions): (i64, i64) = written.expect("the table");
     assert_eq!(rows, LOCKS);
     assert!(transactions <= LOCKS / 4, "{transactions} transactions");
+}
+
+/// An owner asks again, as its answer was lost, is granted the lock and renews it. What
+/// it asked first has waited for the row meanwhile, and takes nothing from the lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_comes_late_shortens_no_lease_of_its_owner() {
+    let store = PostgresStore::start().await;
+    locks::had(&process(&store).await, "warm").await;
+    let bare = bare::open(Postgres::from_url(&store.url()).expect("a valid URL")).await;
+    let bare = bare.expect("our own server");
+    let mut keeper = store.keep_new("key").await;
+    let request = Request::new("key", Mode::Write, Duration::from_secs(2));
+    let mut attempt = Default::default();
+    let first = bare
+        .store
+        .take(&request, Want::First, Deadline::after(HANG), &mut attempt);
+    let renewed = async {
+        let waiting = async || store.number(PostgreSql::WAITING).await;
+        until("it waits for the row", waiting, |&waiting| waiting > 0).await;
+        let renew = format!(
+            "UPDATE dlock_lock SET owner = '{}', token = 128, expires_at = {} + 60000
+                WHERE name = 'key'; COMMIT",
+            request.owner,
+            PostgreSql::NOW
+        );
+        PostgreSql::run(&mut keeper, &renew)
+            .await
+            .expect("our own row");
+    };
+    let (taken, ()) = tokio::join!(first, renewed);
+    assert!(matches!(taken, Ok(Take::Granted(_))), "it is its own");
+    let left = format!(
+        "SELECT expires_at - {} FROM dlock_lock WHERE name = 'key'",
+        PostgreSql::NOW
+    );
+    let left = store.number(&left).await;
+    assert!(left > 10_000, "{left} ms are left");
 }

@@ -16,8 +16,8 @@ pub(super) trait Part {
         true
     }
 
-    /// It is sent now. `false`: nobody wants it any more.
-    fn is_sent(&self, now: Instant) -> bool;
+    /// It is sent from now on. `false`: it is not, as nobody wants it any more.
+    fn leaves(&self, now: Instant) -> bool;
 }
 
 /// Those that are not sent yet, in the order they came.
@@ -98,7 +98,7 @@ impl<P: Part> Gathering<P> {
                 continue;
             }
             self.locks.remove(one.lock());
-            if one.is_sent(now) {
+            if one.leaves(now) {
                 batch.push(one);
             }
         }
@@ -131,7 +131,7 @@ mod tests {
             self.kind == first.kind
         }
 
-        fn is_sent(&self, _: Instant) -> bool {
+        fn leaves(&self, _: Instant) -> bool {
             self.sent.set(self.is_wanted);
             self.is_wanted
         }
@@ -200,6 +200,17 @@ mod tests {
         }
         assert_eq!([back(&mut queue), back(&mut queue)], ["b", ""]);
         assert_eq!(enter(&mut queue, "y", 0), "goes");
+    }
+
+    /// As it has learned meanwhile.
+    #[test]
+    fn a_message_is_no_larger_than_the_store_takes() {
+        let mut queue = Gathering::new(1, 64);
+        for lock in ["x", "a", "b", "c", "d", "e"] {
+            enter(&mut queue, lock, 0);
+        }
+        queue.largest = 3;
+        assert_eq!([back(&mut queue), back(&mut queue)], ["abc", "de"]);
     }
 
     /// However slow those are that are on their way.

@@ -80,7 +80,7 @@ impl Part for Waiting {
         self.write.lease == first.write.lease
     }
 
-    fn is_sent(&self, now: Instant) -> bool {
+    fn leaves(&self, now: Instant) -> bool {
         !self.done.is_closed() && self.sent_at.set(Some(now)).is_ok()
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! What a transaction costs is that it is committed, and put to disk: for many locks
 //! hardly more than for one. The rows of all are kept from others until it ends, which is
-//! soon. Should somebody keep one of them, the others do not wait: they are undone, as
-//! they are with one that the database refuses, and each is asked for again by itself.
+//! soon. Should somebody keep one of them, the others do not wait for long: they are
+//! undone, as they are with one that the database refuses, and each is asked for again by
+//! itself.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +14,7 @@ use tokio::sync::oneshot;
 use super::database::{Database, RetryPolicy, SqlConfig};
 use super::pooled::{Answer, Priority};
 use super::script::Args;
-use super::tables::{Came, Exchange, Tables};
+use super::tables::{Came, Exchange, Leave, Tables};
 use crate::backend::Request;
 use crate::deadline::Deadline;
 use crate::store::Failure;
@@ -24,9 +25,6 @@ use crate::sync::Mutex;
 /// company; a file has only one.
 const AT_ONCE: usize = 2;
 
-/// So many locks go together at most. More would keep their rows for long.
-const LARGEST: usize = 64;
-
 /// What is done with locks together.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Together {
@@ -34,7 +32,7 @@ pub(super) enum Together {
     Release,
 }
 
-/// What a process asks for.
+/// What waits to be sent.
 pub(super) struct Batches {
     takes: Mutex<Gathering<Asked>>,
     releases: Mutex<Gathering<Asked>>,
@@ -43,7 +41,14 @@ pub(super) struct Batches {
 struct Asked {
     request: Request,
     deadline: Deadline,
+    leave: Leave,
     tell: oneshot::Sender<Came>,
+}
+
+/// The right to have a transaction run. Dropped, it goes to those who wait.
+struct Slot<D: Database> {
+    tables: Arc<Tables<D>>,
+    what: Together,
 }
 
 impl Part for Asked {
@@ -51,8 +56,8 @@ impl Part for Asked {
         &self.request.key
     }
 
-    fn is_sent(&self, _: Instant) -> bool {
-        !self.tell.is_closed()
+    fn leaves(&self, _: Instant) -> bool {
+        self.leave.takes()
     }
 }
 
@@ -70,7 +75,7 @@ impl Batches {
     pub(super) fn new<D: Database>(config: &SqlConfig<D>) -> Self {
         let at_once = if D::IS_FILE { 1 } else { AT_ONCE };
         let connections = usize::try_from(config.max_connections).unwrap_or(usize::MAX);
-        let gathering = || Mutex::new(Gathering::new(at_once.min(connections), LARGEST));
+        let gathering = || Mutex::new(Gathering::new(at_once.min(connections), D::TOGETHER));
         Self {
             takes: gathering(),
             releases: gathering(),
@@ -99,35 +104,48 @@ impl<D: Database> Tables<D> {
         let asked = Asked {
             request: request.clone(),
             deadline,
+            leave: exchange.leave(),
             tell,
         };
-        let entered = self.batches.of(what).lock().enter(asked, self.time.now());
+        let now = self.time.now();
+        let entered = self.batches.of(what).lock().enter(asked, now);
         match entered {
-            Entered::Goes(asked) => self.send(what, vec![asked], true),
-            Entered::Full(batch) => self.send(what, batch, true),
-            Entered::Alone(asked) => self.send(what, vec![asked], false),
+            Entered::Goes(asked) => {
+                asked.leaves(now);
+                self.send(what, vec![asked], Some(self.slot(what)));
+            }
+            Entered::Full(batch) if batch.is_empty() => {}
+            Entered::Full(batch) => self.send(what, batch, Some(self.slot(what))),
+            Entered::Alone(asked) => {
+                asked.leaves(now);
+                self.send(what, vec![asked], None);
+            }
             Entered::Waits => {}
         }
         self.reply(in_flight, exchange).await
     }
 
-    /// Sends these, and then, in their place, those that have gathered meanwhile.
-    fn send(self: &Arc<Self>, what: Together, mut batch: Vec<Asked>, has_place: bool) {
+    fn slot(self: &Arc<Self>, what: Together) -> Slot<D> {
+        let tables = Arc::clone(self);
+        Slot { tables, what }
+    }
+
+    /// Sends these, and those that have gathered meanwhile behind them.
+    fn send(self: &Arc<Self>, what: Together, batch: Vec<Asked>, slot: Option<Slot<D>>) {
         let (this, counted) = (Arc::clone(self), self.running.count());
         self.time.spawn(async move {
-            let _counted = counted;
-            while !batch.is_empty() {
-                this.run_together(what, batch).await;
-                batch = if has_place {
-                    this.batches.of(what).lock().came_back(this.time.now())
-                } else {
-                    Vec::new()
-                };
-            }
+            let (_counted, _slot) = (counted, slot);
+            this.run_together(what, batch).await;
         });
     }
 
-    async fn run_together(self: &Arc<Self>, what: Together, mut batch: Vec<Asked>) {
+    async fn run_together(self: &Arc<Self>, what: Together, batch: Vec<Asked>) {
+        let (mut batch, late): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .partition(|asked| !self.time.has_passed(asked.deadline));
+        for asked in late {
+            let _left = asked.tell.send(Err(self.endpoint.not_reached::<D>()));
+        }
         batch.sort_unstable_by(|a, b| a.request.key.cmp(&b.request.key));
         let all: Vec<_> = batch.iter().map(|asked| Args::of(&asked.request)).collect();
         let (script, columns) = what.script();
@@ -157,7 +175,7 @@ impl<D: Database> Tables<D> {
                     && matches!(failed.retry, RetryPolicy::Kept | RetryPolicy::Stop) =>
             {
                 for asked in batch {
-                    self.send(what, vec![asked], false);
+                    self.send(what, vec![asked], None);
                 }
             }
             Err(failed) => {
@@ -165,6 +183,17 @@ impl<D: Database> Tables<D> {
                     let _left = asked.tell.send(Err(failed.clone()));
                 }
             }
+        }
+    }
+}
+
+impl<D: Database> Drop for Slot<D> {
+    fn drop(&mut self) {
+        let tables = &self.tables;
+        let now = tables.time.now();
+        let batch = tables.batches.of(self.what).lock().came_back(now);
+        if !batch.is_empty() {
+            tables.send(self.what, batch, Some(tables.slot(self.what)));
         }
     }
 }

@@ -37,6 +37,9 @@ pub trait Database: Clone + Send + Sync + 'static {
 
     const IS_FILE: bool = Self::PROTOCOL.is_none();
 
+    /// So many locks go together at most: more would keep their rows for long.
+    const TOGETHER: usize = 64;
+
     /// Which parameters of its URL say how connections are encrypted.
     const TLS_ADVICE: &'static str = "";
 

@@ -130,6 +130,7 @@ NOT EXISTS (SELECT 1 FROM dlock_queue a, dlock_process p
 $hurry
 {free};
 {wake};
+$calm
 COMMIT
 
 --- free
@@ -244,6 +245,7 @@ SELECT l.name FROM dlock_lock l WHERE l.expires_at <= {now} AND l.waited = 1;
 COMMIT
 
 --- is_over
+-- What PostgreSQL says in its own way.
 {is_unused}
 
 --- is_unused
@@ -355,3 +357,5 @@ TEXT
 --- wake
 
 --- hurry
+
+--- calm

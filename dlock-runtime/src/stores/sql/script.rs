@@ -16,15 +16,18 @@
 //! | `durable_tables` | the same of the tables that the tokens are in |
 //! | `now` | milliseconds since 1970, by the database's clock, as they are now and not when the transaction began |
 //! | `lock` | makes the row of `$key` if there is none, and locks it until the end of the transaction |
-//! | `take` | takes locks that are free and that nobody waits for, in the cheapest way: one row for each that was taken, with its key, the token, `durable` and a 0 |
-//! | `hurry` | waits for a row for a moment only: one that somebody keeps is not to keep those of others |
+//! | `take` | takes locks that are free and that nobody waits for, in the cheapest way: one row for each that was taken, with its key, the token, `durable` and a 0, as other statements of the script have fewer columns |
+//! | `hurry` | from here on waits for a moment only: a row that somebody keeps is not to keep those of others |
+//! | `calm` | ends that |
+//! | `wake` | tells those who are first in the queues of these locks |
+//! | `is_over` | whether a row may be removed |
 //! | `free` | ends the leases of these owners: one row with the key for each that was held |
 //! | `create_tables` | makes what `schema` has, and is nothing if that is there |
 //!
 //! What is in square brackets is a list, with an item for each of the requests that
 //! go together, in the order of their keys: two transactions that lock the same rows
-//! do not wait for each other. `$hurry` is a statement of its own where there are
-//! several.
+//! do not wait for each other. Where there are several, `$hurry` and `$calm` stand for
+//! statements of these names, and else for nothing.
 //!
 //! A script is text without parameters to bind: with those, a statement is
 //! prepared and run in separate messages, and a pooler between may send each to
@@ -47,6 +50,11 @@ pub(super) const ALIVE: Duration = Duration::from_secs(4);
 /// Who is first in a queue has this time to take the lock when it is free. Then
 /// it goes to whoever asks.
 pub(super) const CLAIM: Duration = Duration::from_millis(1500);
+
+/// Where several go together, so long is one row waited for, and all that a statement
+/// waits for: they keep other rows meanwhile.
+const HURRY: Duration = Duration::from_millis(100);
+const MOMENT: Duration = Duration::from_millis(500);
 
 /// How often somebody cleans the tables.
 pub(super) const CLEANED_EVERY: Duration = Duration::from_secs(2);
@@ -110,7 +118,15 @@ impl Scripts {
             let mut text = expand(source, &sources);
             for (name, value) in [
                 ("$alive", ALIVE.as_millis().to_string()),
+                (
+                    "$brief",
+                    HURRY.min(timeout / 4).as_millis().max(1).to_string(),
+                ),
                 ("$claim", CLAIM.as_millis().to_string()),
+                (
+                    "$moment",
+                    MOMENT.min(timeout / 2).as_millis().max(1).to_string(),
+                ),
                 ("$pause", CLEANED_EVERY.as_millis().to_string()),
                 ("$process", own_name.clone()),
                 ("$room", ROOM.to_string()),
@@ -195,8 +211,8 @@ impl Scripts {
             ("grant", Mode::Write) => self.append(text, "grant_write", all),
             ("queue", _) if args.queue.is_empty() => {}
             ("queue", _) => self.append(text, args.queue, all),
-            ("hurry", _) if all.len() == 1 => {}
-            ("hurry", _) => self.append(text, "hurry", all),
+            ("hurry" | "calm", _) if all.len() == 1 => {}
+            ("hurry" | "calm", _) => self.append(text, value, all),
             _ => debug_assert!(false, "there is no value `{value}`"),
         }
     }

@@ -77,7 +77,7 @@ impl<D: Server> Sql<D> {
                     } else {
                         name
                     };
-                    if !name.is_empty() && !D::PARAMETERS.contains(&name) {
+                    if !pair.is_empty() && !D::PARAMETERS.contains(&name) {
                         return invalid(format!(
                             "its URL has an unknown parameter; there are create_tables, {}",
                             D::PARAMETERS.join(", ")

@@ -227,7 +227,7 @@ impl<D: Notifies> Store for SqlStore<D> {
     }
 
     fn abandon(&self, _: &Request, flight: Attempt, _: &LeftBehind) -> Abandoned<Self> {
-        Abandoned::in_flight(flight)
+        Abandoned::in_flight(flight.filter(|flight| !flight.stays()))
     }
 
     /// What it did, or an earlier script, is for the release to undo.

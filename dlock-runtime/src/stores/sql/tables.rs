@@ -5,8 +5,8 @@
 //! in the middle of an answer.
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
@@ -65,9 +65,14 @@ pub struct Tables<D: Database> {
 pub(crate) struct Exchange {
     came: oneshot::Receiver<Came>,
     begun: Instant,
+    leave: Leave,
     /// Who waits for it waits until then.
     limit: Deadline,
 }
+
+/// Whether something is sent, which is said once: `false`, it is not.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Leave(Arc<OnceLock<bool>>);
 
 pub(super) type Came = Result<Answer, Failed>;
 
@@ -123,6 +128,7 @@ impl<D: Database> Tables<D> {
         deadline: Deadline,
     ) -> Exchange {
         let (tell, exchange) = Exchange::new(&self.time, deadline);
+        exchange.leave.takes();
         let (this, counted) = (Arc::clone(self), self.running.count());
         self.time.spawn(async move {
             let _counted = counted;
@@ -205,6 +211,10 @@ impl<D: Database> Tables<D> {
         let exchange = in_flight.insert(exchange);
         let sent_at = exchange.begun;
         let Some(came) = exchange.reply(&self.time).await else {
+            if exchange.stays() {
+                *in_flight = None;
+                return Err(self.endpoint.not_reached::<D>().into());
+            }
             return Err(Failure {
                 cause: Cause::Silence,
                 next: Next::Pause,
@@ -227,6 +237,13 @@ impl<D: Database> Tables<D> {
     }
 }
 
+impl Leave {
+    /// `false`: it is not to go.
+    pub(super) fn takes(&self) -> bool {
+        self.0.set(true).is_ok()
+    }
+}
+
 impl Exchange {
     /// One that is told its answer by the other.
     pub(super) fn new(time: &Time, deadline: Deadline) -> (oneshot::Sender<Came>, Self) {
@@ -234,9 +251,20 @@ impl Exchange {
         let exchange = Self {
             came,
             begun: time.now(),
+            leave: Leave::default(),
             limit: Deadline::from(deadline.at(), STUCK),
         };
         (tell, exchange)
+    }
+
+    /// What its sender asks before it goes.
+    pub(super) fn leave(&self) -> Leave {
+        self.leave.clone()
+    }
+
+    /// It is not to go any more. `false`: it has gone.
+    pub(super) fn stays(&self) -> bool {
+        !self.leave.0.get_or_init(|| false)
     }
 
     /// `None`: it has no more time, and goes on.

@@ -42,30 +42,20 @@ INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
 
 --- take
 {begin_grant};
-$hurry
-INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
-    VALUES [($key, 0, 'w', '', 0, 0)] ON DUPLICATE KEY UPDATE waited = waited;
-UPDATE dlock_lock SET token = (SELECT floor FROM dlock_meta) WHERE name IN ([$key]) AND token = 0;
-UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = {its_owner},
-        expires_at = {now} + CAST(ELT(FIELD(name, [$key]), [$ttl]) AS SIGNED)
-    WHERE name IN ([$key]) AND ((expires_at <= {now} AND waited = 0)
-        OR (mode = 'w' AND owner = {its_owner} AND expires_at > {now}));
+{lock};
+{number};
+UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, expires_at = {now} + $ttl
+    WHERE name = $key AND ((expires_at <= {now} AND waited = 0)
+        OR (mode = 'w' AND owner = $owner AND expires_at > {now}));
 SELECT name, token, {durable}, 0 FROM dlock_lock
-    WHERE name IN ([$key]) AND mode = 'w' AND owner = {its_owner} AND expires_at > {now};
+    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now};
 COMMIT
 
---- its_owner
--- Who asks for the lock of this row.
-ELT(FIELD(name, [$key]), [$owner])
-
---- hurry
-SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1
-
 --- free
-SELECT name FROM dlock_lock WHERE name IN ([$key])
-    AND mode = 'w' AND owner = {its_owner} AND expires_at > {now} ORDER BY name FOR UPDATE;
+SELECT name FROM dlock_lock
+    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now} FOR UPDATE;
 UPDATE dlock_lock SET owner = '', expires_at = {now}
-    WHERE name IN ([$key]) AND mode = 'w' AND owner = {its_owner} AND expires_at > {now}
+    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now}
 
 --- alive
 INSERT INTO dlock_process (process, alive_until) VALUES ($process, {now} + $alive)

@@ -44,21 +44,28 @@ INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
     VALUES ($key, 0, 'w', '', 0, 0) ON CONFLICT (name) DO UPDATE SET waited = l.waited
 
 --- take
+-- Until when is counted before the row is waited for. Meanwhile an owner that asks twice
+-- may have got the lock, and had its lease extended.
 {begin_grant};
 $hurry
 INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
     VALUES [($key, 0, 'w', $owner, {now} + $ttl, 0)]
     ON CONFLICT (name) DO UPDATE SET token = l.token + $tokens, mode = 'w',
-        owner = excluded.owner, expires_at = excluded.expires_at
+        owner = excluded.owner, expires_at = GREATEST(l.expires_at, excluded.expires_at)
     WHERE (l.expires_at <= {now} AND l.waited = 0)
         OR (l.mode = 'w' AND l.owner = excluded.owner AND l.expires_at > {now})
     RETURNING name, token, {durable}, 0;
 UPDATE dlock_lock SET token = (SELECT floor FROM dlock_meta) + $tokens
-    WHERE name IN ([$key]) AND token = 0 RETURNING name, token, {durable}, 0;
+    WHERE name IN ([$key]) AND owner IN ([$owner]) AND token = 0
+    RETURNING name, token, {durable}, 0;
+$calm
 COMMIT
 
 --- hurry
-SET LOCAL lock_timeout = 100
+SET LOCAL lock_timeout = $brief; SET LOCAL statement_timeout = $moment
+
+--- calm
+SET LOCAL statement_timeout = $timeout
 
 --- free
 -- The rows are locked in the order in which they are taken.
