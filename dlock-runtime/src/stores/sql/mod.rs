@@ -18,6 +18,7 @@ mod clean;
 mod database;
 mod durability;
 mod errors;
+mod exchange;
 mod inspect;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -32,6 +33,7 @@ mod server;
 pub mod sqlite;
 mod store;
 mod tables;
+mod together;
 mod watch;
 
 use sqlx::pool::PoolOptions;

@@ -11,9 +11,10 @@ use super::batches::Together;
 use super::clean;
 use super::database::SqlConfig;
 use super::durability;
+use super::exchange::Exchange;
 use super::inspect;
 use super::script::{ALIVE, Args, patience};
-use super::tables::{Exchange, Notifies, Tables};
+use super::tables::{Notifies, Tables};
 use super::watch::{self, Seen};
 use crate::backend::{
     BackendError, Capabilities, LockInfo, Mode, Renewed, Request, Servers, TokenTier,

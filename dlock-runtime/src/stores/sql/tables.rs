@@ -5,19 +5,18 @@
 //! in the middle of an answer.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use tokio::sync::oneshot::error::RecvError;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use super::batches::Batches;
-use super::database::{Database, RetryPolicy, SqlConfig};
+use super::database::{Database, SqlConfig};
 use super::durability::Durability;
-use super::errors::{Endpoint, Failed};
+use super::errors::Endpoint;
+use super::exchange::{Came, Exchange};
 use super::pooled::{Answer, Pooled, Priority};
 use super::script::{Args, Scripts};
 use crate::backend::{BackendError, Owner};
@@ -26,10 +25,6 @@ use crate::engine::events::Events;
 use crate::engine::time::Time;
 use crate::in_flight::InFlight;
 use crate::store::{Applied, Cause, Context, Failure, Next};
-
-/// So long after its deadline, nobody waits any more for a script to say that there is
-/// no answer: the driver may be stuck in the operating system.
-const STUCK: Duration = Duration::from_millis(20);
 
 /// A database that may tell of free locks.
 pub trait Notifies: Database {
@@ -60,21 +55,6 @@ pub struct Tables<D: Database> {
     pub(super) time: Time,
     pub(super) events: Events,
 }
-
-/// A script that is being run.
-pub(crate) struct Exchange {
-    came: oneshot::Receiver<Came>,
-    begun: Instant,
-    leave: Leave,
-    /// Who waits for it waits until then.
-    limit: Deadline,
-}
-
-/// Whether something is sent, which is said once: `false`, it is not.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Leave(Arc<OnceLock<bool>>);
-
-pub(super) type Came = Result<Answer, Failed>;
 
 impl<D: Database> Tables<D> {
     pub(super) fn new(config: SqlConfig<D>, context: Context) -> Self {
@@ -234,50 +214,5 @@ impl<D: Database> Tables<D> {
             },
             |came| came.map_err(Failure::from),
         )
-    }
-}
-
-impl Leave {
-    /// `false`: it is not to go.
-    pub(super) fn takes(&self) -> bool {
-        self.0.set(true).is_ok()
-    }
-}
-
-impl Exchange {
-    /// One that is told its answer by the other.
-    pub(super) fn new(time: &Time, deadline: Deadline) -> (oneshot::Sender<Came>, Self) {
-        let (tell, came) = oneshot::channel();
-        let exchange = Self {
-            came,
-            begun: time.now(),
-            leave: Leave::default(),
-            limit: Deadline::from(deadline.at(), STUCK),
-        };
-        (tell, exchange)
-    }
-
-    /// What its sender asks before it goes.
-    pub(super) fn leave(&self) -> Leave {
-        self.leave.clone()
-    }
-
-    /// It is not to go any more. `false`: it has gone.
-    pub(super) fn stays(&self) -> bool {
-        !self.leave.0.get_or_init(|| false)
-    }
-
-    /// `None`: it has no more time, and goes on.
-    pub(super) async fn reply(&mut self, time: &Time) -> Option<Result<Came, RecvError>> {
-        time.bound(self.limit, &mut self.came).await.ok()
-    }
-
-    /// Waits for as long as it takes: whether it is known what became of it.
-    pub(super) async fn ends(self) -> bool {
-        match self.came.await {
-            Ok(Ok(_)) => true,
-            Ok(Err(failed)) => failed.retry != RetryPolicy::Reconnect,
-            Err(_) => false,
-        }
     }
 }

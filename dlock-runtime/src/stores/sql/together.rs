@@ -1,0 +1,128 @@
+//! Sends what goes together, alone or with others.
+
+use std::sync::Arc;
+
+use super::batches::{Asked, Together};
+use super::database::{Database, RetryPolicy};
+use super::exchange::Exchange;
+use super::pooled::{Answer, Priority};
+use super::script::Args;
+use super::tables::Tables;
+use crate::backend::Request;
+use crate::deadline::Deadline;
+use crate::store::Failure;
+use crate::stores::gathering::{Entered, Part as _};
+
+/// The right to have a transaction run. Dropped, it goes to those who wait.
+struct Slot<D: Database> {
+    tables: Arc<Tables<D>>,
+    what: Together,
+}
+
+impl<D: Database> Tables<D> {
+    /// Does it with a lock, alone or with others: the rows that are about this one. While
+    /// there is no answer it is in `in_flight`.
+    pub(super) async fn together(
+        self: &Arc<Self>,
+        what: Together,
+        request: &Request,
+        deadline: Deadline,
+        in_flight: &mut Option<Exchange>,
+    ) -> Result<Answer, Failure> {
+        let (tell, exchange) = Exchange::new(&self.time, deadline);
+        let asked = Asked {
+            request: request.clone(),
+            deadline,
+            leave: exchange.leave.clone(),
+            tell,
+        };
+        let now = self.time.now();
+        let entered = self.batches.of(what).lock().enter(asked, now);
+        match entered {
+            Entered::Goes(asked) => {
+                asked.leaves(now);
+                self.send(what, vec![asked], Some(self.slot(what)));
+            }
+            Entered::Full(batch) if batch.is_empty() => {}
+            Entered::Full(batch) => self.send(what, batch, Some(self.slot(what))),
+            Entered::Alone(asked) => {
+                asked.leaves(now);
+                self.send(what, vec![asked], None);
+            }
+            Entered::Waits => {}
+        }
+        self.reply(in_flight, exchange).await
+    }
+
+    fn slot(self: &Arc<Self>, what: Together) -> Slot<D> {
+        let tables = Arc::clone(self);
+        Slot { tables, what }
+    }
+
+    /// Sends these, and those that have gathered meanwhile behind them.
+    fn send(self: &Arc<Self>, what: Together, batch: Vec<Asked>, slot: Option<Slot<D>>) {
+        let (this, counted) = (Arc::clone(self), self.running.count());
+        self.time.spawn(async move {
+            let (_counted, _slot) = (counted, slot);
+            this.run_together(what, batch).await;
+        });
+    }
+
+    async fn run_together(self: &Arc<Self>, what: Together, batch: Vec<Asked>) {
+        let (mut batch, late): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .partition(|asked| !self.time.has_passed(asked.deadline));
+        for asked in late {
+            let _left = asked.tell.send(Err(self.endpoint.not_reached::<D>()));
+        }
+        batch.sort_unstable_by(|a, b| a.request.key.cmp(&b.request.key));
+        let all: Vec<_> = batch.iter().map(|asked| Args::of(&asked.request)).collect();
+        let (script, columns) = what.script();
+        let script = self.scripts.fill(script, &all);
+        let deadlines = batch.iter().map(|asked| asked.deadline);
+        let Some(deadline) = deadlines.max() else {
+            return;
+        };
+        let came = self
+            .answer(&script, columns, Priority::InTurn, deadline)
+            .await;
+        match came {
+            Ok(answer) => {
+                for asked in batch {
+                    let rows = answer.rows.iter();
+                    let its_own = rows.filter(|row| row.text(0) == &*asked.request.key);
+                    let its_answer = Answer {
+                        rows: its_own.cloned().collect(),
+                        sent_at: answer.sent_at,
+                    };
+                    let _left = asked.tell.send(Ok(its_answer));
+                }
+            }
+            // Somebody keeps the row of one of them, or one of them is refused.
+            Err(failed)
+                if batch.len() > 1
+                    && matches!(failed.retry, RetryPolicy::Kept | RetryPolicy::Stop) =>
+            {
+                for asked in batch {
+                    self.send(what, vec![asked], None);
+                }
+            }
+            Err(failed) => {
+                for asked in batch {
+                    let _left = asked.tell.send(Err(failed.clone()));
+                }
+            }
+        }
+    }
+}
+
+impl<D: Database> Drop for Slot<D> {
+    fn drop(&mut self) {
+        let tables = &self.tables;
+        let now = tables.time.now();
+        let batch = tables.batches.of(self.what).lock().came_back(now);
+        if !batch.is_empty() {
+            tables.send(self.what, batch, Some(tables.slot(self.what)));
+        }
+    }
+}
