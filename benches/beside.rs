@@ -8,7 +8,7 @@ pub(crate) mod spread;
 
 use std::time::Duration;
 
-use contest::{take_turns, turn};
+use contest::{Turn, take_turns, turn};
 use dlock_benches::{Dlock, Locker};
 
 /// How much is measured.
@@ -60,11 +60,7 @@ pub(crate) async fn compare<L: Locker>(
     tasks: usize,
 ) {
     let name = L::NAME;
-    println!("| work | dlock | {name} | dlock ÷ {name} (quartiles) |");
-    println!("| --- | --- | --- | --- |");
-    let keys: Vec<&'static str> = (0..tasks)
-        .map(|key| &*format!("key:{key}").leak())
-        .collect();
+    let keys = headed(name, tasks);
     let one = vec![keys[0]; tasks];
     let (hot, beside) = match waits {
         Other::Waits => (format!("{tasks} tasks, one key"), &one[..]),
@@ -75,13 +71,49 @@ pub(crate) async fn compare<L: Locker>(
     };
     for (work, ours, theirs) in [
         ("1 task".to_owned(), &keys[..1], &keys[..1]),
-        (format!("{tasks} tasks, {tasks} keys"), &keys[..], &keys[..]),
+        (format!("{tasks} tasks, {tasks} keys"), keys, keys),
         (hot, &one[..], beside),
     ] {
         let turns = [turn(dlock, effort, ours), turn(other, effort, theirs)];
-        let rates = take_turns(effort, &turns).await;
-        let [ours, theirs] = [0, 1].map(|who| rates.of(who).median());
-        let ratio = rates.first_beside(1);
-        println!("| {work} | {ours:.0}/s | {theirs:.0}/s | {ratio} |");
+        show(&work, effort, &turns).await;
     }
+}
+
+/// One task, and as many as there are keys, beside a program that is told how many tasks
+/// it has.
+#[allow(dead_code, reason = "not each table has one")]
+pub(crate) async fn compare_with_program<'a>(
+    dlock: &'a Dlock,
+    name: &str,
+    runs: impl Fn(usize) -> Turn<'a>,
+    effort: &'a Effort,
+    tasks: usize,
+) {
+    let keys = headed(name, tasks);
+    for (work, keys) in [
+        ("1 task".to_owned(), &keys[..1]),
+        (format!("{tasks} tasks, {tasks} keys"), keys),
+    ] {
+        show(
+            &work,
+            effort,
+            &[turn(dlock, effort, keys), runs(keys.len())],
+        )
+        .await;
+    }
+}
+
+/// Prints the head of a table: a key for each task.
+fn headed(name: &str, tasks: usize) -> &'static [&'static str] {
+    println!("| work | dlock | {name} | dlock ÷ {name} (quartiles) |");
+    println!("| --- | --- | --- | --- |");
+    let keys = (0..tasks).map(|key| &*format!("key:{key}").leak());
+    keys.collect::<Vec<_>>().leak()
+}
+
+async fn show(work: &str, effort: &Effort, turns: &[Turn<'_>]) {
+    let rates = take_turns(effort, turns).await;
+    let [ours, theirs] = [0, 1].map(|who| rates.of(who).median());
+    let ratio = rates.first_beside(1);
+    println!("| {work} | {ours:.0}/s | {theirs:.0}/s | {ratio} |");
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use dlock_benches::Dlock;
 use tokio::process::Command;
 
-use crate::beside::Effort;
-use crate::beside::contest::{Turn, take_turns, turn};
+use crate::beside::contest::Turn;
+use crate::beside::{Effort, compare_with_program};
 
 /// Starting a program takes longer than a slice, though it does not count: there are
 /// fewer and longer ones.
@@ -39,21 +39,8 @@ pub(crate) async fn compare(
         slice: effort.slice * LONGER,
         ..*effort
     };
-    println!("| work | dlock | {name} | dlock ÷ {name} (quartiles) |");
-    println!("| --- | --- | --- | --- |");
-    let keys: Vec<&'static str> = (0..tasks)
-        .map(|key| &*format!("key:{key}").leak())
-        .collect();
-    for (work, keys) in [
-        ("1 task".to_owned(), &keys[..1]),
-        (format!("{tasks} tasks, {tasks} keys"), &keys[..]),
-    ] {
-        let theirs = runs(path.clone(), address.to_owned(), keys.len(), effort.slice);
-        let rates = take_turns(&effort, &[turn(dlock, &effort, keys), theirs]).await;
-        let [ours, theirs] = [0, 1].map(|who| rates.of(who).median());
-        let ratio = rates.first_beside(1);
-        println!("| {work} | {ours:.0}/s | {theirs:.0}/s | {ratio} |");
-    }
+    let theirs = |tasks| runs(path.clone(), address.to_owned(), tasks, effort.slice);
+    compare_with_program(dlock, name, theirs, &effort, tasks).await;
 }
 
 fn runs<'a>(program: PathBuf, address: String, tasks: usize, slice: Duration) -> Turn<'a> {

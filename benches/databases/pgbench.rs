@@ -7,8 +7,9 @@ use std::time::Duration;
 use dlock_benches::Dlock;
 use tokio::process::Command;
 
-use crate::beside::Effort;
-use crate::beside::contest::{Turn, take_turns, turn};
+use crate::beside::contest::Turn;
+use crate::beside::{Effort, compare_with_program};
+use crate::postgres::program;
 use crate::support::dir::TempDir;
 
 const PAIR: &str = "\
@@ -31,46 +32,22 @@ pub(crate) async fn compare(dlock: &Dlock, port: u16, effort: &Effort, tasks: us
         slice: SLICE,
         ..*effort
     };
-    println!("| work | dlock | pgbench | dlock ÷ pgbench (quartiles) |");
-    println!("| --- | --- | --- | --- |");
-    let keys: Vec<&'static str> = (0..tasks)
-        .map(|key| &*format!("key:{key}").leak())
-        .collect();
-    for (work, keys) in [
-        ("1 task".to_owned(), &keys[..1]),
-        (format!("{tasks} tasks, {tasks} keys"), &keys[..]),
-    ] {
-        let theirs = runs(&script, port, keys.len());
-        let rates = take_turns(&effort, &[turn(dlock, &effort, keys), theirs]).await;
-        let [ours, theirs] = [0, 1].map(|who| rates.of(who).median());
-        let ratio = rates.first_beside(1);
-        println!("| {work} | {ours:.0}/s | {theirs:.0}/s | {ratio} |");
-    }
+    let theirs = |tasks| runs(&script, port, tasks);
+    compare_with_program(dlock, "pgbench", theirs, &effort, tasks).await;
 }
 
 fn runs<'a>(script: &Path, port: u16, clients: usize) -> Turn<'a> {
-    let clients = clients.to_string();
-    let arguments = ["-h", "127.0.0.1", "-U", "postgres", "-n", "-M", "prepared"];
-    let seconds = SLICE.as_secs().to_string();
-    let arguments = arguments.map(str::to_owned).into_iter().chain(
-        [
-            "-p",
-            &port.to_string(),
-            "-c",
-            &clients,
-            "-j",
-            "2",
-            "-T",
-            &seconds,
-            "-f",
-        ]
-        .map(str::to_owned),
+    let seconds = SLICE.as_secs();
+    let arguments = format!(
+        "-h 127.0.0.1 -p {port} -U postgres -n -M prepared -c {clients} -j 2 -T {seconds} -f"
     );
-    let arguments: Vec<_> = arguments.collect();
     let script = script.to_owned();
     Box::new(move || {
-        let mut pgbench = Command::new("pgbench");
-        pgbench.args(&arguments).arg(&script).arg("postgres");
+        let mut pgbench = Command::new(program("pgbench"));
+        pgbench
+            .args(arguments.split(' '))
+            .arg(&script)
+            .arg("postgres");
         pgbench.stderr(Stdio::inherit()).kill_on_drop(true);
         Box::pin(async move {
             let output = pgbench.output().await.expect("it starts");

@@ -22,13 +22,28 @@ pub enum BareSql {
 const TABLE: &str =
     "CREATE TABLE IF NOT EXISTS bare (name VARCHAR(64) PRIMARY KEY, owner VARCHAR(64))";
 
-/// Runs these of a pool of one kind.
+/// The upsert and the delete, as PostgreSQL and SQLite say them.
+const ON_CONFLICT: [&str; 2] = [
+    "INSERT INTO bare (name, owner) VALUES ($1, $2)
+        ON CONFLICT (name) DO UPDATE SET owner = excluded.owner",
+    "DELETE FROM bare WHERE name = $1 AND owner = $2",
+];
+
+/// The same in MySQL.
+const ON_DUPLICATE: [&str; 2] = [
+    "INSERT INTO bare (name, owner) VALUES (?, ?)
+        ON DUPLICATE KEY UPDATE owner = VALUES(owner)",
+    "DELETE FROM bare WHERE name = ? AND owner = ?",
+];
+
+/// Runs them over a pool of one kind.
 macro_rules! pair {
-    ($pool:expr, $key:expr, $body:expr, $upsert:literal, $delete:literal) => {{
-        let written = query($upsert).bind($key).bind("me").execute($pool).await;
+    ($pool:expr, $key:expr, $body:expr, $pair:expr) => {{
+        let [upsert, delete] = $pair;
+        let written = query(upsert).bind($key).bind("me").execute($pool).await;
         written.expect("a row");
         let value = $body.await;
-        let deleted = query($delete).bind($key).bind("me").execute($pool).await;
+        let deleted = query(delete).bind($key).bind("me").execute($pool).await;
         deleted.expect("an answer");
         value
     }};
@@ -75,30 +90,9 @@ impl Locker for BareSql {
 
     async fn section<T: Send>(&self, key: &str, body: impl Future<Output = T> + Send) -> T {
         match self {
-            Self::Postgres(pool) => pair!(
-                pool,
-                key,
-                body,
-                "INSERT INTO bare (name, owner) VALUES ($1, $2)
-                    ON CONFLICT (name) DO UPDATE SET owner = excluded.owner",
-                "DELETE FROM bare WHERE name = $1 AND owner = $2"
-            ),
-            Self::MySql(pool) => pair!(
-                pool,
-                key,
-                body,
-                "INSERT INTO bare (name, owner) VALUES (?, ?)
-                    ON DUPLICATE KEY UPDATE owner = VALUES(owner)",
-                "DELETE FROM bare WHERE name = ? AND owner = ?"
-            ),
-            Self::Sqlite(pool) => pair!(
-                pool,
-                key,
-                body,
-                "INSERT INTO bare (name, owner) VALUES (?, ?)
-                    ON CONFLICT (name) DO UPDATE SET owner = excluded.owner",
-                "DELETE FROM bare WHERE name = ? AND owner = ?"
-            ),
+            Self::Postgres(pool) => pair!(pool, key, body, ON_CONFLICT),
+            Self::MySql(pool) => pair!(pool, key, body, ON_DUPLICATE),
+            Self::Sqlite(pool) => pair!(pool, key, body, ON_CONFLICT),
         }
     }
 }

@@ -81,7 +81,7 @@ impl Kind for PostgreSql {
 }
 
 /// A program of the newest version that is installed.
-fn program(name: &str) -> PathBuf {
+pub(crate) fn program(name: &str) -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten();

@@ -57,9 +57,11 @@ impl<P: Part> Gathering<P> {
     pub(super) fn enter(&mut self, part: P, now: Instant) -> Entered<P> {
         if self.on_the_way < self.at_once {
             self.on_the_way += 1;
+            part.leaves(now);
             return Entered::Goes(part);
         }
         if !self.locks.insert(part.lock().to_owned()) {
+            part.leaves(now);
             return Entered::Alone(part);
         }
         self.waiting.push_back(part);
@@ -147,8 +149,14 @@ mod tests {
             sent,
         };
         match queue.enter(request, Instant::now()) {
-            Entered::Goes(_) => "goes".into(),
-            Entered::Alone(_) => "alone".into(),
+            Entered::Goes(one) => {
+                assert!(one.sent.get(), "it is told");
+                "goes".into()
+            }
+            Entered::Alone(one) => {
+                assert!(one.sent.get(), "it is told");
+                "alone".into()
+            }
             Entered::Waits => "waits".into(),
             Entered::Full(batch) => shown(&batch),
         }

@@ -204,3 +204,48 @@ impl Drop for Slot {
         self.0.spawn(batch);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(lease: Option<i64>) -> (Waiting, oneshot::Receiver<Answer>) {
+        let (done, answer) = oneshot::channel();
+        let write = Write {
+            lock: "a".to_owned(),
+            lease,
+            txn: Txn::new(),
+        };
+        let sent_at = Arc::default();
+        let waiting = Waiting {
+            write,
+            done,
+            sent_at,
+        };
+        (waiting, answer)
+    }
+
+    #[test]
+    fn what_would_fail_with_another_goes_with_it() {
+        let first = waiting(Some(1)).0;
+        for (lease, together) in [(Some(1), true), (Some(2), false), (None, false)] {
+            let other = waiting(lease).0;
+            assert_eq!(other.goes_with(&first), together, "{lease:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_given_up_is_not_sent() {
+        let now = Instant::now();
+        let (one, answer) = waiting(None);
+        assert!(one.leaves(now));
+        assert_eq!(one.sent_at.get(), Some(&Some(now)), "its moment is noted");
+        drop(answer);
+        let (one, _answer) = waiting(None);
+        one.sent_at.get_or_init(|| None);
+        assert!(!one.leaves(now), "it had no more time");
+        let (one, answer) = waiting(None);
+        drop(answer);
+        assert!(!one.leaves(now), "its caller has left");
+    }
+}

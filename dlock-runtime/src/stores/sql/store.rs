@@ -204,8 +204,8 @@ impl<D: Notifies> Store for SqlStore<D> {
         deadline: Deadline,
         attempt: &mut Attempt,
     ) -> Result<Freed, Failure> {
-        // It has the lock and no place, so that less is to be done.
         let tables = &self.tables;
+        // It has the lock and no place, so that less is to be done.
         let was_held = if ending == Ending::Released && request.mode == Mode::Write {
             let answer = tables.together(Together::Release, request, deadline, attempt);
             !answer.await?.rows.is_empty()

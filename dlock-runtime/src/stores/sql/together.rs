@@ -11,7 +11,7 @@ use super::tables::Tables;
 use crate::backend::Request;
 use crate::deadline::Deadline;
 use crate::store::Failure;
-use crate::stores::gathering::{Entered, Part as _};
+use crate::stores::gathering::Entered;
 
 /// The right to have a transaction run. Dropped, it goes to those who wait.
 struct Slot<D: Database> {
@@ -36,19 +36,12 @@ impl<D: Database> Tables<D> {
             leave: exchange.leave.clone(),
             tell,
         };
-        let now = self.time.now();
-        let entered = self.batches.of(what).lock().enter(asked, now);
+        let entered = self.batches.of(what).lock().enter(asked, self.time.now());
         match entered {
-            Entered::Goes(asked) => {
-                asked.leaves(now);
-                self.send(what, vec![asked], Some(self.slot(what)));
-            }
+            Entered::Goes(asked) => self.send(what, vec![asked], Some(self.slot(what))),
+            Entered::Alone(asked) => self.send(what, vec![asked], None),
             Entered::Full(batch) if batch.is_empty() => {}
             Entered::Full(batch) => self.send(what, batch, Some(self.slot(what))),
-            Entered::Alone(asked) => {
-                asked.leaves(now);
-                self.send(what, vec![asked], None);
-            }
             Entered::Waits => {}
         }
         self.reply(in_flight, exchange).await
