@@ -4,7 +4,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use axum_core::response::{IntoResponse, Response};
-use dlock_conformance::support::log::Log;
+use dlock_conformance::support::alone::alone_with_its_log;
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::{Config, LockError, LockManager};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -101,29 +101,32 @@ async fn a_loss_is_no_invitation_to_repeat() {
     assert_eq!(answer(lost).await, expected(500, None, "lock_lost"));
 }
 
-#[tokio::test(start_paused = true)]
-async fn mistakes_are_told_to_the_log_and_not_to_the_client() {
-    let log = Log::capture();
-    let (_, manager) = memory().await;
-    let write = error_of(manager.lock(SECRET).acquire());
-    let nested = manager.lock(SECRET).read().run(write);
-    let mistakes = [
-        nested.await.expect("free"),
-        error_of(manager.lock(SECRET.repeat(100)).acquire()).await,
-        error_of(dlock_runtime::lock(SECRET).acquire()).await,
-        Config::from_url(&format!("nowhere://{SECRET}")).expect_err("no such store"),
-        LockError::AlreadyInitialized,
-    ];
-    for mistake in mistakes {
-        let told = mistake.to_string();
-        assert_eq!(
-            answer(mistake).await,
-            expected(500, None, "lock_failed"),
-            "{told}"
-        );
-        let logged = log.text();
-        // Other tests of this process may warn meanwhile.
-        let line = logged.lines().rfind(|line| line.starts_with("ERROR"));
-        assert!(line.is_some_and(|line| line.contains(&told)), "{logged}");
-    }
+/// Alone: whether an event is wanted is asked where it is first come to, and another test
+/// may come there just before the log begins.
+#[test]
+fn mistakes_are_told_to_the_log_and_not_to_the_client() {
+    let name = "mistakes_are_told_to_the_log_and_not_to_the_client";
+    alone_with_its_log(name, async |log| {
+        let (_, manager) = memory().await;
+        let write = error_of(manager.lock(SECRET).acquire());
+        let nested = manager.lock(SECRET).read().run(write);
+        let mistakes = [
+            nested.await.expect("free"),
+            error_of(manager.lock(SECRET.repeat(100)).acquire()).await,
+            error_of(dlock_runtime::lock(SECRET).acquire()).await,
+            Config::from_url(&format!("nowhere://{SECRET}")).expect_err("no such store"),
+            LockError::AlreadyInitialized,
+        ];
+        for mistake in mistakes {
+            let told = mistake.to_string();
+            assert_eq!(
+                answer(mistake).await,
+                expected(500, None, "lock_failed"),
+                "{told}"
+            );
+            let logged = log.text();
+            let line = logged.lines().rfind(|line| line.starts_with("ERROR"));
+            assert!(line.is_some_and(|line| line.contains(&told)), "{logged}");
+        }
+    });
 }
