@@ -218,9 +218,33 @@ sum() {
     awk '{ sum += $1 } END { print sum + 0 }'
 }
 
+# Each failed test, behind the program it is of, and what it panicked with, so that who
+# sees no more than the end of a log has the reason too. If there is much of that, the
+# last panic is the test's own. Of one that did not panic, such as documentation that does
+# not compile, it is what it said first.
+reasons() {
+  sed 's/\x1b\[[0-9;]*m//g; s/\r$//' "$scratch/log" | awk '
+    function tell(  line, shown) {
+      if (name != "") print "\n" program ": " name
+      for (line = said - first < 12 ? first : last; line <= said && shown < 12; line++)
+        if (text[line] ~ /[^ ]/) { print "  " substr(text[line], 1, 400); shown++ }
+      name = ""; said = first = last = backtrace = 0
+    }
+    /^ *(Running .*\(.*\)|Doc-tests .*)$/ { sub(/^ *(Running (unittests )?)?/, ""); sub(/ \(.*/, ""); program = $0 }
+    /^ *process didn.t exit successfully: / { print "\n" program ":\n" $0 }
+    /^---- .* stdout ----$/ { tell(); name = substr($0, 6, length($0) - 17); next }
+    /^failures:$/ || /^test result: / { tell() }
+    name == "" { next }
+    / panicked at / { backtrace = 0; last = said + 1; if (!first) first = last }
+    /^stack backtrace:$/ || /^note: run with `RUST_BACKTRACE/ { backtrace = 1 }
+    !backtrace { text[++said] = $0 }
+    END { tell() }'
+}
+
 say "Done in $SECONDS s"
 if [ ${#failures[@]} -gt 0 ]; then
   printf 'FAILED: %s\n' "${failures[@]}"
+  reasons
 fi
 echo "$(sum passed) passed, $(sum failed) failed"
 [ ${#failures[@]} -eq 0 ]
