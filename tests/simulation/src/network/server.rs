@@ -273,7 +273,7 @@ impl<S: Service> Server<S> {
     }
 
     /// Runs a command here and now.
-    pub(super) fn run(&self, command: S::Command) -> S::Answer {
+    pub(crate) fn run(&self, command: S::Command) -> S::Answer {
         let (answer, pushed) = self.visit(|service, visit| service.run(visit, command));
         for (process, what) in pushed {
             self.push(process, what);

@@ -3,6 +3,8 @@
 
 mod server;
 mod store;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use self::server::QueueServer;
 pub(crate) use self::store::Queue;

@@ -114,12 +114,10 @@ impl Service for QueueServer {
                 self.advance(visit, &key);
                 let lock = self.locks.get_mut(&key);
                 let held = lock.and_then(|lock| lock.holder(owner));
-                if let Some(holder) = held {
-                    holder.until = visit.now + ttl;
-                    return Answer::Done(true);
-                }
+                let is_held = held.map(|holder| holder.until = visit.now + ttl).is_some();
+                // Either way it has what this server says from now on.
                 visit.knows(owner);
-                Answer::Done(false)
+                Answer::Done(is_held)
             }
             Command::Release {
                 key,
@@ -205,6 +203,7 @@ impl QueueServer {
         let lock = self.locks.entry(Arc::clone(key)).or_default();
         if let Some(holder) = lock.holder(asked.owner) {
             holder.until = now + asked.ttl;
+            visit.knows(asked.owner);
             return Answer::Granted(holder.token);
         }
         let waits_already = lock.queue.iter().any(|place| place.owner == asked.owner);
@@ -222,6 +221,7 @@ impl QueueServer {
 
     fn grant(&mut self, visit: &mut Visit, key: &Arc<str>, asked: Asked) -> Answer {
         let until = visit.now + asked.ttl;
+        visit.knows(asked.owner);
         Answer::Granted(self.hold(visit, key, asked, until))
     }
 
@@ -229,7 +229,6 @@ impl QueueServer {
         self.last_token += TOKENS_PER_GRANT;
         let token = self.last_token;
         visit.granted(key, token);
-        visit.knows(asked.owner);
         let lock = self.locks.entry(Arc::clone(key)).or_default();
         lock.holders.push(Holder {
             asked,
@@ -249,7 +248,8 @@ impl QueueServer {
         }
     }
 
-    /// Ends what has run out, and lets in who is next.
+    /// Ends what has run out, and lets in who is next. Who holds the lock by the word of
+    /// the server before may not hear of that, and so knows nothing new until it asks.
     fn advance(&mut self, visit: &mut Visit, key: &Arc<str>) {
         self.expire(visit, key);
         while let Some(next) = self.next(visit.now, key) {
