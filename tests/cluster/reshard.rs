@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::harness::{config, connect, lock_name, nothing_left};
 use crate::support::cluster::{Cluster, LONG, Lent, url};
 use crate::support::critical::{Section, Tokens};
-use crate::support::locks::{had, held, is_unavailable, queued, says, served};
+use crate::support::locks::{self, had, held, impatient, is_unavailable, queued, says, served};
 use crate::support::wait::{HANG, until, within};
 
 const KEY: &str = "key";
@@ -149,14 +149,13 @@ async fn a_slot_that_is_on_its_way() {
     let cluster = Cluster::start(LONG).await;
     let url = cluster.url("");
     let (holder, waiter) = (connect(&url).await, connect(&url).await);
-    let ttl = Duration::from_millis(1_500);
+    let ttl = Duration::from_secs(3);
     let lock = holder.lock(KEY).ttl(ttl);
     let guard = lock.acquire().await.expect("the lock");
     let waiting = tokio::spawn(waiter.lock(KEY).acquire());
     queued(&holder, KEY, 1).await;
     let [slot, from, to] = begins(&cluster).await;
-    let impatient = config(&url).request_timeout(Duration::from_millis(300));
-    let impatient = LockManager::connect(impatient).await.expect("a connection");
+    let impatient = impatient(|| config(&url).request_timeout(Duration::from_millis(300))).await;
     loop {
         sleep(ttl).await;
         assert!(guard.is_held(), "it is renewed");
@@ -320,8 +319,8 @@ async fn refused(cluster: &Cluster) -> u32 {
 #[tokio::test]
 async fn a_slot_that_stays_open_is_told() {
     let cluster = Cluster::start(LONG).await;
-    let config = config(&cluster.url("")).request_timeout(Duration::from_millis(500));
-    let manager = LockManager::connect(config).await.expect("a connection");
+    let config = config(&cluster.url("")).request_timeout(Duration::from_secs(3));
+    let manager = locks::connect(config).await;
     had(&manager, KEY).await;
     let [slot, from, to] = begins(&cluster).await;
     let error = is_unavailable(within(HANG, manager.lock(KEY).acquire()).await);

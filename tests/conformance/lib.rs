@@ -173,7 +173,7 @@ pub trait Store {
 
     /// Short enough that the lock of a process that died comes free within the test.
     fn contenders_ttl(&self) -> Duration {
-        Duration::from_millis(1_500)
+        Duration::from_secs(3)
     }
 
     /// Whether a process that has been paused keeps all others from the store,

@@ -9,7 +9,7 @@ use dlock_conformance::{Store, async_trait, failovers};
 use crate::support::ghosts::Processes;
 use crate::support::locks::{held, served};
 use crate::support::redis::RedisServer;
-use crate::support::sentinel::{Deployment, MASTER, replicated};
+use crate::support::sentinel::{Deployment, replicated};
 use crate::support::wait::{HANG, eventually, until, within};
 
 /// Longer than a failover takes here.
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// A deployment that replaces its master.
+/// A deployment whose master can be replaced.
 struct Watchful<const REPLICAS: u32 = 0> {
     deployment: Deployment,
     url: String,
@@ -118,9 +118,7 @@ async fn a_master_that_does_not_know_is_left() {
     let refused = ["-slaveof", "-replicaof", "-client|kill"];
     let words = [&["ACL", "SETUSER", "default"][..], &refused].concat();
     old.command::<()>(&words).await;
-    let words = ["SENTINEL", "FAILOVER", MASTER];
-    store.deployment.sentinels[0].command::<()>(&words).await;
-    let master = store.deployment.failed_over(old.port()).await;
+    let master = store.deployment.replace(old.port()).await;
     let role: Vec<redis::Value> = old.command(&["ROLE"]).await;
     let master_still = redis::Value::BulkString(b"master".into());
     assert_eq!(role[0], master_still, "the test's own premise");

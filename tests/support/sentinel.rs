@@ -17,6 +17,8 @@ pub(crate) struct Deployment {
     /// The first of them was the master when it all began.
     pub(crate) servers: Vec<RedisServer>,
     pub(crate) sentinels: Vec<RedisServer>,
+    /// How long a master may be silent while nobody has it replaced.
+    down_after: Duration,
 }
 
 /// Passwords of a deployment, if it has any.
@@ -78,21 +80,29 @@ impl Deployment {
         Self {
             servers: vec![master, first, second],
             sentinels: vec![a, b, c],
+            down_after,
         }
     }
 
-    /// One that is ready to replace its master as soon as that is silent.
+    /// One that replaces its master when a test has it do so, and never takes a busy
+    /// machine for a dead master.
     pub(crate) async fn watchful() -> Self {
-        Self::watchful_on(None, &Passwords::default()).await
+        Self::ready(None, &Passwords::default(), LONG).await
     }
 
-    /// The same, with all servers on one machine but for the sentinels.
+    /// One that replaces its master as soon as that is silent, with all servers on one
+    /// machine but for the sentinels.
     pub(crate) async fn watchful_on(machine: Option<&Machine>, passwords: &Passwords) -> Self {
-        let all = Self::start(passwords, |port| port, SHORT, machine).await;
+        Self::ready(machine, passwords, SHORT).await
+    }
+
+    async fn ready(machine: Option<&Machine>, passwords: &Passwords, down_after: Duration) -> Self {
+        let all = Self::start(passwords, |port| port, down_after, machine).await;
         replicated(&all.servers[0], 2).await;
         for sentinel in &all.sentinels {
-            // What it does every second or ten, so that no test waits for that.
-            let periods = "publish-period 200 ask-period 200 info-period 1000";
+            // What it does every second or ten, so that no test waits for that. And one
+            // that stood still for two seconds would do nothing for the next thirty.
+            let periods = "publish-period 200 ask-period 200 info-period 1000 tilt-trigger 600000";
             let command = format!("SENTINEL DEBUG {periods}");
             let words: Vec<_> = command.split(' ').collect();
             sentinel.command::<()>(&words).await;
@@ -131,15 +141,6 @@ impl Deployment {
         is_master.then_some(master)
     }
 
-    /// Waits until another than the one on this port is the master.
-    pub(crate) async fn failed_over(&self, from: u16) -> &RedisServer {
-        eventually("another is the master", async || {
-            let master = self.master().await?;
-            (master.port() != from).then_some(master)
-        })
-        .await
-    }
-
     /// Kills the master, and waits until another is. Its port.
     pub(crate) async fn fail_over(&mut self) -> u16 {
         let master = eventually("there is a master", async || {
@@ -149,7 +150,46 @@ impl Deployment {
         let mut servers = self.servers.iter_mut();
         let leader = servers.find(|server| server.port() == master);
         leader.expect("one of our servers").kill();
-        self.failed_over(master).await.port()
+        self.may_be_silent(SHORT).await;
+        let next = eventually("another is the master", async || {
+            self.master().await.map(RedisServer::port)
+        });
+        let next = next.await;
+        self.may_be_silent(self.down_after).await;
+        next
+    }
+
+    /// Has another made the master, whether or not the one on this port is well.
+    pub(crate) async fn replace(&self, port: u16) -> &RedisServer {
+        eventually("another is the master", async || {
+            let asked = &self.sentinels[0];
+            let known: HashMap<String, String> =
+                asked.command(&["SENTINEL", "MASTER", MASTER]).await;
+            let is_busy = known["flags"].contains("failover_in_progress");
+            if known["port"] == port.to_string() && !is_busy {
+                // On a machine that stood still it may refuse, and it gives up what takes
+                // long: neither is tried again by itself.
+                let words = ["SENTINEL", "FAILOVER", MASTER];
+                asked.try_command::<()>(&words).await;
+            }
+            let master = self.master().await?;
+            (master.port() != port).then_some(master)
+        })
+        .await
+    }
+
+    async fn may_be_silent(&self, down_after: Duration) {
+        let millis = down_after.as_millis().to_string();
+        let words = [
+            "SENTINEL",
+            "SET",
+            MASTER,
+            "down-after-milliseconds",
+            &millis,
+        ];
+        for sentinel in &self.sentinels {
+            sentinel.command::<()>(&words).await;
+        }
     }
 
     /// Starts those again that were killed, and waits until they follow the
