@@ -9,7 +9,8 @@ use dlock_conformance::connect;
 
 use super::FarTables;
 use super::late::calm;
-use crate::support::wait::{HANG, until, within};
+use crate::support::locks::had;
+use crate::support::wait::{HANG, eventually, until, within};
 
 /// An operator has not ended a transaction. The lease of that lock cannot be
 /// extended, and those that are extended together with it can.
@@ -73,6 +74,21 @@ pub(crate) async fn a_connection_that_was_forgotten_costs_no_operation<S: FarTab
     let lock = within(HANG, manager.lock("key").acquire()).await;
     let lock = lock.expect("the database answers");
     lock.release().await.expect("the release");
+}
+
+/// The network falls silent just behind an answer. Nothing waits for that connection
+/// without a limit: its place is free again for another.
+pub(crate) async fn a_silence_behind_an_answer_keeps_no_place<S: FarTables>(store: &mut S) {
+    let manager = connect(store.narrow(Duration::from_secs(2))).await;
+    store.proxy().delay(Some(Duration::from_millis(100)));
+    had(&manager, "key").await;
+    store.proxy().freeze();
+    store.proxy().delay(None);
+    eventually("it is reached over another connection", async || {
+        let lock = manager.lock("key").try_acquire().await.ok()?;
+        lock.release().await.ok()
+    })
+    .await;
 }
 
 /// A `try` for writing asks twice where the lock is not free, and has one request

@@ -105,6 +105,7 @@ macro_rules! far_tables {
                     a_row_that_somebody_keeps_costs_no_other_lease
                     a_lease_that_ends_while_its_row_is_waited_for_has_ended
                     a_connection_that_was_forgotten_costs_no_operation
+                    a_silence_behind_an_answer_keeps_no_place
                     a_try_has_one_request_timeout_for_all_it_asks
                     a_shutdown_waits_for_no_script_that_may_come_yet
                 }

@@ -11,7 +11,7 @@ use super::tables::Tables;
 pub(super) async fn keep_clean<D: Database>(tables: Arc<Tables<D>>) {
     loop {
         tables.used.notified().await;
-        while !tables.pooled.rests() && hold_something(&tables).await {
+        while !tables.connections.rests() && hold_something(&tables).await {
             let pause = CLEANED_EVERY.mul_f64(1.0 + tables.time.draw() / 2.0);
             tables.time.sleep(tables.time.after(pause)).await;
         }

@@ -153,15 +153,11 @@ pub struct Location {
 #[derive(Clone)]
 pub(crate) struct SqlConfig<D: Database> {
     pub(super) options: Options<D>,
-    /// The settings and hooks of its connections.
+    /// How its connections are opened.
     pub(super) pool: PoolSettings<D>,
     pub(super) create_tables: bool,
     pub(super) max_connections: u32,
 }
-
-/// An idle connection to a server is closed after this time: before a firewall
-/// forgets it, as a rule.
-const IDLE: Duration = Duration::from_secs(30);
 
 impl<D: Database> SqlConfig<D> {
     /// As it is named in messages.
@@ -174,16 +170,14 @@ impl<D: Database> SqlConfig<D> {
         Some(Servers::new(D::PROTOCOL?, [address]))
     }
 
-    /// Connections of dlock's own, made when first needed.
-    pub(super) fn connections(&self, most: u32, request_timeout: Duration) -> Pool<D::Sql> {
-        let idle = self.pool.get_idle_timeout().unwrap_or(IDLE).min(IDLE);
+    /// What opens connections of dlock's own, with the settings of the service.
+    pub(super) fn opener(&self, request_timeout: Duration) -> Pool<D::Sql> {
         let pool = self.pool.clone();
-        pool.max_connections(most)
+        pool.max_connections(self.max_connections)
             .min_connections(0)
             .acquire_timeout(request_timeout)
-            .idle_timeout((!D::IS_FILE).then_some(idle))
-            // See `Pooled::shows_life`.
-            .test_before_acquire(false)
+            .idle_timeout(None)
+            .max_lifetime(None)
             .connect_lazy_with(D::prepare(self.options.clone()).disable_statement_logging())
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot::error::RecvError;
 
 use super::database::RetryPolicy;
 use super::errors::Failed;
-use super::pooled::Answer;
+use super::run::Answer;
 use crate::deadline::Deadline;
 use crate::engine::time::Time;
 

@@ -15,6 +15,7 @@
 
 mod batches;
 mod clean;
+mod connections;
 mod database;
 mod durability;
 mod errors;
@@ -22,10 +23,10 @@ mod exchange;
 mod inspect;
 #[cfg(feature = "mysql")]
 pub mod mysql;
-mod pooled;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod renew;
+mod run;
 mod script;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod server;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 
+use super::connections::Priority;
 use super::database::{Database, RetryPolicy};
 use super::errors::Failed;
-use super::pooled::{Answer, Priority};
+use super::run::Answer;
 use super::tables::Tables;
 use crate::backend::{BackendError, Owner, Renewed, Request};
 use crate::deadline::Deadline;

@@ -97,9 +97,9 @@ impl<D: Server> Sql<D> {
         }
     }
 
-    /// The database of a pool, with the pool's settings and hooks. The
-    /// connections are others: those of the pool may be taken up by bodies that
-    /// wait for a lock, while its holder needs one to give it back.
+    /// The database of a pool, with the pool's settings and what it does with each new
+    /// connection (`after_connect`). The connections are others: those of the pool may be
+    /// taken up by bodies that wait for a lock, while its holder needs one to give it back.
     #[must_use]
     pub fn from_pool(pool: &Pool<D::Sql>) -> Self {
         let options = (*pool.connect_options()).clone();

@@ -78,6 +78,9 @@ impl<D: Notifies> Store for SqlStore<D> {
             .read(&answer.await?.rows, &tables.endpoint);
         read.map_err(Failure::refused)?;
         self.context.spawn(clean::keep_clean(Arc::clone(tables)));
+        let kept = Arc::clone(tables);
+        self.context
+            .spawn(async move { kept.connections.close_unneeded(&kept.time).await });
         if let Some(listening) = D::listen(Arc::clone(tables)) {
             self.context.spawn(listening);
         }
@@ -87,10 +90,10 @@ impl<D: Notifies> Store for SqlStore<D> {
     async fn settle(&self) {
         let tables = &self.tables;
         if D::IS_FILE {
-            tables.pooled.rest(true);
+            tables.connections.rest(true);
             let closed = async {
                 tables.running.wait_idle().await;
-                tables.pooled.close_all().await;
+                tables.connections.close_idle().await;
             };
             let limit = tables.time.after(tables.endpoint.request_timeout);
             let _ = tables.time.bound(limit, closed).await;
@@ -98,13 +101,18 @@ impl<D: Notifies> Store for SqlStore<D> {
     }
 
     async fn shut_down(&self, _holds: bool, deadline: Deadline) {
-        let closing = self.tables.pooled.pool.close();
-        let _ = self.tables.time.bound(deadline, closing).await;
+        let tables = &self.tables;
+        tables.connections.close();
+        let closed = async {
+            tables.running.wait_idle().await;
+            tables.connections.close_idle().await;
+        };
+        let _ = tables.time.bound(deadline, closed).await;
     }
 
     fn close(&self) {
-        // From here on, whatever becomes of those that are in use.
-        drop(self.tables.pooled.pool.close());
+        self.tables.connections.close();
+        self.tables.connections.drop_idle();
     }
 
     fn capabilities(_: &SqlConfig<D>) -> Capabilities {

@@ -13,11 +13,12 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use super::batches::Batches;
+use super::connections::{Connections, Priority};
 use super::database::{Database, SqlConfig};
 use super::durability::Durability;
 use super::errors::Endpoint;
 use super::exchange::{Came, Exchange};
-use super::pooled::{Answer, Pooled, Priority};
+use super::run::Answer;
 use super::script::{Args, Scripts};
 use crate::backend::{BackendError, Owner};
 use crate::deadline::Deadline;
@@ -39,7 +40,7 @@ pub trait Notifies: Database {
 pub struct Tables<D: Database> {
     pub(super) config: SqlConfig<D>,
     pub(super) endpoint: Endpoint,
-    pub(super) pooled: Pooled<D>,
+    pub(super) connections: Connections<D>,
     pub(super) scripts: Scripts,
     pub(super) batches: Batches,
     pub(super) durability: Durability,
@@ -63,11 +64,10 @@ impl<D: Database> Tables<D> {
             name: config.name(),
             request_timeout,
         };
-        let pool = config.connections(config.max_connections, request_timeout);
         let process = Owner::unique();
         Self {
             durability: Durability::unknown(D::DURABLE_WITH),
-            pooled: Pooled::new(pool, endpoint.clone()),
+            connections: Connections::new(&config, endpoint.clone()),
             scripts: Scripts::new::<D>(process, request_timeout),
             batches: Batches::new::<D>(&config),
             config,
@@ -84,7 +84,7 @@ impl<D: Database> Tables<D> {
 
     /// A lock is asked for.
     pub(super) fn is_used(&self) {
-        self.pooled.rest(false);
+        self.connections.rest(false);
         self.used.notify_one();
     }
 
@@ -125,7 +125,9 @@ impl<D: Database> Tables<D> {
         priority: Priority,
         deadline: Deadline,
     ) -> Came {
-        let run = self.pooled.run(script, columns, priority, deadline.at());
+        let run = self
+            .connections
+            .run(script, columns, priority, deadline.at());
         // The driver panics at some answers that make no sense.
         let came = AssertUnwindSafe(run).catch_unwind().await;
         let came = came.unwrap_or_else(|_| Err(self.endpoint.nonsense()));

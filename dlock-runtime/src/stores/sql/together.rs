@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::batches::{Asked, Together};
+use super::connections::Priority;
 use super::database::{Database, RetryPolicy};
 use super::exchange::Exchange;
-use super::pooled::{Answer, Priority};
+use super::run::Answer;
 use super::script::Args;
 use super::tables::Tables;
 use crate::backend::Request;

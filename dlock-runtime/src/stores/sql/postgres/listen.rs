@@ -11,6 +11,7 @@ use futures_util::FutureExt as _;
 use sqlx::postgres::{PgListener, PgNotification};
 
 use super::PostgresDatabase;
+use crate::stores::sql::connections::Priority;
 use crate::stores::sql::tables::Tables;
 
 /// How soon a message that is sent to oneself has to come.
@@ -26,22 +27,31 @@ const TO_ONESELF: &str = "";
 /// How long to wait before it is tried again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(600));
 
+/// When so many messages to oneself in a row have not come, none does. A single one may
+/// have been late.
+const SURE: u32 = 3;
+
+/// Nobody knows whether messages come through.
+struct NotTried;
+
 /// Listens until it is dropped.
 pub(super) async fn listen(tables: Arc<Tables<PostgresDatabase>>) {
     let (first, longest) = PAUSES;
     let mut pause = first;
+    let mut unheard = 0;
     loop {
         // The driver panics at some answers that make no sense.
         let ended = AssertUnwindSafe(hear(&tables)).catch_unwind().await;
         let ended = ended.unwrap_or_else(|_| {
             tables.notifications_come(false);
-            Err(sqlx::Error::WorkerCrashed)
+            Err(NotTried)
         });
         match ended {
             // An outage, as a rule a short one.
-            Ok(true) => pause = first,
+            Ok(true) => (pause, unheard) = (first, 0),
             Ok(false) => {
-                if pause < longest {
+                unheard += 1;
+                if unheard == SURE {
                     tracing::info!(
                         target: "dlock::store",
                         "{}: notifications do not come through, as behind a pooler in \
@@ -49,7 +59,7 @@ pub(super) async fn listen(tables: Arc<Tables<PostgresDatabase>>) {
                         tables.endpoint
                     );
                 }
-                pause = longest;
+                pause = (4 * pause).min(longest);
             }
             // It could not be tried.
             Err(_) => pause = (2 * pause).min(Duration::from_secs(5)),
@@ -60,18 +70,21 @@ pub(super) async fn listen(tables: Arc<Tables<PostgresDatabase>>) {
 }
 
 /// Whether a connection has carried anything until it broke or was given up.
-async fn hear(tables: &Tables<PostgresDatabase>) -> Result<bool, sqlx::Error> {
+async fn hear(tables: &Tables<PostgresDatabase>) -> Result<bool, NotTried> {
     let limit = tables.endpoint.request_timeout;
     let listening = async {
         // A pool for each: a listener gives its connection back only when that
         // has answered once more, which one that is forgotten never does.
-        let pool = tables.config.connections(1, limit);
+        let pool = tables.config.opener(limit);
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.eager_reconnect(false);
         listener.listen(&channel(tables)).await?;
-        Ok(listener)
+        Ok::<_, sqlx::Error>(listener)
     };
-    let mut listener = in_time(limit, listening).await?;
+    let listener = tokio::time::timeout(limit, listening).await;
+    let Ok(Ok(mut listener)) = listener else {
+        return Err(NotTried);
+    };
     if !echoes(tables, &mut listener).await? {
         return Ok(false);
     }
@@ -92,22 +105,17 @@ async fn hear(tables: &Tables<PostgresDatabase>) -> Result<bool, sqlx::Error> {
 async fn echoes(
     tables: &Tables<PostgresDatabase>,
     listener: &mut PgListener,
-) -> Result<bool, sqlx::Error> {
+) -> Result<bool, NotTried> {
     let notify = format!("SELECT pg_notify('{}', '{TO_ONESELF}')", channel(tables));
-    let mut talking = tables.pooled.pool.acquire().await?;
-    let said = sqlx::Executor::execute(&mut *talking, sqlx::raw_sql(&notify));
-    if let Err(error) = in_time(tables.endpoint.request_timeout, said).await {
-        talking.close_on_drop();
-        return Err(error);
-    }
-    drop(talking);
+    let limit = tables.time.after(tables.endpoint.request_timeout);
+    let said = tables.answer(&notify, 0, Priority::InTurn, limit).await;
+    said.map_err(|_| NotTried)?;
     match tokio::time::timeout(ECHO, listener.try_recv()).await {
         Ok(Ok(Some(message))) => {
             pass_on(tables, &message);
             Ok(true)
         }
-        Ok(Ok(None)) => Err(sqlx::Error::PoolClosed),
-        Ok(Err(error)) => Err(error),
+        Ok(_) => Err(NotTried),
         Err(_) => Ok(false),
     }
 }
@@ -120,12 +128,4 @@ fn pass_on(tables: &Tables<PostgresDatabase>, message: &PgNotification) {
 
 fn channel(tables: &Tables<PostgresDatabase>) -> String {
     format!("dlock_{}", tables.process)
-}
-
-async fn in_time<T>(
-    limit: Duration,
-    work: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, sqlx::Error> {
-    let done = tokio::time::timeout(limit, work).await;
-    done.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }

@@ -1,0 +1,73 @@
+//! Running a script over a connection of `sqlx`.
+
+use std::time::Instant;
+
+use super::connections::{Connections, Priority, Taken};
+use super::database::{Database, RetryPolicy, Row};
+use super::errors::Failed;
+use crate::store::Cause;
+
+/// What a script answers with.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) rows: Vec<Row>,
+    /// When the script was sent.
+    pub(super) sent_at: Instant,
+}
+
+impl<D: Database> Connections<D> {
+    /// Runs a script as one transaction.
+    ///
+    /// Not to be dropped in between: what a file has begun would go on.
+    pub(super) async fn run(
+        &self,
+        script: &str,
+        columns: usize,
+        priority: Priority,
+        deadline: Instant,
+    ) -> Result<Answer, Failed> {
+        let mut taken = self.take(priority, deadline).await?;
+        let sent_at = Instant::now();
+        let run = D::run(taken.connection(), script, columns);
+        let answer = if D::IS_FILE {
+            // A script that is given up in the middle would leave its transaction open.
+            Some(run.await)
+        } else {
+            tokio::time::timeout_at(deadline.into(), run).await.ok()
+        };
+        match answer {
+            Some(Ok(rows)) => {
+                self.give_back(taken).await;
+                Ok(Answer { rows, sent_at })
+            }
+            Some(Err(error)) => {
+                let is_told = matches!(error, sqlx::Error::Database(_));
+                let failed = self.endpoint.failed::<D>(error, sent_at);
+                if is_told && failed.retry != RetryPolicy::Reconnect {
+                    self.give_back_clear(taken, deadline).await;
+                } else {
+                    // Whatever has ended this one has ended the others, as a rule.
+                    drop(taken);
+                    self.drop_idle();
+                }
+                Err(failed)
+            }
+            // What it says from here on would answer another question.
+            None => Err(Failed {
+                retry: RetryPolicy::Reconnect,
+                cause: Cause::Silence,
+                sent_at,
+            }),
+        }
+    }
+
+    /// A script that failed may have left its transaction open.
+    async fn give_back_clear(&self, mut taken: Taken<'_, D>, deadline: Instant) {
+        let rollback = D::run(taken.connection(), "ROLLBACK", 0);
+        let rolled_back = tokio::time::timeout_at(deadline.into(), rollback).await;
+        // An error that the database answers with says that there was none.
+        if let Ok(Ok(_) | Err(sqlx::Error::Database(_))) = rolled_back {
+            self.give_back(taken).await;
+        }
+    }
+}
