@@ -3,7 +3,7 @@ use std::future::pending;
 use dlock_runtime::backend::Owner;
 use dlock_runtime::backend::memory::Memory;
 use dlock_runtime::{LockError, LockGuard, LockRequest, LossReason};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::locks::{had, held, is_lost, is_shut_down};
 use crate::support::over_memory::Otherwise;
@@ -44,6 +44,29 @@ async fn each_way_to_lose_has_its_reason() {
     assert_eq!(outage, LossReason::Expired);
     faults.set_unavailable(false);
     had(&manager, "k").await;
+}
+
+/// Says nothing of its own accord when a lease has ended.
+#[derive(Debug, Default)]
+struct Quiet(Memory);
+
+#[async_trait::async_trait]
+impl Otherwise for Quiet {
+    fn memory(&self) -> &Memory {
+        &self.0
+    }
+    async fn next_losses(&self) -> Vec<Owner> {
+        pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_finds_the_lease_gone_ends_it() {
+    let memory = Memory::new();
+    let here = Quiet(memory.clone()).manager().await;
+    let taken = reason(here.lock("k"), || assert!(memory.faults().take_away("k")));
+    let taken = timeout(seconds(3600), taken).await;
+    assert_eq!(taken.expect("a renewal is due"), LossReason::Gone);
 }
 
 /// Clocks may drift apart by 1% during a ttl, and the holder's may be the slow
