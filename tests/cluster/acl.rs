@@ -22,7 +22,8 @@ async fn the_documented_user_can_do_all_that_locks_need() {
         let url = cluster.url(more).replace("://", "://dlock:password@");
         let (here, there) = (connect(&url).await, connect(&url).await);
         all_that_locks_need(&here, &there).await;
-        let guard = here.lock("key").ttl(Duration::from_millis(900)).acquire();
+        let ttl = Duration::from_secs(3);
+        let guard = here.lock("key").ttl(ttl).acquire();
         let guard = guard.await.expect("the lock");
         // The slots of the lock, or of the votes, move meanwhile.
         if more.is_empty() {
@@ -30,7 +31,7 @@ async fn the_documented_user_can_do_all_that_locks_need() {
             let from = slot * 3 / 16384;
             cluster.move_slot(slot, from, (from + 1) % 3).await;
         }
-        sleep(Duration::from_millis(1_800)).await;
+        sleep(2 * ttl).await;
         assert!(guard.is_held(), "it is renewed");
         guard.release().await.expect("the release");
         nothing_left(&cluster).await;

@@ -9,12 +9,15 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
 use crate::harness::{config, connect, lock_name, nothing_left};
+use crate::support::calm::unless_it_stands_still;
 use crate::support::cluster::{Cluster, LONG, Lent, url};
 use crate::support::critical::{Section, Tokens};
 use crate::support::locks::{self, had, held, impatient, is_unavailable, queued, says, served};
 use crate::support::wait::{HANG, until, within};
 
 const KEY: &str = "key";
+
+const TTL: Duration = Duration::from_secs(3);
 
 type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 
@@ -107,10 +110,14 @@ async fn a_slot_that_votes_moves() {
 /// So do a lease that is shared, and the writer who waits for its end.
 #[tokio::test]
 async fn readers_and_their_waiters_go_along() {
+    unless_it_stands_still(TTL / 4, readers_go_along).await;
+}
+
+async fn readers_go_along() {
     let cluster = Cluster::start(LONG).await;
     let url = cluster.url("");
     let (holder, other) = (connect(&url).await, connect(&url).await);
-    let ttl = Duration::from_secs(3);
+    let ttl = TTL;
     let read = || holder.lock(KEY).ttl(ttl).read();
     let guards = [read().acquire().await, read().acquire().await];
     let guards = guards.map(|guard| guard.expect("the lock"));
@@ -146,10 +153,14 @@ async fn readers_and_their_waiters_go_along() {
 /// keeps its lease wherever it is, and nothing else is done by halves.
 #[tokio::test]
 async fn a_slot_that_is_on_its_way() {
+    unless_it_stands_still(TTL / 4, is_on_its_way).await;
+}
+
+async fn is_on_its_way() {
     let cluster = Cluster::start(LONG).await;
     let url = cluster.url("");
     let (holder, waiter) = (connect(&url).await, connect(&url).await);
-    let ttl = Duration::from_secs(3);
+    let ttl = TTL;
     let lock = holder.lock(KEY).ttl(ttl);
     let guard = lock.acquire().await.expect("the lock");
     let waiting = tokio::spawn(waiter.lock(KEY).acquire());
@@ -183,7 +194,7 @@ async fn votes_that_have_gone_ahead() {
     let cluster = Cluster::start(LONG).await;
     let more = "?quorum=masters";
     let holder = connect(&cluster.url(more)).await;
-    let ttl = Duration::from_secs(3);
+    let ttl = TTL;
     let guard = held(holder.lock(KEY).ttl(ttl)).await;
     let slots = slots(&cluster, more).await;
     let moves = [next(slots[0]), next(slots[1])];

@@ -74,14 +74,15 @@ async fn waiting_costs_little(store: &dyn Store, costs: Costs, keys: usize) {
     let calm = async || in_a_second(store).await;
     until("all have asked", calm, |&cost| cost < 10).await;
 
-    let (start, before) = (Instant::now(), store.asked().await);
-    sleep(IDLE).await;
-    let cost = store.asked().await - before;
-    let rate = cost as f64 / start.elapsed().as_secs_f64();
-    assert!(
-        rate <= costs.waiting,
-        "{rate} a second for {WAITERS} waiters"
-    );
+    // On a busy machine some of them are late even so.
+    let rate = async || {
+        let (start, before) = (Instant::now(), store.asked().await);
+        sleep(IDLE).await;
+        let cost = store.asked().await - before;
+        cost as f64 / start.elapsed().as_secs_f64()
+    };
+    let what = format!("what is asked in a second for {WAITERS} waiters");
+    until(&what, rate, |&rate| rate <= costs.waiting).await;
     assert!(waiting.try_join_next().is_none(), "somebody did not wait");
 
     drop(guards);

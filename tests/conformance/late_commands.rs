@@ -2,6 +2,7 @@
 //! be done at once, later, or never, and locks a key for nobody.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use dlock::{LockError, LockGuard, LockManager};
@@ -12,7 +13,7 @@ use super::{Store, connect, free, had, held, nothing_left, process, queued};
 use crate::support::critical::Section;
 use crate::support::locks::{healed, is_busy, is_unavailable, served};
 use crate::support::proxy::Proxy;
-use crate::support::wait::{HANG, until, within};
+use crate::support::wait::{HANG, STEP, until, within};
 
 /// Long enough to send something, and for the store to see it.
 const MOMENT: Duration = Duration::from_millis(50);
@@ -240,16 +241,20 @@ pub(crate) async fn cut_connections_keep_nobody_waiting(store: &mut dyn Store) {
     }
 
     let section = Arc::new(Section::default());
+    let bodies = Arc::new(AtomicUsize::new(0));
     let mut players = JoinSet::new();
     for number in 0..8 {
         let manager = [&holder, &other][number % 2].clone();
-        let section = Arc::clone(&section);
+        let (section, bodies) = (Arc::clone(&section), Arc::clone(&bodies));
         players.spawn(async move {
             let mut left = 15;
             while left > 0 {
                 let body = section.during(sleep(Duration::from_millis(2)));
                 match manager.lock("key").run(body).await {
-                    Ok(()) => left -= 1,
+                    Ok(()) => {
+                        left -= 1;
+                        bodies.fetch_add(1, Relaxed);
+                    }
                     Err(LockError::Unavailable { .. }) => {}
                     Err(error) => panic!("{error:?}"),
                 }
@@ -258,8 +263,16 @@ pub(crate) async fn cut_connections_keep_nobody_waiting(store: &mut dyn Store) {
     }
     let cuts = async {
         loop {
-            sleep(Duration::from_millis(60)).await;
-            all(store, Proxy::cut);
+            // On a busy machine nobody may be connected again so soon: every third cut
+            // waits until somebody was served.
+            let before = bodies.load(Relaxed);
+            for _ in 0..3 {
+                sleep(Duration::from_millis(60)).await;
+                all(store, Proxy::cut);
+            }
+            while bodies.load(Relaxed) == before {
+                sleep(STEP).await;
+            }
         }
     };
     tokio::select! {

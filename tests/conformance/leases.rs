@@ -14,14 +14,19 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::{Store, connect, free, had, nothing_left, process};
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{held, is_busy, is_lost, says, served};
 use crate::support::polls::{Polled, drop_at_poll};
 use crate::support::runtimes::current_thread;
 use crate::support::wait::{HANG, within};
 
 pub(crate) async fn a_lease_is_renewed(store: &mut dyn Store) {
-    let (manager, other) = (process(store).await, process(store).await);
     let ttl = store.short_ttl();
+    unless_it_stands_still(ttl / 4, async || is_renewed(store, ttl).await).await;
+}
+
+async fn is_renewed(store: &dyn Store, ttl: Duration) {
+    let (manager, other) = (process(store).await, process(store).await);
     let guard = held(manager.lock("guard").ttl(ttl)).await;
     let body = async {
         let start = Instant::now();
@@ -143,8 +148,11 @@ async fn on_one_thread<T: Send + 'static>(body: impl Future<Output = T> + Send +
 /// The manager was connected elsewhere: its keeper, or for a store in memory
 /// the runtime that connected it, is not blocked.
 pub(crate) async fn a_body_that_blocks_its_runtime_keeps_its_lease(store: &mut dyn Store) {
-    let manager = process(store).await;
-    keeps_its_lease_in_a_block(store, async move { manager }).await;
+    let block = async || {
+        let manager = process(store).await;
+        keeps_its_lease_in_a_block(store, async move { manager }).await;
+    };
+    unless_it_stands_still(store.short_ttl() / 4, block).await;
 }
 
 /// Or on the very runtime that the body blocks.
@@ -154,8 +162,8 @@ pub(crate) async fn a_body_that_blocks_the_runtime_of_its_manager_keeps_its_leas
     if process(store).await.capabilities().local {
         return;
     }
-    let config = super::config(store);
-    keeps_its_lease_in_a_block(store, connect(config)).await;
+    let block = async || keeps_its_lease_in_a_block(store, connect(super::config(store))).await;
+    unless_it_stands_still(store.short_ttl() / 4, block).await;
 }
 
 async fn keeps_its_lease_in_a_block(
@@ -284,8 +292,15 @@ pub(crate) async fn a_runtime_that_stands_still_has_its_lock(store: &mut dyn Sto
 /// The same for longer than the store is waited for: it has answered all the time,
 /// and there was nobody to hear it.
 pub(crate) async fn a_runtime_that_stands_still_tells_of_no_outage(store: &mut dyn Store) {
-    // A busy disk lets a store take a second for one answer.
-    const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+    // All of it stands still, and not the runtime alone.
+    let still = REQUEST_TIMEOUT / 4;
+    unless_it_stands_still(still, async || tells_of_no_outage(store).await).await;
+}
+
+/// A busy disk lets a store take a second for one answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+
+async fn tells_of_no_outage(store: &dyn Store) {
     type Asked = Pin<Box<dyn Future<Output = Result<LockGuard, LockError>> + Send>>;
     let config = || super::config(store).request_timeout(REQUEST_TIMEOUT);
     let manager = connect(config()).await;

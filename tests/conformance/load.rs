@@ -72,12 +72,12 @@ pub(crate) async fn tasks_over_keys_drawn_at_random_add_up(store: &mut dyn Store
 }
 
 /// A hundred contenders, fifty leases at a time, each renewed several times. A machine
-/// that stands still for a whole ttl loses leases, and says so: such a contender comes
-/// again.
+/// that stands still for a whole ttl loses leases, or has no answer in that time, and says
+/// so: such a contender comes again.
 pub(crate) async fn contenders_that_renew_add_up(store: &mut dyn Store) {
     const CONTENDERS: usize = 100;
     const KEYS: usize = 50;
-    const TRIES: usize = 3;
+    const TRIES: usize = 10;
     let managers = managers(store, 2).await;
     let ttl = store.short_ttl();
     let counters: Arc<Vec<PlainCounter>> =
@@ -102,7 +102,8 @@ pub(crate) async fn contenders_that_renew_add_up(store: &mut dyn Store) {
                 tries += 1;
                 match ran {
                     Err(LockError::Lost { .. }) if added => return Ok(()),
-                    Err(LockError::Lost { .. }) if tries < TRIES => {}
+                    Err(LockError::Lost { .. } | LockError::Unavailable { .. })
+                        if tries < TRIES => {}
                     ran => return ran,
                 }
             }

@@ -10,8 +10,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
 use super::{Store, connect, free, had, held, nothing_left, process, queued};
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{
-    self, healed, is_busy, is_late, is_lost, is_unavailable, says, served,
+    self, healed, healed_at, held_at_last, is_busy, is_late, is_lost, is_unavailable, says, served,
 };
 use crate::support::polls::{Polled, leave_at_poll};
 use crate::support::wait::{HANG, within};
@@ -84,8 +85,16 @@ pub(crate) async fn a_try_takes_one_request_timeout_of_silence(store: &mut dyn S
     // Less than two of them.
     const LIMIT: Duration = Duration::from_secs(7);
     process(store).await.shutdown().await;
+    let attempt = async || {
+        store.set_silence(false).await;
+        takes_no_longer(store, REQUEST_TIMEOUT, LIMIT).await;
+    };
+    unless_it_stands_still(Duration::from_millis(500), attempt).await;
+}
+
+async fn takes_no_longer(store: &dyn Store, request_timeout: Duration, limit: Duration) {
     let patient = async || {
-        let config = super::config(store).request_timeout(REQUEST_TIMEOUT);
+        let config = super::config(store).request_timeout(request_timeout);
         let manager = connect(config).await;
         had(&manager, "used").await;
         manager
@@ -94,7 +103,7 @@ pub(crate) async fn a_try_takes_one_request_timeout_of_silence(store: &mut dyn S
     store.set_silence(true).await;
     let tries = async |lock: &dyn Fn() -> LockRequest| {
         for _ in ["over a connection that was used", "over none, as a rule"] {
-            is_unavailable(within(LIMIT, lock().try_acquire()).await);
+            is_unavailable(within(limit, lock().try_acquire()).await);
         }
     };
     let reads = async {
@@ -110,7 +119,20 @@ pub(crate) async fn a_try_takes_one_request_timeout_of_silence(store: &mut dyn S
     }
 }
 
+/// Who is impatient has no answer in time where the machine stands still.
+fn too_still(store: &dyn Store) -> Duration {
+    store.request_timeout() / 4
+}
+
 pub(crate) async fn a_store_that_comes_back_serves_again(store: &mut dyn Store) {
+    let attempt = async || {
+        store.set_outage(false).await;
+        serves_again(store).await;
+    };
+    unless_it_stands_still(too_still(store), attempt).await;
+}
+
+async fn serves_again(store: &dyn Store) {
     let (manager, other) = (impatient(store).await, impatient(store).await);
     for _ in 0..3 {
         had(&manager, "key").await;
@@ -130,6 +152,14 @@ pub(crate) async fn a_store_that_comes_back_serves_again(store: &mut dyn Store) 
 }
 
 pub(crate) async fn a_lease_outlives_a_short_outage(store: &mut dyn Store) {
+    let attempt = async || {
+        store.set_outage(false).await;
+        outlives_a_short_outage(store).await;
+    };
+    unless_it_stands_still(too_still(store), attempt).await;
+}
+
+async fn outlives_a_short_outage(store: &dyn Store) {
     let (manager, other) = (impatient(store).await, process(store).await);
     // Long enough for renewals to fail and to be tried again.
     let ttl = 5 * store.short_ttl();
@@ -160,7 +190,7 @@ pub(crate) async fn a_lease_does_not_outlive_a_long_silence(store: &mut dyn Stor
 async fn does_not_outlive(store: &dyn Store, set: impl AsyncFn(bool)) {
     let (manager, other) = (impatient(store).await, process(store).await);
     let ttl = store.short_ttl();
-    let guard = held(manager.lock("guard").ttl(ttl)).await;
+    let guard = held_at_last(|| manager.lock("guard").ttl(ttl)).await;
     let went_on = AtomicBool::new(false);
     let body = async {
         set(true).await;
@@ -186,7 +216,7 @@ async fn does_not_outlive(store: &dyn Store, set: impl AsyncFn(bool)) {
 /// It hears of the outage, or waits on and is let in afterwards.
 pub(crate) async fn a_waiter_does_not_hang_in_an_outage(store: &mut dyn Store) {
     let (holder, other) = (impatient(store).await, impatient(store).await);
-    let guard = held(holder.lock("key")).await;
+    let guard = held_at_last(|| holder.lock("key")).await;
     let waiting = tokio::spawn(other.lock("key").run(async {}));
     queued(store, &holder, "key", 1).await;
     store.set_outage(true).await;
@@ -195,8 +225,7 @@ pub(crate) async fn a_waiter_does_not_hang_in_an_outage(store: &mut dyn Store) {
     healed(&holder).await;
     let _ = guard.release().await;
     served_or_told(waiting).await;
-    healed(&other).await;
-    had(&other, "key").await;
+    healed_at(&other, "key").await;
     nothing_left(&other).await;
 }
 
@@ -204,8 +233,8 @@ pub(crate) async fn a_waiter_does_not_hang_in_an_outage(store: &mut dyn Store) {
 /// before the lease would have run out.
 pub(crate) async fn a_release_is_made_up_for_after_an_outage(store: &mut dyn Store) {
     let (manager, other) = (impatient(store).await, process(store).await);
-    let dropped = held(manager.lock("dropped")).await;
-    let released = held(manager.lock("released")).await;
+    let dropped = held_at_last(|| manager.lock("dropped")).await;
+    let released = held_at_last(|| manager.lock("released")).await;
     let body = async {
         store.set_outage(true).await;
         "value"
@@ -225,7 +254,7 @@ pub(crate) async fn a_release_is_made_up_for_after_an_outage(store: &mut dyn Sto
 /// Another task of the process asks the store, which does not answer.
 pub(crate) async fn a_try_behind_a_task_that_asks_is_told_of_the_outage(store: &mut dyn Store) {
     let manager = impatient(store).await;
-    had(&manager, "key").await;
+    healed_at(&manager, "key").await;
     store.set_outage(true).await;
     let mut calls = JoinSet::new();
     for waits in [true, false, false, false] {
@@ -331,7 +360,7 @@ pub(crate) async fn many_releases_wait_for_one_outage(store: &mut dyn Store) {
     let manager = impatient(store).await;
     // On a busy machine the first connection to a server may take several attempts.
     healed(&manager).await;
-    let guard = held(manager.lock(many("guard"))).await;
+    let guard = held_at_last(|| manager.lock(many("guard"))).await;
     let mut start = Instant::now();
     let body = async {
         store.set_outage(true).await;
@@ -354,7 +383,7 @@ pub(crate) async fn a_shutdown_waits_for_one_outage(store: &mut dyn Store) {
     let mut guards = Vec::new();
     for number in 0..MANY {
         let lock = manager.lock(format!("key:{number}"));
-        guards.push(held(lock.ttl(store.short_ttl())).await);
+        guards.push(held_at_last(|| lock.clone().ttl(store.short_ttl())).await);
     }
     store.set_outage(true).await;
     let start = Instant::now();

@@ -12,6 +12,7 @@ use dlock::LockManager;
 use dlock::backend::TokenTier;
 
 use crate::Store;
+use crate::support::calm::unless_it_stands_still;
 use crate::support::dir::TempDir;
 use crate::support::locks::{connect, had, held, is_busy, nothing_left};
 use crate::support::process::Process;
@@ -278,6 +279,11 @@ pub(crate) async fn kills_and_pauses_at_random_moments_add_up(store: &mut dyn St
 
 /// A holder in another process, seen from this one.
 pub(crate) async fn another_processs_lock_is_busy_until_it_dies(store: &mut dyn Store) {
+    let renewals = store.contenders_ttl() / 4;
+    unless_it_stands_still(renewals, async || is_busy_until_it_dies(&mut *store).await).await;
+}
+
+async fn is_busy_until_it_dies(store: &mut dyn Store) {
     let scene = Scene::around(store);
     let judge = scene.judge().await;
     let mut holder = scene.worker("hold", "holder", 0, 0, false);

@@ -11,8 +11,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::{Store, connect, had};
-use crate::support::locks::{connecting, healed, impatient, is_unavailable, says};
+use super::{Store, connect};
+use crate::support::calm::unless_it_stands_still;
+use crate::support::locks::{connecting, healed, healed_at, impatient, is_unavailable, says};
 use crate::support::port::free_port;
 use crate::support::wait::{HANG, within};
 
@@ -68,7 +69,7 @@ pub(crate) async fn a_refused_connection_is_the_cause_that_is_told(store: &mut d
     let patient = connect(super::config(store).request_timeout(DAY)).await;
     let short = impatient(|| super::config(store).request_timeout(timeout)).await;
     for manager in [&short, &patient] {
-        had(manager, "key").await;
+        healed_at(manager, "key").await;
     }
     let shut = |shut: bool| store.proxies().iter().for_each(|proxy| proxy.shut(shut));
     if store.proxies().is_empty() {
@@ -76,17 +77,20 @@ pub(crate) async fn a_refused_connection_is_the_cause_that_is_told(store: &mut d
     }
     shut(true);
     let lock = |manager: &LockManager| manager.lock("key");
-    for answer in [
-        within(HANG, lock(&short).try_acquire()).await,
-        within(HANG, lock(&short).acquire()).await,
-        within(HANG, lock(&patient).acquire_within(timeout)).await,
-    ] {
-        is_refusal(answer);
-    }
-    if short.capabilities().read_write {
-        let answer = within(HANG, lock(&short).read().try_acquire()).await;
-        is_refusal(answer);
-    }
+    let refused = async || {
+        for answer in [
+            within(HANG, lock(&short).try_acquire()).await,
+            within(HANG, lock(&short).acquire()).await,
+            within(HANG, lock(&patient).acquire_within(timeout)).await,
+        ] {
+            is_refusal(answer);
+        }
+        if short.capabilities().read_write {
+            let answer = within(HANG, lock(&short).read().try_acquire()).await;
+            is_refusal(answer);
+        }
+    };
+    unless_it_stands_still(timeout / 4, refused).await;
     shut(false);
     for manager in [&short, &patient] {
         healed(manager).await;

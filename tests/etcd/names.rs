@@ -10,9 +10,9 @@ use dlock::backend::etcd_client::{
 use dlock_conformance::Store as _;
 
 use crate::EtcdStore;
-use crate::harness::{connect, lease_of, places};
+use crate::harness::{config, connect, lease_of, places};
 use crate::support::etcd::{EtcdServer, etcd_url};
-use crate::support::locks::{free, had, held, is_busy, queued, served};
+use crate::support::locks::{self, free, had, held, is_busy, queued, served};
 use crate::support::wait::{HANG, eventually, until, within};
 
 async fn client(server: &EtcdServer) -> Client {
@@ -44,7 +44,9 @@ async fn names(server: &EtcdServer) -> BTreeSet<String> {
 async fn many_sections_need_few_names() {
     let server = EtcdServer::start().await;
     let url = etcd_url(&[server.port()]);
-    let (one, other) = (connect(&url).await, connect(&url).await);
+    // On a busy machine some of so many may take long.
+    let patient = async || locks::connect(config(&url).request_timeout(HANG)).await;
+    let (one, other) = (patient().await, patient().await);
     for _ in 0..500 {
         had(&one, "key").await;
         drop(one.lock("key").try_acquire().await.expect("the lock"));

@@ -76,7 +76,7 @@ async fn a_session_waits_for_the_disk_and_for_no_less_than_it_would() {
         store.server.run("postgres", &alter).await;
         store.execute("DELETE FROM seen").await;
         let manager = process(&store).await;
-        let ttl = store.short_ttl();
+        let ttl = 4 * store.short_ttl();
         let write = held(manager.lock("key").ttl(ttl)).await;
         let read = held(manager.lock("other").read()).await;
         // Each of them writes at least once; a renewal does too.

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use dlock::LockManager;
 use dlock_conformance::failover::{Failure, Led};
 use dlock_conformance::{Store, async_trait, failovers};
 
 use crate::harness::{config, connect};
-use crate::support::locks::{had, healed, held, queued, served};
+use crate::support::locks::{had, healed, healed_at, held, impatient, queued, served};
 use crate::support::wait::{HANG, eventually, within};
 use crate::support::zookeeper::Ensemble;
 
@@ -58,9 +57,8 @@ async fn a_server_that_is_cut_off_keeps_nobody_in_his_lease() {
 async fn a_minority_grants_nothing() {
     let mut ensemble = Ensemble::start().await;
     let url = url(&ensemble, "20s");
-    let config = config(&url).request_timeout(Duration::from_secs(3));
-    let manager = LockManager::connect(config).await.expect("a connection");
-    had(&manager, "key").await;
+    let manager = impatient(|| config(&url).request_timeout(Duration::from_secs(3))).await;
+    healed_at(&manager, "key").await;
     for server in [0, 1] {
         ensemble.0[server].kill();
     }

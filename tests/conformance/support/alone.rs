@@ -21,7 +21,7 @@ pub fn alone(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
     }
     let test_binary = std::env::current_exe().expect("the path of this test binary");
     // A test that hangs fails in the parent too, and takes the child along.
-    let limit = (5 * HANG).as_secs().to_string();
+    let limit = (2 * HANG).as_secs().to_string();
     let output = Command::new("timeout")
         .args(["--signal=KILL", &limit])
         .arg(test_binary)

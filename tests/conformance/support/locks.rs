@@ -42,6 +42,18 @@ pub fn held(request: LockRequest) -> impl Future<Output = LockGuard> {
     async move { acquired.await.expect("the lock") }
 }
 
+/// The same of a manager that may take a busy machine for an outage.
+pub async fn held_at_last(request: impl Fn() -> LockRequest) -> LockGuard {
+    eventually("it has the lock", async || {
+        match request().acquire().await {
+            Ok(guard) => Some(guard),
+            Err(LockError::Unavailable { .. }) => None,
+            Err(error) => panic!("{error:?}"),
+        }
+    })
+    .await
+}
+
 /// Waits for the lock, and gives it back.
 #[track_caller]
 pub fn had(manager: &LockManager, key: impl Into<LockKey>) -> impl Future<Output = ()> {
@@ -104,10 +116,14 @@ pub async fn free(manager: &LockManager, key: &str) {
     until(&format!("`{key}` is free"), inspect, Option::is_none).await;
 }
 
-/// Waits until the store knows of no lock at all.
+/// Waits until the store knows of no lock at all. It may be long in saying so.
 pub async fn nothing_left(manager: &LockManager) {
-    let list = async || manager.list("").await.expect("list");
-    until("no lock is left", list, Vec::is_empty).await;
+    let list = async || match manager.list("").await {
+        Err(LockError::Unavailable { .. }) => None,
+        list => Some(list.expect("list")),
+    };
+    let none = |list: &Option<Vec<_>>| list.as_ref().is_some_and(Vec::is_empty);
+    until("no lock is left", list, none).await;
 }
 
 /// Asks until the store serves the manager again; no other error than that of an

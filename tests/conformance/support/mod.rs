@@ -5,6 +5,7 @@
 //! that is started is stopped again when its value is dropped, in a panic too.
 
 pub mod alone;
+pub mod calm;
 pub mod critical;
 pub mod dir;
 pub mod locks;

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// What no test takes unless it hangs: generous, as the machine may be slow and
 /// shared.
-pub const HANG: Duration = Duration::from_secs(60);
+pub const HANG: Duration = Duration::from_secs(180);
 
 /// How often a condition is looked at.
 pub const STEP: Duration = Duration::from_millis(5);

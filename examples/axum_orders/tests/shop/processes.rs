@@ -3,12 +3,14 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use dlock::{Config, LockManager};
 use serde_json::json;
 
 use crate::client::{Call, Pending, call};
 use crate::rush::Rush;
+use crate::support::calm::unless_it_stands_still;
 use crate::support::dir::TempDir;
 use crate::support::process::{Process, command};
 use crate::support::redis::RedisServer;
@@ -63,8 +65,16 @@ impl Service {
 /// Not to be sold out before everybody has had a turn.
 const STOCK: u64 = 60;
 
+/// Whoever has waited for the lock in vain is told of an outage, if Redis has not answered
+/// in that time.
+const NO_ANSWER: Duration = Duration::from_millis(500);
+
 #[tokio::test]
 async fn a_rush_on_one_copy_in_memory() {
+    unless_it_stands_still(NO_ANSWER, rush_on_one_copy_in_memory).await;
+}
+
+async fn rush_on_one_copy_in_memory() {
     let mut service = Service::start("memory:", STOCK, "5").await;
     let seen = Rush::start(&[service.address], 24, 25).end().await;
     seen.nothing_broke();
@@ -76,6 +86,10 @@ async fn a_rush_on_one_copy_in_memory() {
 
 #[tokio::test]
 async fn a_rush_on_two_copies_on_redis() {
+    unless_it_stands_still(NO_ANSWER, rush_on_two_copies_on_redis).await;
+}
+
+async fn rush_on_two_copies_on_redis() {
     let server = RedisServer::start().await;
     let mut one = Service::start(&server.url(), STOCK, "5").await;
     let mut other = Service::start(&server.url(), STOCK, "5").await;
@@ -100,6 +114,10 @@ async fn a_rush_on_two_copies_on_redis() {
 
 #[tokio::test]
 async fn a_copy_that_is_killed_leaves_nothing_half_done() {
+    unless_it_stands_still(NO_ANSWER, a_copy_is_killed).await;
+}
+
+async fn a_copy_is_killed() {
     let server = RedisServer::start().await;
     let mut victim = Service::start(&server.url(), STOCK, "5").await;
     let heir = Service::start(&server.url(), STOCK, "5").await;
