@@ -52,7 +52,7 @@ pub(crate) struct Holder {
     pub(crate) lasts: Option<Duration>,
 }
 
-/// A lease that a server has forgotten, and whose owner does not know yet.
+/// A lease that a server has forgotten, or a part of it, and whose owner does not know yet.
 struct Forgotten {
     key: String,
     owner: Owner,
@@ -171,7 +171,10 @@ impl<S: Service> State<S> {
             let left = self.service.holders(shows, key).unwrap_or_default();
             let had = before.holders(was, key).unwrap_or_default();
             for holder in had {
-                let is_left = left.iter().any(|one| one.owner == holder.owner);
+                // One that is shorter now ends before its owner thinks.
+                let is_left = left
+                    .iter()
+                    .any(|one| one.owner == holder.owner && one.lasts >= holder.lasts);
                 if let (false, Some(process), Some(lasts)) = (is_left, holder.process, holder.lasts)
                 {
                     self.forgotten.push(Forgotten {

@@ -95,6 +95,21 @@ fn who_is_granted_a_forgotten_lease_once_more_knows_nothing_new() {
 }
 
 #[test]
+fn a_lease_is_forgotten_from_when_it_ends_too_soon() {
+    let scene = Scene::new();
+    scene.release(scene.first.owner);
+    Arc::clone(&scene.server).lose_writes(LAG, Duration::ZERO);
+    assert!(matches!(scene.ask(&scene.second), Answer::Granted(_)));
+    let _ = scene.world.run_until(LAG, || false);
+    let holders = scene.server.holders(KEY).expect("it decides alone");
+    assert_eq!(holders[0].owner, scene.second.owner);
+    assert!(holders[0].lasts < Some(CLAIM), "{holders:?}");
+    assert!(scene.thinks_it_has() > CLAIM * 9);
+    assert!(scene.renew(scene.second.owner));
+    assert_eq!(scene.thinks_it_has(), Duration::ZERO);
+}
+
+#[test]
 fn who_asks_knows_whether_it_has_a_lease() {
     for granted_again in [true, false] {
         let scene = Scene::new();
