@@ -221,7 +221,7 @@ sum() {
 # Each failed test, behind the program it is of, and what it panicked with, so that who
 # sees no more than the end of a log has the reason too. If there is much of that, the
 # last panic is the test's own. Of one that did not panic, such as documentation that does
-# not compile, it is what it said first.
+# not compile, it is what it said first. And each seed that failed, with its command.
 reasons() {
   sed 's/\x1b\[[0-9;]*m//g; s/\r$//' "$scratch/log" | awk '
     function tell(  line, shown) {
@@ -234,6 +234,9 @@ reasons() {
     /^ *process didn.t exit successfully: / { print "\n" program ":\n" $0 }
     /^---- .* stdout ----$/ { tell(); name = substr($0, 6, length($0) - 17); next }
     /^failures:$/ || /^test result: / { tell() }
+    /^seed [0-9]+: cargo run / { tell(); seed = $2; print "\n" $0; next }
+    seed && /^  / { print substr($0, 1, 400); next }
+    { seed = "" }
     name == "" { next }
     / panicked at / { backtrace = 0; last = said + 1; if (!first) first = last }
     /^stack backtrace:$/ || /^note: run with `RUST_BACKTRACE/ { backtrace = 1 }

@@ -25,6 +25,8 @@ pub(crate) struct Queue {
     client: Arc<Client<QueueServer>>,
     events: Events,
     listens: Arc<Flag>,
+    /// What a process that writes asks first: of those of one server, not all the same.
+    opens: Opening,
 }
 
 #[derive(Default)]
@@ -119,10 +121,17 @@ impl Store for Queue {
             context.events.clone(),
             Arc::clone(&listens),
         ));
+        let world = client.config.process.world();
+        let opens = match world.draw(|chance| chance.u8(..4)) {
+            0 => Opening::Cheap,
+            1 => Opening::Try,
+            _ => Opening::First,
+        };
         Self {
             client,
             events: context.events,
             listens,
+            opens,
         }
     }
 
@@ -147,8 +156,9 @@ impl Store for Queue {
 
     fn opening(&self, request: &Request) -> Opening {
         match request.mode {
-            Mode::Write => Opening::First,
-            _ => Opening::Place,
+            Mode::Write => self.opens,
+            _ if self.opens == Opening::First => Opening::Place,
+            _ => Opening::Try,
         }
     }
 
@@ -161,8 +171,8 @@ impl Store for Queue {
     ) -> Result<Take<Self>, Failure> {
         let (key, asked) = (Arc::clone(&request.key), self.asked(request));
         let command = match want {
-            Want::First => Command::First(key, asked),
-            Want::Try => Command::Ask {
+            Want::First if self.opens == Opening::First => Command::First(key, asked),
+            Want::First | Want::Try => Command::Ask {
                 key,
                 asked,
                 waits: false,
