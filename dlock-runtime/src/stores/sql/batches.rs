@@ -6,14 +6,16 @@
 //! undone, as they are with one that the database refuses, and each is asked for again by
 //! itself.
 
-use std::time::Instant;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use super::database::{Database, SqlConfig};
-use super::exchange::{Came, Leave};
+use super::exchange::{Came, Exchange, Leave};
 use crate::backend::Request;
 use crate::deadline::Deadline;
+use crate::engine::time::Time;
 use crate::stores::gathering::{Gathering, Part};
 use crate::sync::Mutex;
 
@@ -21,8 +23,15 @@ use crate::sync::Mutex;
 /// company; a file has only one.
 const AT_ONCE: usize = 2;
 
+/// So many locks go together at most: more would keep their rows for long.
+const MOST: usize = 64;
+
+/// A lock whose row may be kept by somebody goes alone for so long, if it is not answered
+/// before.
+const SUSPECT: Duration = Duration::from_secs(60);
+
 /// What is done with locks together.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Together {
     Take,
     Release,
@@ -32,6 +41,9 @@ pub(super) enum Together {
 pub(super) struct Batches {
     takes: Mutex<Gathering<Asked>>,
     releases: Mutex<Gathering<Asked>>,
+    /// Locks that were in a batch that failed, until each is answered alone: one of them
+    /// would fail the next as well.
+    suspects: Mutex<HashMap<String, Instant>>,
 }
 
 /// A lock that is asked for, or given back.
@@ -39,7 +51,32 @@ pub(super) struct Asked {
     pub(super) request: Request,
     pub(super) deadline: Deadline,
     pub(super) leave: Leave,
-    pub(super) tell: oneshot::Sender<Came>,
+    /// It went with others, statement by statement, and there was an error: it may be done.
+    pub(super) may_be_done: bool,
+    tell: oneshot::Sender<Came>,
+}
+
+impl Asked {
+    /// One that is told its answer by the other.
+    pub(super) fn new(request: &Request, time: &Time, deadline: Deadline) -> (Self, Exchange) {
+        let (tell, exchange) = Exchange::new(time, deadline);
+        let asked = Self {
+            request: request.clone(),
+            deadline,
+            leave: exchange.leave.clone(),
+            may_be_done: false,
+            tell,
+        };
+        (asked, exchange)
+    }
+
+    pub(super) fn tell(self, mut came: Came) {
+        if let Err(failed) = &mut came {
+            failed.may_be_done |= self.may_be_done;
+        }
+        // It may have left.
+        let _ = self.tell.send(came);
+    }
 }
 
 impl Part for Asked {
@@ -53,11 +90,13 @@ impl Part for Asked {
 }
 
 impl Together {
-    /// The name of its script, and how many columns that answers with.
-    pub(super) fn script(self) -> (&'static str, usize) {
-        match self {
-            Self::Take => ("take", 4),
-            Self::Release => ("release", 1),
+    /// The name of its script for so many locks, and how many columns that answers with.
+    pub(super) fn script(self, locks: usize) -> (&'static str, usize) {
+        match (self, locks) {
+            (Self::Take, 1) => ("take", 4),
+            (Self::Take, _) => ("take_together", 4),
+            (Self::Release, 1) => ("release", 1),
+            (Self::Release, _) => ("release_together", 1),
         }
     }
 }
@@ -66,10 +105,32 @@ impl Batches {
     pub(super) fn new<D: Database>(config: &SqlConfig<D>) -> Self {
         let at_once = if D::IS_FILE { 1 } else { AT_ONCE };
         let connections = usize::try_from(config.max_connections).unwrap_or(usize::MAX);
-        let gathering = || Mutex::new(Gathering::new(at_once.min(connections), D::TOGETHER));
+        let gathering = || Mutex::new(Gathering::new(at_once.min(connections), MOST));
         Self {
             takes: gathering(),
             releases: gathering(),
+            suspects: Mutex::default(),
+        }
+    }
+
+    pub(super) fn is_suspect(&self, key: &str, now: Instant) -> bool {
+        let suspects = self.suspects.lock();
+        let since = suspects.get(key);
+        since.is_some_and(|since| now.saturating_duration_since(*since) < SUSPECT)
+    }
+
+    /// One of these has failed those that went with it.
+    pub(super) fn suspect(&self, batch: &[Asked], now: Instant) {
+        let mut suspects = self.suspects.lock();
+        suspects.retain(|_, since| now.saturating_duration_since(*since) < SUSPECT);
+        let keys = batch.iter().map(|asked| asked.request.key.to_string());
+        suspects.extend(keys.map(|key| (key, now)));
+    }
+
+    pub(super) fn is_answered(&self, key: &str) {
+        let mut suspects = self.suspects.lock();
+        if !suspects.is_empty() {
+            suspects.remove(key);
         }
     }
 

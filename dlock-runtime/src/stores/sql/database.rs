@@ -37,8 +37,10 @@ pub trait Database: Clone + Send + Sync + 'static {
 
     const IS_FILE: bool = Self::PROTOCOL.is_none();
 
-    /// So many locks go together at most: more would keep their rows for long.
-    const TOGETHER: usize = 64;
+    /// Whether what goes together is no transaction, but statements that are one each: an
+    /// error does not say that nothing was done. And a lock that has no row yet is not
+    /// taken, as that needs more than a statement; there is an answer for each that has one.
+    const EACH_COMMITS: bool = false;
 
     /// Which parameters of its URL say how connections are encrypted.
     const TLS_ADVICE: &'static str = "";

@@ -27,6 +27,8 @@ pub(super) struct Failed {
     pub(super) cause: Cause,
     /// When it was sent, if it was.
     pub(super) sent_at: Instant,
+    /// It was sent before, and an error that came then does not say that nothing was done.
+    pub(super) may_be_done: bool,
 }
 
 impl Endpoint {
@@ -51,6 +53,7 @@ impl Endpoint {
             retry: RetryPolicy::Again,
             cause: Cause::NotReached(error),
             sent_at: Instant::now(),
+            may_be_done: false,
         }
     }
 
@@ -69,6 +72,7 @@ impl Endpoint {
             retry: RetryPolicy::Reconnect,
             cause: Cause::Error(error),
             sent_at: Instant::now(),
+            may_be_done: false,
         }
     }
 
@@ -80,6 +84,7 @@ impl Endpoint {
             retry: meaning.retry,
             cause: Cause::Error(told.with_source(error)),
             sent_at,
+            may_be_done: false,
         }
     }
 }
@@ -92,13 +97,14 @@ impl fmt::Display for Endpoint {
 
 impl From<Failed> for Failure {
     fn from(failed: Failed) -> Self {
-        let (next, applied) = match failed.retry {
-            RetryPolicy::Stop => (Next::Stop, Applied::No),
-            RetryPolicy::Again | RetryPolicy::Kept => (Next::Pause, Applied::No),
-            RetryPolicy::Reconnect => {
-                let sent_at = failed.sent_at;
-                (Next::Pause, Applied::Unknown { sent_at })
-            }
+        let next = match failed.retry {
+            RetryPolicy::Stop => Next::Stop,
+            RetryPolicy::Again | RetryPolicy::Kept | RetryPolicy::Reconnect => Next::Pause,
+        };
+        let sent_at = failed.sent_at;
+        let applied = match failed.may_be_done || failed.retry == RetryPolicy::Reconnect {
+            true => Applied::Unknown { sent_at },
+            false => Applied::No,
         };
         let cause = failed.cause;
         Self {

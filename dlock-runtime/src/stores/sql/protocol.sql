@@ -133,6 +133,13 @@ $hurry
 $calm
 COMMIT
 
+--- release_together
+-- More than one of them.
+{release}
+
+--- take_together
+{take}
+
 --- free
 UPDATE dlock_lock SET owner = '', expires_at = {now}
     WHERE name IN ([$key]) AND (name, owner) IN (VALUES [($key, $owner)])

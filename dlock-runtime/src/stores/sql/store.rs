@@ -163,7 +163,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         if want == Want::First {
             let answer = tables.together(Together::Take, request, deadline, attempt);
             let answer = answer.await?;
-            let row = answer.rows.last();
+            let row = answer.rows.last().filter(|row| row.int(3) == 0);
             return row.map_or(Ok(Take::Busy), |row| {
                 self.granted(row.text(1), row.int(2), answer.sent_at)
             });

@@ -11,7 +11,7 @@ use super::script::Args;
 use super::tables::Tables;
 use crate::backend::Request;
 use crate::deadline::Deadline;
-use crate::store::Failure;
+use crate::store::{Cause, Failure};
 use crate::stores::gathering::Entered;
 
 /// The right to have a transaction run. Dropped, it goes to those who wait.
@@ -30,14 +30,15 @@ impl<D: Database> Tables<D> {
         deadline: Deadline,
         in_flight: &mut Option<Exchange>,
     ) -> Result<Answer, Failure> {
-        let (tell, exchange) = Exchange::new(&self.time, deadline);
-        let asked = Asked {
-            request: request.clone(),
-            deadline,
-            leave: exchange.leave.clone(),
-            tell,
+        let (asked, exchange) = Asked::new(request, &self.time, deadline);
+        let now = self.time.now();
+        let entered = match self.batches.is_suspect(&request.key, now) {
+            true => {
+                asked.leave.takes();
+                Entered::Alone(asked)
+            }
+            false => self.batches.of(what).lock().enter(asked, now),
         };
-        let entered = self.batches.of(what).lock().enter(asked, self.time.now());
         match entered {
             Entered::Goes(asked) => self.send(what, vec![asked], Some(self.slot(what))),
             Entered::Alone(asked) => self.send(what, vec![asked], None),
@@ -67,11 +68,11 @@ impl<D: Database> Tables<D> {
             .into_iter()
             .partition(|asked| !self.time.has_passed(asked.deadline));
         for asked in late {
-            let _left = asked.tell.send(Err(self.endpoint.not_reached::<D>()));
+            asked.tell(Err(self.endpoint.not_reached::<D>()));
         }
         batch.sort_unstable_by(|a, b| a.request.key.cmp(&b.request.key));
         let all: Vec<_> = batch.iter().map(|asked| Args::of(&asked.request)).collect();
-        let (script, columns) = what.script();
+        let (script, columns) = what.script(all.len());
         let script = self.scripts.fill(script, &all);
         let deadlines = batch.iter().map(|asked| asked.deadline);
         let Some(deadline) = deadlines.max() else {
@@ -82,14 +83,19 @@ impl<D: Database> Tables<D> {
             .await;
         match came {
             Ok(answer) => {
+                let is_alone = batch.len() == 1;
                 for asked in batch {
-                    let rows = answer.rows.iter();
-                    let its_own = rows.filter(|row| row.text(0) == &*asked.request.key);
-                    let its_answer = Answer {
-                        rows: its_own.cloned().collect(),
-                        sent_at: answer.sent_at,
-                    };
-                    let _left = asked.tell.send(Ok(its_answer));
+                    let key = &*asked.request.key;
+                    let its_own = answer.rows.iter().filter(|row| row.text(0) == key);
+                    let rows: Vec<_> = its_own.cloned().collect();
+                    if is_alone {
+                        self.batches.is_answered(key);
+                    } else if what == Together::Take && D::EACH_COMMITS && rows.is_empty() {
+                        self.send(what, vec![asked], None);
+                        continue;
+                    }
+                    let sent_at = answer.sent_at;
+                    asked.tell(Ok(Answer { rows, sent_at }));
                 }
             }
             // Somebody keeps the row of one of them, or one of them is refused.
@@ -97,13 +103,17 @@ impl<D: Database> Tables<D> {
                 if batch.len() > 1
                     && matches!(failed.retry, RetryPolicy::Kept | RetryPolicy::Stop) =>
             {
-                for asked in batch {
+                self.batches.suspect(&batch, self.time.now());
+                for mut asked in batch {
+                    asked.may_be_done |= D::EACH_COMMITS;
                     self.send(what, vec![asked], None);
                 }
             }
-            Err(failed) => {
+            Err(mut failed) => {
+                let was_sent = !matches!(failed.cause, Cause::NotReached(_));
+                failed.may_be_done = was_sent && batch.len() > 1 && D::EACH_COMMITS;
                 for asked in batch {
-                    let _left = asked.tell.send(Err(failed.clone()));
+                    asked.tell(Err(failed.clone()));
                 }
             }
         }

@@ -47,9 +47,10 @@ impl Database for MySqlDatabase {
         shortest: Duration::from_millis(3),
         longest: Duration::from_millis(500),
     };
-    // A script that fails keeps the rows that it has reached until its client says
-    // `ROLLBACK`: one that is paused just then would keep those of others.
-    const TOGETHER: usize = 1;
+    // A transaction that fails keeps the rows that it has reached until its client says
+    // `ROLLBACK`, and one that is paused just then would keep those of others. So locks go
+    // together in statements that are transactions of their own.
+    const EACH_COMMITS: bool = true;
     const TLS_ADVICE: &'static str = "see `ssl-mode` and `ssl-ca` in the URL";
 
     type Sql = sqlx::MySql;

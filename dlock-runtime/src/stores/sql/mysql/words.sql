@@ -51,6 +51,39 @@ SELECT name, token, {durable}, 0 FROM dlock_lock
     WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now};
 COMMIT
 
+--- begin_together
+-- No transaction stays open when one of its statements fails: each of them is one, and
+-- keeps no row longer than it runs. The shortest wait that there is.
+SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, autocommit = 1;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+--- owner_of_each
+ELT(FIELD(name, [$key]), [$owner])
+
+--- take_together
+-- Of those that have a row already: a new one gets its number in a transaction. Who has
+-- waited for a row shortens no lease that its owner has meanwhile: time stands still in
+-- a statement.
+--
+-- One row for each that has a row, ending in 0 if it is had.
+{begin_together};
+UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = {owner_of_each},
+        expires_at = GREATEST(expires_at, {now} + CAST(ELT(FIELD(name, [$key]), [$ttl]) AS SIGNED))
+    WHERE name IN ([$key]) AND ((expires_at <= {now} AND waited = 0)
+        OR (mode = 'w' AND owner = {owner_of_each} AND expires_at > {now}));
+SELECT name, token, {durable},
+        CASE WHEN mode = 'w' AND owner = {owner_of_each} AND expires_at > {now} THEN 0 ELSE 1 END
+    FROM dlock_lock WHERE name IN ([$key])
+
+--- release_together
+-- Those that are held are read first: at that moment they were.
+{begin_together};
+SELECT name FROM dlock_lock WHERE name IN ([$key]) AND owner = {owner_of_each}
+    AND mode = 'w' AND expires_at > {now};
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+UPDATE dlock_lock SET owner = '', expires_at = {now} WHERE name IN ([$key])
+    AND owner = {owner_of_each} AND mode = 'w' AND expires_at > {now}
+
 --- free
 SELECT name FROM dlock_lock
     WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now} FOR UPDATE;
