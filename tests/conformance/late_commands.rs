@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{Store, connect, free, had, held, nothing_left, process, queued};
+use crate::support::calm::unless_it_stands_still;
 use crate::support::critical::Section;
 use crate::support::locks::{healed, is_busy, is_unavailable, served};
 use crate::support::proxy::Proxy;
@@ -291,6 +292,10 @@ pub(crate) async fn dead_connections_are_replaced(store: &mut dyn Store) {
         return;
     }
     let limit = 4 * store.request_timeout();
+    unless_it_stands_still(limit / 4, async || are_replaced(store, limit).await).await;
+}
+
+async fn are_replaced(store: &dyn Store, limit: Duration) {
     let manager = async || {
         let manager = connect(super::config(store).request_timeout(limit)).await;
         had(&manager, "used").await;

@@ -188,8 +188,8 @@ pub trait Store {
         unreachable!("`{key}`: for a store that runs the whole suite")
     }
 
-    /// From now on the store cannot be reached; `false` ends the outage. A store
-    /// that has no [`proxies`](Self::proxies) has some other way.
+    /// From now on the store cannot be reached; `false` ends the outage, if there is
+    /// one. A store that has no [`proxies`](Self::proxies) has some other way.
     async fn set_outage(&self, outage: bool) {
         for proxy in self.proxies() {
             proxy.refuse(outage);

@@ -1,8 +1,11 @@
 //! Nodes that are slow, stopped, killed, or come back without their data.
 
+use std::time::Duration;
+
 use dlock::LockManager;
 
 use crate::harness::{REQUEST_TIMEOUT, config, connect, nothing_left};
+use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{had, healed, held, is_busy, is_unavailable, queued, says, served};
 use crate::support::nodes::Nodes;
 use crate::support::wait::{HANG, until, within};
@@ -12,6 +15,11 @@ use crate::{NODES, lock_name};
 /// majority, which is said in time, and heals.
 #[tokio::test]
 async fn stopped_nodes() {
+    // No longer than an answer may take.
+    unless_it_stands_still(Duration::from_millis(500), nodes_are_stopped).await;
+}
+
+async fn nodes_are_stopped() {
     let nodes = Nodes::start(NODES).await;
     let (manager, other) = (connect(&nodes.url()).await, connect(&nodes.url()).await);
     let pairs = async |count: usize| {
