@@ -56,6 +56,8 @@ pub(crate) struct State {
     pub(crate) collected: BTreeMap<(ProcessId, Key), At>,
     /// Processes that were killed.
     pub(crate) ended: BTreeSet<ProcessId>,
+    /// When the manager of a process had shut down.
+    pub(crate) shut_down: BTreeMap<ProcessId, At>,
     pub(crate) seen: Seen,
     /// Locks that were found to be idle or kept, and since when.
     pub(crate) told: BTreeSet<(Key, At)>,
@@ -227,6 +229,12 @@ impl History {
         calls.for_each(|call| {
             call.ended.get_or_insert(now);
         });
+    }
+
+    /// What comes to a server later is given back by nobody.
+    pub(crate) fn has_shut_down(&self, process: ProcessId) {
+        let now = self.world.now();
+        self.state().shut_down.insert(process, now);
     }
 
     pub(crate) fn trouble(&self, trouble: Trouble) {

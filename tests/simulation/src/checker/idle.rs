@@ -124,7 +124,12 @@ impl History {
             let mut open = state.open.iter().map(|number| &state.calls[*number]);
             open.any(|call| call.entered.is_none() && of_several(call))
         };
-        if grant.inside > 0 || state.ended.contains(&process) || collects() {
+        // What was late comes to nobody then, and stays for its ttl.
+        let came_after_all = || {
+            let ended = state.shut_down.get(&process);
+            ended.is_some_and(|ended| since >= *ended)
+        };
+        if grant.inside > 0 || state.ended.contains(&process) || came_after_all() || collects() {
             return None;
         }
         let collected = state.collected.get(&(process, key)).copied();

@@ -220,10 +220,11 @@ impl Program {
     /// Ends the managers.
     pub(crate) fn shut_down(self: &Arc<Self>) {
         for (place, process, manager) in self.managers() {
-            let program = Arc::clone(self);
+            let (program, id) = (Arc::clone(self), process.id);
             self.state().processes[place].ended = 0;
             process.spawn(async move {
                 manager.shutdown().await;
+                program.history.has_shut_down(id);
                 drop(manager);
                 let last = program.state().processes[place].manager.take();
                 drop(last);
