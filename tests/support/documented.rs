@@ -30,7 +30,7 @@ pub(crate) async fn all_that_locks_need(here: &LockManager, there: &LockManager)
         guard.release().await.expect("the release");
         served(waiting).await.release().await.expect("the release");
     }
-    let ttl = Duration::from_secs(1);
+    let ttl = Duration::from_secs(3);
     let guard = held(here.lock("key").ttl(ttl)).await;
     sleep(2 * ttl).await;
     assert!(guard.is_held(), "it is renewed");
