@@ -116,6 +116,7 @@ macro_rules! far_tables {
                 together {
                     a_row_that_somebody_keeps_costs_no_other_lock
                     those_whose_answer_is_lost_are_given_back
+                    a_row_that_is_reached_late_is_locked_for_nobody
                 }
             }
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dlock::{LockError, LockGuard, LockManager};
 use dlock_conformance::{connect, process};
+use tokio::time::sleep;
 
 use super::{FarTables, Tables};
 use crate::support::locks::{all_at_once, free, had, held, nothing_left, queued, served};
@@ -153,6 +154,36 @@ pub(crate) async fn those_whose_answer_is_lost_are_given_back<S: FarTables>(stor
     store.proxy().swallow_replies(false);
     for key in &keys {
         free(&direct, key).await;
+    }
+    nothing_left(&direct).await;
+}
+
+/// Somebody keeps some of the rows, one after the other, for longer than anybody waits. A
+/// row that is come to then is locked for nobody.
+pub(crate) async fn a_row_that_is_reached_late_is_locked_for_nobody<S: FarTables>(store: &mut S) {
+    const STEP: Duration = Duration::from_millis(900);
+    let direct = connect(store.direct()).await;
+    let config = store.direct().request_timeout(Duration::from_secs(2));
+    let manager = connect(config.ttl(20 * HANG)).await;
+    let keys: Vec<_> = (0..LOCKS).map(key).collect();
+    // So that each has a row.
+    for guard in all_at_once(keys.iter().map(|key| direct.lock(&**key).acquire())).await {
+        guard.expect("the lock").release().await.expect("held");
+    }
+    let mut keepers = Vec::new();
+    for number in 10..17 {
+        keepers.push(store.keep(&key(number)).await);
+    }
+    let asked = tries(&manager, &keys);
+    let keeps = async {
+        for keeper in keepers {
+            sleep(STEP).await;
+            drop(keeper);
+        }
+    };
+    let (asked, ()) = tokio::join!(asked, keeps);
+    for guard in asked.into_iter().flatten() {
+        guard.release().await.expect("held");
     }
     nothing_left(&direct).await;
 }

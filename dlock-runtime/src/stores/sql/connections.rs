@@ -159,6 +159,7 @@ impl<D: Database> Connections<D> {
         if failed.retry != RetryPolicy::Stop {
             failed.retry = RetryPolicy::Again;
         }
+        failed.was_sent = false;
         failed
     }
 

@@ -27,6 +27,7 @@ pub(super) struct Failed {
     pub(super) cause: Cause,
     /// When it was sent, if it was.
     pub(super) sent_at: Instant,
+    pub(super) was_sent: bool,
     /// It was sent before, and an error that came then does not say that nothing was done.
     pub(super) may_be_done: bool,
 }
@@ -53,6 +54,7 @@ impl Endpoint {
             retry: RetryPolicy::Again,
             cause: Cause::NotReached(error),
             sent_at: Instant::now(),
+            was_sent: false,
             may_be_done: false,
         }
     }
@@ -72,6 +74,7 @@ impl Endpoint {
             retry: RetryPolicy::Reconnect,
             cause: Cause::Error(error),
             sent_at: Instant::now(),
+            was_sent: true,
             may_be_done: false,
         }
     }
@@ -84,6 +87,7 @@ impl Endpoint {
             retry: meaning.retry,
             cause: Cause::Error(told.with_source(error)),
             sent_at,
+            was_sent: true,
             may_be_done: false,
         }
     }

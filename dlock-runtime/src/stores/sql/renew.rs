@@ -102,6 +102,7 @@ impl<D: Database> Tables<D> {
                 self.endpoint.request_timeout
             ))),
             sent_at: self.time.now(),
+            was_sent: true,
             may_be_done: false,
         })
     }

@@ -57,6 +57,7 @@ impl<D: Database> Connections<D> {
                 retry: RetryPolicy::Reconnect,
                 cause: Cause::Silence,
                 sent_at,
+                was_sent: true,
                 may_be_done: false,
             }),
         }

@@ -11,7 +11,7 @@ use super::script::Args;
 use super::tables::Tables;
 use crate::backend::Request;
 use crate::deadline::Deadline;
-use crate::store::{Cause, Failure};
+use crate::store::Failure;
 use crate::stores::gathering::Entered;
 
 /// The right to have a transaction run. Dropped, it goes to those who wait.
@@ -98,22 +98,25 @@ impl<D: Database> Tables<D> {
                     asked.tell(Ok(Answer { rows, sent_at }));
                 }
             }
-            // Somebody keeps the row of one of them, or one of them is refused.
-            Err(failed)
-                if batch.len() > 1
-                    && matches!(failed.retry, RetryPolicy::Kept | RetryPolicy::Stop) =>
-            {
-                self.batches.suspect(&batch, self.time.now());
-                for mut asked in batch {
-                    asked.may_be_done |= D::EACH_COMMITS;
-                    self.send(what, vec![asked], None);
+            Err(failed) if batch.len() == 1 || !failed.was_sent => {
+                for asked in batch {
+                    asked.tell(Err(failed.clone()));
                 }
             }
             Err(mut failed) => {
-                let was_sent = !matches!(failed.cause, Cause::NotReached(_));
-                failed.may_be_done = was_sent && batch.len() > 1 && D::EACH_COMMITS;
-                for asked in batch {
-                    asked.tell(Err(failed.clone()));
+                failed.may_be_done = D::EACH_COMMITS;
+                if failed.retry != RetryPolicy::Again {
+                    self.batches.suspect(&batch, self.time.now());
+                }
+                // Somebody keeps the row of one of them, or one of them is refused.
+                let alone = matches!(failed.retry, RetryPolicy::Kept | RetryPolicy::Stop);
+                for mut asked in batch {
+                    if alone {
+                        asked.may_be_done |= failed.may_be_done;
+                        self.send(what, vec![asked], None);
+                    } else {
+                        asked.tell(Err(failed.clone()));
+                    }
                 }
             }
         }

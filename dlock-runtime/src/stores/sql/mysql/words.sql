@@ -5,17 +5,18 @@
 -- that a client has gone, and would run a script that waits for a row when that
 -- comes free, for nobody. It is set in each script, as a proxy may give each to
 -- another session.
-SET innodb_lock_wait_timeout = $seconds, lock_wait_timeout = $seconds; {begin_here}
+SET innodb_lock_wait_timeout = $seconds, lock_wait_timeout = $seconds, autocommit = 1;
+{begin_here}
 
 --- begin_lease
 -- The shortest wait that there is.
-SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1; {begin_here}
+SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, autocommit = 1; {begin_here}
 
 --- begin_grant
 {begin}
 
 --- begin_here
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION
+{committed}; START TRANSACTION
 
 --- durable
 -- 3 is MariaDB's, and does more than 1. With a binary log, a commit is as durable
@@ -53,36 +54,46 @@ COMMIT
 
 --- begin_together
 -- No transaction stays open when one of its statements fails: each of them is one, and
--- keeps no row longer than it runs. The shortest wait that there is.
-SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, autocommit = 1;
+-- keeps no row longer than it runs. The shortest wait that there is, for a row.
+SET innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, autocommit = 1,
+    sql_select_limit = 18446744073709551615;
+{committed}
+
+--- committed
+-- Of the next statement, or transaction.
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 --- owner_of_each
 ELT(FIELD(name, [$key]), [$owner])
 
 --- take_together
--- Of those that have a row already: a new one gets its number in a transaction. Who has
--- waited for a row shortens no lease that its owner has meanwhile: time stands still in
--- a statement.
+-- Of those that have a row already: a new one gets its number in a transaction. Time
+-- stands still in a statement, so who has waited for a row shortens no lease that its
+-- owner has meanwhile. A row that is reached late, behind others that somebody kept, is
+-- left alone: nothing is done to it after its owner has given up.
 --
--- One row for each that has a row, ending in 0 if it is had.
+-- One row for each that is had, ending in 0, or that somebody else has.
 {begin_together};
 UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = {owner_of_each},
         expires_at = GREATEST(expires_at, {now} + CAST(ELT(FIELD(name, [$key]), [$ttl]) AS SIGNED))
-    WHERE name IN ([$key]) AND ((expires_at <= {now} AND waited = 0)
-        OR (mode = 'w' AND owner = {owner_of_each} AND expires_at > {now}));
-SELECT name, token, {durable},
-        CASE WHEN mode = 'w' AND owner = {owner_of_each} AND expires_at > {now} THEN 0 ELSE 1 END
-    FROM dlock_lock WHERE name IN ([$key])
+    WHERE name IN ([$key]) AND SYSDATE(6) < NOW(6) + INTERVAL ($moment * 1000) MICROSECOND
+        AND ({can_be_had} OR {is_had});
+{committed};
+SELECT name, token, {durable}, CASE WHEN {is_had} THEN 0 ELSE 1 END
+    FROM dlock_lock WHERE name IN ([$key]) AND ({is_had} OR NOT {can_be_had})
+
+--- can_be_had
+(expires_at <= {now} AND waited = 0)
+
+--- is_had
+(mode = 'w' AND owner = {owner_of_each} AND expires_at > {now})
 
 --- release_together
 -- Those that are held are read first: at that moment they were.
 {begin_together};
-SELECT name FROM dlock_lock WHERE name IN ([$key]) AND owner = {owner_of_each}
-    AND mode = 'w' AND expires_at > {now};
-SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-UPDATE dlock_lock SET owner = '', expires_at = {now} WHERE name IN ([$key])
-    AND owner = {owner_of_each} AND mode = 'w' AND expires_at > {now}
+SELECT name FROM dlock_lock WHERE name IN ([$key]) AND {is_had};
+{committed};
+UPDATE dlock_lock SET owner = '', expires_at = {now} WHERE name IN ([$key]) AND {is_had}
 
 --- free
 SELECT name FROM dlock_lock
