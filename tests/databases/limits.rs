@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use dlock::{LockError, LockManager};
+use dlock::LockError;
 use dlock_conformance::Store as _;
 
 use super::{Database, DatabaseStore};
+use crate::support::locks::impatient;
 use crate::support::wait::{HANG, until, within};
 use crate::tables::{FarTables as _, Tables as _};
 
@@ -13,9 +14,8 @@ use crate::tables::{FarTables as _, Tables as _};
 /// not wait for it in the server any more.
 pub(crate) async fn nobody_waits_for_a_row_after_the_request_timeout<D: Database>() {
     let store = DatabaseStore::<D>::start().await;
-    let config = store.config().request_timeout(Duration::from_secs(1));
-    let config = config.ttl(Duration::from_secs(1));
-    let manager = LockManager::connect(config).await.expect("a connection");
+    const SHORT: Duration = Duration::from_secs(1);
+    let manager = impatient(|| store.config().request_timeout(SHORT).ttl(SHORT)).await;
     let operator = store.keep_new("key").await;
     let error = within(HANG, manager.lock("key").acquire()).await.map(drop);
     let error = error.expect_err("somebody keeps its row");

@@ -9,7 +9,7 @@ use dlock_conformance::connect;
 
 use super::FarTables;
 use super::late::calm;
-use crate::support::locks::had;
+use crate::support::locks::{had, impatient};
 use crate::support::wait::{HANG, eventually, until, within};
 
 /// An operator has not ended a transaction. The lease of that lock cannot be
@@ -79,7 +79,7 @@ pub(crate) async fn a_connection_that_was_forgotten_costs_no_operation<S: FarTab
 /// The network falls silent just behind an answer. Nothing waits for that connection
 /// without a limit: its place is free again for another.
 pub(crate) async fn a_silence_behind_an_answer_keeps_no_place<S: FarTables>(store: &mut S) {
-    let manager = connect(store.narrow(Duration::from_secs(2))).await;
+    let manager = impatient(|| store.narrow(Duration::from_secs(2))).await;
     store.proxy().delay(Some(Duration::from_millis(100)));
     had(&manager, "key").await;
     store.proxy().freeze();

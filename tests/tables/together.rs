@@ -8,7 +8,9 @@ use dlock_conformance::{connect, process};
 use tokio::time::sleep;
 
 use super::{FarTables, Tables};
-use crate::support::locks::{all_at_once, free, had, held, nothing_left, queued, served};
+use crate::support::locks::{
+    all_at_once, free, had, held, impatient, nothing_left, queued, served,
+};
 use crate::support::wait::{HANG, until};
 
 /// More than go at once, so that some gather.
@@ -163,8 +165,8 @@ pub(crate) async fn those_whose_answer_is_lost_are_given_back<S: FarTables>(stor
 pub(crate) async fn a_row_that_is_reached_late_is_locked_for_nobody<S: FarTables>(store: &mut S) {
     const STEP: Duration = Duration::from_millis(900);
     let direct = connect(store.direct()).await;
-    let config = store.direct().request_timeout(Duration::from_secs(2));
-    let manager = connect(config.ttl(20 * HANG)).await;
+    let config = || store.direct().request_timeout(Duration::from_secs(2));
+    let manager = impatient(|| config().ttl(20 * HANG)).await;
     let keys: Vec<_> = (0..LOCKS).map(key).collect();
     // So that each has a row.
     for guard in all_at_once(keys.iter().map(|key| direct.lock(&**key).acquire())).await {
