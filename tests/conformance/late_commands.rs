@@ -14,7 +14,7 @@ use crate::support::calm::unless_it_stands_still;
 use crate::support::critical::Section;
 use crate::support::locks::{healed, is_busy, is_unavailable, served};
 use crate::support::proxy::Proxy;
-use crate::support::wait::{HANG, STEP, until, within};
+use crate::support::wait::{HANG, until, within};
 
 /// Long enough to send something, and for the store to see it.
 const MOMENT: Duration = Duration::from_millis(50);
@@ -271,9 +271,8 @@ pub(crate) async fn cut_connections_keep_nobody_waiting(store: &mut dyn Store) {
                 sleep(Duration::from_millis(60)).await;
                 all(store, Proxy::cut);
             }
-            while bodies.load(Relaxed) == before {
-                sleep(STEP).await;
-            }
+            let served = async || bodies.load(Relaxed);
+            until("somebody is served", served, |&now| now > before).await;
         }
     };
     tokio::select! {

@@ -1,10 +1,9 @@
-//! Locks that are taken, or given back, in one transaction.
+//! Locks that are taken, or given back, together.
 //!
 //! What a transaction costs is that it is committed, and put to disk: for many locks
 //! hardly more than for one. The rows of all are kept from others until it ends, which is
-//! soon. Should somebody keep one of them, the others do not wait for long: they are
-//! undone, as they are with one that the database refuses, and each is asked for again by
-//! itself.
+//! soon. Should somebody keep one of them, the others do not wait for long: it is given up,
+//! as it is with one that the database refuses, and each is asked for again by itself.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

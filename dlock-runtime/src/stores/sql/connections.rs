@@ -1,7 +1,8 @@
 //! The connections of a manager to its database.
 //!
-//! A pool of `sqlx` opens them, with the settings and hooks of the service, and nothing
-//! more. It would ask each that comes back whether it is alive: a second round trip for
+//! They are of the manager's own thread, and no bodies that wait for a lock take them up
+//! while its holder needs one. A pool of `sqlx` opens them, with what the service does with
+//! each new one, and nothing more. It would ask each that comes back whether it is alive: a second round trip for
 //! each script, and one without a limit, so that a network that falls silent just then
 //! keeps all of its places taken (`return_to_pool` in `sqlx-core` 0.8.6).
 
@@ -68,7 +69,7 @@ struct Open<D: Database> {
 }
 
 /// The right to one connection.
-pub(super) struct Place<'a> {
+struct Place<'a> {
     _place: SemaphorePermit<'a>,
     _turn: Option<SemaphorePermit<'a>>,
 }
