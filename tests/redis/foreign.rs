@@ -121,11 +121,14 @@ fn foreign() -> impl Strategy<Value = Foreign> {
     ]
 }
 
+/// In the place of what was there, in one step: a manager that opens a connection would
+/// write a counter that is missing.
 async fn put(server: &RedisServer, name: &str, foreign: &Foreign) {
-    let mut command = redis::cmd(foreign.command);
-    command.arg(name).arg(&foreign.values);
+    let mut step = redis::pipe();
+    step.atomic().del(name);
+    step.cmd(foreign.command).arg(name).arg(&foreign.values);
     let mut connection = server.connection().await;
-    let done: Value = command
+    let done: Value = step
         .query_async(&mut connection)
         .await
         .expect("our own server");
@@ -146,9 +149,6 @@ async fn is_told_and_kept(server: &RedisServer, part: Part, foreign: &Foreign) -
         server
             .command::<()>(&["SET", &lock_name("key"), "r:1.1"])
             .await;
-    }
-    if part == Part::Counter {
-        server.command::<u32>(&["DEL", "dlock:token"]).await;
     }
     let name = part.name();
     put(server, &name, foreign).await;
