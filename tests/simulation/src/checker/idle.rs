@@ -64,12 +64,8 @@ impl History {
                     let before = before.find(|(known, token, _)| (*known, *token) == (key, first));
                     let since = before.map_or(now, |(.., since)| *since);
                     seen.held.push((key, first, since));
-                    let found = Self::is_kept(&state, key, &holder, since, now);
-                    let excused = || {
-                        self.broke_promise_to(key, holder.token)
-                            || self.is_used_by_another_number(&state, key, &holder)
-                    };
-                    let found = found.filter(|_| !excused());
+                    let found = self.is_kept(&state, key, &holder, since, now);
+                    let found = found.filter(|_| !self.broke_promise_to(key, holder.token));
                     wrong.extend(found.map(|found| (key, since, found)));
                 }
             }
@@ -100,20 +96,32 @@ impl History {
         ))
     }
 
-    /// Whether a body of the holder's process has it by a number from before its server
-    /// broke a promise: its owner may have been granted the lock once more since.
-    fn is_used_by_another_number(&self, state: &State, key: Key, holder: &Holder) -> bool {
-        let inside = state.bodies.iter().filter(|body| body.ended.is_none());
-        let mut of_it =
-            inside.filter(|body| Some(state.calls[body.call].process) == holder.process);
-        of_it.any(|body| {
+    /// Until when a body of this process had it by a number from before its server broke a
+    /// promise: its owner may have been granted the lock once more since.
+    fn used_by_another_number(&self, state: &State, key: Key, process: ProcessId, now: At) -> At {
+        let bodies = state.bodies.iter();
+        let of_it = bodies.filter(|body| state.calls[body.call].process == process);
+        let used = of_it.filter_map(|body| {
             let mut keys = body.keys.iter();
-            keys.any(|&(known, token)| known == key && self.broke_promise_to(key, token))
-        })
+            let broken = |&&(known, token): &&_| known == key && self.broke_promise_to(key, token);
+            let (_, token) = keys.find(broken)?;
+            match body.ended {
+                Some(_) => Some(state.grants.get(&(key, grant_of(*token)))?.kept_until),
+                None => Some(now),
+            }
+        });
+        used.max().unwrap_or_default()
     }
 
     /// Whether somebody keeps a lock that he does not use.
-    fn is_kept(state: &State, key: Key, holder: &Holder, since: At, now: At) -> Option<String> {
+    fn is_kept(
+        &self,
+        state: &State,
+        key: Key,
+        holder: &Holder,
+        since: At,
+        now: At,
+    ) -> Option<String> {
         let process = holder.process?;
         let grant = state.grants.get(&(key, grant_of(holder.token)));
         let grant = grant.copied().unwrap_or_default();
@@ -136,8 +144,10 @@ impl History {
         let used = since
             .max(grant.kept_until)
             .max(collected.unwrap_or_default());
-        let too_long = state.has_no_excuse(process, used, now, AT_ONCE);
-        too_long.then(|| {
+        let too_long = |used| state.has_no_excuse(process, used, now, AT_ONCE);
+        let kept =
+            too_long(used) && too_long(self.used_by_another_number(state, key, process, now));
+        kept.then(|| {
             format!(
                 "key {key}: {process:?} has it by {} since {since:?}, and has not used it since {used:?}",
                 holder.token

@@ -10,6 +10,8 @@ mod fencing;
 mod idle;
 pub(crate) mod order;
 mod rest;
+#[cfg(test)]
+mod tests;
 mod tokens;
 
 pub(crate) use self::fencing::Resource;

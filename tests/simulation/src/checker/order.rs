@@ -200,7 +200,9 @@ impl History {
         let begun = first.began.min(since);
         let calm = |process| {
             let mut troubles = state.troubles_of(process, begun, now, SHOWS);
-            troubles.next().is_none()
+            // What is asked over a connection that broke long ago is asked later, too.
+            let unheard = self.store.last_sent_in_vain(process);
+            troubles.next().is_none() && unheard.is_none_or(|sent| sent + SHOWS < begun)
         };
         from + MARGIN < since && !waits_inside() && calm(first.process) && calm(other.process)
     }

@@ -46,6 +46,8 @@ struct State {
     closed: bool,
     /// Since when it is broken in truth: what is sent from then on is lost.
     dead: Option<At>,
+    /// Its client does not hear of that.
+    silent: bool,
     last_there: At,
 }
 
@@ -100,6 +102,9 @@ impl<S: Service> Connection<S> {
         }
         let arrives = {
             let mut state = self.state();
+            if state.silent {
+                self.server.is_sent_in_vain(self.process);
+            }
             state.last_there = state.last_there.max(arrives);
             state.last_there
         };
@@ -194,7 +199,11 @@ impl<S: Service> Connection<S> {
             )
         });
         self.server.is_deaf(self.process, self.number);
-        self.state().dead.get_or_insert(world.now());
+        {
+            let mut state = self.state();
+            state.dead.get_or_insert(world.now());
+            state.silent = silently;
+        }
         if silently {
             return;
         }

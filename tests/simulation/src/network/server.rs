@@ -142,6 +142,9 @@ struct State<S> {
     weather: BTreeMap<ProcessId, Weather>,
     /// When each process last had an answer.
     heard: BTreeMap<ProcessId, At>,
+    /// When each process last sent something over a connection that it did not know to be
+    /// broken.
+    in_vain: BTreeMap<ProcessId, At>,
     connections: u64,
     cuts: BTreeMap<ProcessId, u32>,
     /// When each grant was made, by its key and first number.
@@ -206,6 +209,7 @@ impl<S: Service> Server<S> {
                 ears: BTreeMap::new(),
                 weather: BTreeMap::new(),
                 heard: BTreeMap::new(),
+                in_vain: BTreeMap::new(),
                 connections: 0,
                 cuts: BTreeMap::new(),
                 grants: BTreeMap::new(),
@@ -273,6 +277,10 @@ impl<S: Service> Server<S> {
 
     pub(super) fn is_heard(&self, process: ProcessId) {
         self.state().heard.insert(process, self.world.now());
+    }
+
+    pub(super) fn is_sent_in_vain(&self, process: ProcessId) {
+        self.state().in_vain.insert(process, self.world.now());
     }
 
     /// Runs a command here and now.
@@ -387,6 +395,12 @@ pub(crate) trait Witness: Send + Sync {
 
     /// Whether one of its answers has come to this process since then.
     fn was_heard_since(&self, process: ProcessId, since: At) -> bool;
+
+    /// When this process last sent something over a connection that had broken without a
+    /// word.
+    fn last_sent_in_vain(&self, _process: ProcessId) -> Option<At> {
+        None
+    }
 
     /// Whether this lock was held at some time since then.
     fn was_held_since(&self, key: &str, since: At) -> bool;
@@ -525,6 +539,10 @@ impl<S: Service> Witness for Server<S> {
     fn was_heard_since(&self, process: ProcessId, since: At) -> bool {
         let state = self.state();
         state.heard.get(&process).is_some_and(|at| *at >= since)
+    }
+
+    fn last_sent_in_vain(&self, process: ProcessId) -> Option<At> {
+        self.state().in_vain.get(&process).copied()
     }
 
     fn was_held_since(&self, key: &str, since: At) -> bool {

@@ -2,7 +2,7 @@
 
 mod client;
 mod polling;
-mod queue;
+pub(crate) mod queue;
 mod quorum;
 mod sessions;
 

@@ -7,4 +7,6 @@ mod store;
 mod tests;
 
 pub(crate) use self::server::QueueServer;
+#[cfg(test)]
+pub(crate) use self::server::{Answer, Asked, Command};
 pub(crate) use self::store::Queue;
