@@ -237,6 +237,10 @@ reasons() {
     /^seed [0-9]+: cargo run / { tell(); seed = $2; print "\n" $0; next }
     seed && /^  / { print substr($0, 1, 400); next }
     { seed = "" }
+    # A program that is no list of tests, such as a benchmark.
+    /^stack backtrace:$/ || /^note: run with `RUST_BACKTRACE/ { main = 0 }
+    main > 0 { print "  " substr($0, 1, 400); main-- }
+    name == "" && /^thread .main. .*panicked at / { print "\n" program ":\n  " $0; main = 4 }
     name == "" { next }
     / panicked at / { backtrace = 0; last = said + 1; if (!first) first = last }
     /^stack backtrace:$/ || /^note: run with `RUST_BACKTRACE/ { backtrace = 1 }
