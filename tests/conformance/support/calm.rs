@@ -79,22 +79,19 @@ impl Watch {
 
     /// How long it was not woken, at most.
     fn longest(mut self) -> Duration {
-        self.stop();
-        Duration::from_micros(self.shared.1.load(Relaxed))
-    }
-
-    fn stop(&mut self) {
         self.shared.0.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
             // It does not panic.
             let _ = thread.join();
         }
+        Duration::from_micros(self.shared.1.load(Relaxed))
     }
 }
 
 impl Drop for Watch {
+    /// The thread ends behind its next step.
     fn drop(&mut self) {
-        self.stop();
+        self.shared.0.store(true, Relaxed);
     }
 }
 

@@ -6,6 +6,7 @@ use dlock::backend::LockInfo;
 use dlock::{Config, LockError, LockGuard, LockKey, LockManager, LockRequest};
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::calm::unless_it_stands_still;
 use super::wait::{HANG, eventually, until, within};
 
 /// Leads to a store of the test's own, with leases that outlast every test: what
@@ -14,12 +15,18 @@ pub fn config(url: &str) -> Config {
     Config::from_url(url).expect("a valid URL").ttl(20 * HANG)
 }
 
-/// A manager of the test's own store.
+/// A manager of the test's own store. It has its request timeout to connect, which is
+/// short in many tests.
 pub async fn connect(config: Config) -> LockManager {
-    within(HANG, LockManager::connect(config))
-        .await
-        .expect("a connection to the test's own store")
+    let connecting = move || {
+        let connecting = within(HANG, LockManager::connect(config.clone()));
+        async { connecting.await.expect("a connection to the test's own store") }
+    };
+    unless_it_stands_still(STANDS_STILL, connecting).await
 }
+
+/// A machine that does so in one place does so in others, such as a server.
+const STANDS_STILL: Duration = Duration::from_millis(100);
 
 /// A manager that soon takes silence for an outage. On a busy machine, its first
 /// connection may take it several attempts.
