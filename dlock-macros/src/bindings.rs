@@ -18,10 +18,10 @@ use crate::mentions::Mentions;
 
 /// What else than the body uses the arguments.
 pub(crate) struct Uses {
-    /// What the key and `on_error` mention.
+    /// What the key, `permits` and `on_error` mention.
     pub(crate) elsewhere: Mentions,
-    /// What the key may consume before the body gets it.
-    pub(crate) by_key: Mentions,
+    /// What the key or `permits` may consume before the body gets it.
+    pub(crate) before: Mentions,
     pub(crate) by_body: Mentions,
 }
 
@@ -66,9 +66,9 @@ fn move_bindings(argument: &mut PatType, uses: &Uses) -> TokenStream {
     visit(&mut argument.pat, |binding| {
         let name = &binding.ident;
         let plain = name.unraw().to_string();
-        // Once the key has consumed it, there is nothing left to move; whether
-        // it does, tokens do not tell.
-        if uses.by_key.contains(&plain) && !uses.by_body.contains(&plain) {
+        // Once that is consumed, there is nothing left to move; whether it is, tokens do
+        // not tell.
+        if uses.before.contains(&plain) && !uses.by_body.contains(&plain) {
             return;
         }
         // The `mut` of a `ref mut` is of the reference, not of the name.

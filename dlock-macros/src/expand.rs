@@ -114,12 +114,13 @@ fn section(
     } = args;
     let span = Span::mixed_site();
     let private = krate.private(span);
-    let options = options.tokens(krate, key);
+    let (permits, options) = options.tokens(krate, key);
     let key = key.tokens(krate);
     let never_taken = returned.never_taken(krate);
     let error = Ident::new("error", span);
     let refused = returned.refuse(krate, &error, on_error.as_ref());
     quote_spanned! {span=>
+        #permits
         let key = #key;
         let body = #opening {
             #moves
@@ -138,9 +139,11 @@ fn section(
 }
 
 fn uses(args: &Args, block: &Group) -> Uses {
+    let mut before = args.key.consumable();
+    before.add(args.options.permits.to_token_stream());
     Uses {
         elsewhere: mentioned(args),
-        by_key: args.key.consumable(),
+        before,
         by_body: Mentions::of(block.stream()),
     }
 }
@@ -148,6 +151,7 @@ fn uses(args: &Args, block: &Group) -> Uses {
 /// What is used outside the body.
 fn mentioned(args: &Args) -> Mentions {
     let mut mentions = args.key.mentions();
+    mentions.add(args.options.permits.to_token_stream());
     if let Some(on_error) = &args.on_error {
         mentions.add(on_error.to_token_stream());
     }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
+use syn::Expr;
+use syn::spanned::Spanned as _;
 
 use crate::key::Key;
 use crate::krate::Crate;
@@ -14,6 +16,7 @@ pub(crate) struct Options {
     pub(crate) ttl: Option<Duration>,
     pub(crate) patience: Option<Patience>,
     pub(crate) mode: Option<Variant>,
+    pub(crate) permits: Option<Expr>,
     pub(crate) renew: Option<bool>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
@@ -33,8 +36,9 @@ pub(crate) enum Patience {
 pub(crate) type Variant = &'static str;
 
 impl Options {
-    /// A constant of the runtime's `Options`.
-    pub(crate) fn tokens(&self, krate: &Crate, key: &Key) -> TokenStream {
+    /// A reference to the runtime's `Options`, and the statement that stands before it:
+    /// they are a constant, but for the number of permits.
+    pub(crate) fn tokens(&self, krate: &Crate, key: &Key) -> (TokenStream, TokenStream) {
         let span = Span::mixed_site();
         let private = krate.private(span);
         let mut fields = Vec::new();
@@ -99,9 +103,17 @@ impl Options {
             set("fenced", quote!(true));
         }
         // A `const` block and not an item: an item would be seen by the body.
-        quote_spanned! {span=>
+        let constant = quote_spanned! {span=>
             const { &#private::Options { #(#fields,)* ..#private::Options::new() } }
-        }
+        };
+        let Some(permits) = &self.permits else {
+            return (TokenStream::new(), constant);
+        };
+        let with_permits = quote_spanned!(permits.span()=> #private::with_permits);
+        let statement = quote_spanned! {span=>
+            let options = #with_permits(#constant, #permits);
+        };
+        (statement, quote_spanned!(span=> &options))
     }
 }
 
@@ -121,8 +133,8 @@ mod tests {
     fn what_is_not_given_is_left_to_the_runtime() {
         let tokens = |options: &Options, key| {
             let key = Key::new(key).unwrap_or_else(|error| panic!("{error}"));
+            let (_, options) = options.tokens(&Crate(None), &key);
             options
-                .tokens(&Crate(None), &key)
                 .to_string()
                 .replace(' ', "")
         };

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use crate::api::Run;
+use crate::backend::Mode;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::options::Options;
@@ -116,6 +117,31 @@ impl<N: Into<Arc<str>>> IntoLockName for N {
 /// Makes one name out of an element of the attribute's argument.
 pub fn lock_name(name: impl IntoLockName) -> Arc<str> {
     name.into_lock_name()
+}
+
+/// A number of permits.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no number of permits",
+    label = "not a whole number",
+    note = "give `permits` a `u32`, or another whole number"
+)]
+pub trait IntoPermits {
+    /// The conversion; 0 is refused when the lock is asked for.
+    fn into_permits(self) -> u32;
+}
+
+#[diagnostic::do_not_recommend]
+impl<N: TryInto<u32>> IntoPermits for N {
+    fn into_permits(self) -> u32 {
+        self.try_into().unwrap_or(0)
+    }
+}
+
+/// The options with a number of permits that is known only now.
+#[must_use]
+pub fn with_permits(options: &Options, permits: impl IntoPermits) -> Options {
+    let mode = Mode::Permits(permits.into_permits());
+    Options { mode, ..*options }
 }
 
 /// Runs an annotated function's body under its lock.

@@ -51,6 +51,7 @@ mod late_commands;
 mod leases;
 mod load;
 mod outages;
+mod permits;
 mod policies;
 pub mod processes;
 mod queues;
@@ -358,6 +359,17 @@ macro_rules! __themes {
                 readers_do_not_starve_a_writer
                 readers_behind_a_writer_who_leaves_are_let_in
                 readers_and_writers_are_let_in_as_they_came
+            }
+            start permits {
+                permits_are_refused_where_they_cannot_be_kept
+                all_permits_are_in_use_and_no_more
+                readers_take_permits_and_writers_all_of_them
+                who_waits_for_a_permit_is_let_in_as_it_came
+                a_permit_that_is_given_back_is_the_next_ones
+                a_permit_of_the_dead_comes_free
+                a_permit_is_renewed
+                re_entry_costs_no_permit
+                permits_of_several_keys_are_had_together
             }
             start several {
                 several_keys_are_had_together

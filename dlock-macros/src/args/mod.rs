@@ -7,7 +7,7 @@ use std::time::Duration;
 use proc_macro2::{Span, TokenStream};
 use syn::parse::Parser as _;
 use syn::punctuated::Punctuated;
-use syn::{Expr, Lit, LitStr, Path, Token};
+use syn::{Expr, Lit, LitStr, Path, Token, UnOp};
 
 use self::syntax::Argument;
 use crate::duration;
@@ -62,6 +62,7 @@ impl<'a> Draft<'a> {
                 let choices = [("read", "Read"), ("write", "Write")];
                 options.mode = Some(choice(argument, choices)?);
             }
+            "permits" => options.permits = Some(permits(argument)?),
             "renew" => options.renew = Some(boolean(argument)?),
             "max_hold" => options.max_hold = Some(duration(argument)?),
             "min_hold" => options.min_hold = Some(duration(argument)?),
@@ -98,6 +99,7 @@ impl<'a> Draft<'a> {
 
     fn finish(self) -> syn::Result<Args> {
         self.check_holds()?;
+        self.check_permits()?;
         let Some(key) = self.key else {
             return Err(syn::Error::new(
                 Span::call_site(),
@@ -116,10 +118,36 @@ impl<'a> Draft<'a> {
 }
 
 impl Draft<'_> {
+    fn given(&self, name: &str) -> Option<&Argument> {
+        self.given.iter().copied().find(|given| given.name == name)
+    }
+
+    /// Refuses what a lock of permits cannot be.
+    fn check_permits(&self) -> syn::Result<()> {
+        let Some(permits) = &self.options.permits else {
+            return Ok(());
+        };
+        if let Some(argument) = self.given("mode") {
+            return Err(argument.error(
+                "`mode` and `permits` exclude each other; keep one".to_owned(),
+            ));
+        }
+        match self.given("fenced") {
+            Some(argument) if number(permits).is_some_and(|most| most > 1) => {
+                Err(argument.error(
+                    "with several at once, tokens tell nobody who came last, as `fenced` \
+                     promises; leave `fenced` or `permits` out"
+                        .to_owned(),
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses times of a lease that contradict each other, as the runtime does
     /// where they come together only there.
     fn check_holds(&self) -> syn::Result<()> {
-        let given = |name: &str| self.given.iter().find(|given| given.name == name);
+        let given = |name: &str| self.given(name);
         let Options {
             renew,
             max_hold,
@@ -184,6 +212,39 @@ fn duration(argument: &Argument) -> syn::Result<Duration> {
         )),
         Ok(duration) => Ok(duration),
         Err(message) => Err(syn::Error::new(text.span(), message)),
+    }
+}
+
+/// A number, or an expression that the runtime checks.
+fn permits(argument: &Argument) -> syn::Result<Expr> {
+    let value = argument.value("10")?;
+    let refuse = |what: &str| {
+        let message = format!("{what}; write a whole number from 1 on, such as `permits = 10`");
+        Err(syn::Error::new_spanned(value, message))
+    };
+    match ungrouped(value) {
+        Expr::Lit(literal) => match (&literal.lit, number(value)) {
+            (Lit::Int(_), Some(1..)) => {}
+            (Lit::Int(_), Some(0)) => return refuse("nobody could have one of no permits"),
+            (Lit::Int(_), None) => return refuse("these are too many permits"),
+            _ => return refuse("`permits` is a number, or an expression that gives one"),
+        },
+        Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) => {
+            return refuse("there are no permits below one");
+        }
+        _ => {}
+    }
+    Ok(value.clone())
+}
+
+/// The number that is written there.
+fn number(value: &Expr) -> Option<u32> {
+    match ungrouped(value) {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Int(number) => number.base10_parse().ok(),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

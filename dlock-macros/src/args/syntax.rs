@@ -6,8 +6,8 @@ use syn::parse::{Parse, ParseStream};
 use syn::{Expr, Lit, Token};
 
 /// Every argument there is, in the order of the documentation.
-const NAMES: [&str; 13] = [
-    "key", "ttl", "wait", "try", "timeout", "mode", "renew", "max_hold", "min_hold", "on_error",
+const NAMES: [&str; 14] = [
+    "key", "ttl", "wait", "try", "timeout", "mode", "permits", "renew", "max_hold", "min_hold", "on_error",
     "on_lost", "fenced", "crate",
 ];
 

@@ -84,9 +84,34 @@ impl LockRequest {
         self
     }
 
-    /// Shares the lock with other readers.
+    /// Shares the lock with other readers, and with permits.
     pub fn read(mut self) -> Self {
         self.options.mode = Mode::Read;
+        self
+    }
+
+    /// Shares the lock with as many bodies of the key as there are permits, over all
+    /// processes: at most `most` at once, each with a lease of its own. Readers count as
+    /// one each and have no ceiling themselves; a writer is alone. All of them wait in
+    /// one queue. Callers who name different numbers each go by their own.
+    ///
+    /// 0 is a [`LockError::Config`], as are two or more with
+    /// [`fenced`](Self::fenced); a store that does not know permits is a
+    /// [`LockError::Unsupported`].
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// let manager = dlock::LockManager::connect(dlock::Config::default()).await?;
+    /// let first = manager.lock("api:acme").permits(2).acquire().await?;
+    /// let second = manager.lock("api:acme").permits(2).acquire().await?;
+    /// let third = manager.lock("api:acme").permits(2).try_acquire().await;
+    /// assert!(matches!(third, Err(dlock::LockError::Busy { .. })));
+    /// # drop((first, second));
+    /// # Ok(()) }
+    /// ```
+    pub fn permits(mut self, most: u32) -> Self {
+        self.options.mode = Mode::Permits(most);
         self
     }
 

@@ -131,6 +131,8 @@ pub struct Capabilities {
     pub strict_with: &'static str,
     /// Knows [`Mode::Read`].
     pub read_write: bool,
+    /// Knows [`Mode::Permits`].
+    pub permits: bool,
     /// The shortest lease it can keep; [`MIN_TTL`] if that is longer.
     pub min_ttl: Duration,
     /// The longest lease it can keep; ten years if that is shorter.
@@ -150,7 +152,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// A store that can do the least: no order, no tokens, no readers. Set the
+    /// A store that can do the least: no order, no tokens, no readers, no permits. Set the
     /// fields that it does better.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
@@ -160,6 +162,7 @@ impl Capabilities {
             tokens: TokenTier::None,
             strict_with: "",
             read_write: false,
+            permits: false,
             min_ttl: MIN_TTL,
             max_ttl: LONGEST,
             ttl_step: Duration::ZERO,
@@ -356,9 +359,10 @@ pub struct LockInfo {
     /// The key: with its namespace from a backend, without it from
     /// `LockManager::inspect`.
     pub key: String,
-    /// Shared or exclusive.
+    /// How it is held. By readers and permits: by permits, and by the most that one of
+    /// them allows for.
     pub mode: Mode,
-    /// Who holds it: one writer, or every reader.
+    /// Who holds it: one writer, or every reader and permit.
     pub holders: Vec<HolderInfo>,
     /// How many requests wait in the store's queue. The tasks that wait inside
     /// one process count as one request. 0 on a store without a queue.

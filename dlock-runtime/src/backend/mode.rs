@@ -1,29 +1,99 @@
-//! Shared or exclusive.
+//! Who else may have the lock at the same time.
 
 use std::fmt;
 
-/// Whether a lock is shared.
+/// Who else may have the lock at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Shared with other readers.
+    /// Shared with other readers, and with permits.
     Read,
     /// Exclusive.
     #[default]
     Write,
+    /// One of so many permits, at least one: shared with readers and other permits, as
+    /// long as there are no more of them altogether, this one included.
+    Permits(u32),
 }
 
 impl Mode {
+    /// Whether others may have the lock too.
+    #[must_use]
+    pub const fn is_shared(self) -> bool {
+        !matches!(self, Self::Write)
+    }
+
+    /// Whether the lock may be had beside those who hold it.
+    pub(crate) fn fits(self, mut held: impl ExactSizeIterator<Item = Self>) -> bool {
+        let most = match self {
+            Self::Write => 0,
+            Self::Read => usize::MAX,
+            Self::Permits(most) => usize::try_from(most).unwrap_or(usize::MAX).max(1) - 1,
+        };
+        held.len() <= most && held.all(Self::is_shared)
+    }
+
+    /// What is shown of a lock with these holders.
+    pub(crate) fn shown(held: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let mut held = held.into_iter();
+        let first = held.next()?;
+        Some(held.fold(first, |shown, mode| match (shown, mode) {
+            (Self::Permits(one), Self::Permits(other)) => Self::Permits(one.max(other)),
+            (Self::Read, other) => other,
+            (shown, _) => shown,
+        }))
+    }
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Permits(_) => "permits",
+        }
+    }
+
+    /// How a task has it.
+    pub(crate) const fn held(self) -> &'static str {
+        match self {
+            Self::Read => "for reading",
+            Self::Write => "for writing",
+            Self::Permits(_) => "by a permit",
         }
     }
 }
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.name())?;
+        match self {
+            Self::Permits(most) => write!(f, " = {most}"),
+            Self::Read | Self::Write => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Mode::{self, Permits, Read, Write};
+
+    #[test]
+    fn who_fits_beside_whom() {
+        let fits = |mode: Mode, held: &[Mode]| mode.fits(held.iter().copied());
+        for mode in [Read, Write, Permits(1), Permits(u32::MAX)] {
+            assert!(fits(mode, &[]));
+            assert!(!fits(mode, &[Write]));
+            assert!(!fits(Write, &[mode]));
+        }
+        assert!(fits(Read, &[Permits(1)]) && fits(Read, &[Read; 100]));
+        assert!(!fits(Permits(1), &[Read]) && !fits(Permits(2), &[Read, Permits(9)]));
+        assert!(fits(Permits(3), &[Read, Permits(1)]));
+    }
+
+    #[test]
+    fn what_is_shown_of_holders_of_several_modes() {
+        assert_eq!(Mode::shown([]), None);
+        assert_eq!(Mode::shown([Write]), Some(Write));
+        assert_eq!(Mode::shown([Read, Read]), Some(Read));
+        assert_eq!(Mode::shown([Read, Permits(2), Permits(5), Read]), Some(Permits(5)));
     }
 }

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::inner::Inner;
-use super::requirements::{check_fenced, check_longest, check_ttl};
+use super::requirements::{check_fenced, check_longest, check_permits, check_shared, check_ttl};
 use super::scope::Scope;
 use super::section::{HeldKey, HeldLock, Section, SectionRef, Teardown};
-use crate::backend::Mode;
 use crate::error::LockError;
 use crate::executor::check_runtime;
 use crate::gate::{Collecting, Entry, Known, Turn, WaitState};
@@ -37,6 +36,8 @@ pub(crate) fn reenter(
     scope: &Scope,
 ) -> Result<Option<SectionRef>, LockError> {
     let LockSpec { key, options } = spec;
+    check_permits(options, manager.settings.fenced)
+        .inspect_err(|error| manager.labels(options).refused(error))?;
     let Some(name) = key.single() else {
         return Ok(None);
     };
@@ -325,13 +326,7 @@ impl Inner {
     /// says which ttl applies.
     fn check(&self, key: &LockKey, options: &Options) -> Result<Duration, LockError> {
         let capabilities = &self.at_start;
-        if options.mode == Mode::Read && !capabilities.read_write {
-            let store = capabilities.name;
-            return Err(LockError::Unsupported {
-                subject: format!("lock `{key}`"),
-                reason: format!("the {store} store has no read locks; use mode \"write\""),
-            });
-        }
+        check_shared(options.mode, capabilities, || format!("lock `{key}`"))?;
         self.check_tokens(key, options)?;
         let ttl = options.ttl.unwrap_or(self.settings.ttl);
         check_ttl(ttl, capabilities)?;

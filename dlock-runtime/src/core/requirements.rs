@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::backend::{Capabilities, MIN_TTL, TokenTier};
+use crate::backend::{Capabilities, MIN_TTL, Mode, TokenTier};
 use crate::error::LockError;
 use crate::limits;
+use crate::options::Options;
 
 /// Refuses tokens that are not strict, and says what to do about it.
 pub(crate) fn check_fenced(
@@ -27,6 +28,38 @@ pub(crate) fn check_fenced(
             "`fenced` needs tokens that never go back, and those of this {store} store are \
              {tokens}; {remedy}"
         ),
+    })
+}
+
+/// Refuses a number of permits that nobody can have, or that breaks a fence: who has a
+/// permit of several works beside others with higher tokens.
+pub(crate) fn check_permits(options: &Options, fenced: bool) -> Result<(), LockError> {
+    let reason = match options.mode {
+        Mode::Permits(0) => "give a whole number from 1 to 4294967295".to_owned(),
+        Mode::Permits(most @ 2..) if fenced || options.fenced => format!(
+            "with {most} at once, tokens tell nobody who came last, as `fenced` promises; leave \
+             one of the two out"
+        ),
+        _ => return Ok(()),
+    };
+    Err(LockError::config("permits", reason))
+}
+
+/// Refuses a lock that is shared in a way that the store does not know.
+pub(crate) fn check_shared(
+    mode: Mode,
+    capabilities: &Capabilities,
+    subject: impl FnOnce() -> String,
+) -> Result<(), LockError> {
+    let (what, remedy) = match mode {
+        Mode::Read if !capabilities.read_write => ("read locks", "use mode \"write\""),
+        Mode::Permits(_) if !capabilities.permits => ("permits", "use another store"),
+        _ => return Ok(()),
+    };
+    let store = capabilities.name;
+    Err(LockError::Unsupported {
+        subject: subject(),
+        reason: format!("the {store} store has no {what}; {remedy}"),
     })
 }
 

@@ -95,25 +95,29 @@ impl Scope {
         name: &str,
         mode: Mode,
     ) -> Result<Option<(SectionRef, HeldLock)>, LockError> {
-        let mut reads = false;
+        let mut held = None;
         for section in self.sections() {
             let Some(lock) = section.find(manager, name) else {
                 continue;
             };
-            if mode == Mode::Write && lock.mode == Mode::Read {
-                reads |= lock.lease.is_held() && !section.is_over();
+            if would_wait_for(mode, lock.mode) {
+                if lock.lease.is_held() && !section.is_over() {
+                    held = Some(lock.mode);
+                }
                 continue;
             }
             if let Some(entered) = section.enter(lock) {
                 return Ok(Some((entered, lock.clone())));
             }
         }
-        if reads {
-            return Err(LockError::WouldDeadlock {
+        match held {
+            None => Ok(None),
+            Some(held) => Err(LockError::WouldDeadlock {
                 key: LockKey::from(name),
-            });
+                held,
+                wanted: mode,
+            }),
         }
-        Ok(None)
     }
 
     /// The locks that are held, those of the innermost section first.
@@ -126,5 +130,15 @@ impl Scope {
     pub(crate) fn sections(&self) -> impl Iterator<Item = &Arc<Section>> {
         std::iter::successors(self.innermost.as_ref(), |node| node.outer.as_ref())
             .map(|node| &node.section)
+    }
+}
+
+/// Whether a task that has the lock in one mode would wait for itself in another.
+/// A reader has no ceiling, and counts as one for who has.
+fn would_wait_for(wanted: Mode, held: Mode) -> bool {
+    match (wanted, held) {
+        (_, Mode::Write) | (Mode::Read, _) => false,
+        (Mode::Write, _) => true,
+        (Mode::Permits(_), held) => held == Mode::Read,
     }
 }

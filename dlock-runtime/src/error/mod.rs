@@ -5,6 +5,7 @@ mod backend;
 use std::time::Duration;
 
 pub use self::backend::{BackendError, BackendErrorKind, Source};
+use crate::backend::Mode;
 use crate::key::LockKey;
 use crate::token::FencingToken;
 
@@ -67,16 +68,20 @@ pub enum LockError {
         source: Option<Source>,
     },
 
-    /// Waiting could never end: the caller's own task holds the key for
-    /// reading and asks to write.
+    /// Waiting could never end: the caller's own task holds the key for reading or
+    /// by a permit and asks to write, or holds it for reading and asks for a permit.
     #[error(
-        "lock `{key}`: this task holds it for reading and asks to write, which would wait for \
-         itself; take it with mode \"write\" from the start"
+        "lock `{key}`: this task holds it {} and asks for it {}, which would wait for itself; \
+         take it {} from the start", held.held(), wanted.held(), wanted.held()
     )]
     #[non_exhaustive]
     WouldDeadlock {
-        /// The key that is held for reading.
+        /// The key that is held.
         key: LockKey,
+        /// How the task holds it.
+        held: Mode,
+        /// What it asks for.
+        wanted: Mode,
     },
 
     /// The key cannot name a lock.

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::edge::{Edge, Node, WrittenLock};
-use crate::backend::Mode;
 use crate::key::Shown;
 
 /// The locks in the order in which they are waited for.
@@ -92,7 +91,7 @@ fn proposals(circle: &[Edge]) -> String {
 fn circle_has_readers(circle: &[Edge]) -> bool {
     circle
         .iter()
-        .any(|edge| edge.held.mode == Mode::Read || edge.wanted.mode == Mode::Read)
+        .any(|edge| edge.held.mode.is_shared() || edge.wanted.mode.is_shared())
 }
 
 /// The lock as its user knows it.
@@ -102,8 +101,8 @@ fn lock(written: &WrittenLock) -> String {
         Node::Key(key) => format!("`{}` (here `{}`)", written.template, Shown(key)),
         Node::Shape(_) => format!("`{}`", written.template),
     };
-    if written.mode == Mode::Read {
-        let _ = write!(text, " (for reading)");
+    if written.mode.is_shared() {
+        let _ = write!(text, " ({})", written.mode.held());
     }
     text
 }

@@ -100,6 +100,8 @@ impl<V: Voter> Store for Quorum<V> {
                 .unwrap_or(TokenTier::None),
             strict_with: config.strict_with,
             read_write: of_voters().all(|one| one.read_write),
+            // Each voter would let in as many as there are: others than its neighbours do.
+            permits: false,
             // A majority must answer well within it.
             min_ttl: Duration::from_millis(100),
             ..Capabilities::new(config.name)

@@ -72,7 +72,7 @@ impl LockName {
 
     /// What stands before each place of those who want this.
     pub(super) fn places(&self, mode: Mode) -> String {
-        let reader = if mode == Mode::Read { READER } else { "" };
+        let reader = if mode.is_shared() { READER } else { "" };
         format!("{}{reader}", self.0)
     }
 
@@ -82,7 +82,7 @@ impl LockName {
         let all = range_of(&self.0);
         match mode {
             Mode::Write => vec![all],
-            Mode::Read => {
+            Mode::Read | Mode::Permits(_) => {
                 let readers = range_of(&format!("{}{READER}", self.0));
                 vec![(all.0, readers.0), (readers.1, all.1)]
             }

@@ -83,6 +83,7 @@ impl Backend for Memory {
             fair: true,
             tokens: TokenTier::Strict,
             read_write: true,
+            permits: true,
             local: true,
             ..Capabilities::new("memory")
         }

@@ -23,7 +23,7 @@ pub(super) struct Store {
 
 #[derive(Debug, Default)]
 struct Lock {
-    /// One writer, or readers only.
+    /// One writer, or readers and permits.
     holders: Vec<Holder>,
     queue: VecDeque<Waiter>,
 }
@@ -192,10 +192,7 @@ impl Lock {
     }
 
     fn admits(&self, mode: Mode) -> bool {
-        match mode {
-            Mode::Write => self.holders.is_empty(),
-            Mode::Read => self.holders.iter().all(|holder| holder.mode == Mode::Read),
-        }
+        mode.fits(self.holders.iter().map(|holder| holder.mode))
     }
 
     fn holder(&mut self, owner: Owner) -> Option<&mut Holder> {
@@ -215,7 +212,8 @@ impl Lock {
         self.admit_waiters(now);
     }
 
-    /// Lets in whoever is next: one writer, or all readers up to the next writer.
+    /// Lets in whoever is next: one writer, or all readers and permits up to the first
+    /// who does not fit.
     fn admit_waiters(&mut self, now: Instant) {
         while let Some(waiter) = self.queue.front() {
             if !waiter.granted.is_closed() && !self.admits(waiter.request.mode) {
@@ -233,7 +231,7 @@ impl Lock {
     }
 
     fn info(&self, key: &str, now: Instant) -> Option<LockInfo> {
-        let mode = self.holders.first()?.mode;
+        let mode = Mode::shown(self.holders.iter().map(|holder| holder.mode))?;
         let holders = self.holders.iter().map(|holder| {
             let left = holder.expires.saturating_duration_since(now);
             HolderInfo::new(holder.owner.to_string(), Some(left))

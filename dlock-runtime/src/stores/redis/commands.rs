@@ -6,8 +6,8 @@ use redis::{Cmd, Pipeline, cmd};
 
 use super::names::{Keyspace, VOTERS};
 use super::scripts::{self, ALIVE_FOR, Script};
-use super::values::{Process, Shown, WriterValue, letter, queue_entry};
-use crate::backend::{Mode, Request};
+use super::values::{Asker, Process, Shown, WriterValue, letter, queue_entry};
+use crate::backend::Request;
 use crate::token::TOKENS_PER_GRANT;
 
 /// Takes a free lock. A token is drawn behind it: two plain commands, as a
@@ -63,7 +63,7 @@ pub(super) fn acquire(
     let mut acquire = Script::Acquire.on(space, names, 7);
     acquire
         .arg(letter(request.mode))
-        .arg(Shown(request.owner))
+        .arg(Shown(Asker::of(request)))
         .arg(ttl_ms(request))
         .arg(Shown(process))
         .arg(u8::from(queues))
@@ -77,25 +77,28 @@ pub(super) fn acquire(
 /// Extends a lease. A writer's is known by the lock alone: in a cluster, keys that
 /// belong together can be apart for a while, and a lease must not end of that.
 pub(super) fn renew(space: &Keyspace, request: &Request) -> Cmd {
-    let told = space.script_keys(&request.key).take(match request.mode {
-        Mode::Write => 1,
-        Mode::Read => usize::MAX,
-    });
+    let told = space
+        .script_keys(&request.key)
+        .take(match request.mode.is_shared() {
+            false => 1,
+            true => usize::MAX,
+        });
     let mut renew = Script::Renew.on(space, told, 2);
-    renew.arg(Shown(request.owner)).arg(ttl_ms(request)).take()
+    let asker = Shown(Asker::of(request));
+    renew.arg(asker).arg(ttl_ms(request)).take()
 }
 
 /// Gives a lease back. With `queued_by`, the owner may be in the queue of that
 /// process instead, or as well.
 pub(super) fn release(space: &Keyspace, request: &Request, queued_by: Option<Process>) -> Cmd {
-    let Request { mode, owner, .. } = *request;
+    let asker = Asker::of(request);
     let mut release = Script::Release.on(space, space.script_keys(&request.key), 2);
-    match mode {
-        Mode::Write => release.arg(WriterValue(owner)),
-        Mode::Read => release.arg(Shown(owner)),
+    match asker.mode.is_shared() {
+        false => release.arg(WriterValue(asker.owner)),
+        true => release.arg(Shown(asker)),
     };
     if let Some(process) = queued_by {
-        release.arg(queue_entry(mode, owner, ttl_ms(request), process));
+        release.arg(queue_entry(asker, ttl_ms(request), process));
     }
     release
 }
@@ -106,7 +109,7 @@ pub(super) fn release_vote(space: &Keyspace, request: &Request, aloud: bool) -> 
     let Request { key, owner, .. } = request;
     // As few as can be, as in `renew`.
     let names = [space.lock(key), space.readers(key)].into_iter();
-    let names = names.take(1 + usize::from(request.mode == Mode::Read));
+    let names = names.take(1 + usize::from(request.mode.is_shared()));
     let mut release = Script::ReleaseVote.on(space, names, 2);
     release.arg(Shown(*owner)).arg(u8::from(aloud)).take()
 }

@@ -11,8 +11,8 @@ use super::connection::Connection;
 use super::errors::{RetryPolicy, classify};
 use super::names::Part;
 use super::servers::{Answer, Attempt, Listing, RedisStore, Route, nonsense};
-use super::values::LockValue;
-use crate::backend::{HolderInfo, LockInfo, Mode, Owner};
+use super::values::{Asker, LockValue};
+use crate::backend::{HolderInfo, LockInfo, Mode};
 use crate::deadline::Deadline;
 use crate::store::Failure;
 
@@ -123,22 +123,21 @@ fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, Part> {
         return Ok(None);
     };
     let LockValue { mode, owner, .. } = LockValue::parse(&value).ok_or(Part::Lock)?;
-    let holders: Option<Vec<_>> = match mode {
-        Mode::Write => Some(vec![(owner.to_string(), expires)]),
-        Mode::Read => {
+    let holders: Option<Vec<_>> = match mode.is_shared() {
+        false => Some(vec![(Asker { owner, mode }, expires)]),
+        true => {
             let readers = readers.into_iter();
-            let readers = readers.map(|(owner, expires)| {
-                let owner = String::from_utf8(owner).ok()?;
-                Owner::read(&owner).map(|_| (owner, expires))
+            let readers = readers.map(|(reader, expires)| {
+                Some((Asker::read(std::str::from_utf8(&reader).ok()?)?, expires))
             });
             readers.collect()
         }
     };
-    let holders = holders.ok_or(Part::Readers)?.into_iter();
-    let holders = holders.map(|(owner, expires)| {
+    let holders = holders.ok_or(Part::Readers)?;
+    let mode = Mode::shown(holders.iter().map(|(holder, _)| holder.mode));
+    let holders = holders.into_iter().map(|(holder, expires)| {
         let expires_in = u64::try_from(expires).ok().map(Duration::from_millis);
-        HolderInfo::new(owner, expires_in)
+        HolderInfo::new(holder.to_string(), expires_in)
     });
-    let holders: Vec<_> = holders.collect();
-    Ok((!holders.is_empty()).then(|| LockInfo::new(key.to_owned(), mode, holders, waiters)))
+    Ok(mode.map(|mode| LockInfo::new(key.to_owned(), mode, holders.collect(), waiters)))
 }

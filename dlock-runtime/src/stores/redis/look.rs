@@ -16,7 +16,7 @@ use redis::Value;
 use super::commands;
 use super::servers::{RedisStore, Route, nonsense};
 use super::values::LockValue;
-use crate::backend::Mode;
+use crate::backend::{HolderInfo, Mode};
 use crate::deadline::Deadline;
 use crate::store::{Applied, Cause, Failure, Waited};
 
@@ -32,6 +32,9 @@ const KEYS_AT_ONCE: usize = 1000;
 pub(crate) struct Seen {
     value: Option<Vec<u8>>,
     free: bool,
+    /// When the first of the leases ends, of those who share it: who waits for a permit
+    /// may have it then, and nothing else tells of a holder that has died.
+    room_at: Option<Instant>,
 }
 
 impl RedisStore {
@@ -77,6 +80,7 @@ impl RedisStore {
                 }
             }
         }
+        self.look_for_room(waited, deadline).await;
         let Some(failure) = failed else {
             return Ok(());
         };
@@ -88,6 +92,32 @@ impl RedisStore {
             }
         }
         if answered { Ok(()) } else { Err(failure) }
+    }
+
+    /// Has the first who waits for a permit ask when there may be one: one command for
+    /// a lock when the first of its leases ends that were not extended meanwhile.
+    async fn look_for_room(&self, waited: &mut [Waited<Self>], deadline: Deadline) {
+        let now = Instant::now();
+        let looks = waited.iter_mut().filter_map(|Waited { key, waiters, seen, .. }| {
+            let holder = seen.value.as_deref().and_then(LockValue::parse)?;
+            let is_due = seen.room_at.is_none_or(|room_at| room_at <= now);
+            let mut waiters = waiters.iter_mut();
+            let first = waiters.find_map(|waiter| match waiter.mode {
+                Mode::Permits(most) => Some((waiter, usize::try_from(most).ok()?)),
+                Mode::Read | Mode::Write => None,
+            });
+            let (waiter, most) = first.filter(|_| is_due && holder.mode.is_shared())?;
+            Some(async move {
+                // Who fails to find out asks, which tells why.
+                let found = self.look_at(key, deadline).await.ok().flatten();
+                let holders = found.map(|lock| lock.holders).unwrap_or_default();
+                let ends = holders.iter().filter_map(|holder| holder.expires_in).min();
+                seen.room_at = ends.map(|ends| now + ends);
+                let is_holder = |holder: &HolderInfo| holder.shows(waiter.owner);
+                waiter.wake |= holders.len() < most || holders.iter().any(is_holder);
+            })
+        });
+        join_all(looks).await;
     }
 
     /// What each of these locks holds.
@@ -149,15 +179,18 @@ fn wake(key: &mut Waited<RedisStore>, value: Value) {
                 waited,
             }) => owner == waiter.owner || !waited,
             // Other readers may have been let in, so why not this.
-            Some(LockValue {
-                mode: Mode::Read, ..
-            }) => changed && waiter.mode == Mode::Read,
+            Some(LockValue { owner, .. }) => {
+                owner == waiter.owner || (changed && waiter.mode == Mode::Read)
+            }
             // Asking shows what it is.
             None => changed,
         };
         // The lock goes from hand to hand and passes this one by.
         let passed_by = changed && now.saturating_duration_since(waiter.since) >= VERIFY;
         waiter.wake |= cause || passed_by;
+    }
+    if changed {
+        key.seen.room_at = None;
     }
     key.seen.free = false;
     key.seen.value = Some(value);

@@ -280,7 +280,7 @@ impl ToRedisArgs for Name<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::values::queue_entry;
+    use super::super::values::{Asker, queue_entry};
     use super::*;
     use crate::backend::Mode;
 
@@ -370,7 +370,11 @@ mod tests {
     #[test]
     fn messages_are_read_back() {
         let owner = Owner::unique();
-        let entry = queue_entry(Mode::Write, owner, 30_000, Process::unique());
+        let asker = Asker {
+            owner,
+            mode: Mode::Write,
+        };
+        let entry = queue_entry(asker, 30_000, Process::unique());
         for space in spaces() {
             let message = format!("{entry} {}", space.lock("with a space"));
             let read = space.parse_wake(&message);

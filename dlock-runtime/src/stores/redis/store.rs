@@ -156,6 +156,7 @@ impl Store for RedisStore {
             tokens: TokenTier::BestEffort,
             strict_with,
             read_write: true,
+            permits: true,
             in_order,
             ..Capabilities::new(name)
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use redis::{RedisWrite, ToRedisArgs};
 
-use crate::backend::{Mode, Owner};
+use crate::backend::{Mode, Owner, Request};
 
 /// What stands behind the owner of a grant that its waiter has not answered yet.
 pub(super) const UNCLAIMED: char = '?';
@@ -14,10 +14,46 @@ pub(super) const UNCLAIMED: char = '?';
 /// managers of one process have one each.
 pub(super) type Process = Owner;
 
+/// Who has a permit stands among the readers.
 pub(super) fn letter(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Read => "r",
-        Mode::Write => "w",
+    match mode.is_shared() {
+        true => "r",
+        false => "w",
+    }
+}
+
+/// An owner as it stands in the queue and among the readers: with the number of
+/// permits behind it, if it asks for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Asker {
+    pub(super) owner: Owner,
+    pub(super) mode: Mode,
+}
+
+impl Asker {
+    pub(super) fn of(request: &Request) -> Self {
+        let Request { owner, mode, .. } = *request;
+        Self { owner, mode }
+    }
+
+    /// One who shares.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let (owner, mode) = match text.split_once('/') {
+            Some((owner, most)) => (owner, Mode::Permits(most.parse().ok()?)),
+            None => (text, Mode::Read),
+        };
+        let owner = Owner::read(owner)?;
+        Some(Self { owner, mode })
+    }
+}
+
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.owner.fmt(f)?;
+        match self.mode {
+            Mode::Permits(most) => write!(f, "/{most}"),
+            Mode::Read | Mode::Write => Ok(()),
+        }
     }
 }
 
@@ -25,7 +61,7 @@ pub(super) fn letter(mode: Mode) -> &'static str {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LockValue {
     pub(super) mode: Mode,
-    /// The writer; or the reader who was let in last.
+    /// The writer; or the reader who was let in last by the queue.
     pub(super) owner: Owner,
     /// The holder is a writer, and somebody may wait.
     pub(super) waited: bool,
@@ -34,15 +70,19 @@ pub(super) struct LockValue {
 impl LockValue {
     pub(super) fn parse(value: &[u8]) -> Option<Self> {
         let (mode, owner) = std::str::from_utf8(value).ok()?.split_once(':')?;
-        let mode = match mode {
-            "r" => Mode::Read,
-            "w" => Mode::Write,
+        let marked = owner.strip_suffix(['+', UNCLAIMED]);
+        let owner = marked.unwrap_or(owner);
+        let Asker { owner, mode } = match mode {
+            "r" => Asker::read(owner)?,
+            "w" => Asker {
+                owner: Owner::read(owner)?,
+                mode: Mode::Write,
+            },
             _ => return None,
         };
-        let marked = owner.strip_suffix(['+', UNCLAIMED]);
         Some(Self {
             mode,
-            owner: Owner::read(marked.unwrap_or(owner))?,
+            owner,
             waited: marked.is_some(),
         })
     }
@@ -83,13 +123,13 @@ impl<T: fmt::Display> ToRedisArgs for Shown<T> {
 }
 
 /// A place in a queue. All of it is needed to leave the queue again.
-pub(super) fn queue_entry(mode: Mode, owner: Owner, ttl_ms: u64, process: Process) -> String {
-    format!("{}:{owner}:{ttl_ms}:{process}", letter(mode))
+pub(super) fn queue_entry(asker: Asker, ttl_ms: u64, process: Process) -> String {
+    format!("{}:{asker}:{ttl_ms}:{process}", letter(asker.mode))
 }
 
 /// Whose place an entry is.
 pub(super) fn owner_of(entry: &str) -> Option<Owner> {
-    Owner::read(entry.split(':').nth(1)?)
+    Asker::read(entry.split(':').nth(1)?).map(|asker| asker.owner)
 }
 
 #[cfg(test)]
@@ -104,6 +144,7 @@ mod tests {
             (format!("w:{owner}+"), Mode::Write, true),
             (format!("w:{owner}?"), Mode::Write, true),
             (format!("r:{owner}"), Mode::Read, false),
+            (format!("r:{owner}/7"), Mode::Permits(7), false),
         ] {
             let value = LockValue {
                 mode,
@@ -112,7 +153,7 @@ mod tests {
             };
             assert_eq!(LockValue::parse(text.as_bytes()), Some(value));
         }
-        for nonsense in ["", "w:", "w:somebody", "x:1.1", "1.1"] {
+        for nonsense in ["", "w:", "w:somebody", "x:1.1", "1.1", "w:1.1/7", "r:1.1/", "r:1.1/x"] {
             assert_eq!(LockValue::parse(nonsense.as_bytes()), None);
         }
     }

@@ -155,7 +155,7 @@ impl Scripts {
         let mut text = self.fill("begin_lease", &[Args::default()]);
         for lease in leases {
             let statement = match lease.mode {
-                Mode::Read => "renew_read",
+                Mode::Read | Mode::Permits(_) => "renew_read",
                 Mode::Write => "renew_write",
             };
             self.append(&mut text, statement, &[Args::of(lease)]);
@@ -201,13 +201,13 @@ impl Scripts {
         match (value, args.mode) {
             ("key", _) => (self.literal)(text, args.key),
             ("owner", _) => (self.literal)(text, &args.owner),
-            ("mode", Mode::Read) => text.push_str("'r'"),
+            ("mode", Mode::Read | Mode::Permits(_)) => text.push_str("'r'"),
             ("mode", Mode::Write) => text.push_str("'w'"),
             ("ttl", _) => {
                 // It writes to memory.
                 let _ = write!(text, "{}", whole_ms(args.ttl));
             }
-            ("grant", Mode::Read) => self.append(text, "grant_read", all),
+            ("grant", Mode::Read | Mode::Permits(_)) => self.append(text, "grant_read", all),
             ("grant", Mode::Write) => self.append(text, "grant_write", all),
             ("queue", _) if args.queue.is_empty() => {}
             ("queue", _) => self.append(text, args.queue, all),

@@ -147,7 +147,7 @@ impl<D: Notifies> Store for SqlStore<D> {
     fn opening(&self, request: &Request) -> Opening {
         match request.mode {
             Mode::Write => Opening::Cheap,
-            Mode::Read => Opening::Try,
+            Mode::Read | Mode::Permits(_) => Opening::Try,
         }
     }
 

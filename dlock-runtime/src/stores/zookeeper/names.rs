@@ -38,9 +38,9 @@ impl Recipe {
     fn mark(self, mode: Mode) -> &'static str {
         match (self, mode) {
             (Self::Mutex, Mode::Write) => MUTEX,
-            (Self::Mutex, Mode::Read) => MUTEX_READ,
+            (Self::Mutex, Mode::Read | Mode::Permits(_)) => MUTEX_READ,
             (Self::ReadWrite, Mode::Write) => WRITE,
-            (Self::ReadWrite, Mode::Read) => READ,
+            (Self::ReadWrite, Mode::Read | Mode::Permits(_)) => READ,
         }
     }
 }

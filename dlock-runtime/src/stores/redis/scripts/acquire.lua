@@ -58,7 +58,7 @@ local function enqueue()
   keep_queue(math.max(redis.call('PTTL', lock), 0), ttl)
 end
 
-if held == 'free' or (held == 'read' and mode == 'r') then
+if held == 'free' or (held == 'read' and mode == 'r' and has_room(owner)) then
   if redis.call('EXISTS', queue) == 0 then
     return take('')
   end
@@ -67,11 +67,12 @@ if held == 'free' or (held == 'read' and mode == 'r') then
     enqueue()
   end
   local given, mine, blocked = advance(held, entry)
+  held = given == 'r' and 'read' or held
   if mine then
     return granted()
-  elseif not (blocked or given == 'w' or (given == 'r' and mode == 'w')) then
+  elseif not (blocked or given == 'w')
+    and (held == 'free' or (mode == 'r' and has_room(owner))) then
     -- Nobody was there to take it, or only readers with whom to share it.
-    held = given == 'r' and 'read' or held
     return take(redis.call('EXISTS', queue) == 1 and '+' or '')
   end
 elseif waits then

@@ -11,7 +11,7 @@
 local found, held = 0, nil
 for _, entry in ipairs(ARGV) do
   local had
-  had, held = take_back(string.match(entry, '^[rw]:(%x+%.%x+):'), true)
+  had, held = take_back(string.match(entry, '^[rw]:' .. OWNER .. ':'), true)
   found = found + redis.call('LREM', queue, 0, entry) + (had and 1 or 0)
 end
 advance(held)

@@ -20,6 +20,7 @@
 --   queue    a list of "<mode>:<owner>:<ttl ms>:<process>", first come first
 --   readers  a sorted set: owner, with the end of its lease in unix ms; with a
 --            "?" behind the owner until it has answered
+-- Who asks for one of n permits is a reader, whose owner has "/<n>" behind it.
 
 local lock, queue, readers = KEYS[1], KEYS[1] .. QUEUE, KEYS[1] .. READERS
 
@@ -48,6 +49,15 @@ end
 -- Redis would write a large number with an exponent, or round it.
 local function text(number)
   return string.format('%.0f', number)
+end
+
+-- An owner, as a pattern.
+local OWNER = '(%x+%.%x+/?%d*)'
+
+-- Whether there is room for one more beside those who share the lock.
+local function has_room(owner)
+  local most = tonumber(string.match(owner, '/(%d+)$'))
+  return not most or redis.call('ZCARD', readers) < most
 end
 
 -- The server's clock, in microseconds.
@@ -92,7 +102,7 @@ local function state()
   if not value then
     return 'free'
   end
-  local mode, owner, mark = string.match(value, '^([rw]):(%x+%.%x+)([+?]?)$')
+  local mode, owner, mark = string.match(value, '^([rw]):' .. OWNER .. '([+?]?)$')
   if mode == 'w' then
     return 'write', owner, mark
   elseif mode ~= 'r' then
@@ -167,10 +177,11 @@ local function take_back(owner, unclaimed)
 end
 
 -- Gives the lock to the waiter at the head of the queue, and if that is a
--- reader, to the readers right behind it. It is free, or readers `held` it, and
--- only readers can be let in. `here` is the entry of the caller, who is
--- alive for certain and needs no message. Returns the mode that was given, if
--- any; whether the caller is among them; and whether a writer waits next.
+-- reader, to the readers right behind it for whom there is room. It is free, or
+-- readers `held` it, and only readers can be let in. `here` is the entry of the
+-- caller, who is alive for certain and needs no message. Returns the mode that was
+-- given, if any; whether the caller is among them; and whether somebody waits next
+-- who cannot be let in.
 --
 -- A waiter whose process has not been heard of for ALIVE_MS is dropped. One
 -- whose process is alive but does not listen just now keeps its place, and the
@@ -225,11 +236,11 @@ local function advance(held, here)
       break
     end
     local mode, owner, ttl, process =
-      string.match(entry, '^([rw]):(%x+%.%x+):(%d+):(.+)$')
+      string.match(entry, '^([rw]):' .. OWNER .. ':(%d+):(.+)$')
     local caller = entry == here
     if mode and (caller or is_alive(process)) then
       ttl = tonumber(ttl)
-      if mode == 'w' and shared then
+      if shared and (mode == 'w' or not has_room(owner)) then
         put_back(entry, ttl)
         blocked = true
         break

@@ -17,7 +17,7 @@ end
 
 -- prelude
 
-local had, held = take_back(string.match(ARGV[1], '%x+%.%x+'))
+local had, held = take_back(string.match(ARGV[1], OWNER))
 local queued = ARGV[2] and redis.call('LREM', queue, 1, ARGV[2]) == 1
 advance(held)
 return had and 1 or queued and 2 or 0

@@ -1,0 +1,235 @@
+//! So many bodies at once, and no more: permits, in the one queue with readers and
+//! writers.
+
+use std::sync::Arc;
+
+use dlock::backend::Mode;
+use dlock::{LockManager, LockRequest};
+use tokio::sync::Barrier;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::{Store, free, held, nothing_left, process, queued};
+use crate::support::critical::Section;
+use crate::support::locks::{
+    all_served, connect, is_busy, is_unsupported, says, served, shown, would_deadlock,
+};
+use crate::support::wait::{HANG, until, within};
+
+/// So many processes, of a store that has permits.
+async fn processes<const COUNT: usize>(store: &dyn Store) -> Option<[LockManager; COUNT]> {
+    let mut all = Vec::new();
+    for _ in 0..COUNT {
+        all.push(process(store).await);
+    }
+    let all: [_; COUNT] = all.try_into().expect("so many");
+    all[0].capabilities().permits.then_some(all)
+}
+
+fn permits(manager: &LockManager, most: u32) -> LockRequest {
+    manager.lock("key").permits(most)
+}
+
+pub(crate) async fn permits_are_refused_where_they_cannot_be_kept(store: &mut dyn Store) {
+    let manager = process(store).await;
+    let capabilities = manager.capabilities();
+    if !capabilities.permits {
+        let refused = within(HANG, permits(&manager, 2).acquire()).await;
+        says(&is_unsupported(refused), &["`key`", capabilities.name, "permits"]);
+    }
+}
+
+/// 29 times seven: each body waits inside for six others. Were it ever fewer while more
+/// want in, they would wait for ever.
+pub(crate) async fn all_permits_are_in_use_and_no_more(store: &mut dyn Store) {
+    let Some(managers) = processes::<3>(store).await else {
+        return;
+    };
+    let (inside, full) = (Arc::new(Section::default()), Arc::new(Barrier::new(7)));
+    let mut contenders = JoinSet::new();
+    for number in 0..29 * 7 {
+        let lock = permits(&managers[number % 3], 7);
+        let (inside, full) = (Arc::clone(&inside), Arc::clone(&full));
+        let body = async move {
+            inside.during(full.wait()).await;
+        };
+        contenders.spawn(lock.run(body));
+    }
+    all_served(contenders).await;
+    assert_eq!((inside.entries(), inside.most()), (29 * 7, 7));
+    nothing_left(&managers[0]).await;
+}
+
+pub(crate) async fn readers_take_permits_and_writers_all_of_them(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    let reader = held(one.lock("key").read()).await;
+    is_busy(permits(&other, 1).try_acquire().await);
+    let permit = held(permits(&other, 2)).await;
+    is_busy(permits(&one, 2).try_acquire().await);
+    is_busy(one.lock("key").try_acquire().await);
+    let beside = held(one.lock("key").read()).await;
+    let seen = shown(&one, "key").await;
+    assert_eq!((seen.mode, seen.holders.len()), (Mode::Permits(2), 3));
+    // Four is more than three.
+    let fourth = held(permits(&one, 4)).await;
+    for guard in [reader, permit, beside, fourth] {
+        guard.release().await.expect("the release");
+    }
+    let writer = held(one.lock("key")).await;
+    is_busy(permits(&other, 100).try_acquire().await);
+    writer.release().await.expect("the release");
+    free(&one, "key").await;
+}
+
+/// Each goes by its own number, and who does not fit is not overtaken by who would.
+pub(crate) async fn who_waits_for_a_permit_is_let_in_as_it_came(store: &mut dyn Store) {
+    let Some([holder, first, second, third]) = processes(store).await else {
+        return;
+    };
+    let mut held_by = Vec::new();
+    for _ in 0..2 {
+        held_by.push(held(permits(&holder, 2)).await);
+    }
+    let fair = holder.capabilities().fair;
+    let wants = async |number: usize, request: LockRequest| {
+        let waiting = tokio::spawn(request.acquire());
+        if fair {
+            queued(store, &holder, "key", number).await;
+        }
+        waiting
+    };
+    let one = wants(1, permits(&first, 1)).await;
+    if fair {
+        // There would be room for three.
+        let two = wants(2, permits(&second, 3)).await;
+        let three = wants(3, third.lock("key").read()).await;
+        is_busy(permits(&holder, 9).try_acquire().await);
+        held_by.pop().expect("two").release().await.expect("the release");
+        assert!(!one.is_finished() && !two.is_finished() && !three.is_finished());
+        held_by.pop().expect("one").release().await.expect("the release");
+        let one = served(one).await;
+        // Two and three fit beside the first, and came behind it.
+        let beside = [served(two).await, served(three).await];
+        assert_eq!(shown(&holder, "key").await.holders.len(), 3);
+        drop((one, beside));
+    } else {
+        drop(held_by);
+        drop(served(one).await);
+    }
+    nothing_left(&holder).await;
+}
+
+/// One leaves, and the next is let in beside those who stay.
+pub(crate) async fn a_permit_that_is_given_back_is_the_next_ones(store: &mut dyn Store) {
+    let Some([holder, other]) = processes(store).await else {
+        return;
+    };
+    let stays = held(permits(&holder, 2)).await;
+    let leaves = held(permits(&holder, 2)).await;
+    let [gone, next] = [(); 2].map(|()| tokio::spawn(permits(&other, 2).acquire()));
+    queued_if_fair(store, &holder, 2).await;
+    gone.abort();
+    queued_if_fair(store, &holder, 1).await;
+    leaves.release().await.expect("the release");
+    let next = either(gone, next).await;
+    assert!(stays.is_held());
+    is_busy(permits(&other, 2).try_acquire().await);
+    drop((stays, next));
+    nothing_left(&holder).await;
+}
+
+async fn queued_if_fair(store: &dyn Store, manager: &LockManager, count: usize) {
+    if manager.capabilities().fair {
+        queued(store, manager, "key", count).await;
+    }
+}
+
+/// What the second has: the first was aborted.
+async fn either(
+    aborted: JoinHandle<Result<dlock::LockGuard, dlock::LockError>>,
+    next: JoinHandle<Result<dlock::LockGuard, dlock::LockError>>,
+) -> dlock::LockGuard {
+    assert!(aborted.await.is_err_and(|error| error.is_cancelled()));
+    served(next).await
+}
+
+/// Nobody says that a holder has died: its lease ends, while others go on.
+pub(crate) async fn a_permit_of_the_dead_comes_free(store: &mut dyn Store) {
+    let Some([living, other]) = processes(store).await else {
+        return;
+    };
+    let stays = held(permits(&living, 2)).await;
+    let dead = permits(&living, 2).ttl(store.short_ttl()).renew(false);
+    let dead = held(dead).await;
+    let next = tokio::spawn(permits(&other, 2).acquire());
+    let next = served(next).await;
+    assert!(stays.is_held() && !dead.is_held());
+    drop((stays, dead, next));
+    nothing_left(&living).await;
+}
+
+/// Renewed, a permit outlasts its ttl.
+pub(crate) async fn a_permit_is_renewed(store: &mut dyn Store) {
+    let Some([manager, other]) = processes(store).await else {
+        return;
+    };
+    let renewed = connect(store.config().ttl(store.short_ttl())).await;
+    let guard = held(permits(&renewed, 1)).await;
+    let started = std::time::Instant::now();
+    until(
+        "twice its ttl has passed",
+        async || started.elapsed(),
+        |&passed| passed > 2 * store.short_ttl(),
+    )
+    .await;
+    assert!(guard.is_held());
+    is_busy(permits(&other, 1).try_acquire().await);
+    guard.release().await.expect("the release");
+    free(&manager, "key").await;
+}
+
+pub(crate) async fn re_entry_costs_no_permit(store: &mut dyn Store) {
+    let Some([manager, other]) = processes(store).await else {
+        return;
+    };
+    let body = async {
+        let again = permits(&manager, 1).run(async {
+            let reads = manager.lock("key").read().run(async {}).await;
+            reads.expect("re-entry by a reader");
+            shown(&other, "key").await.holders.len()
+        });
+        let holders = within(HANG, again).await.expect("re-entry");
+        let wrote = within(HANG, manager.lock("key").acquire()).await;
+        (holders, would_deadlock(wrote))
+    };
+    let (holders, error) = permits(&manager, 1).run(body).await.expect("the lock");
+    assert_eq!(holders, 1);
+    says(&error, &["`key`", "permit", "writing"]);
+    let inside_a_read = manager
+        .lock("key")
+        .read()
+        .run(async { within(HANG, permits(&manager, 9).acquire()).await.map(drop) });
+    let error = would_deadlock(inside_a_read.await.expect("the lock"));
+    says(&error, &["`key`", "permit", "reading"]);
+    let inside_a_write = manager
+        .lock("key")
+        .run(async { within(HANG, permits(&manager, 1).acquire()).await.map(drop) });
+    inside_a_write.await.expect("the lock").expect("re-entry");
+    nothing_left(&manager).await;
+}
+
+pub(crate) async fn permits_of_several_keys_are_had_together(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    let keys = || ["key", "other"];
+    let first = held(one.lock(keys()).permits(2)).await;
+    let second = held(other.lock(keys()).permits(2)).await;
+    is_busy(other.lock(keys()).permits(2).try_acquire().await);
+    let alone = tokio::spawn(other.lock(keys()).acquire());
+    queued_if_fair(store, &one, 1).await;
+    drop((first, second));
+    drop(served(alone).await);
+    nothing_left(&one).await;
+}
