@@ -134,9 +134,7 @@ mod tests {
         let tokens = |options: &Options, key| {
             let key = Key::new(key).unwrap_or_else(|error| panic!("{error}"));
             let (_, options) = options.tokens(&Crate(None), &key);
-            options
-                .to_string()
-                .replace(' ', "")
+            options.to_string().replace(' ', "")
         };
         let private = "::dlock::__private";
         assert_eq!(

@@ -34,7 +34,10 @@ pub(crate) async fn permits_are_refused_where_they_cannot_be_kept(store: &mut dy
     let capabilities = manager.capabilities();
     if !capabilities.permits {
         let refused = within(HANG, permits(&manager, 2).acquire()).await;
-        says(&is_unsupported(refused), &["`key`", capabilities.name, "permits"]);
+        says(
+            &is_unsupported(refused),
+            &["`key`", capabilities.name, "permits"],
+        );
     }
 }
 
@@ -105,9 +108,19 @@ pub(crate) async fn who_waits_for_a_permit_is_let_in_as_it_came(store: &mut dyn 
         let two = wants(2, permits(&second, 3)).await;
         let three = wants(3, third.lock("key").read()).await;
         is_busy(permits(&holder, 9).try_acquire().await);
-        held_by.pop().expect("two").release().await.expect("the release");
+        held_by
+            .pop()
+            .expect("two")
+            .release()
+            .await
+            .expect("the release");
         assert!(!one.is_finished() && !two.is_finished() && !three.is_finished());
-        held_by.pop().expect("one").release().await.expect("the release");
+        held_by
+            .pop()
+            .expect("one")
+            .release()
+            .await
+            .expect("the release");
         let one = served(one).await;
         // Two and three fit beside the first, and came behind it.
         let beside = [served(two).await, served(three).await];

@@ -128,18 +128,16 @@ impl Draft<'_> {
             return Ok(());
         };
         if let Some(argument) = self.given("mode") {
-            return Err(argument.error(
-                "`mode` and `permits` exclude each other; keep one".to_owned(),
-            ));
+            return Err(
+                argument.error("`mode` and `permits` exclude each other; keep one".to_owned())
+            );
         }
         match self.given("fenced") {
-            Some(argument) if number(permits).is_some_and(|most| most > 1) => {
-                Err(argument.error(
-                    "with several at once, tokens tell nobody who came last, as `fenced` \
+            Some(argument) if number(permits).is_some_and(|most| most > 1) => Err(argument.error(
+                "with several at once, tokens tell nobody who came last, as `fenced` \
                      promises; leave `fenced` or `permits` out"
-                        .to_owned(),
-                ))
-            }
+                    .to_owned(),
+            )),
             _ => Ok(()),
         }
     }

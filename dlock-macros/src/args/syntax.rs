@@ -7,8 +7,8 @@ use syn::{Expr, Lit, Token};
 
 /// Every argument there is, in the order of the documentation.
 const NAMES: [&str; 14] = [
-    "key", "ttl", "wait", "try", "timeout", "mode", "permits", "renew", "max_hold", "min_hold", "on_error",
-    "on_lost", "fenced", "crate",
+    "key", "ttl", "wait", "try", "timeout", "mode", "permits", "renew", "max_hold", "min_hold",
+    "on_error", "on_lost", "fenced", "crate",
 ];
 
 pub(super) struct Argument {

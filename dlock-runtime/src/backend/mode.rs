@@ -94,6 +94,9 @@ mod tests {
         assert_eq!(Mode::shown([]), None);
         assert_eq!(Mode::shown([Write]), Some(Write));
         assert_eq!(Mode::shown([Read, Read]), Some(Read));
-        assert_eq!(Mode::shown([Read, Permits(2), Permits(5), Read]), Some(Permits(5)));
+        assert_eq!(
+            Mode::shown([Read, Permits(2), Permits(5), Read]),
+            Some(Permits(5))
+        );
     }
 }

@@ -33,6 +33,8 @@ macro_rules! driven {
 
 #[cfg(feature = "servers")]
 mod address;
+#[cfg(feature = "redis")]
+mod asker;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 /// The client of the etcd store, for programs that keep other things there too.

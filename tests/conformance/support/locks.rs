@@ -20,7 +20,11 @@ pub fn config(url: &str) -> Config {
 pub async fn connect(config: Config) -> LockManager {
     let connecting = move || {
         let connecting = within(HANG, LockManager::connect(config.clone()));
-        async { connecting.await.expect("a connection to the test's own store") }
+        async {
+            connecting
+                .await
+                .expect("a connection to the test's own store")
+        }
     };
     unless_it_stands_still(STANDS_STILL, connecting).await
 }

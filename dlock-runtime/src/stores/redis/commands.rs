@@ -6,8 +6,9 @@ use redis::{Cmd, Pipeline, cmd};
 
 use super::names::{Keyspace, VOTERS};
 use super::scripts::{self, ALIVE_FOR, Script};
-use super::values::{Asker, Process, Shown, WriterValue, letter, queue_entry};
+use super::values::{Process, Shown, WriterValue, letter, queue_entry};
 use crate::backend::Request;
+use crate::stores::asker::Asker;
 use crate::token::TOKENS_PER_GRANT;
 
 /// Takes a free lock. A token is drawn behind it: two plain commands, as a

@@ -11,10 +11,11 @@ use super::connection::Connection;
 use super::errors::{RetryPolicy, classify};
 use super::names::Part;
 use super::servers::{Answer, Attempt, Listing, RedisStore, Route, nonsense};
-use super::values::{Asker, LockValue};
+use super::values::LockValue;
 use crate::backend::{HolderInfo, LockInfo, Mode};
 use crate::deadline::Deadline;
 use crate::store::Failure;
+use crate::stores::asker::Asker;
 
 impl RedisStore {
     pub(super) async fn look_at(

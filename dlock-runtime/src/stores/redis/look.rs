@@ -98,25 +98,29 @@ impl RedisStore {
     /// a lock when the first of its leases ends that were not extended meanwhile.
     async fn look_for_room(&self, waited: &mut [Waited<Self>], deadline: Deadline) {
         let now = Instant::now();
-        let looks = waited.iter_mut().filter_map(|Waited { key, waiters, seen, .. }| {
-            let holder = seen.value.as_deref().and_then(LockValue::parse)?;
-            let is_due = seen.room_at.is_none_or(|room_at| room_at <= now);
-            let mut waiters = waiters.iter_mut();
-            let first = waiters.find_map(|waiter| match waiter.mode {
-                Mode::Permits(most) => Some((waiter, usize::try_from(most).ok()?)),
-                Mode::Read | Mode::Write => None,
-            });
-            let (waiter, most) = first.filter(|_| is_due && holder.mode.is_shared())?;
-            Some(async move {
-                // Who fails to find out asks, which tells why.
-                let found = self.look_at(key, deadline).await.ok().flatten();
-                let holders = found.map(|lock| lock.holders).unwrap_or_default();
-                let ends = holders.iter().filter_map(|holder| holder.expires_in).min();
-                seen.room_at = ends.map(|ends| now + ends);
-                let is_holder = |holder: &HolderInfo| holder.shows(waiter.owner);
-                waiter.wake |= holders.len() < most || holders.iter().any(is_holder);
-            })
-        });
+        let looks = waited.iter_mut().filter_map(
+            |Waited {
+                 key, waiters, seen, ..
+             }| {
+                let holder = seen.value.as_deref().and_then(LockValue::parse)?;
+                let is_due = seen.room_at.is_none_or(|room_at| room_at <= now);
+                let mut waiters = waiters.iter_mut();
+                let first = waiters.find_map(|waiter| match waiter.mode {
+                    Mode::Permits(most) => Some((waiter, usize::try_from(most).ok()?)),
+                    Mode::Read | Mode::Write => None,
+                });
+                let (waiter, most) = first.filter(|_| is_due && holder.mode.is_shared())?;
+                Some(async move {
+                    // Who fails to find out asks, which tells why.
+                    let found = self.look_at(key, deadline).await.ok().flatten();
+                    let holders = found.map(|lock| lock.holders).unwrap_or_default();
+                    let ends = holders.iter().filter_map(|holder| holder.expires_in).min();
+                    seen.room_at = ends.map(|ends| now + ends);
+                    let is_holder = |holder: &HolderInfo| holder.shows(waiter.owner);
+                    waiter.wake |= holders.len() < most || holders.iter().any(is_holder);
+                })
+            },
+        );
         join_all(looks).await;
     }
 

@@ -280,9 +280,10 @@ impl ToRedisArgs for Name<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::values::{Asker, queue_entry};
+    use super::super::values::queue_entry;
     use super::*;
     use crate::backend::Mode;
+    use crate::stores::asker::Asker;
 
     const KEYS: [&str; 12] = [
         "a",

@@ -4,7 +4,8 @@ use std::fmt;
 
 use redis::{RedisWrite, ToRedisArgs};
 
-use crate::backend::{Mode, Owner, Request};
+use crate::backend::{Mode, Owner};
+use crate::stores::asker::Asker;
 
 /// What stands behind the owner of a grant that its waiter has not answered yet.
 pub(super) const UNCLAIMED: char = '?';
@@ -19,41 +20,6 @@ pub(super) fn letter(mode: Mode) -> &'static str {
     match mode.is_shared() {
         true => "r",
         false => "w",
-    }
-}
-
-/// An owner as it stands in the queue and among the readers: with the number of
-/// permits behind it, if it asks for one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asker {
-    pub(super) owner: Owner,
-    pub(super) mode: Mode,
-}
-
-impl Asker {
-    pub(super) fn of(request: &Request) -> Self {
-        let Request { owner, mode, .. } = *request;
-        Self { owner, mode }
-    }
-
-    /// One who shares.
-    pub(super) fn read(text: &str) -> Option<Self> {
-        let (owner, mode) = match text.split_once('/') {
-            Some((owner, most)) => (owner, Mode::Permits(most.parse().ok()?)),
-            None => (text, Mode::Read),
-        };
-        let owner = Owner::read(owner)?;
-        Some(Self { owner, mode })
-    }
-}
-
-impl fmt::Display for Asker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.owner.fmt(f)?;
-        match self.mode {
-            Mode::Permits(most) => write!(f, "/{most}"),
-            Mode::Read | Mode::Write => Ok(()),
-        }
     }
 }
 
@@ -153,7 +119,16 @@ mod tests {
             };
             assert_eq!(LockValue::parse(text.as_bytes()), Some(value));
         }
-        for nonsense in ["", "w:", "w:somebody", "x:1.1", "1.1", "w:1.1/7", "r:1.1/", "r:1.1/x"] {
+        for nonsense in [
+            "",
+            "w:",
+            "w:somebody",
+            "x:1.1",
+            "1.1",
+            "w:1.1/7",
+            "r:1.1/",
+            "r:1.1/x",
+        ] {
             assert_eq!(LockValue::parse(nonsense.as_bytes()), None);
         }
     }

@@ -1,0 +1,65 @@
+//! Who asks, and for which of how many permits, as text.
+
+use std::fmt;
+
+use crate::backend::{Mode, Owner, Request};
+
+/// An owner as it stands in a store: with the number of permits behind it, if it asks
+/// for one. So who shares a lock is a reader wherever the number does not matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asker {
+    pub(crate) owner: Owner,
+    pub(crate) mode: Mode,
+}
+
+impl Asker {
+    pub(crate) fn of(request: &Request) -> Self {
+        let Request { owner, mode, .. } = *request;
+        Self { owner, mode }
+    }
+
+    /// One who shares.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let (owner, mode) = match text.split_once('/') {
+            Some((owner, most)) => (owner, Mode::Permits(most.parse().ok()?)),
+            None => (text, Mode::Read),
+        };
+        let owner = Owner::read(owner)?;
+        Some(Self { owner, mode })
+    }
+}
+
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.owner.fmt(f)?;
+        match self.mode {
+            Mode::Permits(most) => write!(f, "/{most}"),
+            Mode::Read | Mode::Write => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_shares_is_read_back() {
+        let owner = Owner::unique();
+        for mode in [Mode::Read, Mode::Permits(1), Mode::Permits(u32::MAX)] {
+            let asker = Asker { owner, mode };
+            assert_eq!(Asker::read(&asker.to_string()), Some(asker));
+        }
+        for nonsense in [
+            "",
+            "/7",
+            "1.1/",
+            "1.1/x",
+            "1.1/-1",
+            "1.1/7/7",
+            "1.1/4294967296",
+        ] {
+            assert_eq!(Asker::read(nonsense), None, "{nonsense}");
+        }
+    }
+}
