@@ -126,7 +126,7 @@ impl Scene for AtMemory {
                 unclaimed: false,
             });
             let lock = KeptLock {
-                read: lock.mode == dlock::backend::Mode::Read,
+                read: lock.mode.is_shared(),
                 holders: holders.collect(),
                 ..KeptLock::default()
             };

@@ -45,7 +45,7 @@ pub(crate) struct Holder {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lock {
-    /// One writer, or readers only.
+    /// One writer, or readers and permits.
     pub(crate) holders: Vec<Holder>,
     pub(crate) queue: VecDeque<Who>,
     /// The release of its writer looks into the queue.
@@ -78,7 +78,7 @@ struct Passed {
     to: Option<Mode>,
     /// Who asks is among them.
     mine: bool,
-    /// A writer waits for readers.
+    /// Somebody waits for those who share it.
     blocked: bool,
 }
 
@@ -142,11 +142,7 @@ impl Reference {
         if passed.mine {
             return Answer::Granted;
         }
-        let to_others = match passed.to {
-            Some(Mode::Read) => mode == Mode::Write,
-            to => to.is_some(),
-        };
-        if passed.blocked || to_others {
+        if passed.blocked || !self.admits(key, mode) {
             return not_had;
         }
         // Those before it are dead, or cannot be told.
@@ -159,7 +155,7 @@ impl Reference {
         let Asked { key, mode, .. } = self.asked[who];
         self.settle(key);
         let extended = self.extend(who);
-        if extended && mode == Mode::Read && self.rules.reserved.is_none() {
+        if extended && mode.is_shared() && self.rules.reserved.is_none() {
             self.pass_on(key, None);
         }
         extended
@@ -316,11 +312,16 @@ impl Reference {
 
     fn is_read(&self, key: usize) -> bool {
         let mut holders = self.locks[key].holders.iter();
-        holders.any(|holder| self.asked[holder.who].mode == Mode::Read)
+        holders.any(|holder| self.asked[holder.who].mode.is_shared())
     }
 
     fn admits(&self, key: usize, mode: Mode) -> bool {
-        self.locks[key].holders.is_empty() || (mode == Mode::Read && self.is_read(key))
+        let held = self.locks[key].holders.len();
+        let has_room = match mode {
+            Mode::Permits(most) => held < most as usize,
+            _ => mode.is_shared(),
+        };
+        held == 0 || (self.is_read(key) && has_room)
     }
 
     fn is_alive(&self, who: Who) -> bool {
@@ -377,7 +378,7 @@ impl Reference {
         };
         holder.until = now + ttl;
         holder.unclaimed = false;
-        if mode == Mode::Read || self.locks[key].is_aware {
+        if mode.is_shared() || self.locks[key].is_aware {
             let remains = self.remains(key);
             self.keep_queue(key, remains, ttl);
         }
@@ -425,7 +426,8 @@ impl Reference {
         }
     }
 
-    /// Hands a lock on: to one writer, or to all readers up to the next writer.
+    /// Hands a lock on: to one writer, or to all readers and permits up to the first who
+    /// does not fit.
     fn pass_on(&mut self, key: usize, asks: Option<Who>) -> Passed {
         let mut passed = Passed::default();
         if !self.admits(key, Mode::Read) {

@@ -59,6 +59,9 @@ pub(crate) struct Rules {
 
     /// Closed connections are noticed.
     pub(crate) notices_deaths: bool,
+
+    /// It has permits. What asks for one reads elsewhere.
+    pub(crate) permits: bool,
 }
 
 pub(crate) const MEMORY: Rules = Rules {
@@ -76,6 +79,7 @@ pub(crate) const MEMORY: Rules = Rules {
     asks_again: false,
     disowns: false,
     notices_deaths: false,
+    permits: true,
 };
 
 pub(crate) const REDIS: Rules = Rules {
@@ -107,6 +111,7 @@ pub(crate) const VOTER: Rules = Rules {
     votes: true,
     disowns: false,
     notices_deaths: false,
+    permits: false,
     ..REDIS
 };
 
@@ -116,6 +121,7 @@ pub(crate) const MYSQL: Rules = Rules {
     dead_after: Some(4_000),
     looks_let_in: false,
     asks_again: true,
+    permits: false,
     ..MEMORY
 };
 

@@ -348,6 +348,10 @@ impl<S: Scene> Run<'_, S> {
     /// A new request.
     fn asks(&mut self, client: usize, key: usize, mode: Mode, ttl: u64) -> Who {
         let process = client % PROCESSES;
+        let mode = match mode {
+            Mode::Permits(_) if !self.reference.rules.permits => Mode::Read,
+            mode => mode,
+        };
         let request = Request::new(KEYS[key], mode, Duration::from_millis(ttl));
         at(&mut self.processes, process).knows(&request);
         self.requests.push(request);
@@ -497,10 +501,17 @@ impl<S: Scene> Run<'_, S> {
     /// What the reference shows of a lock.
     fn shown(&mut self, key: usize) -> Option<Shown> {
         let (holders, waiters) = self.reference.look(key);
-        let first = holders.first()?;
+        let modes = holders
+            .iter()
+            .map(|holder| self.reference.asked[holder.who].mode);
+        // The most permits that one of them allows for.
+        let mode = modes.max_by_key(|mode| match mode {
+            Mode::Permits(most) => *most,
+            _ => 0,
+        })?;
         Some(Shown {
             key: KEYS[key].to_owned(),
-            read: self.reference.asked[first.who].mode == Mode::Read,
+            mode: mode.to_string(),
             holders: holders.iter().map(|holder| holder.who).collect(),
             // All of them listen.
             waiters: if self.reference.rules.votes {
@@ -514,7 +525,7 @@ impl<S: Scene> Run<'_, S> {
     fn read(&self, lock: &LockInfo) -> Shown {
         Shown {
             key: lock.key.clone(),
-            read: lock.mode == Mode::Read,
+            mode: lock.mode.to_string(),
             holders: lock
                 .holders
                 .iter()
@@ -528,7 +539,7 @@ impl<S: Scene> Run<'_, S> {
     fn who(&self, owner: &str) -> Who {
         let mut requests = self.requests.iter();
         requests
-            .position(|request| request.owner.to_string() == owner)
+            .position(|request| Some(&*request.owner.to_string()) == owner.split('/').next())
             .unwrap_or(usize::MAX)
     }
 
@@ -564,7 +575,7 @@ impl<S: Scene> Run<'_, S> {
             expected.collect::<BTreeSet<_>>(),
             found.collect(),
         )?;
-        let is_read = |held: &Holder| self.reference.asked[held.who].mode == Mode::Read;
+        let is_read = |held: &Holder| self.reference.asked[held.who].mode.is_shared();
         same(
             &format!("{name} is shared"),
             holders.iter().any(is_read),
@@ -686,7 +697,7 @@ impl<S: Scene> Run<'_, S> {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Shown {
     key: String,
-    read: bool,
+    mode: String,
     holders: BTreeSet<Who>,
     waiters: usize,
 }

@@ -79,7 +79,15 @@ fn draw_step(rng: &mut Rng, readers: u8) -> Step {
             client,
             key,
             mode: match rng.u8(0..4) < readers {
-                true => Mode::Read,
+                true => pick(
+                    rng,
+                    &[
+                        Mode::Read,
+                        Mode::Permits(1),
+                        Mode::Permits(2),
+                        Mode::Permits(3),
+                    ],
+                ),
                 false => Mode::Write,
             },
             ttl: pick(rng, &[2_000, 5_000, 10_000, 30_000, 60_000]),
@@ -130,7 +138,7 @@ fn want(rng: &mut Rng) -> Want {
     }
 }
 
-fn pick(rng: &mut Rng, of: &[u64]) -> u64 {
+fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.usize(..of.len())]
 }
 
