@@ -2,11 +2,13 @@
 //! writers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock::backend::Mode;
 use dlock::{LockManager, LockRequest};
 use tokio::sync::Barrier;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::sleep;
 
 use super::{Store, free, held, nothing_left, process, queued};
 use crate::support::critical::Section;
@@ -52,10 +54,12 @@ pub(crate) async fn all_permits_are_in_use_and_no_more(store: &mut dyn Store) {
     for number in 0..29 * 7 {
         let lock = permits(&managers[number % 3], 7);
         let (inside, full) = (Arc::clone(&inside), Arc::clone(&full));
-        let body = async move {
-            inside.during(full.wait()).await;
+        let stays = async move {
+            full.wait().await;
+            // Time for one too many to come in.
+            sleep(Duration::from_millis(5)).await;
         };
-        contenders.spawn(lock.run(body));
+        contenders.spawn(lock.run(async move { inside.during(stays).await }));
     }
     all_served(contenders).await;
     assert_eq!((inside.entries(), inside.most()), (29 * 7, 7));

@@ -48,6 +48,70 @@ async fn read() -> Result<(), LockError> {
     Ok(())
 }
 
+#[distributed_lock(key = "one", try, permits = 2)]
+async fn one_of_two() -> Result<String, LockError> {
+    Ok(held())
+}
+
+struct Limits {
+    at_once: usize,
+}
+
+/// An expression over the arguments, which the body has too.
+#[distributed_lock(key = "api:<tenant>", try, permits = limits.at_once)]
+async fn one_of_many(tenant: &str, limits: Limits) -> Result<usize, LockError> {
+    Ok(limits.at_once)
+}
+
+#[distributed_lock(key = "api:<tenant>", try, permits = at_once, fenced)]
+async fn fenced(tenant: &str, at_once: u8) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn permits_reach_the_runtime() {
+    alone(async {
+        let first = dlock::lock("one").permits(2).acquire().await.expect("free");
+        assert_eq!(one_of_two().await.expect("the second"), "one");
+        let second = dlock::lock("one").read().acquire().await.expect("shared");
+        assert!(matches!(one_of_two().await, Err(LockError::Busy { .. })));
+        drop((first, second));
+
+        let held = dlock::lock("api:acme")
+            .permits(9)
+            .acquire()
+            .await
+            .expect("free");
+        for (at_once, fits) in [(1, false), (2, true)] {
+            let had = one_of_many("acme", Limits { at_once }).await;
+            assert_eq!(had.is_ok(), fits, "{had:?}");
+        }
+        drop(held);
+        let none = one_of_many("acme", Limits { at_once: 0 }).await;
+        let too_many = one_of_many(
+            "acme",
+            Limits {
+                at_once: usize::MAX,
+            },
+        )
+        .await;
+        for refused in [none, too_many] {
+            let error = refused.expect_err("no number of permits").to_string();
+            assert!(
+                error.contains("permits") && error.contains("from 1 to"),
+                "{error}"
+            );
+        }
+        fenced("acme", 1).await.expect("alone");
+        let error = fenced("acme", 2)
+            .await
+            .expect_err("tokens tell nothing")
+            .to_string();
+        assert!(error.contains("fenced"), "{error}");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn all_at_once() {
     assert_eq!(alone(all(3)).await, "3 all:3");
