@@ -150,6 +150,19 @@
 //! }
 //! ```
 //!
+//! # Permits
+//!
+//! `permits = 10` lets at most ten bodies of a key run at once, over all processes: a
+//! number, or an expression over the arguments.
+//!
+//! ```
+//! # use dlock::{LockError, distributed_lock};
+//! #[distributed_lock(key = "api:<tenant>", permits = 10, timeout = "2s")]
+//! async fn call_the_api(tenant: &str) -> Result<(), LockError> {
+//!     Ok(())
+//! }
+//! ```
+//!
 //! # Without the attribute
 //!
 //! [`lock`] asks for a lock by name. [`run`](LockRequest::run) does as the

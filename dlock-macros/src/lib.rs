@@ -42,6 +42,7 @@ use proc_macro::TokenStream;
 /// | `ttl = "30s"` | the lease (`ms`, `s`, `m`, `h`, and sums such as `1m30s`; at least `10ms`) | the configuration's |
 /// | `wait`, `try` or `timeout = "5s"` | wait for the lock; give up at once; give up after that time | the configuration's, else `wait` |
 /// | `mode = "read"` or `"write"` | shared or exclusive | `"write"` |
+/// | `permits = 10` or an expression over the arguments | at most so many bodies of the key at once, over all processes; a whole number from 1 on; not with `mode`, and above 1 not with `fenced` | exclusive |
 /// | `renew = false` | a fixed lease: the body must end within `ttl` | renewed |
 /// | `max_hold = "10m"` | renewal stops here: a hung body cannot hold a lock for ever; not with `renew = false` | none |
 /// | `min_hold = "5s"` | released no sooner than this after the grant; no longer than `max_hold` | none |

@@ -8,6 +8,7 @@ use dlock::{Config, LockManager};
 
 pub mod axum;
 pub mod operations;
+pub mod permits;
 pub mod readme;
 pub mod testing;
 pub mod usual;
