@@ -506,6 +506,7 @@ macro_rules! __contenders {
                 a_paused_holder_that_writes_late_is_refused
                 kills_and_pauses_at_random_moments_add_up
                 another_processs_lock_is_busy_until_it_dies
+                permits_bear_kills_and_pauses
             }
         }
     };

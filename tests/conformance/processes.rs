@@ -22,6 +22,7 @@ use crate::support::worker;
 
 #[doc(hidden)]
 pub mod contender;
+mod sharers;
 
 /// Rounds of a worker that ends when it is told to, or dies.
 pub const ENDLESS: usize = usize::MAX;
@@ -294,4 +295,14 @@ async fn is_busy_until_it_dies(store: &mut dyn Store) {
     is_busy(judge.lock("counter").try_acquire().await);
     holder.kill();
     had(&judge, "counter").await;
+}
+
+/// Never more inside than there are permits, and so many when all is over.
+pub(crate) async fn permits_bear_kills_and_pauses(store: &mut dyn Store) {
+    let judge = connect(store.config()).await;
+    if judge.capabilities().permits {
+        let renewals = store.contenders_ttl() / 4;
+        let shares = async || sharers::bear_kills_and_pauses(&*store, &judge).await;
+        unless_it_stands_still(renewals, shares).await;
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dlock::{Config, FencingToken, LockError, current, distributed_lock};
 
+use super::sharers::share;
 use crate::support::resource::{Section, report};
 use crate::support::worker::setting;
 
@@ -70,7 +71,7 @@ async fn add_one_stubbornly(contender: &Contender) -> Result<(), Failure> {
 
 /// The life of a worker.
 pub fn play(role: &str, config_at: impl FnOnce(&str) -> Config) {
-    let contender = Contender {
+    let contender = || Contender {
         name: setting("NAME"),
         resource: setting("RESOURCE").parse().expect("an address"),
         tokens: setting("TOKENS") == "yes",
@@ -82,8 +83,9 @@ pub fn play(role: &str, config_at: impl FnOnce(&str) -> Config) {
         let config = config.ttl(Duration::from_millis(ttl));
         dlock::init(config).await.expect("a connection");
         match role {
-            "contend" => contend(contender).await,
-            "hold" => hold(&contender).await,
+            "contend" => contend(contender()).await,
+            "hold" => hold(&contender()).await,
+            "share" => share().await,
             _ => panic!("no role is called {role}"),
         }
         dlock::shutdown().await;

@@ -17,6 +17,7 @@ pub mod process;
 pub mod program;
 pub mod proxy;
 pub mod resource;
+pub mod room;
 pub mod runtimes;
 pub mod secure;
 pub mod wait;

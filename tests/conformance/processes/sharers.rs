@@ -1,0 +1,107 @@
+//! Processes that share a lock by permits. Some are paused for longer than their ttl, and
+//! then killed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dlock::{LockError, LockManager, distributed_lock};
+
+use crate::Store;
+use crate::support::dir::TempDir;
+use crate::support::locks::nothing_left;
+use crate::support::process::Process;
+use crate::support::room::{Room, inside};
+use crate::support::wait::until;
+use crate::support::worker::{self, setting};
+
+use super::all_end_well;
+
+const PERMITS: u32 = 3;
+
+/// More than there are permits.
+const TASKS: usize = 4;
+
+pub(super) async fn bear_kills_and_pauses(store: &dyn Store, judge: &LockManager) {
+    let (room, dir) = (Room::open(), TempDir::default());
+    let stop = dir.path().join("stop");
+    let start = |name: &str| {
+        worker::start(
+            "share",
+            &[
+                ("NAME", name),
+                ("URL", &store.url()),
+                ("ROOM", &room.address().to_string()),
+                ("STOP", stop.to_str().expect("a path of text")),
+                ("TTL", &store.contenders_ttl().as_millis().to_string()),
+            ],
+        )
+    };
+    let comes_in = async |name: &str, count: usize| {
+        let before = room.entries_of(name);
+        let entries = async || room.entries_of(name);
+        until("it comes in", entries, |&now| now >= before + count).await;
+    };
+    let others_come_in = async |name: &str, count: usize| {
+        let before = room.entries_of_others(name);
+        let entries = async || room.entries_of_others(name);
+        until("others come in", entries, |&now| now >= before + count).await;
+    };
+
+    let mut survivors: Vec<Process> = ["a", "b"].map(start).into();
+    for name in ["u", "v"] {
+        let mut victim = start(name);
+        comes_in(name, 5).await;
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(..5_000))).await;
+        victim.pause();
+        while store.is_stuck().await {
+            victim.resume();
+            tokio::task::yield_now().await;
+            victim.pause();
+        }
+        room.suspended(name);
+        // Those whom it has inside keep their permits until the ttl has passed.
+        others_come_in(name, 20).await;
+        room.resumed(name);
+        victim.resume();
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(..20_000))).await;
+        victim.kill();
+        room.suspended(name);
+    }
+    others_come_in("nobody", 20).await;
+    // All that the dead had is used again.
+    let used = async || room.inside();
+    until("all permits are in use", used, |&used| used == 3).await;
+    std::fs::write(&stop, "").expect("a file");
+    all_end_well(&mut survivors).await;
+    assert!(room.most() <= 3, "{} were inside", room.most());
+    nothing_left(judge).await;
+}
+
+#[distributed_lock(key = "room", permits = PERMITS)]
+async fn visit(room: std::net::SocketAddr, name: &str) -> Result<(), LockError> {
+    let pause = Duration::from_micros(fastrand::u64(..3_000));
+    let stays = tokio::time::sleep(pause);
+    inside(room, name, stays).await.expect("the room");
+    Ok(())
+}
+
+/// The life of a worker.
+pub(super) async fn share() {
+    let (name, room) = (setting("NAME"), setting("ROOM"));
+    let room = room.parse().expect("an address");
+    let stop = PathBuf::from(setting("STOP"));
+    let mut visitors = tokio::task::JoinSet::new();
+    for _ in 0..TASKS {
+        let (name, stop) = (name.clone(), stop.clone());
+        visitors.spawn(async move {
+            while !stop.exists() {
+                match visit(room, &name).await {
+                    // On a machine that stands still, or after a pause.
+                    Ok(()) | Err(LockError::Lost { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+    }
+    visitors.join_all().await;
+}
