@@ -365,6 +365,8 @@ macro_rules! __themes {
                 all_permits_are_in_use_and_no_more
                 readers_take_permits_and_writers_all_of_them
                 who_waits_for_a_permit_is_let_in_as_it_came
+                a_writer_among_permits_waits_its_turn
+                readers_writers_and_permits_are_all_served
                 a_permit_that_is_given_back_is_the_next_ones
                 a_permit_of_the_dead_comes_free
                 a_permit_is_renewed

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dlock::backend::Mode;
 use dlock::{LockManager, LockRequest};
-use tokio::sync::Barrier;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::{Barrier, RwLock};
+use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::sleep;
 
 use super::{Store, free, held, nothing_left, process, queued};
@@ -135,6 +135,74 @@ pub(crate) async fn who_waits_for_a_permit_is_let_in_as_it_came(store: &mut dyn 
         drop(served(one).await);
     }
     nothing_left(&holder).await;
+}
+
+/// It waits until all have left, is alone, and behind it comes in who fits.
+pub(crate) async fn a_writer_among_permits_waits_its_turn(store: &mut dyn Store) {
+    let Some([holder, writes, second, third]) = processes(store).await else {
+        return;
+    };
+    let before = [
+        held(permits(&holder, 2)).await,
+        held(permits(&holder, 2)).await,
+    ];
+    let writer = tokio::spawn(writes.lock("key").acquire());
+    queued_if_fair(store, &holder, 1).await;
+    let mut behind = Vec::new();
+    for manager in [&second, &third, &second] {
+        behind.push(tokio::spawn(permits(manager, 2).acquire()));
+        queued_if_fair(store, &holder, 1 + behind.len()).await;
+    }
+    for guard in before {
+        is_busy(permits(&holder, 9).try_acquire().await);
+        guard.release().await.expect("the release");
+    }
+    let writer = served(writer).await;
+    let inside = shown(&holder, "key").await;
+    assert_eq!((inside.mode, inside.holders.len()), (Mode::Write, 1));
+    assert!(behind.iter().all(|waiting| !waiting.is_finished()));
+    writer.release().await.expect("the release");
+    let last = behind.pop().expect("three");
+    let mut both = Vec::new();
+    for waiting in behind {
+        both.push(served(waiting).await);
+    }
+    assert!(!last.is_finished());
+    drop(both.pop());
+    both.push(served(last).await);
+    assert_eq!(shown(&holder, "key").await.holders.len(), 2);
+    drop(both);
+    nothing_left(&holder).await;
+}
+
+/// All kinds in one queue: each is served, and a writer is alone.
+pub(crate) async fn readers_writers_and_permits_are_all_served(store: &mut dyn Store) {
+    let Some(managers) = processes::<3>(store).await else {
+        return;
+    };
+    let resource = Arc::new(RwLock::new(()));
+    let mut contenders = JoinSet::new();
+    for number in 0..96 {
+        let lock = managers[number % 3].lock("key");
+        let (lock, writes) = match number % 4 {
+            0 => (lock, true),
+            1 => (lock.read(), false),
+            2 => (lock.permits(2), false),
+            _ => (lock.permits(1), false),
+        };
+        let resource = Arc::clone(&resource);
+        contenders.spawn(lock.run(async move {
+            if writes {
+                let _alone = resource.try_write().expect("nobody else is inside");
+                yield_now().await;
+            } else {
+                let _shared = resource.try_read().expect("no writer is inside");
+                yield_now().await;
+            }
+        }));
+    }
+    assert_eq!(all_served(contenders).await.len(), 96);
+    nothing_left(&managers[0]).await;
 }
 
 /// One leaves, and the next is let in beside those who stay.

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use dlock::backend::sqlx;
+use dlock::backend::sqlx::postgres::PgListener;
 use dlock_conformance::Store as _;
 
 use crate::PostgresStore;
-use crate::support::locks::{all_served, connect, held, queued};
-use crate::support::wait::{eventually, until, within};
+use crate::support::locks::{all_served, connect, held, is_busy, queued};
+use crate::support::wait::{HANG, eventually, until, within};
+use crate::tables::Tables as _;
+use crate::tables::permits::wait_there;
 
 /// Waits until each of two processes listens.
 async fn both_listen(store: &PostgresStore) {
@@ -60,6 +63,51 @@ async fn one_connection_of_a_process_listens() {
     for guard in all_served(waiting).await {
         guard.release().await.expect("the release");
     }
+}
+
+/// There is not room for all who wait for permits: those are told for whom there is, each
+/// by itself.
+#[tokio::test]
+async fn a_permit_tells_those_who_fit() {
+    let store = PostgresStore::start().await;
+    let manager = connect(store.config()).await;
+    let permits = || manager.lock("key").permits(5);
+    let first = held(permits()).await;
+    let url = store.server.url(&store.database, store.server.port());
+    let mut there = PgListener::connect(&url).await.expect("a connection");
+    there.listen("dlock_there").await.expect("it listens");
+    let mut heard = async || {
+        let end = "SELECT pg_notify('dlock_there', 'that is all')";
+        store.server.run(&store.database, end).await;
+        let mut heard = Vec::new();
+        loop {
+            let message = within(HANG, there.recv()).await.expect("a message");
+            match message.payload() {
+                "that is all" => return heard,
+                payload => heard.push(payload.replace('\t', " of ")),
+            }
+        }
+    };
+    wait_there(
+        &store,
+        &[("1.1/5", 'p'), ("1.2/5", 'p'), ("1.3/5", 'p'), ("1.4", 'r')],
+    )
+    .await;
+    assert!(heard().await.is_empty());
+    // Who has no place has to leave room for all of them.
+    is_busy(permits().try_acquire().await);
+    assert!(heard().await.is_empty());
+    let gone = "DELETE FROM dlock_queue WHERE ticket = 1";
+    assert_eq!(store.execute(gone).await, 1);
+    let second = permits().try_acquire().await.expect("there is room");
+    assert_eq!(heard().await, ["1.2/5 of key", "1.3/5 of key"]);
+    // Of those who are let in the first goes, and tells the others.
+    first.release().await.expect("the release");
+    assert_eq!(heard().await, ["1.2/5 of key"]);
+    let gone = "DELETE FROM dlock_queue WHERE mode = 'p'";
+    assert_eq!(store.execute(gone).await, 2);
+    second.release().await.expect("the release");
+    assert_eq!(heard().await, ["key"]);
 }
 
 /// A listening connection that was closed is made anew, and what was said

@@ -55,6 +55,34 @@ pub(crate) async fn a_reader_whose_answer_was_lost_is_put_behind_nobody<S: FarTa
         .expect("the release");
 }
 
+/// It has the lock, is not told so, and asks again when there are more beside it than it
+/// would have gone in with.
+pub(crate) async fn a_permit_whose_answer_was_lost_needs_no_room<S: FarTables>(store: &mut S) {
+    let ttl = 20 * HANG;
+    let asks = connect(store.narrow(Duration::from_secs(20)).ttl(ttl)).await;
+    let other = connect(store.direct().ttl(ttl)).await;
+    let _calm = calm(store, &asks).await;
+    store.proxy().swallow_replies(true);
+    let asked = tokio::spawn(asks.lock("key").permits(1).try_acquire());
+    let held = async || other.inspect("key").await.expect("inspect").is_some();
+    until("the lock is taken", held, |&held| held).await;
+    let mut beside = Vec::new();
+    for _ in 0..2 {
+        let reader = other.lock("key").read().try_acquire().await;
+        beside.push(reader.expect("readers have no number"));
+    }
+    store.proxy().swallow_replies(false);
+
+    let held = within(HANG, asked).await.expect("no panic");
+    let held = held.expect("it has the lock");
+    let shown = other.inspect("key").await.expect("inspect");
+    assert_eq!(shown.expect("three").holders.len(), 3);
+    beside.push(held);
+    for guard in beside {
+        guard.release().await.expect("it is still held");
+    }
+}
+
 /// A caller gives up before the request timeout, and what it sent arrives after
 /// the lock was given back by another way.
 pub(crate) async fn a_script_that_comes_late_locks_nothing_for_who_has_left<S: FarTables>(

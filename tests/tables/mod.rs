@@ -13,6 +13,7 @@ pub(crate) mod clocks;
 pub(crate) mod faults;
 pub(crate) mod foreign;
 pub(crate) mod late;
+pub(crate) mod permits;
 pub(crate) mod places;
 pub(crate) mod together;
 
@@ -72,6 +73,12 @@ macro_rules! tables {
                 a_token_without_room_spoils_no_other_lock
                 a_floor_without_room_is_named
             }
+            permits {
+                who_goes_past_permits_leaves_them_their_places
+                a_permit_counts_the_readers_before_it
+                a_dead_permit_at_the_head_keeps_nobody
+                the_place_of_a_permit_that_left_is_given_up
+            }
             places {
                 a_place_without_a_waiter_is_given_up_and_hides_no_other
                 a_place_that_is_given_up_ends_no_lock_of_its_owner
@@ -111,6 +118,7 @@ macro_rules! far_tables {
                 }
                 late {
                     a_reader_whose_answer_was_lost_is_put_behind_nobody
+                    a_permit_whose_answer_was_lost_needs_no_room
                     a_script_that_comes_late_locks_nothing_for_who_has_left
                 }
                 together {

@@ -124,6 +124,15 @@ impl Events {
         }
     }
 
+    /// There may be room for this one of those who wait for a lock.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn freed_for(&self, owner: Owner, key: &str) {
+        self.0.waiters.wake(owner, key);
+        if let Some(listener) = self.0.listener.get() {
+            listener.freed(key);
+        }
+    }
+
     /// Messages may have been missed: everybody asks again.
     pub fn missed(&self) {
         self.0.waiters.wake_all();

@@ -33,7 +33,7 @@ macro_rules! driven {
 
 #[cfg(feature = "servers")]
 mod address;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "sqlx"))]
 mod asker;
 #[cfg(feature = "etcd")]
 pub mod etcd;

@@ -1,5 +1,8 @@
 -- The protocol, which the databases have in common. Each statement stands behind a
 -- line with its name, by which others put it in their place.
+--
+-- Who asks for one of n permits is a reader, whose owner has "/<n>" behind it; in the
+-- queue its mode is `p`.
 
 --- acquire
 -- Takes the lock, or a place in its queue. The one question of a waiter, asked
@@ -11,7 +14,9 @@
 -- sees all that was done for this key before, and is alone with it.
 --
 --   $key $owner $process $mode $ttl   $queue: nothing, `wait` or `wait_alive`
---   $grant: `grant_read` or `grant_write`
+--   $grant: `grant_read`, `grant_permit` or `grant_write`
+--   $most: how many may have the lock together, as the asker would have it
+--   $beside: `wake_beside` for a permit, else nothing
 --
 -- One row: 1 if it is had, else 0; the token; for how many ms more somebody
 -- else has it; 1 if the token outlives a crash, else 0.
@@ -27,6 +32,7 @@ DELETE FROM dlock_reader WHERE name = $key
 $queue
 $grant
 {pass};
+$beside
 {mark_waited};
 SELECT CASE WHEN {held} THEN 1 ELSE 0 END, l.token,
     CASE WHEN l.expires_at > {now} THEN l.expires_at - {now} ELSE 0 END, {durable}
@@ -89,9 +95,37 @@ UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, expir
 --- grant_read
 INSERT INTO dlock_reader (name, owner, expires_at)
     SELECT l.name, $owner, {now} + $ttl FROM dlock_lock l
-    WHERE l.name = $key AND (l.expires_at <= {now} - $claim
-        OR ((l.mode = 'r' OR l.expires_at <= {now}) AND NOT EXISTS (
-            SELECT 1 FROM dlock_queue q WHERE q.name = $key AND q.mode = 'w' AND q.ticket < {place})));
+    WHERE l.name = $key AND (l.expires_at <= {now} - $claim OR {is_next});
+{let_in}
+
+--- grant_permit
+INSERT INTO dlock_reader (name, owner, expires_at)
+    SELECT l.name, $owner, {now} + $ttl FROM dlock_lock l
+    WHERE l.name = $key AND (l.expires_at <= {now} - $claim OR ({is_next} AND {has_room}));
+{let_in}
+
+--- is_next
+-- Readers go past readers, and permits past those of no smaller number, for whom there
+-- is room even so: they are counted.
+((l.mode = 'r' OR l.expires_at <= {now}) AND NOT EXISTS (
+    SELECT 1 FROM dlock_queue q WHERE q.name = $key AND q.ticket < {place} AND {most} < $most))
+
+--- has_room
+-- Beside those who have the lock, and those who are let in before. For who has it already
+-- there is room, however many have come since.
+(CASE WHEN {place} = 0 THEN 0
+    ELSE {sharers} + (SELECT COUNT(*) FROM dlock_queue b WHERE b.name = $key AND b.ticket < {place})
+    END < $most)
+
+--- sharers
+(SELECT COUNT(*) FROM dlock_reader r WHERE r.name = l.name AND r.expires_at > {now}
+    AND l.mode = 'r' AND l.expires_at > {now})
+
+--- most
+-- How many may have the lock together, as who waits would have it.
+CASE mode WHEN 'w' THEN 0 WHEN 'r' THEN 9223372036854775807 ELSE {permits} END
+
+--- let_in
 UPDATE dlock_lock SET token = token + $tokens, mode = 'r', owner = $owner,
     expires_at = (SELECT MAX(r.expires_at) FROM dlock_reader r WHERE r.name = $key)
     WHERE name = $key AND EXISTS (
@@ -105,10 +139,11 @@ COALESCE((SELECT m.ticket FROM (SELECT MIN(t.ticket) AS ticket
 --- pass
 -- Who is let in leaves the queue, and so do those before it who did not come
 -- when the lock was free: they are dead, or take a new place when they notice.
+-- Those whom it could go past have lost nothing, and stay.
 -- In this order: without its own place it would be behind everybody, and
 -- MySQL reads it only when it comes to a row that it has to compare.
 DELETE FROM dlock_queue WHERE name = $key AND ticket < {place}
-    AND (mode = 'w' OR $mode = 'w') AND {held};
+    AND ($mode = 'w' OR {most} < $most) AND {held};
 DELETE FROM dlock_queue WHERE name = $key AND owner = $owner AND {held}
 
 --- mark_waited
@@ -116,8 +151,10 @@ UPDATE dlock_lock SET waited = CASE WHEN EXISTS (
     SELECT 1 FROM dlock_queue q WHERE q.name = $key) THEN 1 ELSE 0 END WHERE name = $key
 
 --- first
+-- Of those who wait for permits, the first of all: who is let in tells the others, or
+-- they look.
 NOT EXISTS (SELECT 1 FROM dlock_queue a, dlock_process p
-    WHERE a.name = q.name AND a.ticket < q.ticket AND (a.mode = 'w' OR q.mode = 'w')
+    WHERE a.name = q.name AND a.ticket < q.ticket AND (a.mode <> 'r' OR q.mode = 'w')
         AND p.process = a.process AND p.alive_until > {now})
 
 --- release
@@ -204,9 +241,11 @@ SELECT r.owner FROM dlock_reader r
     WHERE r.name = $key AND r.owner = $owner AND r.expires_at > {now}
 
 --- look
--- Which waiters of a process the lock is free for.
+-- Which waiters of a process the lock is free for. Those who wait for permits may be
+-- shown twice.
 --
---   $process
+--   $process   $permits: `look_for_room` if it has such, else nothing
+$permits
 SELECT q.owner, q.name, 1 FROM dlock_queue q, dlock_lock l
     WHERE q.process = $process AND l.name = q.name AND {free_for}
 
@@ -214,8 +253,9 @@ SELECT q.owner, q.name, 1 FROM dlock_queue q, dlock_lock l
 -- Says that a process is alive, and shows its places in queues: with 1 where the
 -- lock is free for it.
 --
---   $process $alive
+--   $process $alive $permits
 {alive};
+$permits
 SELECT q.owner, q.name, CASE WHEN {free_for} THEN 1 ELSE 0 END
     FROM dlock_queue q, dlock_lock l
     WHERE q.process = $process AND l.name = q.name
@@ -223,6 +263,27 @@ SELECT q.owner, q.name, CASE WHEN {free_for} THEN 1 ELSE 0 END
 --- free_for
 (l.expires_at <= {now} - $claim
         OR ((l.expires_at <= {now} OR l.owner = '' OR (l.mode = 'r' AND q.mode = 'r')) AND {first}))
+
+--- look_for_room
+SELECT q.owner, q.name, 1 FROM ({line} AND q.name IN (
+        SELECT o.name FROM dlock_queue o WHERE o.process = $process AND o.mode = 'p')
+        {in_line}) q, dlock_lock l
+    WHERE q.process = $process AND q.mode = 'p' AND l.name = q.name
+        AND (l.expires_at <= {now} OR l.owner = '' OR l.mode = 'r') AND {fits}
+
+--- line
+-- Those who wait and are alive, each with how many are before it, and the smallest number
+-- that one of those has.
+SELECT q.name, q.owner, q.mode, q.process, {most} AS most,
+        COUNT(*) OVER before_it AS ahead, MIN({most}) OVER before_it AS lowest
+    FROM dlock_queue q, dlock_process p WHERE p.process = q.process AND p.alive_until > {now}
+
+--- in_line
+WINDOW before_it AS (
+    PARTITION BY q.name ORDER BY q.ticket ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+
+--- fits
+(COALESCE(q.lowest, q.most) >= q.most AND q.ahead + {sharers} < q.most)
 
 --- farewell
 DELETE FROM dlock_process WHERE process = $process
@@ -362,6 +423,8 @@ TEXT
 --- key_of_processes
 
 --- wake
+
+--- wake_beside
 
 --- hurry
 

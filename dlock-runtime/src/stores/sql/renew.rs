@@ -10,9 +10,10 @@ use super::database::{Database, RetryPolicy};
 use super::errors::Failed;
 use super::run::Answer;
 use super::tables::Tables;
-use crate::backend::{BackendError, Owner, Renewed, Request};
+use crate::backend::{BackendError, Renewed, Request};
 use crate::deadline::Deadline;
 use crate::store::{Cause, Failure, Next};
+use crate::stores::asker::Asker;
 
 /// So many leases are extended in one transaction. More would keep their rows
 /// from others for long.
@@ -42,8 +43,8 @@ impl<D: Database> Tables<D> {
                 match came {
                     Ok(answer) => {
                         let rows = answer.rows.iter();
-                        let held = rows.filter_map(|row| Owner::read(row.text(0)));
-                        let held: HashSet<_> = held.collect();
+                        let held = rows.filter_map(|row| Asker::read(row.text(0)));
+                        let held: HashSet<_> = held.map(|asker| asker.owner).collect();
                         let sent_at = answer.sent_at.into();
                         answers.extend(chunk.iter().map(|lease| {
                             let renewed = match held.contains(&lease.owner) {

@@ -12,6 +12,7 @@
 //! | `begin` | begins a short transaction, each of whose statements sees what was committed before that statement |
 //! | `begin_lease` | the same for what its holder relies on after a restart of the database: a lease |
 //! | `begin_grant` | the same for what must not be undone, whatever happens to the machine: a token that was given out |
+//! | `permits` | the number behind the `owner` of a place in the queue |
 //! | `durable` | 1 if what such a transaction commits outlives a crash of the server's machine, as far as the server's settings tell, else 0 |
 //! | `durable_tables` | the same of the tables that the tokens are in |
 //! | `now` | milliseconds since 1970, by the database's clock, as they are now and not when the transaction began |
@@ -20,6 +21,7 @@
 //! | `hurry` | from here on waits for a moment only: a row that somebody keeps is not to keep those of others |
 //! | `calm` | ends that |
 //! | `wake` | tells those who are first in the queues of these locks |
+//! | `wake_beside` | tells those for whom there is room beside the owner, if it is had by one |
 //! | `is_over` | whether a row may be removed |
 //! | `free` | ends the leases of these owners: one row with the key for each that was held |
 //! | `create_tables` | makes what `schema` has, and is nothing if that is there |
@@ -41,6 +43,7 @@ use std::time::Duration;
 
 use super::database::Database;
 use crate::backend::{Mode, Owner, Request};
+use crate::stores::asker::Asker;
 use crate::token::TOKENS_PER_GRANT;
 
 /// A process whose sign of life is older than this is dead to the others, and
@@ -67,6 +70,7 @@ pub(super) const ROOM: u64 = 1 << 56;
 #[derive(Default)]
 pub(super) struct Args<'a> {
     pub(super) key: &'a str,
+    /// As an [`Asker`].
     pub(super) owner: String,
     pub(super) ttl: Duration,
     pub(super) mode: Mode,
@@ -78,7 +82,7 @@ impl<'a> Args<'a> {
     pub(super) fn of(request: &'a Request) -> Self {
         Self {
             key: &request.key,
-            owner: request.owner.to_string(),
+            owner: Asker::of(request).to_string(),
             ttl: request.ttl,
             mode: request.mode,
             queue: "",
@@ -201,14 +205,27 @@ impl Scripts {
         match (value, args.mode) {
             ("key", _) => (self.literal)(text, args.key),
             ("owner", _) => (self.literal)(text, &args.owner),
-            ("mode", Mode::Read | Mode::Permits(_)) => text.push_str("'r'"),
+            ("mode", Mode::Read) => text.push_str("'r'"),
             ("mode", Mode::Write) => text.push_str("'w'"),
+            ("mode", Mode::Permits(_)) => text.push_str("'p'"),
+            ("most", mode) => {
+                let most = match mode {
+                    Mode::Read => i64::MAX,
+                    Mode::Write => 0,
+                    Mode::Permits(most) => most.into(),
+                };
+                let _ = write!(text, "{most}");
+            }
             ("ttl", _) => {
                 // It writes to memory.
                 let _ = write!(text, "{}", whole_ms(args.ttl));
             }
-            ("grant", Mode::Read | Mode::Permits(_)) => self.append(text, "grant_read", all),
+            ("grant", Mode::Read) => self.append(text, "grant_read", all),
             ("grant", Mode::Write) => self.append(text, "grant_write", all),
+            ("grant", Mode::Permits(_)) => self.append(text, "grant_permit", all),
+            ("beside", Mode::Permits(_)) => self.append(text, "wake_beside", all),
+            ("permits", Mode::Permits(_)) => self.append(text, "look_for_room", all),
+            ("beside" | "permits", Mode::Read | Mode::Write) => {}
             ("queue", _) if args.queue.is_empty() => {}
             ("queue", _) => self.append(text, args.queue, all),
             ("hurry" | "calm", _) if all.len() == 1 => {}
@@ -266,17 +283,17 @@ mod tests {
     /// What a name or a value stands for is there, in every statement.
     fn are_complete<D: Database>() {
         let scripts = Scripts::new::<D>(Owner::unique(), Duration::from_secs(5));
-        let args = Args {
-            queue: "wait_alive",
-            ..Args::of_key("key")
-        };
-        for name in scripts.compiled.keys() {
-            for all in [
-                slice::from_ref(&args),
-                &[Args::of_key("a"), Args::of_key("b")],
-            ] {
-                let text = scripts.fill(name, all);
-                assert!(!text.contains(['{', '$', '[']), "{name}: {text}");
+        for mode in [Mode::Read, Mode::Write, Mode::Permits(7)] {
+            let args = |key| Args {
+                queue: "wait_alive",
+                mode,
+                ..Args::of_key(key)
+            };
+            for name in scripts.compiled.keys() {
+                for all in [&[args("key")][..], &[args("a"), args("b")]] {
+                    let text = scripts.fill(name, all);
+                    assert!(!text.contains(['{', '$', '[']), "{name}: {text}");
+                }
             }
         }
     }

@@ -121,6 +121,7 @@ impl<D: Notifies> Store for SqlStore<D> {
             tokens: TokenTier::BestEffort,
             strict_with: D::DURABLE_WITH,
             read_write: true,
+            permits: true,
             ..Capabilities::new(D::NAME)
         }
     }

@@ -3,16 +3,17 @@
 //!
 //! All of it is by process, not by waiter: one script looks at every lock.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::database::{Database, Pace, Row};
 use super::script::Args;
 use super::tables::Tables;
-use crate::backend::Owner;
+use crate::backend::{Mode, Owner};
 use crate::deadline::Deadline;
 use crate::store::{Failure, Store, Time, Waited};
+use crate::stores::asker::Asker;
 
 /// Part of the time that has been waited already.
 const PART: u32 = 6;
@@ -44,12 +45,19 @@ pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
     deadline: Deadline,
 ) -> Result<(), Failure> {
     let script = if beat { "beat" } else { "look" };
-    let answer = tables.run(script, Args::default(), COLUMNS, deadline);
-    let answer = answer.await?;
-    let rows = answer.rows.iter();
-    let places: HashMap<(Owner, &str), bool> = rows
-        .filter_map(|row| Some(((Owner::read(row.text(0))?, row.text(1)), row.int(2) == 1)))
-        .collect();
+    let mut waiters = waited.iter().flat_map(|key| &key.waiters);
+    let permits = waiters.find(|waiter| matches!(waiter.mode, Mode::Permits(_)));
+    let args = Args {
+        mode: permits.map_or(Mode::Write, |waiter| waiter.mode),
+        ..Args::default()
+    };
+    let answer = tables.run(script, args, COLUMNS, deadline).await?;
+    let mut places: HashMap<(Owner, &str), bool> = HashMap::new();
+    for row in &answer.rows {
+        if let Some(owner) = owner_of(row) {
+            *places.entry((owner, row.text(1))).or_default() |= row.int(2) == 1;
+        }
+    }
     for key in waited {
         let mut calm_since = None;
         for waiter in &mut key.waiters {
@@ -68,14 +76,20 @@ pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
         key.seen.calm_since = calm_since;
     }
     if beat {
-        let mut unknown = answer.rows;
-        unknown.retain(|row| {
-            let owner = Owner::read(row.text(0));
+        let places = answer.rows.iter().filter(|row| {
+            let owner = owner_of(row);
             owner.is_none_or(|owner| !tables.events.knows(owner, row.text(1)))
         });
+        let unknown: HashSet<_> = places
+            .map(|row| (row.text(0).to_owned(), row.text(1).to_owned()))
+            .collect();
         give_up(tables, unknown);
     }
     Ok(())
+}
+
+fn owner_of(place: &Row) -> Option<Owner> {
+    Some(Asker::read(place.text(0))?.owner)
 }
 
 /// Leaves the queues for those who have left: they could not do it themselves,
@@ -85,16 +99,16 @@ pub(super) async fn look_at<D: Database, S: Store<Seen = Seen>>(
 /// at a beat had come before it, as it had a place; so it had ended too. Those of
 /// a clone of this process may be, and may have been granted the lock since: they
 /// lose their place at most, and ask for another one.
-fn give_up<D: Database>(tables: &Arc<Tables<D>>, places: Vec<Row>) {
+fn give_up<D: Database>(tables: &Arc<Tables<D>>, places: HashSet<(String, String)>) {
     if places.is_empty() {
         return;
     }
     let this = Arc::clone(tables);
     tables.time.spawn(async move {
-        for place in places {
+        for (owner, key) in places {
             let args = Args {
-                owner: place.text(0).to_owned(),
-                ..Args::of_key(place.text(1))
+                owner,
+                ..Args::of_key(&key)
             };
             if !this.give_up(args).await {
                 // They show at the next beat.

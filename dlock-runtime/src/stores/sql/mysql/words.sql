@@ -105,6 +105,10 @@ UPDATE dlock_lock SET owner = '', expires_at = {now}
 INSERT INTO dlock_process (process, alive_until) VALUES ($process, {now} + $alive)
     ON DUPLICATE KEY UPDATE alive_until = VALUES(alive_until)
 
+--- permits
+-- What is no number is 0, and no error.
+CAST(CONV(SUBSTRING_INDEX(owner, '/', -1), 10, 10) AS UNSIGNED)
+
 --- create_tables
 {schema}
 

@@ -11,6 +11,7 @@ use futures_util::FutureExt as _;
 use sqlx::postgres::{PgListener, PgNotification};
 
 use super::PostgresDatabase;
+use crate::stores::asker::Asker;
 use crate::stores::sql::connections::Priority;
 use crate::stores::sql::tables::Tables;
 
@@ -121,8 +122,13 @@ async fn echoes(
 }
 
 fn pass_on(tables: &Tables<PostgresDatabase>, message: &PgNotification) {
-    if message.payload() != TO_ONESELF {
-        tables.events.freed(message.payload());
+    let payload = message.payload();
+    let of_one = payload.split_once('\t');
+    let of_one = of_one.and_then(|(asker, key)| Some((Asker::read(asker)?.owner, key)));
+    if let Some((owner, key)) = of_one {
+        tables.events.freed_for(owner, key);
+    } else if payload != TO_ONESELF {
+        tables.events.freed(payload);
     }
 }
 

@@ -83,8 +83,22 @@ name IN (SELECT name FROM dlock_lock WHERE {is_unused} ORDER BY name FOR UPDATE 
 
 --- wake
 -- Two columns, so that no row of it is taken for the answer of a script.
-SELECT pg_notify('dlock_' || q.process, q.name), 0 FROM dlock_queue q
+SELECT pg_notify('dlock_' || q.process, {message}), 0 FROM dlock_queue q
     WHERE q.name IN ([$key]) AND {first}
+
+--- wake_beside
+-- A permit that was let in tells those for whom there is room beside it.
+SELECT pg_notify('dlock_' || q.process, {message}), 0
+    FROM ({line} AND q.name = $key {in_line}) q, dlock_lock l
+    WHERE l.name = $key AND {held} AND {fits}
+
+--- message
+-- The waiters of a process that wait for permits are told one by one: there is not room
+-- for all of them. No key has a control character.
+CASE q.mode WHEN 'p' THEN q.owner || chr(9) || q.name ELSE q.name END
+
+--- permits
+COALESCE(CAST(substring(owner FROM E'/(\\d+)') AS BIGINT), 0)
 
 --- create_tables
 -- `IF NOT EXISTS` fails for one of two who do it at the same time.

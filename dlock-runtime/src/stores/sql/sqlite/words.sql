@@ -35,6 +35,9 @@ INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
         OR (l.mode = 'w' AND l.owner = excluded.owner AND l.expires_at > {now})
     RETURNING name, token, {durable}, 0
 
+--- permits
+CAST(substr(owner, instr(owner, '/') + 1) AS INTEGER)
+
 --- create_tables
 BEGIN IMMEDIATE; {schema}; COMMIT
 
