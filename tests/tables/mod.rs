@@ -77,6 +77,7 @@ macro_rules! tables {
                 who_goes_past_permits_leaves_them_their_places
                 a_permit_counts_the_readers_before_it
                 a_dead_permit_at_the_head_keeps_nobody
+                a_number_that_is_none_fails_nobody
                 the_place_of_a_permit_that_left_is_given_up
             }
             places {

@@ -83,6 +83,23 @@ pub(crate) async fn a_dead_permit_at_the_head_keeps_nobody<S: Tables>(store: &mu
     until("its place is gone", left, |&left| left == 0).await;
 }
 
+/// Somebody else wrote it. It keeps out whoever shares, and is an error for nobody.
+pub(crate) async fn a_number_that_is_none_fails_nobody<S: Tables>(store: &mut S) {
+    let manager = process(store).await;
+    let first = held(manager.lock("key").permits(5)).await;
+    wait_there(store, &[("nobody", 'p')]).await;
+    is_busy(manager.lock("key").permits(5).try_acquire().await);
+    is_busy(manager.lock("key").read().try_acquire().await);
+    is_busy(manager.lock("key").try_acquire().await);
+    let gone = "DELETE FROM dlock_queue WHERE owner = 'nobody'";
+    assert_eq!(store.execute(gone).await, 1);
+    let second = manager.lock("key").permits(5).try_acquire().await;
+    let second = second.expect("there is room");
+    for guard in [first, second] {
+        guard.release().await.expect("the release");
+    }
+}
+
 /// A waiter of this process who left in an outage.
 pub(crate) async fn the_place_of_a_permit_that_left_is_given_up<S: Tables>(store: &mut S) {
     let (holder, other) = (process(store).await, process(store).await);
