@@ -176,10 +176,12 @@ example_on_redis() {
   cargo run --quiet --example flash_sale -- --store "redis://127.0.0.1:$port" --processes 4
 }
 
-# The same runs of the simulator each time, until 100,000 others in a row have found
-# nothing. It is built as it is for who runs one of them again.
+# So many runs of the simulator, drawn anew each time. A seed that fails is named, with the
+# command that runs it again: so it is built as that builds it.
 simulations() {
-  cargo run --release --quiet -p dlock-simulation -- --seeds "$1" --jobs "$(nproc)"
+  local seed=$(((RANDOM << 30) + (RANDOM << 15) + RANDOM))
+  echo "Seeds from $seed on"
+  cargo run --release --quiet -p dlock-simulation -- --seeds "$1" --from "$seed" --jobs "$(nproc)"
 }
 
 install_missing
