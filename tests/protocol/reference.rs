@@ -254,7 +254,13 @@ impl Reference {
         let Some(place) = lock.queue.iter().position(|&waiter| waiter == who) else {
             return beat;
         };
-        self.is_open(key) || (self.admits(key, mode) && self.is_first(key, place))
+        let is_let_in = match mode {
+            Mode::Permits(_) => lock.holders.is_empty(),
+            _ => self.admits(key, mode),
+        };
+        self.is_open(key)
+            || (is_let_in && self.is_first(key, place))
+            || (matches!(mode, Mode::Permits(_)) && self.fits(key, place))
     }
 
     // What is seen.
@@ -337,14 +343,28 @@ impl Reference {
         lock.holders.is_empty() && lock.free_since + kept <= self.now
     }
 
-    /// Nobody alive is before it who would keep it out.
+    /// Nobody alive is before it who would keep it out: but readers, the first of all who
+    /// have to be let in.
     fn is_first(&self, key: usize, place: usize) -> bool {
         let queue = &self.locks[key].queue;
         let mode = |who: Who| self.asked[who].mode;
         let mut before = queue.iter().take(place);
         !before.any(|&who| {
-            self.is_alive(who) && (mode(who) == Mode::Write || mode(queue[place]) == Mode::Write)
+            self.is_alive(who) && (mode(who) != Mode::Read || mode(queue[place]) == Mode::Write)
         })
+    }
+
+    /// There is room for it, beside those who have the lock, and those alive who are before
+    /// it.
+    fn fits(&self, key: usize, place: usize) -> bool {
+        let lock = &self.locks[key];
+        let mode = |who: Who| self.asked[who].mode;
+        let before = lock.queue.iter().copied().take(place);
+        let before: Vec<Who> = before.filter(|&who| self.is_alive(who)).collect();
+        let most = most(mode(lock.queue[place]));
+        self.admits(key, mode(lock.queue[place]))
+            && before.iter().all(|&who| self::most(mode(who)) >= most)
+            && lock.holders.len() + before.len() < most
     }
 
     fn remains(&self, key: usize) -> u64 {
@@ -522,6 +542,7 @@ impl Reference {
                 self.beat(process, key);
             }
             self.locks[key].queue.retain(|&other| other != who);
+            self.tell_beside(key, mode);
             return true;
         }
         let _ = reserved;
@@ -539,15 +560,17 @@ impl Reference {
             .copied()
             .take(place.unwrap_or(lock.queue.len()))
             .collect();
-        let is_before = |mode: Mode| before.iter().any(|&other| self.asked[other].mode == mode);
-        let keeps_out = is_before(Mode::Write) || (mode == Mode::Write && is_before(Mode::Read));
-        let granted = self.is_open(key) || (self.admits(key, mode) && !keeps_out);
+        let keeps_out =
+            |other: Who| mode == Mode::Write || most(self.asked[other].mode) < most(mode);
+        let is_kept_out = before.iter().any(|&other| keeps_out(other));
+        let has_room = match mode {
+            Mode::Permits(most) => self.locks[key].holders.len() + before.len() < most as usize,
+            _ => true,
+        };
+        let granted = self.is_open(key) || (self.admits(key, mode) && !is_kept_out && has_room);
         if granted {
-            let passed_by = |other: Who| {
-                other == who
-                    || (before.contains(&other)
-                        && (mode == Mode::Write || self.asked[other].mode == Mode::Write))
-            };
+            let passed_by =
+                |other: Who| other == who || (before.contains(&other) && keeps_out(other));
             let queue = &self.locks[key].queue;
             let queue = queue
                 .iter()
@@ -556,6 +579,7 @@ impl Reference {
                 .collect();
             self.locks[key].queue = queue;
             self.let_in(who, true);
+            self.tell_beside(key, mode);
         }
         granted
     }
@@ -572,16 +596,46 @@ impl Reference {
         if !self.rules.tells_of_ends {
             return;
         }
+        let places = 0..self.locks[key].queue.len();
+        let first = places.filter(|&place| self.is_first(key, place));
+        self.tell(key, first.collect());
+    }
+
+    /// A permit that was let in tells those for whom there is room beside it.
+    fn tell_beside(&mut self, key: usize, mode: Mode) {
+        if !self.rules.tells_of_ends || !matches!(mode, Mode::Permits(_)) {
+            return;
+        }
         let queue = &self.locks[key].queue;
-        let first = (0..queue.len()).filter(|&place| self.is_first(key, place));
-        let mut processes: Vec<usize> = first
-            .map(|place| self.asked[queue[place]].process)
-            .collect();
+        let fit =
+            (0..queue.len()).filter(|&place| self.is_alive(queue[place]) && self.fits(key, place));
+        self.tell(key, fit.collect());
+    }
+
+    /// Each process once; and each who waits for a permit, as there is not room for all of
+    /// them.
+    fn tell(&mut self, key: usize, places: Vec<usize>) {
+        let asked = |place: &usize| self.asked[self.locks[key].queue[*place]];
+        let (permits, others): (Vec<_>, Vec<_>) = places
+            .iter()
+            .map(asked)
+            .partition(|asked| matches!(asked.mode, Mode::Permits(_)));
+        let mut processes: Vec<usize> = others.iter().map(|asked| asked.process).collect();
         processes.sort_unstable();
         processes.dedup();
+        processes.extend(permits.iter().map(|asked| asked.process));
         let told = processes
             .into_iter()
             .map(|process| Told::End { process, key });
-        self.told.extend(told.collect::<Vec<_>>());
+        self.told.extend(told);
+    }
+}
+
+/// How many may have a lock together, as this one would have it.
+fn most(mode: Mode) -> usize {
+    match mode {
+        Mode::Write => 0,
+        Mode::Permits(most) => most as usize,
+        _ => usize::MAX,
     }
 }

@@ -121,7 +121,6 @@ pub(crate) const MYSQL: Rules = Rules {
     dead_after: Some(4_000),
     looks_let_in: false,
     asks_again: true,
-    permits: false,
     ..MEMORY
 };
 
