@@ -328,6 +328,8 @@
 //! - `memcached`: the `memcached://` store.
 //! - `axum`: an axum handler may return a [`LockError`], whose page says with
 //!   which status.
+//! - `tower`: a layer that limits how many requests of a key run at once, over all
+//!   copies of a service.
 //! - `metrics`: numbers on every lock, through the `metrics` facade.
 //!
 //! The `memory:` store is always there.
@@ -350,6 +352,9 @@ pub use dlock_runtime::{
     LockRequest, LockScopeExt, LossReason, MAX_KEY_BYTES, OnLost, Patience, Run, Source,
     TOKENS_PER_GRANT, backend, current, init, lock, shutdown, store,
 };
+
+#[cfg(feature = "tower")]
+pub use dlock_runtime::tower;
 
 #[doc(hidden)]
 pub use dlock_runtime::{__private, bare};

@@ -56,6 +56,12 @@ pub use key::{LockKey, MAX_KEY_BYTES};
 pub use options::{OnLost, Patience};
 pub use token::{FencingToken, TOKENS_PER_GRANT};
 
+/// A limit on requests, for services that are built of `tower`'s layers.
+#[cfg(feature = "tower")]
+pub mod tower {
+    pub use crate::api::tower::{Limit, LimitLayer};
+}
+
 /// What the attribute's expansion names.
 #[doc(hidden)]
 pub mod __private {

@@ -98,35 +98,22 @@ pub(crate) async fn who_waits_for_a_permit_is_let_in_as_it_came(store: &mut dyn 
     for _ in 0..2 {
         held_by.push(held(permits(&holder, 2)).await);
     }
-    let fair = holder.capabilities().fair;
-    let wants = async |number: usize, request: LockRequest| {
-        let waiting = tokio::spawn(request.acquire());
-        if fair {
-            queued(store, &holder, "key", number).await;
-        }
-        waiting
-    };
-    let one = wants(1, permits(&first, 1)).await;
-    if fair {
-        // There would be room for three.
-        let two = wants(2, permits(&second, 3)).await;
-        let three = wants(3, third.lock("key").read()).await;
+    let one = tokio::spawn(permits(&first, 1).acquire());
+    queued_if_fair(store, &holder, 1).await;
+    if holder.capabilities().fair {
+        // There would be room for two and three.
+        let two = tokio::spawn(permits(&second, 3).acquire());
+        queued(store, &holder, "key", 2).await;
+        let three = tokio::spawn(third.lock("key").read().acquire());
+        queued(store, &holder, "key", 3).await;
         is_busy(permits(&holder, 9).try_acquire().await);
-        held_by
-            .pop()
-            .expect("two")
-            .release()
-            .await
-            .expect("the release");
+        let leaves = held_by.pop().expect("two");
+        leaves.release().await.expect("the release");
         assert!(!one.is_finished() && !two.is_finished() && !three.is_finished());
-        held_by
-            .pop()
-            .expect("one")
-            .release()
-            .await
-            .expect("the release");
+        let last = held_by.pop().expect("one");
+        last.release().await.expect("the release");
         let one = served(one).await;
-        // Two and three fit beside the first, and came behind it.
+        // They fit beside the first, and came behind it.
         let beside = [served(two).await, served(three).await];
         assert_eq!(shown(&holder, "key").await.holders.len(), 3);
         drop((one, beside));

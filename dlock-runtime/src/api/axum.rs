@@ -1,18 +1,11 @@
 //! What an axum handler answers when it did not have the lock, or lost it.
 
-use std::time::Duration;
-
 use axum_core::response::{IntoResponse, Response};
 use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode, header};
 
+use super::answer::{answer, whole_seconds};
 use crate::error::LockError;
-
-/// How soon a store may answer again: a restart or a failover takes seconds.
-const OUTAGE: Duration = Duration::from_secs(5);
-
-/// Another copy of the service takes the next request.
-const SHUT_DOWN: Duration = Duration::from_secs(1);
 
 /// With feature `axum`, a handler may return a `LockError`.
 ///
@@ -93,50 +86,4 @@ impl IntoResponse for LockError {
         response.extensions_mut().insert(self);
         response
     }
-}
-
-fn answer(error: &LockError) -> (StatusCode, Option<Duration>, &'static str) {
-    use StatusCode as Status;
-
-    match error {
-        LockError::Busy { .. } => (Status::LOCKED, None, r#"{"error":"lock_busy"}"#),
-        // It was held for all of that time. To ask again sooner than after as
-        // long is to wait in vain again.
-        LockError::Timeout { waited, .. } => (
-            Status::SERVICE_UNAVAILABLE,
-            Some(*waited),
-            r#"{"error":"lock_timeout"}"#,
-        ),
-        LockError::Unavailable { .. } => (
-            Status::SERVICE_UNAVAILABLE,
-            Some(OUTAGE),
-            r#"{"error":"lock_unavailable"}"#,
-        ),
-        LockError::ShutDown { .. } => (
-            Status::SERVICE_UNAVAILABLE,
-            Some(SHUT_DOWN),
-            r#"{"error":"lock_shut_down"}"#,
-        ),
-        LockError::Lost { .. } => (
-            Status::INTERNAL_SERVER_ERROR,
-            None,
-            r#"{"error":"lock_lost"}"#,
-        ),
-        LockError::WouldDeadlock { .. }
-        | LockError::InvalidKey { .. }
-        | LockError::Config { .. }
-        | LockError::Unsupported { .. }
-        | LockError::NotInitialized { .. }
-        | LockError::AlreadyInitialized => (
-            Status::INTERNAL_SERVER_ERROR,
-            None,
-            r#"{"error":"lock_failed"}"#,
-        ),
-    }
-}
-
-/// Rounded up, and never 0, which would say "at once".
-fn whole_seconds(time: Duration) -> u64 {
-    let begun = u64::from(time.subsec_nanos() > 0);
-    time.as_secs().saturating_add(begun).max(1)
 }

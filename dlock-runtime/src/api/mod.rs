@@ -1,6 +1,8 @@
 //! What a user touches: requests, guards, bodies under a lock, the manager and
 //! how it is set up. It stands above all other layers, and none of them knows it.
 
+#[cfg(any(feature = "axum", feature = "tower"))]
+mod answer;
 #[cfg(feature = "axum")]
 mod axum;
 mod config;
@@ -10,6 +12,8 @@ mod manager;
 mod request;
 mod run;
 mod scope;
+#[cfg(feature = "tower")]
+pub(crate) mod tower;
 
 pub use config::Config;
 pub use global::{init, shutdown};

@@ -1,11 +1,13 @@
 //! What the shop does for a request. Each lock is one line.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router, debug_handler};
+use dlock::tower::LimitLayer;
 use dlock::{LockScopeExt, distributed_lock};
 
 use crate::error::ShopError;
@@ -17,9 +19,21 @@ pub fn router(shop: Arc<Shop>) -> Router {
     Router::new()
         .route("/orders", post(place))
         .route("/orders/{id}", get(show).delete(cancel))
-        .route("/orders/{id}/payment", post(pay))
+        .route("/orders/{id}/payment", post(pay).layer(bank_limit(&shop)))
         .route("/books", get(books))
         .with_state(shop)
+}
+
+/// The bank bears only so many charges at once, from all copies together. A request that
+/// finds no room within two seconds is told to come back later: 503, as it is not the
+/// client who asks too much.
+fn bank_limit(shop: &Shop) -> LimitLayer<impl Fn(&Request) -> Option<String> + Clone + use<>> {
+    let key = format!("{}:bank", shop.name);
+    LimitLayer::new(shop.charges_at_once, move |_: &Request| Some(key.clone()))
+        .template("<shop>:bank")
+        .ttl(Duration::from_secs(5))
+        .timeout(Duration::from_secs(2))
+        .status(StatusCode::SERVICE_UNAVAILABLE)
 }
 
 /// Takes pieces from the shelf. Requests for other articles do not wait for

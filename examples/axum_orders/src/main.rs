@@ -24,6 +24,7 @@ Usage: cargo run -p axum_orders -- [options]
   --shop NAME       which shop it is a copy of (mugs)
   --stock N         pieces of each article in a new shop (100)
   --bank-ms N       how long the bank takes for a charge (50)
+  --bank-calls N    how many charges it bears at once, from all copies (64)
 
 Try: curl -i localhost:3000/orders -H 'content-type: application/json' \\
           -d '{\"sku\":\"blue-mug\",\"quantity\":1}'
@@ -44,6 +45,7 @@ struct Arguments {
     shop: String,
     stock: u64,
     bank_takes: Duration,
+    bank_calls: u32,
 }
 
 impl Arguments {
@@ -58,6 +60,7 @@ impl Arguments {
             shop: "mugs".to_owned(),
             stock: 100,
             bank_takes: Duration::from_millis(50),
+            bank_calls: 64,
         };
         let mut parser = lexopt::Parser::from_env();
         while let Some(argument) = parser.next()? {
@@ -70,6 +73,7 @@ impl Arguments {
                 Long("bank-ms") => {
                     arguments.bank_takes = Duration::from_millis(parser.value()?.parse()?);
                 }
+                Long("bank-calls") => arguments.bank_calls = parser.value()?.parse()?,
                 other => return Err(other.unexpected().into()),
             }
         }
@@ -87,7 +91,7 @@ async fn open(arguments: &Arguments) -> Result<Shop, AnyError> {
         let bank = InRedis::connect(url, name, takes).await?;
         (Arc::new(table), Arc::new(bank))
     };
-    let shop = Shop::new(name, table, bank);
+    let shop = Shop::new(name, table, bank).charges_at_once(arguments.bank_calls);
     for sku in ARTICLES {
         shop.stock_up(sku, arguments.stock).await?;
     }

@@ -23,6 +23,9 @@ impl From<LockError> for ApiError {
     }
 }
 
+/// A handler.
+pub async fn place() {}
+
 /// The other service.
 ///
 /// # Errors

@@ -169,6 +169,28 @@ async fn a_charge_that_is_not_in_the_books(scene: Scene) {
     assert_eq!(scene.books().await["charges"], json!([1]));
 }
 
+/// Whoever finds no room at the bank within two seconds is told so, in all copies.
+async fn so_many_charges_at_once(mut scene: Scene) {
+    let one = scene.open_with_charges(1).await;
+    let other = scene.open_with_charges(1).await;
+    for id in 1..=2 {
+        assert_eq!(scene.place(0).await.body["id"], id);
+    }
+    scene.counter().close();
+    let first = scene.start(one, Call::Pay(1));
+    scene.counter().came(1).await;
+    for copy in [one, other] {
+        let refused = scene.ask(copy, Call::Pay(2)).await;
+        assert_eq!(told(&refused), (503, Some("2"), Some("too_many_requests")));
+    }
+    let waits = scene.start(other, Call::Pay(2));
+    scene.waiting("mugs:bank", 1).await;
+    scene.counter().open();
+    assert_eq!(first.answer().await.status, 200);
+    assert_eq!(waits.answer().await.status, 200);
+    scene.all_locks_are_free().await;
+}
+
 on_each_store!(
     the_life_of_an_order,
     nonsense,
@@ -176,5 +198,6 @@ on_each_store!(
     timeout,
     outage,
     loss,
+    so_many_charges_at_once,
     a_charge_that_is_not_in_the_books
 );

@@ -156,6 +156,14 @@ impl Scene {
         self.copies.push(Copy::start(manager, shop).await);
     }
 
+    /// Opens one more copy, for which the bank bears only so many charges at once, and
+    /// gives its number.
+    pub(crate) async fn open_with_charges(&mut self, at_once: u32) -> usize {
+        let shop = self.shop("mugs").charges_at_once(at_once);
+        self.open(shop).await;
+        self.copies.len() - 1
+    }
+
     /// Opens one more copy, of a shop with another name and other books but the
     /// same gates, and gives its number.
     pub(crate) async fn open_other_shop(&mut self) -> usize {
