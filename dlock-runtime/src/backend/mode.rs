@@ -23,14 +23,31 @@ impl Mode {
         !matches!(self, Self::Write)
     }
 
-    /// Whether the lock may be had beside those who hold it.
-    pub(crate) fn fits(self, mut held: impl ExactSizeIterator<Item = Self>) -> bool {
-        let most = match self {
+    /// Beside how many others the lock may be had.
+    pub(crate) fn most_beside(self) -> usize {
+        match self {
             Self::Write => 0,
             Self::Read => usize::MAX,
             Self::Permits(most) => usize::try_from(most).unwrap_or(usize::MAX).max(1) - 1,
-        };
-        held.len() <= most && held.all(Self::is_shared)
+        }
+    }
+
+    /// Whether the lock may be had beside those who hold it.
+    pub(crate) fn fits(self, mut held: impl ExactSizeIterator<Item = Self>) -> bool {
+        held.len() <= self.most_beside() && held.all(Self::is_shared)
+    }
+
+    /// How many of a queue hold the lock, which is in its order: each who fits beside
+    /// all before it, if they hold it too.
+    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
+    pub(crate) fn holding(queue: impl IntoIterator<Item = Self>) -> usize {
+        let mut shared = true;
+        let hold = queue.into_iter().enumerate().take_while(|&(before, mode)| {
+            let fits = shared && before <= mode.most_beside();
+            shared = mode.is_shared();
+            fits
+        });
+        hold.count()
     }
 
     /// What is shown of a lock with these holders.
@@ -87,6 +104,31 @@ mod tests {
         assert!(fits(Read, &[Permits(1)]) && fits(Read, &[Read; 100]));
         assert!(!fits(Permits(1), &[Read]) && !fits(Permits(2), &[Read, Permits(9)]));
         assert!(fits(Permits(3), &[Read, Permits(1)]));
+    }
+
+    #[cfg(any(feature = "etcd", feature = "zookeeper"))]
+    #[test]
+    fn who_holds_follows_from_the_order() {
+        for (queue, holding) in [
+            (&[][..], 0),
+            (&[Write, Write, Read], 1),
+            (&[Read, Read, Write, Read], 2),
+            (&[Permits(1), Permits(1)], 1),
+            (&[Permits(0)], 1),
+            (&[Write, Permits(9)], 1),
+            (&[Permits(2); 5], 2),
+            // Who does not fit is not overtaken.
+            (&[Permits(2), Permits(2), Permits(2), Permits(9), Read], 2),
+            (&[Permits(1), Read, Read, Permits(4), Permits(4), Read], 4),
+            (&[Read, Permits(1), Read], 1),
+            (&[Permits(9), Permits(u32::MAX), Write], 2),
+        ] {
+            assert_eq!(Mode::holding(queue.iter().copied()), holding, "{queue:?}");
+            // As one by one.
+            let one_by_one = (0..queue.len())
+                .take_while(|&place| queue[place].fits(queue[..place].iter().copied()));
+            assert_eq!(one_by_one.count(), holding, "{queue:?}");
+        }
     }
 
     #[test]

@@ -85,8 +85,10 @@ impl Listing {
             HolderInfo::new(place.owner.clone(), left)
         };
         let locks = take(&mut self.queues).into_iter().map(|(key, queue)| {
-            let mode = queue.first().map_or(Mode::Write, |place| place.mode);
-            let holders: Vec<_> = holders(&queue).iter().map(shown).collect();
+            let holding = holders(&queue);
+            let mode = Mode::shown(holding.iter().map(|place| place.mode));
+            let mode = mode.unwrap_or_default();
+            let holders: Vec<_> = holding.iter().map(shown).collect();
             let waiters = queue.len() - holders.len();
             LockInfo::new(key, mode, holders, waiters)
         });
@@ -94,10 +96,9 @@ impl Listing {
     }
 }
 
-/// Those who hold the lock: the first, or all readers before a writer.
+/// Those who hold the lock.
 fn holders(queue: &[Place]) -> &[Place] {
-    let readers = queue.iter().take_while(|place| place.mode == Mode::Read);
-    &queue[..readers.count().max(1).min(queue.len())]
+    &queue[..Mode::holding(queue.iter().map(|place| place.mode))]
 }
 
 /// Whether a value may be what dlock writes. Another program's may be long, and a secret.

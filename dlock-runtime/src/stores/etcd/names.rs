@@ -2,8 +2,9 @@
 //! and `etcdctl lock` need it.
 //!
 //! ```text
-//! dlock/<key>/<place>         a writer's place in the queue for <key>
-//! dlock/<key>/read-<place>    a reader's
+//! dlock/<key>/<place>             a writer's place in the queue for <key>
+//! dlock/<key>/read-<place>        a reader's
+//! dlock/<key>/permit-<n>-<place>  that of one who asks for one of n permits
 //! ```
 //!
 //! The value is the request whose place it is at the moment: a place is used again
@@ -17,6 +18,7 @@ use crate::backend::Mode;
 
 const DEFAULT_PREFIX: &str = "dlock";
 const READER: &str = "read-";
+const PERMIT: &str = "permit-";
 
 /// The keys of all locks.
 #[derive(Clone, Debug)]
@@ -72,17 +74,30 @@ impl LockName {
 
     /// What stands before each place of those who want this.
     pub(super) fn places(&self, mode: Mode) -> String {
-        let reader = if mode.is_shared() { READER } else { "" };
-        format!("{}{reader}", self.0)
+        match mode {
+            Mode::Write => self.0.clone(),
+            Mode::Read => format!("{}{READER}", self.0),
+            Mode::Permits(most) => format!("{}{PERMIT}{most}-", self.0),
+        }
     }
 
-    /// The places of those that a request has to wait for if they came before
-    /// it: everybody's for a writer, and for a reader those of writers.
+    /// What a place with this key is for.
+    pub(super) fn mode_of(&self, key: &str) -> Mode {
+        mode_of(key.strip_prefix(&self.0).unwrap_or(key))
+    }
+
+    /// The places of all.
+    pub(super) fn queue(&self) -> Range {
+        range_of(&self.0)
+    }
+
+    /// The places of those that a request may have to wait for if they came before
+    /// it: all but those of readers, for a reader.
     pub(super) fn ahead_of(&self, mode: Mode) -> Vec<Range> {
-        let all = range_of(&self.0);
+        let all = self.queue();
         match mode {
-            Mode::Write => vec![all],
-            Mode::Read | Mode::Permits(_) => {
+            Mode::Write | Mode::Permits(_) => vec![all],
+            Mode::Read => {
                 let readers = range_of(&format!("{}{READER}", self.0));
                 vec![(all.0, readers.0), (readers.1, all.1)]
             }
@@ -90,12 +105,14 @@ impl LockName {
     }
 }
 
+/// Whatever dlock has not named so is a writer's, as `etcdctl lock` means it.
 pub(super) fn mode_of(place: &str) -> Mode {
     if place.starts_with(READER) {
-        Mode::Read
-    } else {
-        Mode::Write
+        return Mode::Read;
     }
+    let permit = place.strip_prefix(PERMIT);
+    let most = permit.and_then(|permit| permit.split_once('-')?.0.parse().ok());
+    most.map_or(Mode::Write, Mode::Permits)
 }
 
 /// All keys that begin with `prefix`, which ends in ASCII.
@@ -127,8 +144,14 @@ mod tests {
         let names = Names::under("");
         for key in ["stock:42", "a/b", "a%2Fb", "%", "/", "ключ", "read-x"] {
             let lock = names.lock(key);
-            for mode in [Mode::Read, Mode::Write] {
+            for mode in [
+                Mode::Read,
+                Mode::Write,
+                Mode::Permits(1),
+                Mode::Permits(u32::MAX),
+            ] {
                 let place = format!("{}694d8c2e5f.0", lock.places(mode));
+                assert_eq!(lock.mode_of(&place), mode);
                 let (found, place) = names.read(&place).expect("a place in a queue");
                 assert_eq!(found, key);
                 assert_eq!(mode_of(place), mode);
@@ -140,7 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_waits_for_writers_only() {
+    fn what_is_no_permit_of_ours_is_a_writers() {
+        for place in ["permit-", "permit-7", "permit-x-1", "permit-4294967296-1"] {
+            assert_eq!(mode_of(place), Mode::Write, "{place}");
+        }
+    }
+
+    #[test]
+    fn a_reader_does_not_wait_for_readers() {
         let lock = Names::under("").lock("key");
         let stands = |mode: Mode, place: &str| {
             let place = format!("dlock/{place}").into_bytes();
@@ -149,12 +179,20 @@ mod tests {
                 .iter()
                 .any(|(first, end)| (first..end).contains(&&place))
         };
-        for place in ["694d8c2e5f", "a", "reac", "reae", "zz", "read"] {
-            for mode in [Mode::Read, Mode::Write] {
+        for place in [
+            "694d8c2e5f",
+            "a",
+            "permit-2-a",
+            "reac",
+            "reae",
+            "zz",
+            "read",
+        ] {
+            for mode in [Mode::Read, Mode::Write, Mode::Permits(2)] {
                 assert!(stands(mode, &format!("key/{place}")), "{place}");
             }
         }
-        assert!(stands(Mode::Write, "key/read-a"));
+        assert!(stands(Mode::Write, "key/read-a") && stands(Mode::Permits(2), "key/read-a"));
         assert!(!stands(Mode::Read, "key/read-a"));
         assert!(!stands(Mode::Write, "key2/a"), "another lock's");
     }

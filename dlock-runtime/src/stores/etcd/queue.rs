@@ -18,7 +18,8 @@ use super::lease::{Lease, LeaseRef};
 use super::members::Members;
 use super::names::LockName;
 use super::places::Name;
-use crate::backend::Request;
+use super::watches::Watches;
+use crate::backend::{Mode, Request};
 use crate::deadline::Deadline;
 use crate::store::{Applied, Failure};
 
@@ -31,6 +32,7 @@ pub(super) struct Question<'r> {
     pub(super) lock: LockName,
     pub(super) waits: bool,
     pub(super) deadline: Deadline,
+    pub(super) watches: &'r Watches,
 }
 
 /// The answer to it, on its way.
@@ -57,10 +59,9 @@ pub(crate) struct Key {
 pub(super) enum Stands {
     /// It holds the lock.
     First,
-    /// Somebody is ahead: the last of them, and when that was created.
     Behind {
-        ahead: (String, i64),
-        /// The revision at which it was seen there.
+        ahead: Ahead,
+        /// The revision at which that was seen.
         seen_at: i64,
     },
     /// Somebody holds the lock, and the key was not written.
@@ -69,6 +70,35 @@ pub(super) enum Stands {
     Nowhere,
     /// Its name is somebody else's.
     Anothers,
+}
+
+/// Who has to go before a request gets in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ahead {
+    /// This one at least, which was created then.
+    One(String, i64),
+    /// One or several of those before it, who hold the lock or wait for it.
+    Some,
+}
+
+/// What has become of a key, by the answer to what writes it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    There,
+    /// It was written by a question before this one, whose answer was lost.
+    WasThere,
+    /// Somebody else has the name.
+    Anothers,
+    NotWritten,
+    Nowhere,
+}
+
+/// What a question asks besides.
+struct Look {
+    /// For the queue, and not only for the last who may be in the way.
+    whole: bool,
+    /// Of who does not wait: that nobody came later.
+    nobody_since: i64,
 }
 
 impl Key {
@@ -106,9 +136,15 @@ impl Key {
         asked: &Question<'_>,
         put: &mut Option<Asking>,
     ) -> Result<Stands, Failure> {
+        let mode = asked.request.mode;
+        let mut look = Look {
+            // A writer needs nobody ahead, and readers mostly find no permits there.
+            whole: !matches!(mode.most_beside(), 0 | usize::MAX),
+            nobody_since: 0,
+        };
         loop {
             let is_new = self.create_revision == 0;
-            let (txn, deadline) = (self.ask(asked), asked.deadline);
+            let (txn, deadline) = (self.ask(asked, &look), asked.deadline);
             let answer = if is_new {
                 let write = Write {
                     lock: asked.lock.0.clone(),
@@ -132,78 +168,167 @@ impl Key {
                 Err(failed) if is_new => return Err(failed.into()),
                 Err(failed) => return Err(is_there(failed.into())),
             };
-            match self.stands(&answer, asked.waits) {
-                Some(stands) => return Ok(stands),
-                // Written by a question before this one, whose answer was lost.
-                None if is_new && self.create_revision != 0 => {}
-                None => return Err(errors::nonsense(&batches.members.settings.place())),
+            let fate = self.fate(&answer);
+            match fate {
+                Some(Fate::WasThere) => continue,
+                Some(Fate::Nowhere) => return Ok(Stands::Nowhere),
+                Some(Fate::Anothers) => return Ok(Stands::Anothers),
+                Some(Fate::There) if is_new && !asked.waits => return Ok(Stands::First),
+                Some(Fate::NotWritten) if !asked.waits => {}
+                Some(Fate::There) => {}
+                Some(Fate::NotWritten) | None => {
+                    return Err(errors::nonsense(&batches.members.settings.place()));
+                }
             }
+            let seen_at = answer.revision;
+            let mut queue = answer.queue(asked);
+            if !look.whole {
+                let is_before = |other: &Place| {
+                    self.create_revision == 0 || other.created < self.create_revision
+                };
+                queue.retain(is_before);
+                let last = queue.pop();
+                match last {
+                    // Who shares may hold the lock too.
+                    Some(last) if mode == Mode::Read && last.mode.is_shared() => look.whole = true,
+                    _ if fate == Some(Fate::NotWritten) => return Ok(Stands::NotWritten),
+                    Some(last) => {
+                        let ahead = Ahead::One(last.key, last.created);
+                        return Ok(Stands::Behind { ahead, seen_at });
+                    }
+                    None => return Ok(Stands::First),
+                }
+                continue;
+            }
+            let modes = queue.iter().map(|place| place.mode);
+            if fate == Some(Fate::NotWritten) {
+                if Mode::holding(modes.chain([mode])) <= queue.len() {
+                    return Ok(Stands::NotWritten);
+                }
+                // It fits beside all of them, and some of them at least.
+                look.nobody_since = seen_at;
+                continue;
+            }
+            let holding = Mode::holding(modes);
+            let created: Vec<_> = queue.iter().map(|place| place.created).collect();
+            let (holding, waiting) = created.split_at(holding);
+            asked
+                .watches
+                .seen(&asked.request.key, holding, waiting, seen_at);
+            return Ok(if holding.contains(&self.create_revision) {
+                Stands::First
+            } else {
+                let ahead = Ahead::Some;
+                Stands::Behind { ahead, seen_at }
+            });
         }
     }
 
     /// A transaction that says who is ahead, and writes the key if it is not known to
-    /// be there. For a request that does not wait, it writes it if nobody is ahead.
-    fn ask(&self, asked: &Question<'_>) -> Txn {
+    /// be there. For a request that does not wait, it writes it if nobody is ahead that
+    /// has not been seen to leave room.
+    fn ask(&self, asked: &Question<'_>, look: &Look) -> Txn {
         let (mut when, mut then) = (vec![self.is_there()], Vec::new());
+        let mut or_else = vec![TxnOp::get(&*self.name.key, None)];
         let is_new = self.create_revision == 0;
         if is_new {
             then.push(self.put(self.lease().id));
         }
-        for (first, end) in asked.lock.ahead_of(asked.request.mode) {
-            if is_new && !asked.waits {
+        let answer = if is_new && !asked.waits {
+            for (first, end) in asked.lock.ahead_of(asked.request.mode) {
                 // It holds for each key in the range, and so for none.
-                let absent = Compare::create_revision(first, CompareOp::Equal, 0);
+                let absent =
+                    Compare::create_revision(first, CompareOp::Less, look.nobody_since + 1);
                 when.push(absent.with_range(end));
-            } else {
+            }
+            &mut or_else
+        } else {
+            &mut then
+        };
+        let options = GetOptions::new().with_keys_only();
+        if is_new && !asked.waits && asked.request.mode.most_beside() == 0 {
+            // Whoever is there, it is one too many.
+        } else if look.whole {
+            let (first, end) = asked.lock.queue();
+            // As many as there may be beside it, itself, and the next; for a reader, all.
+            let enough = asked.request.mode.most_beside().saturating_add(2);
+            let options = options
+                .with_range(end)
+                .with_sort(SortTarget::Create, SortOrder::Ascend)
+                .with_limit(i64::try_from(enough).unwrap_or(0));
+            answer.push(TxnOp::get(first, Some(options)));
+        } else {
+            for (first, end) in asked.lock.ahead_of(asked.request.mode) {
                 // The last of them; or the one before it, if that is the own key, which
                 // this writes.
-                let options = GetOptions::new()
+                let options = options
+                    .clone()
                     .with_range(end)
                     .with_max_create_revision((self.create_revision - 1).max(0))
                     .with_sort(SortTarget::Create, SortOrder::Descend)
-                    .with_limit(2)
-                    .with_keys_only();
-                then.push(TxnOp::get(first, Some(options)));
+                    .with_limit(2);
+                answer.push(TxnOp::get(first, Some(options)));
             }
         }
-        let found = TxnOp::get(&*self.name.key, None);
-        Txn::new().when(when).and_then(then).or_else([found])
+        Txn::new().when(when).and_then(then).or_else(or_else)
     }
 
-    /// Where it stands by the answer to that. `None`: it does not say, unless that the
-    /// key is there.
-    pub(super) fn stands(&mut self, written: &Written, waits: bool) -> Option<Stands> {
+    /// What has become of it, by the answer to that. `None`: it does not say.
+    pub(super) fn fate(&mut self, written: &Written) -> Option<Fate> {
         let (seen_at, answer) = (written.revision, &written.answer);
         if seen_at == 0 {
             return None;
         }
         let is_new = self.create_revision == 0;
-        let found = answer.op_responses().into_iter();
-        let mut found = found.flat_map(|answer| match answer {
+        if answer.succeeded() {
+            if is_new {
+                self.create_revision = seen_at;
+            }
+            return Some(Fate::There);
+        }
+        if !is_new {
+            return Some(Fate::Nowhere);
+        }
+        let TxnOpResponse::Get(own) = answer.op_responses().into_iter().next()? else {
+            return None;
+        };
+        Some(match own.kvs().first() {
+            Some(key) if key.value() == self.name.value.as_bytes() => {
+                self.create_revision = key.create_revision();
+                Fate::WasThere
+            }
+            Some(_) => Fate::Anothers,
+            None => Fate::NotWritten,
+        })
+    }
+}
+
+/// A place in the queue.
+struct Place {
+    key: String,
+    created: i64,
+    mode: Mode,
+}
+
+impl Written {
+    /// The places that it has found, in their order.
+    fn queue(&self, asked: &Question<'_>) -> Vec<Place> {
+        let found = self.answer.op_responses().into_iter();
+        let found = found.flat_map(|answer| match answer {
             TxnOpResponse::Get(mut found) => found.take_kvs(),
             _ => Vec::new(),
         });
-        if !answer.succeeded() {
-            return match found.next() {
-                _ if !is_new => Some(Stands::Nowhere),
-                Some(key) if key.value() == self.name.value.as_bytes() => {
-                    self.create_revision = key.create_revision();
-                    None
-                }
-                Some(_) => Some(Stands::Anothers),
-                None => (!waits).then_some(Stands::NotWritten),
-            };
-        }
-        if is_new {
-            self.create_revision = seen_at;
-        }
-        let ahead = found.filter(|found| found.create_revision() < self.create_revision);
-        let last = ahead.max_by_key(KeyValue::create_revision);
-        Some(last.map_or(Stands::First, |last| {
-            let key = String::from_utf8_lossy(last.key()).into_owned();
-            let ahead = (key, last.create_revision());
-            Stands::Behind { ahead, seen_at }
-        }))
+        let place = |found: KeyValue| {
+            let key = String::from_utf8_lossy(found.key()).into_owned();
+            Place {
+                mode: asked.lock.mode_of(&key),
+                key,
+                created: found.create_revision(),
+            }
+        };
+        let mut queue: Vec<_> = found.map(place).collect();
+        queue.sort_unstable_by_key(|place| place.created);
+        queue
     }
 }
 

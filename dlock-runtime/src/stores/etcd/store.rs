@@ -3,7 +3,8 @@
 //!
 //! A waiter watches the one before it, and nobody else (etcd's own
 //! `concurrency.Mutex` does the same); and its own key, which may be deleted or
-//! end with its lease.
+//! end with its lease. Who waits for permits, or for one who does, cannot know
+//! which one it waits for: of all of them in a process, one watches the queue.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,10 +17,10 @@ use super::inspect::Listing;
 use super::leases::Leases;
 use super::members::Members;
 use super::places::{Name, Places};
-use super::queue::{Asking, Key, Question, Stands, is_there};
+use super::queue::{Asking, Fate, Key, Question, Stands, is_there};
 use super::service::LockCall;
 use super::settings::{Recipe, Settings};
-use super::watches::{Listening, Watches};
+use super::watches::{Awaited, Listening, Watches};
 
 use crate::backend::{
     BackendError, Capabilities, HolderInfo, LockInfo, Owner, Protocol, Renewed, Request, Servers,
@@ -106,6 +107,7 @@ impl Store for EtcdStore {
             fair: true,
             tokens: TokenTier::Strict,
             read_write: settings.recipe == Recipe::Queue,
+            permits: settings.recipe == Recipe::Queue,
             ..Capabilities::new("etcd")
         }
     }
@@ -133,6 +135,7 @@ impl Store for EtcdStore {
             lock: self.members.settings.names.lock(&request.key),
             waits,
             deadline,
+            watches: &self.watches,
         };
         let Attempt { key, put, call, .. } = attempt;
         let key = match key {
@@ -166,9 +169,10 @@ impl Store for EtcdStore {
                 // Else a put before this one took the place.
                 if waits {
                     let own = (key.name.key.clone(), key.create_revision);
-                    let (listening, keys) = (&mut attempt.listening, [own, ahead]);
+                    let awaited = Awaited { own, ahead };
+                    let (listening, queue) = (&mut attempt.listening, asked.lock.queue());
                     let watches = &self.watches;
-                    watches.keep_listening(listening, request, keys, seen_at);
+                    watches.keep_listening(listening, request, awaited, queue, seen_at);
                 }
                 Take::Queued
             }
@@ -234,8 +238,8 @@ impl Store for EtcdStore {
 
     async fn follow(&self, (put, mut key): Self::Flight, _: &Request) -> Followed {
         match put.await {
-            Ok(written) => match key.stands(&written, false) {
-                Some(Stands::NotWritten | Stands::Anothers) => Followed::Settled,
+            Ok(written) => match key.fate(&written) {
+                Some(Fate::NotWritten | Fate::Anothers) => Followed::Settled,
                 _ => Followed::Run,
             },
             Err(failed) if failed.applied == Applied::No => Followed::Settled,

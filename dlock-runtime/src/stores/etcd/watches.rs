@@ -10,8 +10,15 @@
 //! that was cancelled, compacted, or broken costs its waiters a read; and one that
 //! is silent costs them what it takes until their turn comes to be looked at,
 //! which happens to a hundred keys every second.
+//!
+//! Who waits for permits, or for somebody who does, may get in when any of those before
+//! it goes, and nobody writes anything when one of these is let in. So there is one
+//! watch for all such waiters of a lock in this process, of the whole queue. It has the first
+//! of them read: none gets in before one that came earlier. What that one reads, all of them
+//! know. When it has left, the next is the first, and reads if something has happened since
+//! it was known to wait.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::mem::take;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -24,7 +31,8 @@ use etcd_client::{
 use tokio::sync::Notify;
 
 use super::members::{Member, Members};
-use super::queue::{KEYS_AT_ONCE, created_at};
+use super::names::Range;
+use super::queue::{Ahead, KEYS_AT_ONCE, created_at};
 use crate::backend::{Owner, Request};
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
@@ -33,6 +41,9 @@ use crate::sync::Mutex;
 
 /// How often some of the keys are looked at: the default of `Store::pace`.
 const PERIOD: Duration = Duration::from_secs(1);
+
+/// Of one who is to read, and has not: it need not be told again.
+const READS: i64 = i64::MAX;
 
 /// Between streams. One that has lasted for longer than the last of them was a good
 /// one.
@@ -51,6 +62,9 @@ pub(super) struct Watches {
 struct Inner {
     last_id: i64,
     waiting: BTreeMap<i64, Waiting>,
+    /// The queues of those who wait for [`Ahead::Some`], and their numbers by the locks.
+    queues: BTreeMap<i64, Queue>,
+    queue_ids: HashMap<Arc<str>, i64>,
     /// Who has come or gone since the stream's task looked.
     changed: Vec<i64>,
     /// Whose keys were looked at last.
@@ -59,23 +73,47 @@ struct Inner {
     last_response_at: Instant,
 }
 
-/// A request that waits for the end of one of its keys: its own, and that of the one
-/// before it. The watch of each has a number of its own ([`watches_of`]).
+/// A request that waits for the end of its own key, and of what is before it. Where that
+/// is one key, the watch of each has a number of its own ([`watches_of`]).
 struct Waiting {
     owner: Owner,
     lock: Arc<str>,
-    keys: Keys,
+    awaited: Awaited,
     /// The revision at which it has seen them.
     seen_at: i64,
     /// If it has seen them at a lower revision than this, it has to read again: what was
     /// before is not told by the watches.
     unknown_from: i64,
+    /// It was told to read by a look, and not by a watch.
+    was_looked_at: bool,
 }
 
-/// Two keys, each with the revision at which it was created. Another one of the same
-/// name is another key: that of a session of Go's `concurrency.Mutex` that queues again,
-/// or of a request of ours.
-pub(super) type Keys = [(String, i64); 2];
+/// What a request waits for.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Awaited {
+    /// Its key, with the revision at which that was created. Another one of the same name is
+    /// another key: that of a session of Go's `concurrency.Mutex` that queues again, or of
+    /// a request of ours.
+    pub(super) own: (String, i64),
+    pub(super) ahead: Ahead,
+}
+
+/// A queue that is watched as a whole, for those of its places who wait for several.
+struct Queue {
+    range: Range,
+    /// By when their keys were created, which is their order.
+    members: BTreeMap<i64, i64>,
+    /// What was before this revision, who comes now may not have been told.
+    unknown_from: i64,
+}
+
+/// A key that was deleted.
+struct Deleted {
+    key: String,
+    at: i64,
+    /// When it was created, if the server still knows.
+    created: Option<i64>,
+}
 
 /// Somebody who waits, until this is dropped.
 pub(super) struct Listening {
@@ -89,6 +127,8 @@ impl Watches {
             inner: Mutex::new(Inner {
                 last_id: 0,
                 waiting: BTreeMap::new(),
+                queues: BTreeMap::new(),
+                queue_ids: HashMap::new(),
                 changed: Vec::new(),
                 looked_at: 0,
                 last_response_at: members.time.now(),
@@ -99,44 +139,94 @@ impl Watches {
         })
     }
 
-    /// From here on the request is woken when one of these keys, which it has seen at this
-    /// revision, may have ended. `listening` goes on if it is for the same.
+    /// From here on the request is woken when what it waits for may have ended, which it has
+    /// seen at this revision. `listening` goes on if it is for the same.
     pub(super) fn keep_listening(
         self: &Arc<Self>,
         listening: &mut Option<Listening>,
         request: &Request,
-        keys: Keys,
+        awaited: Awaited,
+        range: Range,
         seen_at: i64,
     ) {
         let mut inner = self.inner.lock();
-        let same = listening.as_ref();
-        let same = same.and_then(|it| inner.waiting.get_mut(&it.id));
-        if let Some(same) = same.filter(|it| it.keys == keys) {
-            same.seen_at = seen_at;
-            return self.tell(same);
+        let same = listening.as_ref().map(|it| it.id);
+        let waiting = same.and_then(|id| Some((id, inner.waiting.get_mut(&id)?)));
+        if let Some((id, same)) = waiting.filter(|(_, it)| it.awaited == awaited) {
+            (same.seen_at, same.was_looked_at) = (seen_at, false);
+            return self.tell(&mut inner, id);
         }
-        inner.last_id += 1;
-        let id = inner.last_id;
-        let waiting = Waiting {
+        let id = inner.new_id();
+        let created = awaited.own.1;
+        let mut waiting = Waiting {
             owner: request.owner,
             lock: Arc::clone(&request.key),
-            keys,
+            awaited,
             seen_at,
             unknown_from: 0,
+            was_looked_at: false,
         };
+        if waiting.awaited.ahead == Ahead::Some {
+            let queue = inner.queue_of(&request.key, range);
+            queue.members.insert(created, id);
+            waiting.unknown_from = queue.unknown_from;
+        } else {
+            inner.changed.push(id);
+        }
         inner.waiting.insert(id, waiting);
-        inner.changed.push(id);
+        self.tell(&mut inner, id);
         drop(inner);
         self.changed.notify_one();
         let watches = Arc::clone(self);
         *listening = Some(Listening { watches, id });
     }
 
+    /// A queue was read, as a whole or from its beginning: those who hold the lock, and
+    /// those who wait, by when their keys were created. It holds for all of this process.
+    pub(super) fn seen(&self, lock: &str, holding: &[i64], waiting: &[i64], seen_at: i64) {
+        let mut inner = self.inner.lock();
+        let Some(queue) = inner.queue_ids.get(lock).copied() else {
+            return;
+        };
+        let (mut had, mut waits) = (Vec::new(), Vec::new());
+        if let Some(queue) = inner.queues.get(&queue) {
+            let id = |created| queue.members.get(created).copied();
+            had.extend(holding.iter().filter_map(id));
+            // Nobody is let in before one who waits.
+            let first = waiting.first().into_iter();
+            waits.extend(first.flat_map(|&first| queue.members.range(first..).map(|it| *it.1)));
+        }
+        let silent_since = self.members.time.now().checked_sub(PERIOD);
+        let is_silent = silent_since.is_some_and(|since| inner.last_response_at < since);
+        for id in had {
+            if let Some(waiting) = inner.waiting.get_mut(&id) {
+                if waiting.was_looked_at && is_silent {
+                    self.silent.notify_one();
+                }
+                waiting.was_looked_at = false;
+                self.has_to_read(waiting);
+            }
+        }
+        for id in waits {
+            if let Some(waiting) = inner.waiting.get_mut(&id)
+                && waiting.seen_at != READS
+            {
+                waiting.seen_at = waiting.seen_at.max(seen_at);
+            }
+        }
+    }
+
     /// Nobody waits by this any more. Who did, if anybody.
     fn remove(&self, id: i64) -> Option<Waiting> {
         let mut inner = self.inner.lock();
         let removed = inner.waiting.remove(&id)?;
-        inner.changed.push(id);
+        if removed.awaited.ahead == Ahead::Some {
+            let next = inner.leaves_queue(id, &removed);
+            next.into_iter()
+                .for_each(|next| self.tell(&mut inner, next));
+        } else {
+            inner.changed.push(id);
+        }
         drop(inner);
         self.changed.notify_one();
         Some(removed)
@@ -151,10 +241,20 @@ impl Watches {
         ended.is_some()
     }
 
-    /// Has the request read again if it may have missed something; once, until it has.
-    fn tell(&self, waiting: &mut Waiting) {
-        if waiting.unknown_from > waiting.seen_at {
-            waiting.seen_at = i64::MAX;
+    /// Has the request read again if it may have missed something; once, until it has. If
+    /// others come before it who wait for several, they do.
+    fn tell(&self, inner: &mut Inner, id: i64) {
+        if inner.is_first(id)
+            && let Some(waiting) = inner.waiting.get_mut(&id)
+            && waiting.unknown_from > waiting.seen_at
+        {
+            self.has_to_read(waiting);
+        }
+    }
+
+    fn has_to_read(&self, waiting: &mut Waiting) {
+        if waiting.seen_at != READS {
+            waiting.seen_at = READS;
             self.wake(waiting);
         }
     }
@@ -165,7 +265,7 @@ impl Watches {
     }
 
     /// What a silent stream costs: looks at the next of the keys, and tells those who
-    /// wait for one that has gone.
+    /// wait for one that has gone. Who waits for several reads by itself.
     pub(super) async fn look(&self, deadline: Deadline) -> Result<(), Failure> {
         let next = self.next_to_look_at();
         if next.is_empty() {
@@ -174,25 +274,40 @@ impl Watches {
         let began = self.members.time.now();
         let keys = next.iter().flat_map(|(_, keys)| keys);
         let found = created_at(&self.members, keys.map(|(key, _)| &**key), deadline).await?;
-        for ((id, keys), found) in next.into_iter().zip(found.chunks(2)) {
-            let mut both = keys.iter().zip(found);
-            if both.all(|((_, created), found)| found.is_some_and(|there| there <= *created)) {
-                continue;
-            }
-            if self.end(id) && self.inner.lock().last_response_at + PERIOD < began {
+        let mut found = found.into_iter();
+        for (id, keys) in next {
+            let both: Vec<_> = keys.iter().zip(&mut found).collect();
+            let is_there = |&((_, created), found): &(&(String, i64), Option<i64>)| {
+                found.is_some_and(|there| there <= *created)
+            };
+            if both.iter().all(is_there) {
+                self.has_to_look(id);
+            } else if self.end(id) && self.inner.lock().last_response_at + PERIOD < began {
                 self.silent.notify_one();
             }
         }
         Ok(())
     }
 
+    fn has_to_look(&self, id: i64) {
+        let mut inner = self.inner.lock();
+        let is_first = inner.is_first(id);
+        if let Some(waiting) = inner.waiting.get_mut(&id)
+            && is_first
+            && waiting.awaited.ahead == Ahead::Some
+        {
+            waiting.was_looked_at = true;
+            self.has_to_read(waiting);
+        }
+    }
+
     /// Those who wait in turn, with the keys of each.
-    fn next_to_look_at(&self) -> Vec<(i64, Keys)> {
+    fn next_to_look_at(&self) -> Vec<(i64, Vec<(String, i64)>)> {
         let mut inner = self.inner.lock();
         let last = inner.looked_at;
         let after = inner.waiting.range((Excluded(last), Unbounded));
         let next = after.chain(inner.waiting.range(..=last));
-        let next = next.map(|(&id, waiting)| (id, waiting.keys.clone()));
+        let next = next.map(|(&id, waiting)| (id, waiting.awaited.keys()));
         let next: Vec<_> = next.take(KEYS_AT_ONCE / 2).collect();
         inner.looked_at = next.last().map_or(0, |&(id, _)| id);
         next
@@ -203,16 +318,16 @@ impl Watches {
         let time = &self.members.time;
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         loop {
-            let Some((id, keys)) = self.first() else {
+            let Some((id, watched)) = self.first() else {
                 self.changed.notified().await;
                 continue;
             };
             let (member, began) = (self.members.current(), time.now());
-            match self.in_time(self.open(&member, id, keys)).await {
+            match self.in_time(self.open(&member, &watched)).await {
                 Some(stream) => {
-                    self.serve(&member, stream, id).await;
+                    self.serve(&member, stream, (id, watched.len())).await;
                     // What it has not said, it never will.
-                    let all = take(&mut self.inner.lock().waiting);
+                    let all = self.inner.lock().forget_all();
                     all.values().for_each(|waiting| self.wake(waiting));
                 }
                 None => self.members.leave(&member),
@@ -224,26 +339,35 @@ impl Watches {
         }
     }
 
-    /// Who is first served: all others are to be too.
-    fn first(&self) -> Option<(i64, Keys)> {
+    /// What is first served: all else is to be too.
+    fn first(&self) -> Option<(i64, Vec<Watched>)> {
         let mut inner = self.inner.lock();
-        inner.changed = inner.waiting.keys().copied().collect();
-        let (&id, waiting) = inner.waiting.first_key_value()?;
-        Some((id, waiting.keys.clone()))
+        let all: Vec<_> = inner
+            .waiting
+            .keys()
+            .chain(inner.queues.keys())
+            .copied()
+            .collect();
+        inner.changed.clone_from(&all);
+        all.into_iter()
+            .find_map(|id| Some((id, inner.watched(id)?)))
     }
 
-    async fn open(&self, member: &Arc<Member>, id: i64, keys: Keys) -> Result<WatchStream, Error> {
+    async fn open(&self, member: &Arc<Member>, watched: &[Watched]) -> Result<WatchStream, Error> {
         let mut client = self.members.client(member).await?;
-        let ([own, ahead], [(own_key, _), (key_ahead, _)]) = (watches_of(id), keys);
-        let mut stream = client.watch(own_key, options(own)).await?;
-        stream.watch(key_ahead, options(ahead)).await?;
+        let mut watched = watched.iter().cloned();
+        let (key, options) = watched.next().unwrap_or_default();
+        let mut stream = client.watch(key, Some(options)).await?;
+        for (key, options) in watched {
+            stream.watch(key, Some(options)).await?;
+        }
         Ok(stream)
     }
 
     /// Serves a stream until it says no more.
-    async fn serve(&self, member: &Arc<Member>, mut stream: WatchStream, first: i64) {
-        // Those for whom the server has watches.
-        let mut on_server = HashSet::from([first]);
+    async fn serve(&self, member: &Arc<Member>, mut stream: WatchStream, first: (i64, usize)) {
+        // Those for whom the server has watches, and how many.
+        let mut on_server = HashMap::from([first]);
         self.inner.lock().last_response_at = self.members.time.now();
         self.changed.notify_one();
         loop {
@@ -260,14 +384,13 @@ impl Watches {
                         return;
                     }
                     // They are deletions, as no others are asked for.
-                    let events = message.events().iter().filter_map(Event::kv);
-                    let deleted_at = events.map(KeyValue::mod_revision).max();
+                    let deleted = message.events().iter().filter_map(deleted).collect();
                     // Servers read it when they have made the watch; older ones (3.6.1,
                     // 3.5.21) before, and have the watch begin behind it. So it misses
                     // nothing that is later (`recvLoop` in
                     // `server/etcdserver/api/v3rpc/watch.go`).
                     let made_at = message.header().filter(|_| created);
-                    self.hear(watch, made_at.map(ResponseHeader::revision), deleted_at);
+                    self.hear(watch, made_at.map(ResponseHeader::revision), deleted);
                 }
                 () = self.changed.notified() => {
                     if self.in_time(self.catch_up(&mut stream, &mut on_server)).await.is_none() {
@@ -280,21 +403,36 @@ impl Watches {
     }
 
     /// The server has made this watch, which tells of what is after this revision; or
-    /// tells that a key of its name was deleted then.
-    fn hear(&self, watch: i64, made_at: Option<i64>, deleted_at: Option<i64>) {
+    /// tells that these keys were deleted.
+    fn hear(&self, watch: i64, made_at: Option<i64>, deleted: Vec<Deleted>) {
         let mut inner = self.inner.lock();
         inner.last_response_at = self.members.time.now();
         let (id, of_the_one_before) = (watch / 2, watch % 2 == 1);
+        if inner.queues.contains_key(&id) {
+            let ended = inner.heard_of_queue(id, made_at, &deleted);
+            if let Some(first) = inner.queues.get(&id).and_then(Queue::first) {
+                self.tell(&mut inner, first);
+            }
+            drop(inner);
+            for id in ended {
+                self.end(id);
+            }
+            return;
+        }
         let Some(waiting) = inner.waiting.get_mut(&id) else {
             return;
         };
-        let created = waiting.keys[usize::from(of_the_one_before)].1;
-        if deleted_at.is_some_and(|deleted| deleted > created) {
+        let created = match &waiting.awaited.ahead {
+            Ahead::One(_, created) if of_the_one_before => *created,
+            _ => waiting.awaited.own.1,
+        };
+        // Another of the same name is another key.
+        if deleted.iter().any(|deleted| deleted.at > created) {
             drop(inner);
             self.end(id);
         } else if let Some(made_at) = made_at {
             waiting.unknown_from = waiting.unknown_from.max(made_at);
-            self.tell(waiting);
+            self.tell(&mut inner, id);
         }
     }
 
@@ -302,23 +440,25 @@ impl Watches {
     async fn catch_up(
         &self,
         stream: &mut WatchStream,
-        on_server: &mut HashSet<i64>,
+        on_server: &mut HashMap<i64, usize>,
     ) -> Result<(), Error> {
         let changed = take(&mut self.inner.lock().changed);
         for id in changed {
-            let keys = self.inner.lock().waiting.get(&id).map(|it| it.keys.clone());
-            match keys {
-                Some(keys) if on_server.insert(id) => {
-                    for ((key, _), watch) in keys.into_iter().zip(watches_of(id)) {
-                        stream.watch(key, options(watch)).await?;
+            let watched = self.inner.lock().watched(id);
+            match watched {
+                Some(watched) if !on_server.contains_key(&id) => {
+                    on_server.insert(id, watched.len());
+                    for (key, options) in watched {
+                        stream.watch(key, Some(options)).await?;
                     }
                 }
-                None if on_server.remove(&id) => {
-                    for watch in watches_of(id) {
+                Some(_) => {}
+                None => {
+                    let number = on_server.remove(&id).unwrap_or(0);
+                    for watch in watches_of(id).into_iter().take(number) {
                         stream.cancel(watch).await?;
                     }
                 }
-                _ => {}
             }
         }
         Ok(())
@@ -336,29 +476,169 @@ impl Watches {
     }
 }
 
+impl Inner {
+    fn new_id(&mut self) -> i64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// The queue of a lock, which is watched from now on.
+    fn queue_of(&mut self, lock: &Arc<str>, range: Range) -> &mut Queue {
+        let id = match self.queue_ids.get(lock) {
+            Some(&id) => id,
+            None => {
+                let id = self.new_id();
+                self.queue_ids.insert(Arc::clone(lock), id);
+                self.changed.push(id);
+                id
+            }
+        };
+        self.queues.entry(id).or_insert_with(|| Queue {
+            range,
+            members: BTreeMap::new(),
+            unknown_from: 0,
+        })
+    }
+
+    /// Who comes first now of those who wait for several, if that has changed.
+    fn leaves_queue(&mut self, id: i64, waiting: &Waiting) -> Option<i64> {
+        let queue_id = *self.queue_ids.get(&waiting.lock)?;
+        let queue = self.queues.get_mut(&queue_id)?;
+        let was_first = queue.first() == Some(id);
+        let created = waiting.awaited.own.1;
+        if queue.members.get(&created) == Some(&id) {
+            queue.members.remove(&created);
+        }
+        let next = queue.first();
+        if next.is_none() {
+            self.queues.remove(&queue_id);
+            self.queue_ids.remove(&waiting.lock);
+            self.changed.push(queue_id);
+        }
+        next.filter(|_| was_first)
+    }
+
+    /// Whether nobody is before it of those who wait for several.
+    fn is_first(&self, id: i64) -> bool {
+        let is_alone = |waiting: &Waiting| waiting.awaited.ahead != Ahead::Some;
+        if self.waiting.get(&id).is_none_or(is_alone) {
+            return true;
+        }
+        let lock = self.waiting.get(&id).map(|waiting| &waiting.lock);
+        let queue = lock.and_then(|lock| self.queue_ids.get(lock));
+        let queue = queue.and_then(|queue| self.queues.get(queue));
+        queue.and_then(Queue::first) == Some(id)
+    }
+
+    /// Notes what the watch of a queue has told. Whose own keys are gone.
+    fn heard_of_queue(&mut self, id: i64, made_at: Option<i64>, deleted: &[Deleted]) -> Vec<i64> {
+        let Some(queue) = self.queues.get_mut(&id) else {
+            return Vec::new();
+        };
+        let last = deleted
+            .iter()
+            .map(|deleted| deleted.at)
+            .chain(made_at)
+            .max();
+        queue.unknown_from = queue.unknown_from.max(last.unwrap_or(0));
+        let mut ended = Vec::new();
+        for (&created, &member) in &queue.members {
+            let Some(waiting) = self.waiting.get_mut(&member) else {
+                continue;
+            };
+            let is_own = |it: &&Deleted| it.key == waiting.awaited.own.0 && it.at > created;
+            if deleted.iter().any(|it| is_own(&it)) {
+                ended.push(member);
+            }
+            // Who came later is not in its way.
+            let before = deleted
+                .iter()
+                .filter(|it| it.created.is_none_or(|it| it < created));
+            let last = before.map(|it| it.at).chain(made_at).max();
+            waiting.unknown_from = waiting.unknown_from.max(last.unwrap_or(0));
+        }
+        ended
+    }
+
+    fn forget_all(&mut self) -> BTreeMap<i64, Waiting> {
+        self.queues.clear();
+        self.queue_ids.clear();
+        take(&mut self.waiting)
+    }
+
+    /// What the server watches for it: nothing for one who waits for several, which its
+    /// queue does.
+    fn watched(&self, id: i64) -> Option<Vec<Watched>> {
+        let [first, second] = watches_of(id).map(options);
+        if let Some(Queue { range, .. }) = self.queues.get(&id) {
+            let (begin, end) = range.clone();
+            // It tells when that was created.
+            let options = first.with_range(end).with_prev_key();
+            return Some(vec![(begin, options)]);
+        }
+        let Awaited { own, ahead } = &self.waiting.get(&id)?.awaited;
+        match ahead {
+            Ahead::One(key, _) => Some(vec![
+                (own.0.clone().into_bytes(), first),
+                (key.clone().into_bytes(), second),
+            ]),
+            Ahead::Some => None,
+        }
+    }
+}
+
+impl Queue {
+    fn first(&self) -> Option<i64> {
+        self.members.values().next().copied()
+    }
+}
+
+impl Awaited {
+    fn keys(&self) -> Vec<(String, i64)> {
+        let ahead = match &self.ahead {
+            Ahead::One(key, created) => Some((key.clone(), *created)),
+            Ahead::Some => None,
+        };
+        [self.own.clone()].into_iter().chain(ahead).collect()
+    }
+}
+
 impl Drop for Listening {
     fn drop(&mut self) {
         self.watches.remove(self.id);
     }
 }
 
-/// The numbers of the watches for one who waits: of the own key, and of that before it.
+/// A key, or the first of a range, and how it is watched.
+type Watched = (Vec<u8>, WatchOptions);
+
+/// The numbers of the watches for one who waits: of the own key, and of that before it. That
+/// of a queue has the first.
 fn watches_of(id: i64) -> [i64; 2] {
     [2 * id, 2 * id + 1]
 }
 
 /// Whether a message that a watch was cancelled means one that the server has, or is
 /// to have: not one that we have cancelled ourselves.
-fn is_refused(watch: i64, created: bool, on_server: &mut HashSet<i64>) -> bool {
+fn is_refused(watch: i64, created: bool, on_server: &mut HashMap<i64, usize>) -> bool {
     // Servers that are newer than 3.4 give a watch that they do not make the id -1
     // (`recvLoop` in `server/etcdserver/api/v3rpc/watch.go`).
-    on_server.remove(&(watch / 2)) || created
+    on_server.remove(&(watch / 2)).is_some() || created
+}
+
+fn deleted(event: &Event) -> Option<Deleted> {
+    let key = event.kv()?;
+    Some(Deleted {
+        key: String::from_utf8_lossy(key.key()).into_owned(),
+        at: key.mod_revision(),
+        created: event.prev_kv().map(KeyValue::create_revision),
+    })
 }
 
 /// A watch that begins now, and tells of deletions.
-fn options(watch: i64) -> Option<WatchOptions> {
+fn options(watch: i64) -> WatchOptions {
     let options = WatchOptions::new().with_watch_id(watch);
-    Some(options.with_filters([WatchFilterType::NoPut]))
+    options.with_filters([WatchFilterType::NoPut])
 }
 
 #[cfg(test)]
@@ -376,25 +656,44 @@ mod tests {
         Watches::new(Arc::new(Members::new(settings, crate::engine::context())))
     }
 
-    fn keys(own: i64, ahead: i64) -> Keys {
-        [(KEY.to_owned(), own), (AHEAD.to_owned(), ahead)]
+    fn keys(own: i64, ahead: i64) -> Awaited {
+        Awaited {
+            own: (KEY.to_owned(), own),
+            ahead: Ahead::One(AHEAD.to_owned(), ahead),
+        }
+    }
+
+    /// Of one whose key was created then.
+    fn queued(own: i64) -> Awaited {
+        Awaited {
+            own: (format!("{KEY}{own}"), own),
+            ahead: Ahead::Some,
+        }
+    }
+
+    /// That a key was deleted then. It was created then.
+    fn gone(key: &str, at: i64, created: i64) -> Vec<Deleted> {
+        let key = key.to_owned();
+        let created = Some(created);
+        vec![Deleted { key, at, created }]
     }
 
     /// One who has seen these keys then.
-    fn listen(watches: &Arc<Watches>, keys: Keys, seen_at: i64) -> Listening {
+    fn listen(watches: &Arc<Watches>, awaited: Awaited, seen_at: i64) -> Listening {
         let mut listening = None;
-        go_on(watches, &mut listening, keys, seen_at);
+        go_on(watches, &mut listening, awaited, seen_at);
         listening.expect("it listens")
     }
 
     fn go_on(
         watches: &Arc<Watches>,
         listening: &mut Option<Listening>,
-        keys: Keys,
+        awaited: Awaited,
         seen_at: i64,
     ) -> i64 {
         let request = Request::new("key", Mode::Write, Duration::from_secs(1));
-        watches.keep_listening(listening, &request, keys, seen_at);
+        let range = (b"dlock/key/".to_vec(), b"dlock/key0".to_vec());
+        watches.keep_listening(listening, &request, awaited, range, seen_at);
         listening.as_ref().expect("it listens").id
     }
 
@@ -402,7 +701,7 @@ mod tests {
     fn is_told(watches: &Watches, listening: &Listening) -> bool {
         let inner = watches.inner.lock();
         let waiting = inner.waiting.get(&listening.id);
-        waiting.is_none_or(|waiting| waiting.seen_at == i64::MAX)
+        waiting.is_none_or(|waiting| waiting.seen_at == READS)
     }
 
     #[tokio::test]
@@ -412,14 +711,14 @@ mod tests {
         let told = |it: &Option<Listening>| is_told(&watches, it.as_ref().expect("it listens"));
         assert!(!told(&listening), "not made yet");
         let [own, ahead] = watches_of(listening.as_ref().expect("it listens").id);
-        watches.hear(ahead, Some(8), None);
+        watches.hear(ahead, Some(8), Vec::new());
         assert!(told(&listening));
-        watches.hear(own, Some(7), None);
+        watches.hear(own, Some(7), Vec::new());
         go_on(&watches, &mut listening, keys(5, 4), 7);
         assert!(told(&listening), "by the other one");
         go_on(&watches, &mut listening, keys(5, 4), 8);
         assert!(!told(&listening));
-        watches.hear(own, Some(8), None);
+        watches.hear(own, Some(8), Vec::new());
         assert!(!told(&listening));
     }
 
@@ -428,7 +727,7 @@ mod tests {
         let watches = watches();
         for number in [0, 1] {
             let listening = listen(&watches, keys(5, 4), 9);
-            watches.hear(watches_of(listening.id)[number], None, Some(6));
+            watches.hear(watches_of(listening.id)[number], None, gone(AHEAD, 6, 0));
             assert!(is_told(&watches, &listening));
             drop(listening);
             assert!(watches.inner.lock().waiting.is_empty());
@@ -444,12 +743,12 @@ mod tests {
         );
         for listening in [&old, &new] {
             let [_, ahead] = watches_of(listening.id);
-            watches.hear(ahead, Some(9), None);
-            watches.hear(ahead, None, Some(7));
+            watches.hear(ahead, Some(9), Vec::new());
+            watches.hear(ahead, None, gone(AHEAD, 7, 0));
         }
         assert!(is_told(&watches, &old));
         assert!(!is_told(&watches, &new), "it was deleted before");
-        watches.hear(watches_of(new.id)[1], None, Some(12));
+        watches.hear(watches_of(new.id)[1], None, gone(AHEAD, 12, 0));
         assert!(is_told(&watches, &new));
         assert!(watches.inner.lock().waiting.is_empty());
     }
@@ -471,6 +770,77 @@ mod tests {
         assert!(!is_told(&watches, &listening));
     }
 
+    /// The first reads, for all; and the next when that has left.
+    #[tokio::test]
+    async fn one_of_those_who_wait_for_several_is_told() {
+        let watches = watches();
+        let mut all: Vec<_> = [20, 21, 22]
+            .map(|own| listen(&watches, queued(own), 30))
+            .into_iter()
+            .collect();
+        let queue = *watches.inner.lock().queues.keys().next().expect("a queue");
+        let [watch, _] = watches_of(queue);
+        let told =
+            |all: &[Listening]| -> Vec<_> { all.iter().map(|it| is_told(&watches, it)).collect() };
+        watches.hear(watch, Some(30), Vec::new());
+        watches.hear(watch, None, gone("dlock/key/z", 31, 29));
+        assert_eq!(told(&all), [false; 3], "who came later is in nobody's way");
+        watches.hear(watch, None, gone("dlock/key/h", 32, 19));
+        assert_eq!(told(&all), [true, false, false]);
+        // It got in, and the others know that they did not.
+        watches.seen("key", &[18, 20], &[21, 22], 32);
+        drop(all.remove(0));
+        assert_eq!(told(&all), [false; 2]);
+        // Without its word, the next reads.
+        watches.hear(watch, None, gone("dlock/key/h", 33, 18));
+        drop(all.remove(0));
+        assert_eq!(told(&all), [true]);
+        drop(all);
+        let inner = watches.inner.lock();
+        assert!(inner.waiting.is_empty() && inner.queues.is_empty() && inner.queue_ids.is_empty());
+    }
+
+    #[tokio::test]
+    async fn all_who_got_in_are_told_at_once() {
+        let watches = watches();
+        let all = [20, 21, 22].map(|own| listen(&watches, queued(own), 30));
+        watches.seen("key", &[20, 21], &[22], 31);
+        assert_eq!(
+            all.each_ref().map(|it| is_told(&watches, it)),
+            [true, true, false]
+        );
+    }
+
+    #[tokio::test]
+    async fn what_happened_before_one_came_to_the_queue_is_read_again() {
+        let watches = watches();
+        let first = listen(&watches, queued(20), 20);
+        let queue = *watches.inner.lock().queues.keys().next().expect("a queue");
+        let [watch, _] = watches_of(queue);
+        watches.hear(watch, Some(21), Vec::new());
+        assert!(is_told(&watches, &first), "the watch began later");
+        let second = listen(&watches, queued(22), 22);
+        watches.hear(watch, None, gone("dlock/key/h", 25, 19));
+        // Its answer was on its way for longer than what the watch told.
+        let third = listen(&watches, queued(23), 23);
+        drop(first);
+        assert!(is_told(&watches, &second) && !is_told(&watches, &third));
+        drop(second);
+        assert!(is_told(&watches, &third));
+    }
+
+    #[tokio::test]
+    async fn whose_own_place_is_gone_is_told_wherever_it_stands() {
+        let watches = watches();
+        let all = [20, 21].map(|own| listen(&watches, queued(own), 30));
+        let queue = *watches.inner.lock().queues.keys().next().expect("a queue");
+        let [watch, _] = watches_of(queue);
+        watches.hear(watch, None, gone(&format!("{KEY}21"), 20, 5));
+        assert!(!is_told(&watches, &all[1]), "another of the same name");
+        watches.hear(watch, None, gone(&format!("{KEY}21"), 33, 21));
+        assert!(!is_told(&watches, &all[0]) && is_told(&watches, &all[1]));
+    }
+
     #[tokio::test]
     async fn keys_are_looked_at_in_turn() {
         let watches = watches();
@@ -488,7 +858,7 @@ mod tests {
     #[test]
     fn a_watch_that_was_refused_is_known_by_any_version() {
         let [own, ahead] = watches_of(7);
-        let ours = || HashSet::from([7]);
+        let ours = || HashMap::from([(7, 2)]);
         for watch in [own, ahead] {
             assert!(is_refused(watch, true, &mut ours()), "3.4");
             assert!(is_refused(watch, false, &mut ours()), "ended later");
