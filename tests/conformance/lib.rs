@@ -367,6 +367,7 @@ macro_rules! __themes {
                 who_waits_for_a_permit_is_let_in_as_it_came
                 a_writer_among_permits_waits_its_turn
                 readers_writers_and_permits_are_all_served
+                who_waits_behind_one_that_gives_up_is_let_in
                 a_permit_that_is_given_back_is_the_next_ones
                 a_permit_of_the_dead_comes_free
                 a_permit_is_renewed

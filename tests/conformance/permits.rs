@@ -211,6 +211,42 @@ pub(crate) async fn a_permit_that_is_given_back_is_the_next_ones(store: &mut dyn
     nothing_left(&holder).await;
 }
 
+/// Who does not fit is out of the way when it gives up, of those behind it in its own
+/// process and in others. Nobody who holds the lock has left.
+pub(crate) async fn who_waits_behind_one_that_gives_up_is_let_in(store: &mut dyn Store) {
+    let Some([holder, here, there]) = processes(store).await else {
+        return;
+    };
+    let stays = [
+        held(permits(&holder, 2)).await,
+        held(permits(&holder, 2)).await,
+    ];
+    for gives_up in [permits(&here, 1), permits(&here, 2), here.lock("key")] {
+        let gives_up = tokio::spawn(gives_up.acquire());
+        queued_if_fair(store, &holder, 1).await;
+        let mut waiting = Vec::new();
+        for (number, manager) in [&here, &there, &here, &there].into_iter().enumerate() {
+            let request = match number {
+                0 | 3 => manager.lock("key").read(),
+                _ => permits(manager, 8),
+            };
+            waiting.push(tokio::spawn(request.acquire()));
+            queued_if_fair(store, &holder, number + 2).await;
+        }
+        gives_up.abort();
+        let mut beside = Vec::new();
+        for waiting in waiting {
+            beside.push(served(waiting).await);
+        }
+        assert_eq!(shown(&holder, "key").await.holders.len(), 6);
+        for guard in beside {
+            guard.release().await.expect("the release");
+        }
+    }
+    drop(stays);
+    nothing_left(&holder).await;
+}
+
 async fn queued_if_fair(store: &dyn Store, manager: &LockManager, count: usize) {
     if manager.capabilities().fair {
         queued(store, manager, "key", count).await;

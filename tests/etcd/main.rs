@@ -23,6 +23,7 @@ mod names;
 #[cfg(feature = "tls")]
 mod tls;
 mod traps;
+mod wake_ups;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -137,6 +137,37 @@ async fn a_read_write_lock_and_ours_exclude_each_other() {
     had(&manager, "key").await;
 }
 
+/// To Curator, who has a permit is a reader.
+#[tokio::test]
+async fn a_permit_of_ours_is_a_reader_to_a_read_write_lock() {
+    let scene = Scene::set().await;
+    let mut java = Curator::start(&scene);
+    let manager = connect(&format!("{}?recipe=read-write", scene.url())).await;
+    let path = format!("{}/key", scene.root);
+    let permits = |most| manager.lock("key").permits(most);
+
+    // A reader of theirs is let in beside it, and is one of so many.
+    let permit = held(permits(2)).await;
+    assert_eq!(java.told(&format!("try-read {path}")).await, "held");
+    is_busy(permits(2).try_acquire().await);
+    drop(held(permits(3)).await);
+    assert_eq!(java.told("release").await, "released");
+    // A writer of theirs waits for it, and it for the writer.
+    assert_eq!(java.told(&format!("try-write {path}")).await, "busy");
+    assert_eq!(java.told(&format!("write {path}")).await, "waits");
+    queued(&manager, "key", 1).await;
+    is_busy(permits(2).try_acquire().await);
+    assert!(!java.has_answered());
+    permit.release().await.expect("the release");
+    assert_eq!(java.answer().await, "held");
+    let waiting = tokio::spawn(permits(2).acquire());
+    queued(&manager, "key", 1).await;
+    assert!(!waiting.is_finished());
+    assert_eq!(java.told("release").await, "released");
+    served(waiting).await.release().await.expect("the release");
+    had(&manager, "key").await;
+}
+
 /// Where dlock stops, Curator goes on. Nobody of dlock is inside beside it.
 #[tokio::test]
 async fn curator_goes_on_where_we_stop() {

@@ -18,6 +18,7 @@ mod messages;
 mod numbers;
 mod secure;
 mod traps;
+mod wake_ups;
 
 use std::sync::Arc;
 use std::time::Duration;

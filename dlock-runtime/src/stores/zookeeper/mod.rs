@@ -3,7 +3,8 @@
 //! - Each request makes an ephemeral sequential node in the lock's folder, by the
 //!   names that Apache Curator gives them (`names`, `nodes`). The first in the
 //!   queue holds the lock, and each of the others watches the one before it
-//!   (`queue`).
+//!   (`queue`). Who waits for permits cannot know which one it waits for: for all of
+//!   these in a process one watches the folder (`folders`).
 //! - All of a process goes over one session (`session`). A lease is counted
 //!   from the last write that a majority has confirmed (`records`), and ends with
 //!   its ttl although its node stays for as long as the session does: the engine
@@ -18,6 +19,7 @@
 
 mod ensemble;
 mod errors;
+mod folders;
 mod names;
 mod nodes;
 mod queue;

@@ -11,6 +11,9 @@
 //! | `lock-` | `InterProcessMutex`; dlock, to write |
 //! | `read-lock-` | dlock, to read: an `InterProcessMutex` takes it for one of its own, and waits |
 //! | `__WRIT__`, `__READ__` | `InterProcessReadWriteLock`; dlock with `recipe=read-write` |
+//!
+//! Who asks for one of n permits has a reader's mark, and `permit-<n>-` before it, where
+//! Curator does not look: to services in Java it is a reader.
 
 use percent_encoding::{percent_decode_str, percent_encode_byte};
 
@@ -23,6 +26,9 @@ const MUTEX: &str = "lock-";
 const MUTEX_READ: &str = "read-lock-";
 const WRITE: &str = "__WRIT__";
 const READ: &str = "__READ__";
+
+/// Between the owner and the number of permits, in front of a reader's mark.
+const PERMIT: &str = "-permit-";
 
 /// Whose nodes those of dlock look like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,7 +105,11 @@ pub(super) fn own(owner: Owner) -> String {
 
 /// The name of a request's node, up to the sequence, which the server appends.
 pub(super) fn request(owner: Owner, recipe: Recipe, mode: Mode) -> String {
-    own(owner) + recipe.mark(mode)
+    let permit = match mode {
+        Mode::Permits(most) => format!("{}{most}-", PERMIT.trim_start_matches('-')),
+        Mode::Read | Mode::Write => String::new(),
+    };
+    own(owner) + &permit + recipe.mark(mode)
 }
 
 /// A node of a request, as its name tells.
@@ -142,11 +152,11 @@ impl Member {
             (MUTEX, Mode::Write),
         ];
         marks.into_iter().find_map(|(mark, mode)| {
-            let (_, sequence) = name.rsplit_once(mark)?;
+            let (start, sequence) = name.rsplit_once(mark)?;
             Some(Self {
                 name: name.to_owned(),
                 sequence: sequence.parse().ok()?,
-                mode,
+                mode: permit(start).filter(|_| mode.is_shared()).unwrap_or(mode),
             })
         })
     }
@@ -156,6 +166,12 @@ impl Member {
     pub(super) fn order(&self) -> (i64, &str) {
         (self.sequence, &self.name)
     }
+}
+
+/// What is asked for by a node whose name begins with this, before a reader's mark.
+fn permit(start: &str) -> Option<Mode> {
+    let (_, most) = start.strip_suffix('-')?.rsplit_once(PERMIT)?;
+    most.parse().ok().map(Mode::Permits)
 }
 
 #[cfg(test)]
@@ -199,11 +215,25 @@ mod tests {
             (Recipe::Mutex, Mode::Read),
             (Recipe::ReadWrite, Mode::Read),
             (Recipe::ReadWrite, Mode::Write),
+            (Recipe::Mutex, Mode::Permits(1)),
+            (Recipe::ReadWrite, Mode::Permits(u32::MAX)),
         ] {
             let name = name(recipe, mode);
             assert!(name.starts_with(&own(owner)), "{name}");
             let member = Member::read(&name).expect("a request");
             assert_eq!((member.sequence, member.mode), (12, mode));
+        }
+        // To Curator it is a reader.
+        let permit = name(Recipe::ReadWrite, Mode::Permits(7));
+        assert!(permit.ends_with("-permit-7-__READ__0000000012"), "{permit}");
+        for (other, mode) in [
+            ("x-permit-7-lock-1", Mode::Write),
+            ("x-permit-7-__WRIT__1", Mode::Write),
+            ("x-permit-x-__READ__1", Mode::Read),
+            ("permit-7-__READ__1", Mode::Read),
+        ] {
+            let member = Member::read(other).expect("a request");
+            assert_eq!(member.mode, mode, "{other}");
         }
         for other in ["", "lock-", "lock-x", "config", "_c_1-lease-0000000001"] {
             assert_eq!(Member::read(other), None, "{other}");

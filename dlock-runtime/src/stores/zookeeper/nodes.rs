@@ -17,7 +17,7 @@ use crate::store::{Applied, Failure};
 
 /// The node of a request, or one that comes yet.
 #[derive(Clone)]
-pub(super) struct Node {
+pub(crate) struct Node {
     pub(super) session: Arc<Session>,
     /// The lock's.
     pub(super) folder: String,

@@ -3,7 +3,8 @@
 //! The recipes of ZooKeeper and Curator: the requests are in the order of their
 //! sequence. A writer waits for the request right before it, whatever that is;
 //! a reader for the last writer before it. Each watches that one node only, so
-//! that the end of a lease wakes those who can go on with it, and not all.
+//! that the end of a lease wakes those who can go on with it, and not all. Who waits
+//! for permits, or for one who does, waits for any of those before it (`folders`).
 
 use super::names::Member;
 use crate::backend::Mode;
@@ -15,36 +16,47 @@ pub(super) enum QueuePosition {
     Holds,
     /// It waits until the node of this name is gone.
     Behind(String),
+    /// It waits until one or several of those before it are gone.
+    BehindSome,
     /// Its node is not there.
     Missing,
 }
 
 /// Where a request stands among the nodes of its folder.
 pub(super) fn queue_position(names: &[String], own: &Member) -> QueuePosition {
-    if !names.contains(&own.name) {
+    let queue = in_order(names);
+    let Some(place) = queue.iter().position(|member| member.name == own.name) else {
         return QueuePosition::Missing;
-    }
-    let in_the_way = |other: &Member| {
-        other.order() < own.order() && (own.mode == Mode::Write || other.mode == Mode::Write)
     };
-    let others = names.iter().filter_map(|name| Member::read(name));
-    let before = others.filter(in_the_way);
-    let last = before.max_by(|one, other| one.order().cmp(&other.order()));
-    last.map_or(QueuePosition::Holds, |member| {
+    if place < Mode::holding(queue.iter().map(|member| member.mode)) {
+        return QueuePosition::Holds;
+    }
+    let mut before = queue.into_iter().take(place);
+    let one = match own.mode.most_beside() {
+        0 => before.next_back(),
+        _ if own.mode == Mode::Read => {
+            let last = before.rfind(|member| member.mode != Mode::Read);
+            last.filter(|last| last.mode == Mode::Write)
+        }
+        _ => None,
+    };
+    one.map_or(QueuePosition::BehindSome, |member| {
         QueuePosition::Behind(member.name)
     })
 }
 
 /// The requests of a folder: those who hold the lock, and those who wait.
 pub(super) fn holders(names: &[String]) -> (Vec<Member>, Vec<Member>) {
-    let mut holders: Vec<_> = names.iter().filter_map(|name| Member::read(name)).collect();
-    holders.sort_by(|one, other| one.order().cmp(&other.order()));
-    let readers = holders
-        .iter()
-        .take_while(|member| member.mode == Mode::Read)
-        .count();
-    let waiters = holders.split_off(readers.max(1).min(holders.len()));
+    let mut holders = in_order(names);
+    let holding = Mode::holding(holders.iter().map(|member| member.mode));
+    let waiters = holders.split_off(holding);
     (holders, waiters)
+}
+
+fn in_order(names: &[String]) -> Vec<Member> {
+    let mut queue: Vec<_> = names.iter().filter_map(|name| Member::read(name)).collect();
+    queue.sort_by(|one, other| one.order().cmp(&other.order()));
+    queue
 }
 
 #[cfg(test)]
@@ -90,6 +102,33 @@ mod tests {
         assert_eq!(position(&names, "a__READ__1"), QueuePosition::Holds);
         assert_eq!(position(&names, "c__READ__3"), behind("b__WRIT__2"));
         assert_eq!(position(&names, "e__READ__5"), behind("d-lock-4"));
+    }
+
+    #[test]
+    fn who_does_not_fit_beside_all_before_it_waits_for_some_of_them() {
+        let names = folder(&[
+            "a-permit-2-__READ__1",
+            "b__READ__2",
+            "c-permit-2-__READ__3",
+            "d-permit-9-__READ__4",
+            "e__READ__5",
+            "f-permit-1-__READ__6",
+            "g__WRIT__7",
+            "h__READ__8",
+            "i-permit-99-__READ__9",
+            "j__READ__10",
+        ]);
+        for name in &names[..2] {
+            assert_eq!(position(&names, name), QueuePosition::Holds, "{name}");
+        }
+        for number in [2, 3, 4, 8, 9] {
+            let name = &names[number];
+            assert_eq!(position(&names, name), QueuePosition::BehindSome, "{name}");
+        }
+        assert_eq!(position(&names, &names[5]), behind(&names[4]));
+        assert_eq!(position(&names, &names[6]), behind(&names[5]));
+        assert_eq!(position(&names, &names[7]), behind(&names[6]));
+        assert_eq!(holders(&names).0.len(), 2);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::{OptionFuture, join};
 use tokio_util::sync::CancellationToken;
-use zookeeper_client::{Client, Error, MultiWriteError, SaslOptions, SessionState};
+use zookeeper_client::{Client, Error, MultiWriteError, OneshotWatcher, SaslOptions, SessionState};
 
 use super::errors::{ErrorClass, classify, described, no_answer, stop};
 use super::settings::Settings;
@@ -310,24 +310,53 @@ impl Session {
     /// Waits until the node of this path is gone, or may be: with the session, so is
     /// the place of who waits.
     pub(super) async fn wait_for_the_end_of(&self, path: &str) -> Result<(), Failure> {
-        // When that has passed in silence, as much is left to ask again.
-        let limit = self.context.request_timeout / 2;
-        let deadline = self.context.time.after(limit);
+        let deadline = self.context.time.after(self.context.request_timeout / 2);
         // Of its data, as that leaves no watch behind if there is no node.
         let watched = self.ask(path, deadline, |client| client.get_and_watch_data(path));
         let Some((_, _, watcher)) = watched.await?.0 else {
             return Ok(());
         };
+        self.outlasts(self.is_told(watcher)).await
+    }
+
+    /// Waits until a watch tells something. With the session, it has ended.
+    pub(super) async fn is_told(&self, watcher: OneshotWatcher) {
         // The client's watcher panics when the client's own task has ended.
         let changed = AssertUnwindSafe(watcher.changed()).catch_unwind();
+        if changed.await.is_err() {
+            self.over.cancel();
+        }
+    }
+
+    /// Waits for that, or until the session has ended; but not for long while there is no
+    /// connection.
+    pub(super) async fn outlasts(&self, waits: impl Future<Output = ()>) -> Result<(), Failure> {
+        // When that has passed in silence, as much is left to ask again.
+        let limit = self.context.request_timeout / 2;
         tokio::select! {
-            changed = changed => if changed.is_err() {
-                self.over.cancel();
-            },
+            () = waits => {}
             () = self.over.cancelled() => {}
             () = self.is_silent_for(limit) => return Err(Failure::not_sent()),
         }
         Ok(())
+    }
+
+    /// Resolves when the session has ended.
+    pub(super) async fn ends(&self) {
+        self.over.cancelled().await;
+    }
+
+    /// The nodes of a folder, and a watch that tells of the next that comes or goes.
+    /// `None`: there is no folder.
+    pub(super) async fn list_and_watch(
+        &self,
+        folder: &str,
+        deadline: Deadline,
+    ) -> Result<Option<(Vec<String>, OneshotWatcher)>, Failure> {
+        let listed = self.ask(folder, deadline, |client| {
+            client.list_and_watch_children(folder)
+        });
+        Ok(listed.await?.0)
     }
 
     /// The server does not do what it was asked for there.

@@ -13,6 +13,7 @@ use zookeeper_client::MultiReadResult;
 
 use super::ensemble::Ensemble;
 use super::errors::{self, TOO_OLD};
+use super::folders::Folders;
 use super::names::{self, Member};
 use super::nodes::Node;
 use super::queue::{QueuePosition, holders, queue_position};
@@ -20,8 +21,8 @@ use super::records::{Held, Record};
 use super::session::{AT_ONCE, Session};
 use super::settings::Settings;
 use crate::backend::{
-    BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Owner, Protocol, Renewed,
-    Request, Servers, TokenTier,
+    BackendError, BackendErrorKind, Capabilities, HolderInfo, LockInfo, Mode, Owner, Protocol,
+    Renewed, Request, Servers, TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::key::Shown;
@@ -39,6 +40,15 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(3);
 pub(crate) struct ZooKeeperStore {
     ensemble: Arc<Ensemble>,
     held: Held,
+    folders: Arc<Folders>,
+}
+
+/// What a request waits for.
+pub(crate) enum Awaited {
+    /// The end of this node.
+    Node(Arc<Session>, Arc<str>),
+    /// That its own is one of those that hold, in its folder.
+    Turn(Node),
 }
 
 /// What an operation remembers.
@@ -57,8 +67,7 @@ impl Store for ZooKeeperStore {
     type Record = Arc<Record>;
     type Attempt = Attempt;
     type Flight = Infallible;
-    /// The node before one's own.
-    type Watch = (Arc<Session>, Arc<str>);
+    type Watch = Awaited;
     type Seen = ();
 
     const LOOKS: Looks = Looks::Together;
@@ -69,6 +78,7 @@ impl Store for ZooKeeperStore {
 
     fn open(settings: Settings, context: Context) -> Self {
         Self {
+            folders: Folders::new(context.clone(), BETWEEN_LOOKS),
             ensemble: Ensemble::new(settings, context),
             held: Held::default(),
         }
@@ -87,6 +97,7 @@ impl Store for ZooKeeperStore {
             fair: true,
             tokens: TokenTier::Strict,
             read_write: true,
+            permits: true,
             // Every grant and renewal is a write on a majority of the servers.
             min_ttl: Duration::from_millis(100),
             ..Capabilities::new("zookeeper")
@@ -215,13 +226,19 @@ impl Store for ZooKeeperStore {
         self.ensemble.has_ended(scope)
     }
 
-    async fn wait(
-        &self,
-        _: &Request,
-        (session, path): Self::Watch,
-        _: &mut Attempt,
-    ) -> Result<(), Failure> {
-        let ended = session.wait_for_the_end_of(&path).await;
+    async fn wait(&self, _: &Request, awaited: Awaited, _: &mut Attempt) -> Result<(), Failure> {
+        let (session, ended) = match awaited {
+            Awaited::Node(session, path) => {
+                let ended = session.wait_for_the_end_of(&path).await;
+                (session, ended)
+            }
+            Awaited::Turn(node) => {
+                let turn = self.folders.enter(&node);
+                let ended = node.session.outlasts(turn.comes()).await;
+                drop(turn);
+                (node.session, ended)
+            }
+        };
         // With the session, the place in the queue is gone.
         ended.or_else(|failure| session.is_over().then_some(()).ok_or(failure))
     }
@@ -317,7 +334,7 @@ impl ZooKeeperStore {
             return Err(refused);
         }
         match queue_position(&names, &member) {
-            QueuePosition::Behind(_) if want == Want::Try => {
+            QueuePosition::Behind(_) | QueuePosition::BehindSome if want == Want::Try => {
                 // Before the answer to what follows.
                 request.was_held_when(seen_at);
                 // Here and now: who asks again must not find itself in the way.
@@ -327,7 +344,12 @@ impl ZooKeeperStore {
             }
             QueuePosition::Behind(before) => {
                 let name: Arc<str> = names::join(&own.folder, &before).into();
-                let watch = (Arc::clone(&own.session), Arc::clone(&name));
+                let watch = Awaited::Node(Arc::clone(&own.session), Arc::clone(&name));
+                return Ok(Take::Behind(Behind { name, watch }));
+            }
+            QueuePosition::BehindSome => {
+                // The looks are for its own node: its folder is looked at anyway.
+                let (name, watch) = (own.path().into(), Awaited::Turn(own.clone()));
                 return Ok(Take::Behind(Behind { name, watch }));
             }
             QueuePosition::Holds => {
@@ -408,7 +430,7 @@ impl ZooKeeperStore {
         let folder = self.ensemble.folder(key);
         let (names, _) = session.list(&folder, synced, deadline).await?;
         let (holders, waiters) = holders(&names);
-        let mode = holders.first().map(|first| first.mode);
+        let mode = Mode::shown(holders.iter().map(|member| member.mode));
         let holders = holders.into_iter();
         // Those of others are of any text.
         let holders = holders.map(|member| HolderInfo::new(Shown(&member.name).to_string(), None));

@@ -1,0 +1,124 @@
+//! Who waits for permits waits for several, and no one in particular.
+
+use std::time::{Duration, Instant};
+
+use dlock::LockManager;
+use dlock_conformance::Store as _;
+use tokio::task::JoinSet;
+
+use crate::EtcdStore;
+use crate::harness::{connect, places};
+use crate::support::locks::{held, is_busy, queued, served};
+use crate::support::wait::{HANG, until, within};
+
+const PERMITS: u32 = 5;
+const WAITERS: usize = 100;
+const RELEASES: usize = 20;
+
+/// A hundred wait, in so many processes. What the server is asked for each permit that is
+/// given back, without the looks of once a second.
+async fn asked_for_a_release(processes: usize) -> f64 {
+    let store = EtcdStore::start_alone().await;
+    let holder = connect(&store.direct()).await;
+    let mut held_by = Vec::new();
+    for _ in 0..PERMITS {
+        held_by.push(held(holder.lock("key").permits(PERMITS)).await);
+    }
+    let mut waiting = JoinSet::new();
+    let mut managers = Vec::new();
+    for _ in 0..processes {
+        managers.push(connect(&store.url()).await);
+    }
+    for number in 0..WAITERS {
+        let request = managers[number % processes].lock("key").permits(PERMITS);
+        waiting.spawn(request.acquire());
+    }
+    queued(&holder, "key", WAITERS).await;
+    // The watches have been made by then, and what was before them was read.
+    let mut quiet = store.asked().await;
+    loop {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let now = store.asked().await;
+        if now - quiet < WAITERS as u64 / 4 {
+            break;
+        }
+        quiet = now;
+    }
+    let (began, before) = (Instant::now(), store.asked().await);
+    for _ in 0..RELEASES {
+        let first = held_by.remove(0);
+        first.release().await.expect("the release");
+        let next = within(HANG, waiting.join_next()).await.expect("a waiter");
+        held_by.push(next.expect("no panic").expect("the lock"));
+        assert_eq!(held_by.len(), PERMITS as usize);
+    }
+    let asked = store.asked().await - before;
+    // A look, the first one's read, and signs of life: of each.
+    let looks = began.elapsed().as_secs_f64().ceil() * 4.0 * (processes + 1) as f64;
+    held_by.clear();
+    drop(managers);
+    waiting.shutdown().await;
+    (asked as f64 - looks) / RELEASES as f64
+}
+
+/// It is deleted, and the first who waits reads; what is confirmed besides is its lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_wakes_one_of_a_hundred() {
+    let asked = asked_for_a_release(1).await;
+    assert!(asked <= 4.0, "{asked} messages");
+}
+
+/// The first of each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_wakes_one_of_each_process() {
+    let asked = asked_for_a_release(10).await;
+    assert!(asked <= 4.0 + 10.0, "{asked} messages");
+}
+
+/// Its place says what it asks for, to others too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_says_how_many_permits_there_are() {
+    let store = EtcdStore::start().await;
+    let manager = connect(&store.url()).await;
+    let guard = held(manager.lock("key").permits(7)).await;
+    let place = places(&store, "key").await.remove(0);
+    let start = format!("{}/key/permit-7-", store.prefix);
+    assert!(place.starts_with(&start), "{place}");
+    // What another program has named so is a writer's.
+    guard.release().await.expect("the release");
+    for name in ["permit-7", "permit-x-1"] {
+        let foreign = format!("{}/key/{name}", store.prefix);
+        store.server.control(&["put", &foreign, ""]).await;
+        is_busy(manager.lock("key").permits(9).try_acquire().await);
+        store.server.control(&["del", &foreign]).await;
+    }
+}
+
+/// It is not the first of its process: somebody else is woken by what happens in the queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_was_deleted_behind_others_is_taken_again() {
+    let store = EtcdStore::start().await;
+    let (holder, manager) = (connect(&store.url()).await, connect(&store.url()).await);
+    let held_by = [
+        held(holder.lock("key").permits(2)).await,
+        held(holder.lock("key").permits(2)).await,
+    ];
+    let wants = |manager: &LockManager| tokio::spawn(manager.lock("key").permits(2).acquire());
+    let mut waiting = Vec::new();
+    for number in 1..=3 {
+        waiting.push(wants(&manager));
+        queued(&holder, "key", number).await;
+    }
+    let before = places(&store, "key").await;
+    store.server.control(&["del", &before[3]]).await;
+    let again = async || places(&store, "key").await;
+    let is_back = |now: &Vec<String>| now.len() == 5 && now[3] == before[4];
+    let what = "it queues again, behind the others";
+    until(what, again, is_back).await;
+    drop(held_by);
+    let middle = waiting.remove(1);
+    for one in waiting {
+        served(one).await.release().await.expect("the release");
+    }
+    served(middle).await.release().await.expect("the release");
+}
