@@ -11,6 +11,7 @@ use super::inner::Inner;
 use super::requirements::{check_fenced, check_longest, check_permits, check_shared, check_ttl};
 use super::scope::Scope;
 use super::section::{HeldKey, HeldLock, Section, SectionRef, Teardown};
+use crate::backend::Mode;
 use crate::error::LockError;
 use crate::executor::check_runtime;
 use crate::gate::{Collecting, Entry, Known, Turn, WaitState};
@@ -269,6 +270,9 @@ impl Taking<'_> {
             spec: LockSpec { key, options },
             ..
         } = self;
+        if let Mode::Permits(most) = options.mode {
+            manager.permits.note(name, most);
+        }
         let full = namespaced(&manager.settings.namespace, name);
         let entered = manager
             .gate

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::permits::Numbers;
 use super::requirements::{check_fenced, check_ttl};
 use crate::backend::{Backend, BackendError, Capabilities, Owner};
 use crate::clock::Clock;
@@ -49,6 +50,7 @@ pub(crate) struct Inner {
     pub(crate) gate: Gate,
     /// None if detection is off.
     pub(crate) lock_order: Option<LockOrder>,
+    pub(crate) permits: Numbers,
 }
 
 impl Inner {
@@ -92,6 +94,7 @@ impl Inner {
             at_start,
             lock_order: settings.detect_lock_order.then(LockOrder::default),
             gate: Gate::new(&leases, settings.handoff),
+            permits: Numbers::default(),
             settings,
             leases,
         })

@@ -3,6 +3,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod inner;
+mod permits;
 mod requirements;
 pub(crate) mod scope;
 pub(crate) mod section;

@@ -25,6 +25,7 @@ mod lock_order;
 mod losses;
 mod manager;
 mod outages;
+mod permits;
 mod release;
 mod run;
 mod runtimes;

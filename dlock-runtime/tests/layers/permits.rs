@@ -1,0 +1,83 @@
+//! What is refused of permits, and what is told of them.
+
+use std::time::Duration;
+
+use dlock_conformance::support::alone::alone_with_its_log;
+use dlock_conformance::support::locks::{held, is_busy, is_misconfigured, is_unsupported, says};
+use dlock_conformance::support::over_memory::Otherwise;
+use dlock_runtime::backend::Capabilities;
+use dlock_runtime::backend::memory::Memory;
+use dlock_runtime::{Config, LockManager};
+
+use crate::manager;
+
+#[tokio::test(start_paused = true)]
+async fn numbers_that_mean_nothing_are_refused() {
+    let (memory, manager) = manager().await;
+    let error = is_misconfigured(manager.lock("key").permits(0).acquire().await);
+    says(&error, &["permits", "from 1 to 4294967295"]);
+    let fenced = manager.lock("key").permits(2).fenced(true);
+    says(
+        &is_misconfigured(fenced.acquire().await),
+        &["permits", "fenced"],
+    );
+    drop(held(manager.lock("key").permits(1).fenced(true)).await);
+
+    let config = Config::with_backend(memory).fenced(true);
+    let all_fenced = LockManager::connect(config).await.expect("memory");
+    is_misconfigured(all_fenced.lock("key").permits(2).acquire().await);
+    // Not inside one's own lock either.
+    let inside = async { is_misconfigured(manager.lock("key").permits(0).acquire().await) };
+    manager.lock("key").run(inside).await.expect("free");
+}
+
+/// A store that says nothing of permits.
+#[derive(Debug, Default)]
+struct WithoutPermits(Memory);
+
+#[async_trait::async_trait]
+impl Otherwise for WithoutPermits {
+    fn memory(&self) -> &Memory {
+        &self.0
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::new("theirs");
+        capabilities.read_write = true;
+        capabilities.local = true;
+        capabilities
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_that_does_not_know_permits_is_not_asked_for_one() {
+    let manager = WithoutPermits::default().manager().await;
+    drop(held(manager.lock("key").read()).await);
+    let refused = is_unsupported(manager.lock("key").permits(2).acquire().await);
+    says(&refused, &["`key`", "theirs", "permits"]);
+}
+
+#[test]
+fn two_numbers_for_one_key_are_told_once() {
+    let name = "permits::two_numbers_for_one_key_are_told_once";
+    alone_with_its_log(name, async |log| {
+        let manager = LockManager::connect(Config::default().namespace("shop")).await;
+        let manager = manager.expect("memory");
+        let permits = |most| {
+            manager
+                .lock("api:acme")
+                .ttl(Duration::from_secs(9))
+                .permits(most)
+        };
+        let first = held(permits(2)).await;
+        is_busy(permits(1).try_acquire().await);
+        let second = held(permits(2)).await;
+        is_busy(permits(2).try_acquire().await);
+        drop((first, second));
+        let told = log.lines_with("dlock::permits");
+        assert_eq!(told.len(), 1, "{told:?}");
+        for word in ["WARN", "`api:acme`", "one of 1 permits", "one of 2"] {
+            assert!(told[0].contains(word), "{told:?}");
+        }
+    });
+}
