@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backend::Mode;
-use dlock::{LockManager, LockRequest};
+use dlock::{Config, LockManager, LockRequest};
 use tokio::sync::{Barrier, RwLock};
 use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::sleep;
@@ -19,9 +19,20 @@ use crate::support::wait::{HANG, until, within};
 
 /// So many processes, of a store that has permits.
 async fn processes<const COUNT: usize>(store: &dyn Store) -> Option<[LockManager; COUNT]> {
+    connected(|| super::config(store)).await
+}
+
+/// The same, where so many requests at a time keep the store busy for a while.
+async fn patient<const COUNT: usize>(store: &dyn Store) -> Option<[LockManager; COUNT]> {
+    connected(|| super::config(store).request_timeout(HANG)).await
+}
+
+async fn connected<const COUNT: usize>(
+    config: impl Fn() -> Config,
+) -> Option<[LockManager; COUNT]> {
     let mut all = Vec::new();
     for _ in 0..COUNT {
-        all.push(process(store).await);
+        all.push(connect(config()).await);
     }
     let all: [_; COUNT] = all.try_into().expect("so many");
     all[0].capabilities().permits.then_some(all)
@@ -46,7 +57,7 @@ pub(crate) async fn permits_are_refused_where_they_cannot_be_kept(store: &mut dy
 /// 29 times seven: each body waits inside for six others. Were it ever fewer while more
 /// want in, they would wait for ever.
 pub(crate) async fn all_permits_are_in_use_and_no_more(store: &mut dyn Store) {
-    let Some(managers) = processes::<3>(store).await else {
+    let Some(managers) = patient::<3>(store).await else {
         return;
     };
     let (inside, full) = (Arc::new(Section::default()), Arc::new(Barrier::new(7)));
@@ -164,7 +175,7 @@ pub(crate) async fn a_writer_among_permits_waits_its_turn(store: &mut dyn Store)
 
 /// All kinds in one queue: each is served, and a writer is alone.
 pub(crate) async fn readers_writers_and_permits_are_all_served(store: &mut dyn Store) {
-    let Some(managers) = processes::<3>(store).await else {
+    let Some(managers) = patient::<3>(store).await else {
         return;
     };
     let resource = Arc::new(RwLock::new(()));

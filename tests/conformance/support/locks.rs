@@ -79,16 +79,19 @@ pub fn served<T>(waiting: JoinHandle<Result<T, LockError>>) -> impl Future<Outpu
     async move { done.await.expect("no panic").expect("the lock") }
 }
 
-/// The same of many.
+/// The same of many. Those who are served may wait for one who was refused, which is told
+/// at once.
 #[track_caller]
 pub fn all_served<T: 'static>(
-    waiting: JoinSet<Result<T, LockError>>,
+    mut waiting: JoinSet<Result<T, LockError>>,
 ) -> impl Future<Output = Vec<T>> {
-    let done = within(HANG, waiting.join_all());
-    async move {
-        let all = done.await.into_iter().collect::<Result<_, _>>();
-        all.expect("the locks")
-    }
+    within(HANG, async move {
+        let mut all = Vec::new();
+        while let Some(one) = waiting.join_next().await {
+            all.push(one.expect("no panic").expect("the lock"));
+        }
+        all
+    })
 }
 
 /// What each of these has, in tasks that begin together.
