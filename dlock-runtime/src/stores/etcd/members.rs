@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Client, Error, Txn, TxnResponse};
+use etcd_client::{Client, Error, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use tokio::sync::OnceCell;
 
 use super::errors::{self, ErrorClass, Failed, classify};
@@ -17,6 +17,9 @@ use crate::deadline::Deadline;
 use crate::engine::time::Time;
 use crate::store::{Applied, Cause, Context};
 use crate::sync::Mutex;
+
+/// Servers take 128 operations in a transaction (`--max-txn-ops`).
+pub(super) const KEYS_AT_ONCE: usize = 100;
 
 /// The members of one cluster. The connection to one of them lives on the runtime
 /// that made it, which is the manager's.
@@ -96,6 +99,25 @@ impl Members {
     pub(super) async fn txn(&self, txn: Txn, deadline: Deadline) -> Result<TxnResponse, Failed> {
         let send = |mut client: Client| async move { client.txn(txn).await };
         self.ask(deadline, send).await
+    }
+
+    /// When each of these keys was created, of those that are there.
+    pub(super) async fn created_at(
+        &self,
+        keys: impl Iterator<Item = &str>,
+        deadline: Deadline,
+    ) -> Result<Vec<Option<i64>>, Failed> {
+        let keys_only = GetOptions::new().with_keys_only();
+        let gets: Vec<_> = keys
+            .map(|key| TxnOp::get(key, Some(keys_only.clone())))
+            .collect();
+        let read = self.txn(Txn::new().and_then(gets), deadline).await?;
+        let answers = read.op_responses();
+        let created = answers.iter().map(|found| match found {
+            TxnOpResponse::Get(found) => found.kvs().first().map(KeyValue::create_revision),
+            _ => None,
+        });
+        Ok(created.collect())
     }
 
     /// Makes a request of one member, which has all of this time.

@@ -26,6 +26,7 @@ mod renewal;
 mod service;
 mod settings;
 mod store;
+mod waiting;
 mod watches;
 
 use self::settings::Settings;

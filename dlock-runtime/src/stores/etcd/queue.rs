@@ -15,16 +15,13 @@ use futures_util::future::BoxFuture;
 use super::batches::{Batches, Write, Written};
 use super::errors::{self, ErrorClass, Failed};
 use super::lease::{Lease, LeaseRef};
-use super::members::Members;
 use super::names::LockName;
 use super::places::Name;
+use super::waiting::Ahead;
 use super::watches::Watches;
 use crate::backend::{Mode, Request};
 use crate::deadline::Deadline;
 use crate::store::{Applied, Failure};
-
-/// Servers take 128 operations in a transaction (`--max-txn-ops`).
-pub(super) const KEYS_AT_ONCE: usize = 100;
 
 /// What is asked: for the lock, and if the request `waits` for a place in its queue.
 pub(super) struct Question<'r> {
@@ -70,15 +67,6 @@ pub(super) enum Stands {
     Nowhere,
     /// Its name is somebody else's.
     Anothers,
-}
-
-/// Who has to go before a request gets in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Ahead {
-    /// This one at least, which was created then.
-    One(String, i64),
-    /// One or several of those before it, who hold the lock or wait for it.
-    Some,
 }
 
 /// What has become of a key, by the answer to what writes it.
@@ -336,23 +324,4 @@ impl Written {
 pub(super) fn is_there(failure: Failure) -> Failure {
     let applied = Applied::Answered;
     Failure { applied, ..failure }
-}
-
-/// When each of these keys was created, of those that are there.
-pub(super) async fn created_at(
-    members: &Members,
-    keys: impl Iterator<Item = &str>,
-    deadline: Deadline,
-) -> Result<Vec<Option<i64>>, Failed> {
-    let keys_only = GetOptions::new().with_keys_only();
-    let gets: Vec<_> = keys
-        .map(|key| TxnOp::get(key, Some(keys_only.clone())))
-        .collect();
-    let read = members.txn(Txn::new().and_then(gets), deadline).await?;
-    let answers = read.op_responses();
-    let created = answers.iter().map(|found| match found {
-        TxnOpResponse::Get(found) => found.kvs().first().map(KeyValue::create_revision),
-        _ => None,
-    });
-    Ok(created.collect())
 }

@@ -6,7 +6,8 @@ use etcd_client::Txn;
 use futures_util::future::join_all;
 
 use super::leases::seconds;
-use super::queue::{KEYS_AT_ONCE, Key, created_at};
+use super::members::KEYS_AT_ONCE;
+use super::queue::Key;
 use super::store::EtcdStore;
 use crate::backend::{Renewed, Request};
 use crate::deadline::Deadline;
@@ -57,7 +58,7 @@ impl EtcdStore {
                 key.lease().confirmed_since(oldest, deadline).await
             }
         });
-        let (found, confirmed) = tokio::join!(created_at(members, keys, limit), join_all(confirm));
+        let (found, confirmed) = tokio::join!(members.created_at(keys, limit), join_all(confirm));
         let known = found?.into_iter().zip(confirmed);
         for ((key, answer), (created, confirmed)) in chunk.iter_mut().zip(known) {
             **answer = match confirmed {

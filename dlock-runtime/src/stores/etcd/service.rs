@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::batches::Batches;
 use super::errors::{ErrorClass, Failed};
 use super::members::Members;
-use super::queue::{Key, Question, Stands, created_at};
+use super::queue::{Key, Question, Stands};
 use crate::deadline::Deadline;
 use crate::store::Failure;
 
@@ -92,7 +92,7 @@ impl LockCall {
                 answer?;
             }
             let own = std::iter::once(&*key.name.key);
-            let found = created_at(members, own, deadline).await?;
+            let found = members.created_at(own, deadline).await?;
             let created = found.into_iter().flatten().next().unwrap_or(0);
             let before = std::mem::replace(&mut key.create_revision, created);
             if self.answer.is_none() || before != 0 && created == 0 {

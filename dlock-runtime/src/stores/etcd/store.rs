@@ -20,7 +20,8 @@ use super::places::{Name, Places};
 use super::queue::{Asking, Fate, Key, Question, Stands, is_there};
 use super::service::LockCall;
 use super::settings::{Recipe, Settings};
-use super::watches::{Awaited, Listening, Watches};
+use super::waiting::Awaited;
+use super::watches::{Listening, Watches};
 
 use crate::backend::{
     BackendError, Capabilities, HolderInfo, LockInfo, Owner, Protocol, Renewed, Request, Servers,

@@ -23,17 +23,17 @@ use std::future::Future;
 use std::mem::take;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use etcd_client::{
     Error, Event, KeyValue, ResponseHeader, WatchFilterType, WatchOptions, WatchStream,
 };
 use tokio::sync::Notify;
 
-use super::members::{Member, Members};
+use super::members::{KEYS_AT_ONCE, Member, Members};
 use super::names::Range;
-use super::queue::{Ahead, KEYS_AT_ONCE, created_at};
-use crate::backend::{Owner, Request};
+use super::waiting::{Ahead, Awaited, Deleted, Queue, READS, State, Waiting};
+use crate::backend::Request;
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
 use crate::store::Failure;
@@ -42,9 +42,6 @@ use crate::sync::Mutex;
 /// How often some of the keys are looked at: the default of `Store::pace`.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Of one who is to read, and has not: it need not be told again.
-const READS: i64 = i64::MAX;
-
 /// Between streams. One that has lasted for longer than the last of them was a good
 /// one.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -52,67 +49,11 @@ const LAST_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Watches {
     members: Arc<Members>,
-    inner: Mutex<Inner>,
+    inner: Mutex<State>,
     /// Told when there is something for the stream's task to do.
     changed: Notify,
     /// Told when the stream was found to be silent.
     silent: Notify,
-}
-
-struct Inner {
-    last_id: i64,
-    waiting: BTreeMap<i64, Waiting>,
-    /// The queues of those who wait for [`Ahead::Some`], and their numbers by the locks.
-    queues: BTreeMap<i64, Queue>,
-    queue_ids: HashMap<Arc<str>, i64>,
-    /// Who has come or gone since the stream's task looked.
-    changed: Vec<i64>,
-    /// Whose keys were looked at last.
-    looked_at: i64,
-    /// When the stream last said something.
-    last_response_at: Instant,
-}
-
-/// A request that waits for the end of its own key, and of what is before it. Where that
-/// is one key, the watch of each has a number of its own ([`watches_of`]).
-struct Waiting {
-    owner: Owner,
-    lock: Arc<str>,
-    awaited: Awaited,
-    /// The revision at which it has seen them.
-    seen_at: i64,
-    /// If it has seen them at a lower revision than this, it has to read again: what was
-    /// before is not told by the watches.
-    unknown_from: i64,
-    /// It was told to read by a look, and not by a watch.
-    was_looked_at: bool,
-}
-
-/// What a request waits for.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Awaited {
-    /// Its key, with the revision at which that was created. Another one of the same name is
-    /// another key: that of a session of Go's `concurrency.Mutex` that queues again, or of
-    /// a request of ours.
-    pub(super) own: (String, i64),
-    pub(super) ahead: Ahead,
-}
-
-/// A queue that is watched as a whole, for those of its places who wait for several.
-struct Queue {
-    range: Range,
-    /// By when their keys were created, which is their order.
-    members: BTreeMap<i64, i64>,
-    /// What was before this revision, who comes now may not have been told.
-    unknown_from: i64,
-}
-
-/// A key that was deleted.
-struct Deleted {
-    key: String,
-    at: i64,
-    /// When it was created, if the server still knows.
-    created: Option<i64>,
 }
 
 /// Somebody who waits, until this is dropped.
@@ -124,7 +65,7 @@ pub(super) struct Listening {
 impl Watches {
     pub(super) fn new(members: Arc<Members>) -> Arc<Self> {
         Arc::new(Self {
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(State {
                 last_id: 0,
                 waiting: BTreeMap::new(),
                 queues: BTreeMap::new(),
@@ -243,7 +184,7 @@ impl Watches {
 
     /// Has the request read again if it may have missed something; once, until it has. If
     /// others come before it who wait for several, they do.
-    fn tell(&self, inner: &mut Inner, id: i64) {
+    fn tell(&self, inner: &mut State, id: i64) {
         if inner.is_first(id)
             && let Some(waiting) = inner.waiting.get_mut(&id)
             && waiting.unknown_from > waiting.seen_at
@@ -273,7 +214,10 @@ impl Watches {
         }
         let began = self.members.time.now();
         let keys = next.iter().flat_map(|(_, keys)| keys);
-        let found = created_at(&self.members, keys.map(|(key, _)| &**key), deadline).await?;
+        let found = self
+            .members
+            .created_at(keys.map(|(key, _)| &**key), deadline)
+            .await?;
         let mut found = found.into_iter();
         for (id, keys) in next {
             let both: Vec<_> = keys.iter().zip(&mut found).collect();
@@ -350,7 +294,7 @@ impl Watches {
             .collect();
         inner.changed.clone_from(&all);
         all.into_iter()
-            .find_map(|id| Some((id, inner.watched(id)?)))
+            .find_map(|id| Some((id, watched(&inner, id)?)))
     }
 
     async fn open(&self, member: &Arc<Member>, watched: &[Watched]) -> Result<WatchStream, Error> {
@@ -444,7 +388,7 @@ impl Watches {
     ) -> Result<(), Error> {
         let changed = take(&mut self.inner.lock().changed);
         for id in changed {
-            let watched = self.inner.lock().watched(id);
+            let watched = watched(&self.inner.lock(), id);
             match watched {
                 Some(watched) if !on_server.contains_key(&id) => {
                     on_server.insert(id, watched.len());
@@ -476,133 +420,6 @@ impl Watches {
     }
 }
 
-impl Inner {
-    fn new_id(&mut self) -> i64 {
-        self.last_id += 1;
-        self.last_id
-    }
-
-    /// The queue of a lock, which is watched from now on.
-    fn queue_of(&mut self, lock: &Arc<str>, range: Range) -> &mut Queue {
-        let id = match self.queue_ids.get(lock) {
-            Some(&id) => id,
-            None => {
-                let id = self.new_id();
-                self.queue_ids.insert(Arc::clone(lock), id);
-                self.changed.push(id);
-                id
-            }
-        };
-        self.queues.entry(id).or_insert_with(|| Queue {
-            range,
-            members: BTreeMap::new(),
-            unknown_from: 0,
-        })
-    }
-
-    /// Who comes first now of those who wait for several, if that has changed.
-    fn leaves_queue(&mut self, id: i64, waiting: &Waiting) -> Option<i64> {
-        let queue_id = *self.queue_ids.get(&waiting.lock)?;
-        let queue = self.queues.get_mut(&queue_id)?;
-        let was_first = queue.first() == Some(id);
-        let created = waiting.awaited.own.1;
-        if queue.members.get(&created) == Some(&id) {
-            queue.members.remove(&created);
-        }
-        let next = queue.first();
-        if next.is_none() {
-            self.queues.remove(&queue_id);
-            self.queue_ids.remove(&waiting.lock);
-            self.changed.push(queue_id);
-        }
-        next.filter(|_| was_first)
-    }
-
-    /// Whether nobody is before it of those who wait for several.
-    fn is_first(&self, id: i64) -> bool {
-        let is_alone = |waiting: &Waiting| waiting.awaited.ahead != Ahead::Some;
-        if self.waiting.get(&id).is_none_or(is_alone) {
-            return true;
-        }
-        let lock = self.waiting.get(&id).map(|waiting| &waiting.lock);
-        let queue = lock.and_then(|lock| self.queue_ids.get(lock));
-        let queue = queue.and_then(|queue| self.queues.get(queue));
-        queue.and_then(Queue::first) == Some(id)
-    }
-
-    /// Notes what the watch of a queue has told. Whose own keys are gone.
-    fn heard_of_queue(&mut self, id: i64, made_at: Option<i64>, deleted: &[Deleted]) -> Vec<i64> {
-        let Some(queue) = self.queues.get_mut(&id) else {
-            return Vec::new();
-        };
-        let last = deleted
-            .iter()
-            .map(|deleted| deleted.at)
-            .chain(made_at)
-            .max();
-        queue.unknown_from = queue.unknown_from.max(last.unwrap_or(0));
-        let mut ended = Vec::new();
-        for (&created, &member) in &queue.members {
-            let Some(waiting) = self.waiting.get_mut(&member) else {
-                continue;
-            };
-            let is_own = |it: &&Deleted| it.key == waiting.awaited.own.0 && it.at > created;
-            if deleted.iter().any(|it| is_own(&it)) {
-                ended.push(member);
-            }
-            // Who came later is not in its way.
-            let before = deleted
-                .iter()
-                .filter(|it| it.created.is_none_or(|it| it < created));
-            let last = before.map(|it| it.at).chain(made_at).max();
-            waiting.unknown_from = waiting.unknown_from.max(last.unwrap_or(0));
-        }
-        ended
-    }
-
-    fn forget_all(&mut self) -> BTreeMap<i64, Waiting> {
-        self.queues.clear();
-        self.queue_ids.clear();
-        take(&mut self.waiting)
-    }
-
-    /// What the server watches for it: nothing for one who waits for several, which its
-    /// queue does.
-    fn watched(&self, id: i64) -> Option<Vec<Watched>> {
-        let [first, second] = watches_of(id).map(options);
-        if let Some(Queue { range, .. }) = self.queues.get(&id) {
-            let (begin, end) = range.clone();
-            // It tells when that was created.
-            let options = first.with_range(end).with_prev_key();
-            return Some(vec![(begin, options)]);
-        }
-        let Awaited { own, ahead } = &self.waiting.get(&id)?.awaited;
-        match ahead {
-            Ahead::One(key, _) => Some(vec![
-                (own.0.clone().into_bytes(), first),
-                (key.clone().into_bytes(), second),
-            ]),
-            Ahead::Some => None,
-        }
-    }
-}
-
-impl Queue {
-    fn first(&self) -> Option<i64> {
-        self.members.values().next().copied()
-    }
-}
-
-impl Awaited {
-    fn keys(&self) -> Vec<(String, i64)> {
-        let ahead = match &self.ahead {
-            Ahead::One(key, created) => Some((key.clone(), *created)),
-            Ahead::Some => None,
-        };
-        [self.own.clone()].into_iter().chain(ahead).collect()
-    }
-}
-
 impl Drop for Listening {
     fn drop(&mut self) {
         self.watches.remove(self.id);
@@ -611,6 +428,26 @@ impl Drop for Listening {
 
 /// A key, or the first of a range, and how it is watched.
 type Watched = (Vec<u8>, WatchOptions);
+
+/// What the server watches for it: nothing for one who waits for several, which its
+/// queue does.
+fn watched(state: &State, id: i64) -> Option<Vec<Watched>> {
+    let [first, second] = watches_of(id).map(options);
+    if let Some(Queue { range, .. }) = state.queues.get(&id) {
+        let (begin, end) = range.clone();
+        // It tells when that was created.
+        let options = first.with_range(end).with_prev_key();
+        return Some(vec![(begin, options)]);
+    }
+    let Awaited { own, ahead } = &state.waiting.get(&id)?.awaited;
+    match ahead {
+        Ahead::One(key, _) => Some(vec![
+            (own.0.clone().into_bytes(), first),
+            (key.clone().into_bytes(), second),
+        ]),
+        Ahead::Some => None,
+    }
+}
 
 /// The numbers of the watches for one who waits: of the own key, and of that before it. That
 /// of a queue has the first.
