@@ -140,7 +140,7 @@ fn section(
 
 fn uses(args: &Args, block: &Group) -> Uses {
     let mut before = args.key.consumable();
-    before.add(args.options.permits.to_token_stream());
+    before.add(args.options.consumable().to_token_stream());
     Uses {
         elsewhere: mentioned(args),
         before,

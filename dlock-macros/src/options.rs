@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
-use quote::{format_ident, quote, quote_spanned};
+use quote::{ToTokens as _, format_ident, quote, quote_spanned};
 use syn::Expr;
 use syn::spanned::Spanned as _;
 
-use crate::key::Key;
+use crate::args::number;
+use crate::key::{Key, ungrouped};
 use crate::krate::Crate;
 
 /// What the arguments say; `None` and `false` leave the runtime's default.
@@ -36,6 +37,14 @@ pub(crate) enum Patience {
 pub(crate) type Variant = &'static str;
 
 impl Options {
+    /// What may consume an argument: not the name of one, or of a field, as numbers are
+    /// copied.
+    pub(crate) fn consumable(&self) -> Option<&Expr> {
+        let is_name =
+            |permits: &&Expr| matches!(ungrouped(permits), Expr::Path(_) | Expr::Field(_));
+        self.permits.as_ref().filter(|permits| !is_name(permits))
+    }
+
     /// A reference to the runtime's `Options`, and the statement that stands before it:
     /// they are a constant, but for the number of permits.
     pub(crate) fn tokens(&self, krate: &Crate, key: &Key) -> (TokenStream, TokenStream) {
@@ -108,6 +117,11 @@ impl Options {
         };
         let Some(permits) = &self.permits else {
             return (TokenStream::new(), constant);
+        };
+        // A bare number would be an `i32`, which does not hold all of them.
+        let permits = match number(permits) {
+            Some(most) => most.into_token_stream(),
+            None => permits.into_token_stream(),
         };
         let with_permits = quote_spanned!(permits.span()=> #private::with_permits);
         let statement = quote_spanned! {span=>

@@ -370,6 +370,7 @@ macro_rules! __themes {
                 who_waits_behind_one_that_gives_up_is_let_in
                 a_permit_that_is_given_back_is_the_next_ones
                 a_permit_of_the_dead_comes_free
+                a_permit_of_the_dead_is_for_whom_there_is_room
                 a_permit_is_renewed
                 re_entry_costs_no_permit
                 permits_of_several_keys_are_had_together

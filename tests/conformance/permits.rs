@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backend::Mode;
-use dlock::{Config, LockManager, LockRequest};
+use dlock::{Config, LockError, LockGuard, LockManager, LockRequest};
 use tokio::sync::{Barrier, RwLock};
 use tokio::task::{JoinHandle, JoinSet, yield_now};
 use tokio::time::sleep;
@@ -266,9 +266,9 @@ async fn queued_if_fair(store: &dyn Store, manager: &LockManager, count: usize) 
 
 /// What the second has: the first was aborted.
 async fn either(
-    aborted: JoinHandle<Result<dlock::LockGuard, dlock::LockError>>,
-    next: JoinHandle<Result<dlock::LockGuard, dlock::LockError>>,
-) -> dlock::LockGuard {
+    aborted: JoinHandle<Result<LockGuard, LockError>>,
+    next: JoinHandle<Result<LockGuard, LockError>>,
+) -> LockGuard {
     assert!(aborted.await.is_err_and(|error| error.is_cancelled()));
     served(next).await
 }
@@ -285,6 +285,30 @@ pub(crate) async fn a_permit_of_the_dead_comes_free(store: &mut dyn Store) {
     let next = served(next).await;
     assert!(stays.is_held() && !dead.is_held());
     drop((stays, dead, next));
+    nothing_left(&living).await;
+}
+
+/// Some of those who wait in one process would have room, and others not yet.
+pub(crate) async fn a_permit_of_the_dead_is_for_whom_there_is_room(store: &mut dyn Store) {
+    let Some([living, other]) = processes(store).await else {
+        return;
+    };
+    let stays = [
+        held(permits(&living, 3)).await,
+        held(permits(&living, 3)).await,
+    ];
+    let dead = permits(&living, 3).ttl(store.short_ttl()).renew(false);
+    let dead = held(dead).await;
+    let first = tokio::spawn(permits(&other, 3).acquire());
+    queued_if_fair(store, &living, 1).await;
+    let others = [(); 8].map(|()| tokio::spawn(permits(&other, 1).acquire()));
+    queued_if_fair(store, &living, 9).await;
+    let first = served(first).await;
+    assert!(stays.iter().all(LockGuard::is_held) && !dead.is_held());
+    drop((stays, dead, first));
+    for one in others {
+        drop(served(one).await);
+    }
     nothing_left(&living).await;
 }
 

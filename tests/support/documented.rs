@@ -31,6 +31,17 @@ pub(crate) async fn all_that_locks_need(here: &LockManager, there: &LockManager)
         guard.release().await.expect("the release");
         served(waiting).await.release().await.expect("the release");
     }
+    if here.capabilities().permits {
+        let permits = |manager: &LockManager| manager.lock("key").permits(2);
+        let first = held(permits(here)).await;
+        let second = held(permits(there)).await;
+        let waiting = tokio::spawn(permits(there).acquire());
+        queued(here, "key", 1).await;
+        first.release().await.expect("the release");
+        for guard in [second, served(waiting).await] {
+            guard.release().await.expect("the release");
+        }
+    }
     let ttl = Duration::from_secs(3);
     unless_it_stands_still(ttl / 4, async || {
         let guard = held(here.lock("key").ttl(ttl)).await;

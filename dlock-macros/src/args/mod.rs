@@ -236,7 +236,7 @@ fn permits(argument: &Argument) -> syn::Result<Expr> {
 }
 
 /// The number that is written there.
-fn number(value: &Expr) -> Option<u32> {
+pub(crate) fn number(value: &Expr) -> Option<u32> {
     match ungrouped(value) {
         Expr::Lit(literal) => match &literal.lit {
             Lit::Int(number) => number.base10_parse().ok(),

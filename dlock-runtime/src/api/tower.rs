@@ -79,8 +79,9 @@ struct Settings<K> {
 
 impl<K> LimitLayer<K> {
     /// `most` requests at once of each key that `key` makes. Without a
-    /// [`timeout`](Self::timeout), nobody waits. It needs `most` to be at least 1, or
-    /// each request is answered with 500.
+    /// [`timeout`](Self::timeout), nobody waits. It needs `most` to be at least 1, and 1
+    /// where the manager is [`fenced`](crate::Config::fenced), or each request is answered
+    /// with 500.
     #[track_caller]
     pub fn new(most: u32, key: K) -> Self {
         let options = Options {

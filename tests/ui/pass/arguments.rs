@@ -53,6 +53,12 @@ async fn one_of_two() -> Result<String, LockError> {
     Ok(held())
 }
 
+/// More than an `i32` holds.
+#[distributed_lock(key = "one", try, permits = 4_000_000_000)]
+async fn one_of_very_many() -> Result<(), LockError> {
+    Ok(())
+}
+
 struct Limits {
     at_once: usize,
 }
@@ -75,6 +81,7 @@ async fn permits_reach_the_runtime() {
         assert_eq!(one_of_two().await.expect("the second"), "one");
         let second = dlock::lock("one").read().acquire().await.expect("shared");
         assert!(matches!(one_of_two().await, Err(LockError::Busy { .. })));
+        one_of_very_many().await.expect("the third");
         drop((first, second));
 
         let held = dlock::lock("api:acme")

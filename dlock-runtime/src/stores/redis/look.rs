@@ -3,7 +3,8 @@
 //!
 //! On one server, one `MGET` is for all the waiters of a process, and every three
 //! seconds the sign goes with it that the process is alive: waiting costs less than
-//! two commands a second, however many wait. In a cluster locks are in slots of their
+//! two commands a second, however many wait. Where permits are waited for, it is one
+//! more for each such lock whenever a lease of its holders may have ended. In a cluster locks are in slots of their
 //! own, and one command cannot ask for two of them: it is one for each lock that is
 //! waited for, and those of one node go out together.
 
@@ -14,11 +15,12 @@ use futures_util::future::join_all;
 use redis::Value;
 
 use super::commands;
+use super::scripts::ALIVE_FOR;
 use super::servers::{RedisStore, Route, nonsense};
 use super::values::LockValue;
-use crate::backend::{HolderInfo, Mode};
+use crate::backend::Mode;
 use crate::deadline::Deadline;
-use crate::store::{Applied, Cause, Failure, Waited};
+use crate::store::{Applied, Cause, Failure, Waited, Waiter};
 
 /// A waiter of a busy key makes sure of its place in the queue this often.
 const VERIFY: Duration = Duration::from_secs(10);
@@ -94,33 +96,35 @@ impl RedisStore {
         if answered { Ok(()) } else { Err(failure) }
     }
 
-    /// Has the first who waits for a permit ask when there may be one: one command for
-    /// a lock when the first of its leases ends that were not extended meanwhile.
+    /// Has who waits for a permit ask when there may be one: one command for a lock when
+    /// the first of its leases ends that were not extended meanwhile, or when one who is
+    /// dead and stands before it has been dropped from the queue.
     async fn look_for_room(&self, waited: &mut [Waited<Self>], deadline: Deadline) {
         let now = Instant::now();
-        let looks = waited.iter_mut().filter_map(
-            |Waited {
-                 key, waiters, seen, ..
-             }| {
-                let holder = seen.value.as_deref().and_then(LockValue::parse)?;
-                let is_due = seen.room_at.is_none_or(|room_at| room_at <= now);
-                let mut waiters = waiters.iter_mut();
-                let first = waiters.find_map(|waiter| match waiter.mode {
-                    Mode::Permits(most) => Some((waiter, usize::try_from(most).ok()?)),
-                    Mode::Read | Mode::Write => None,
-                });
-                let (waiter, most) = first.filter(|_| is_due && holder.mode.is_shared())?;
-                Some(async move {
-                    // Who fails to find out asks, which tells why.
-                    let found = self.look_at(key, deadline).await.ok().flatten();
-                    let holders = found.map(|lock| lock.holders).unwrap_or_default();
-                    let ends = holders.iter().filter_map(|holder| holder.expires_in).min();
-                    seen.room_at = ends.map(|ends| now + ends);
-                    let is_holder = |holder: &HolderInfo| holder.shows(waiter.owner);
-                    waiter.wake |= holders.len() < most || holders.iter().any(is_holder);
-                })
-            },
-        );
+        let looks = waited.iter_mut().filter_map(|key| {
+            let Waited { waiters, seen, .. } = &*key;
+            let holder = seen.value.as_deref().and_then(LockValue::parse)?;
+            let is_due = seen.room_at.is_none_or(|room_at| room_at <= now);
+            let waits = waiters.iter().any(|waiter| most(waiter).is_some());
+            (is_due && waits && holder.mode.is_shared()).then_some(async move {
+                // Who fails to find out asks, which tells why.
+                let found = self.look_at(&key.key, deadline).await.ok().flatten();
+                let holders = found.map(|lock| lock.holders).unwrap_or_default();
+                let ends = holders.iter().filter_map(|holder| holder.expires_in).min();
+                key.seen.room_at = ends.map(|ends| now + ends);
+                // Its message was lost.
+                key.wake(|owner| holders.iter().any(|holder| holder.shows(owner)));
+                // The script lets in who is first, whoever asks; so who has the highest
+                // number asks, for which there is room if there is for any.
+                let highest = key.waiters.iter_mut().max_by_key(|waiter| most(waiter));
+                if let Some(waiter) = highest
+                    && most(waiter).is_some_and(|most| holders.len() < most)
+                {
+                    waiter.wake = true;
+                    key.seen.room_at = key.seen.room_at.map(|at| at.min(now + ALIVE_FOR));
+                }
+            })
+        });
         join_all(looks).await;
     }
 
@@ -154,6 +158,14 @@ impl RedisStore {
         let alive = self.space().alive_key(self.process, key);
         let farewell = self.ask(key, deadline, || commands::farewell(&alive));
         let _ = farewell.await;
+    }
+}
+
+/// How many may have the lock together, as one who waits for a permit would have it.
+fn most(waiter: &Waiter) -> Option<usize> {
+    match waiter.mode {
+        Mode::Permits(most) => Some(usize::try_from(most).unwrap_or(usize::MAX)),
+        Mode::Read | Mode::Write => None,
     }
 }
 
