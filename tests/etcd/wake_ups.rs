@@ -1,64 +1,27 @@
 //! Who waits for permits waits for several, and no one in particular.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dlock::LockManager;
 use dlock_conformance::Store as _;
-use tokio::task::JoinSet;
 
 use crate::EtcdStore;
 use crate::harness::{connect, places};
+use crate::support::crowd;
 use crate::support::locks::{held, is_busy, queued, served};
-use crate::support::wait::{HANG, until, within};
+use crate::support::wait::until;
 
-const PERMITS: u32 = 5;
-const WAITERS: usize = 100;
-const RELEASES: usize = 20;
-
-/// A hundred wait, in so many processes. What the server is asked for each permit that is
-/// given back, without the looks of once a second.
+/// In so many processes. What the server is asked, without the looks of once a second.
 async fn asked_for_a_release(processes: usize) -> f64 {
     let store = EtcdStore::start_alone().await;
     let holder = connect(&store.direct()).await;
-    let mut held_by = Vec::new();
-    for _ in 0..PERMITS {
-        held_by.push(held(holder.lock("key").permits(PERMITS)).await);
-    }
-    let mut waiting = JoinSet::new();
     let mut managers = Vec::new();
     for _ in 0..processes {
         managers.push(connect(&store.url()).await);
     }
-    for number in 0..WAITERS {
-        let request = managers[number % processes].lock("key").permits(PERMITS);
-        waiting.spawn(request.acquire());
-    }
-    queued(&holder, "key", WAITERS).await;
-    // The watches have been made by then, and what was before them was read.
-    let mut quiet = store.asked().await;
-    loop {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        let now = store.asked().await;
-        if now - quiet < WAITERS as u64 / 4 {
-            break;
-        }
-        quiet = now;
-    }
-    let (began, before) = (Instant::now(), store.asked().await);
-    for _ in 0..RELEASES {
-        let first = held_by.remove(0);
-        first.release().await.expect("the release");
-        let next = within(HANG, waiting.join_next()).await.expect("a waiter");
-        held_by.push(next.expect("no panic").expect("the lock"));
-        assert_eq!(held_by.len(), PERMITS as usize);
-    }
-    let asked = store.asked().await - before;
     // A look, the first one's read, and signs of life: of each.
-    let looks = began.elapsed().as_secs_f64().ceil() * 4.0 * (processes + 1) as f64;
-    held_by.clear();
-    drop(managers);
-    waiting.shutdown().await;
-    (asked as f64 - looks) / RELEASES as f64
+    let looks = |time: Duration| time.as_secs_f64().ceil() * 4.0 * (processes + 1) as f64;
+    crowd::asked_for_a_release(&holder, managers, async || store.asked().await, looks).await
 }
 
 /// It is deleted, and the first who waits reads; what is confirmed besides is its lease.

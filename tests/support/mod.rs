@@ -12,6 +12,7 @@
 )]
 
 pub(crate) mod cluster;
+pub(crate) mod crowd;
 pub(crate) mod documented;
 pub(crate) mod etcd;
 #[cfg(feature = "redis")]

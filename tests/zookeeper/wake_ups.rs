@@ -1,68 +1,42 @@
 //! Who waits for permits waits for several, and no one in particular.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use dlock::LockManager;
-use tokio::task::JoinSet;
 
 use crate::harness::{Scene, connect};
 use crate::messages::{Counter, read_by};
+use crate::support::crowd;
 use crate::support::locks::{held, queued, served};
-use crate::support::wait::{HANG, until, within};
+use crate::support::wait::until;
 use crate::support::zookeeper::Setup;
 
-const PERMITS: u32 = 5;
-const WAITERS: usize = 100;
-const RELEASES: usize = 20;
-
-/// A hundred wait, in so many processes. What they ask for each permit that others give
-/// back, without signs of life and the looks that come every few seconds.
+/// In so many processes. What they ask, without signs of life and the looks that come
+/// every few seconds.
 async fn asked_for_a_release(processes: usize) -> f64 {
     let server = Setup::default().start().await;
     let counter = Arc::<Counter>::default();
     let port = read_by(Arc::clone(&counter), server.port()).await;
-    let options = "session_timeout=40s";
-    let url = format!("zookeeper://127.0.0.1:{port}/?{options}");
-    let holder = connect(&format!(
-        "zookeeper://127.0.0.1:{}/?{options}",
-        server.port()
-    ))
-    .await;
-    let mut held_by = Vec::new();
-    for _ in 0..PERMITS {
-        held_by.push(held(holder.lock("key").permits(PERMITS)).await);
-    }
+    let at = async |port: u16| {
+        connect(&format!(
+            "zookeeper://127.0.0.1:{port}/?session_timeout=40s"
+        ))
+        .await
+    };
+    let holder = at(server.port()).await;
     let mut managers = Vec::new();
     for _ in 0..processes {
-        managers.push(connect(&url).await);
+        managers.push(at(port).await);
     }
-    let mut waiting = JoinSet::new();
-    for number in 0..WAITERS {
-        let request = managers[number % processes].lock("key").permits(PERMITS);
-        waiting.spawn(request.acquire());
-    }
-    queued(&holder, "key", WAITERS).await;
-    loop {
-        counter.since_last();
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        if counter.since_last().values().sum::<u64>() < WAITERS as u64 / 4 {
-            break;
-        }
-    }
-    let began = Instant::now();
-    for _ in 0..RELEASES {
-        let first = held_by.remove(0);
-        first.release().await.expect("the release");
-        let next = within(HANG, waiting.join_next()).await.expect("a waiter");
-        held_by.push(next.expect("no panic").expect("the lock"));
-    }
-    let asked: u64 = counter.since_last().values().sum();
-    let looks = (began.elapsed().as_secs_f64() / 3.0).ceil() * 5.0 * processes as f64;
-    held_by.clear();
-    drop(managers);
-    waiting.shutdown().await;
-    (asked as f64 - looks) / RELEASES as f64
+    let total = AtomicU64::new(0);
+    let asked = async || {
+        let more = counter.since_last().values().sum::<u64>();
+        total.fetch_add(more, Relaxed) + more
+    };
+    let looks = |time: Duration| (time.as_secs_f64() / 3.0).ceil() * 5.0 * processes as f64;
+    crowd::asked_for_a_release(&holder, managers, asked, looks).await
 }
 
 /// The folder is listed, and watched; who holds the lock then asks, makes sure of its

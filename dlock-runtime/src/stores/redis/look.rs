@@ -4,9 +4,10 @@
 //! On one server, one `MGET` is for all the waiters of a process, and every three
 //! seconds the sign goes with it that the process is alive: waiting costs less than
 //! two commands a second, however many wait. Where permits are waited for, it is one
-//! more for each such lock whenever a lease of its holders may have ended. In a cluster locks are in slots of their
-//! own, and one command cannot ask for two of them: it is one for each lock that is
-//! waited for, and those of one node go out together.
+//! more for each such lock whenever a lease of its holders may have ended. In a
+//! cluster locks are in slots of their own, and one command cannot ask for two of
+//! them: it is one for each lock that is waited for, and those of one node go out
+//! together.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,0 +1,55 @@
+//! Many who wait for permits, in some processes: what it costs that one is given back.
+
+use std::time::{Duration, Instant};
+
+use dlock::LockManager;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::locks::{held, queued};
+use super::wait::{HANG, until, within};
+
+const PERMITS: u32 = 5;
+const WAITERS: usize = 100;
+const RELEASES: usize = 20;
+
+/// A hundred wait, in these processes. What is asked for each permit that `holder` and then
+/// others give back, by what was `asked` in all so far, and less what the looks of that
+/// time cost.
+pub(crate) async fn asked_for_a_release(
+    holder: &LockManager,
+    managers: Vec<LockManager>,
+    asked: impl AsyncFn() -> u64,
+    looks: impl Fn(Duration) -> f64,
+) -> f64 {
+    let mut held_by = Vec::new();
+    for _ in 0..PERMITS {
+        held_by.push(held(holder.lock("key").permits(PERMITS)).await);
+    }
+    let mut waiting = JoinSet::new();
+    for number in 0..WAITERS {
+        let manager = &managers[number % managers.len()];
+        waiting.spawn(manager.lock("key").permits(PERMITS).acquire());
+    }
+    queued(holder, "key", WAITERS).await;
+    // The watches have been made when nothing is asked any more.
+    let meanwhile = async || {
+        let before = asked().await;
+        sleep(Duration::from_millis(300)).await;
+        asked().await - before
+    };
+    until("all is quiet", meanwhile, |&more| more < WAITERS as u64 / 4).await;
+    let (began, before) = (Instant::now(), asked().await);
+    for _ in 0..RELEASES {
+        let first = held_by.remove(0);
+        first.release().await.expect("the release");
+        let next = within(HANG, waiting.join_next()).await.expect("a waiter");
+        held_by.push(next.expect("no panic").expect("the lock"));
+    }
+    let more = asked().await - before;
+    let looks = looks(began.elapsed());
+    held_by.clear();
+    drop(managers);
+    waiting.shutdown().await;
+    (more as f64 - looks) / RELEASES as f64
+}
