@@ -20,5 +20,6 @@ pub mod resource;
 pub mod room;
 pub mod runtimes;
 pub mod secure;
+pub mod visited;
 pub mod wait;
 pub mod worker;

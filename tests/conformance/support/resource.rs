@@ -7,20 +7,19 @@ mod history;
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 
+use super::visited::Visited;
 pub use client::{Answer, Outdated, Section, report};
 pub use history::History;
 
 /// The server, in the process of the test that checks.
 #[derive(Debug)]
 pub struct Resource {
-    address: SocketAddr,
+    server: Visited,
     shared: Arc<Shared>,
-    acceptor: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -50,29 +49,15 @@ struct Visitor {
 impl Resource {
     /// With a value of 0.
     pub fn start() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let address = listener.local_addr().expect("the port");
         let shared = Arc::<Shared>::default();
-        let for_thread = Arc::clone(&shared);
-        let acceptor = std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                if for_thread.closed.load(Ordering::Acquire) {
-                    return;
-                }
-                let shared = Arc::clone(&for_thread);
-                std::thread::spawn(move || shared.serve(&stream));
-            }
-        });
-        Self {
-            address,
-            shared,
-            acceptor: Some(acceptor),
-        }
+        let serves = Arc::clone(&shared);
+        let server = Visited::by(move |stream| serves.serve(stream));
+        Self { server, shared }
     }
 
     /// Where the workers find it.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// Lets `worker` wait for the answer to its next read, inside its critical
@@ -124,11 +109,6 @@ impl Resource {
 impl Drop for Resource {
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::Release);
-        // Wakes the thread that accepts.
-        let _ = TcpStream::connect(self.address);
-        if let Some(acceptor) = self.acceptor.take() {
-            let _ = acceptor.join();
-        }
         self.shared.lock().held_back.clear();
         self.shared.changed.notify_all();
     }

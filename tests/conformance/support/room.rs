@@ -3,25 +3,23 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::visited::Visited;
 
 /// The server, in the process of the test that checks.
 #[derive(Debug)]
 pub struct Room {
-    address: SocketAddr,
+    server: Visited,
     shared: Arc<Shared>,
-    acceptor: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    closed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -42,29 +40,15 @@ struct Visitor {
 impl Room {
     /// An empty one.
     pub fn open() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let address = listener.local_addr().expect("the port");
         let shared = Arc::<Shared>::default();
-        let for_thread = Arc::clone(&shared);
-        let acceptor = std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                if for_thread.closed.load(Ordering::Acquire) {
-                    return;
-                }
-                let shared = Arc::clone(&for_thread);
-                std::thread::spawn(move || shared.serve(&stream));
-            }
-        });
-        Self {
-            address,
-            shared,
-            acceptor: Some(acceptor),
-        }
+        let serves = Arc::clone(&shared);
+        let server = Visited::by(move |stream| serves.serve(stream));
+        Self { server, shared }
     }
 
     /// Where the workers find it.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// From now on, until [`resumed`](Self::resumed), this worker does nothing. Whom it
@@ -103,17 +87,6 @@ impl Room {
         let state = self.shared.lock();
         let others = state.entries.iter().filter(|(name, _)| *name != worker);
         others.map(|(_, entries)| entries).sum()
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.shared.closed.store(true, Ordering::Release);
-        // Wakes the thread that accepts.
-        let _ = TcpStream::connect(self.address);
-        if let Some(acceptor) = self.acceptor.take() {
-            let _ = acceptor.join();
-        }
     }
 }
 

@@ -1,0 +1,54 @@
+//! A server in the process of the test that checks, with a thread for each who comes.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Takes in whoever comes, until this is dropped. The thread of each ends with it.
+#[derive(Debug)]
+pub struct Visited {
+    address: SocketAddr,
+    closed: Arc<AtomicBool>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+impl Visited {
+    /// Serves each of them by this.
+    pub fn by(serve: impl Fn(&TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("the port");
+        let (closed, serve) = (Arc::<AtomicBool>::default(), Arc::new(serve));
+        let is_closed = Arc::clone(&closed);
+        let acceptor = std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if is_closed.load(Ordering::Acquire) {
+                    return;
+                }
+                let serve = Arc::clone(&serve);
+                std::thread::spawn(move || serve(&stream));
+            }
+        });
+        Self {
+            address,
+            closed,
+            acceptor: Some(acceptor),
+        }
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Visited {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::Release);
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(self.address);
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
