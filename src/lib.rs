@@ -348,9 +348,9 @@
 
 pub use dlock_macros::distributed_lock;
 pub use dlock_runtime::{
-    Config, Engine, FencingToken, Held, InLockScope, LockError, LockGuard, LockKey, LockManager,
-    LockRequest, LockScopeExt, LossReason, MAX_KEY_BYTES, OnLost, Patience, Run, Source,
-    TOKENS_PER_GRANT, backend, current, init, lock, shutdown, store,
+    Always, Config, Engine, FencingToken, Held, InLockScope, LockError, LockGuard, LockKey,
+    LockManager, LockRequest, LockScopeExt, LossReason, MAX_KEY_BYTES, OnLost, Once, Patience, Run,
+    Source, TOKENS_PER_GRANT, backend, current, init, lock, shutdown, store,
 };
 
 #[cfg(feature = "tower")]

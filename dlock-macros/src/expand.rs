@@ -22,6 +22,8 @@
 //! }
 //! ```
 //!
+//! With `once`, `run_once` is also told how to see whether the body is done.
+//!
 //! The `return` that is never taken tells the compiler what the block returns
 //! before it reads the user's code, so that `?` and `into()` know their target
 //! and a mismatch is shown where it is. The `match` ends what the body's last
@@ -119,6 +121,12 @@ fn section(
     let never_taken = returned.never_taken(krate);
     let error = Ident::new("error", span);
     let refused = returned.refuse(krate, &error, on_error.as_ref());
+    let run = match args.options.once {
+        None => quote_spanned!(span=> #private::run(key, #options, body)),
+        Some(_) => quote_spanned! {span=>
+            #private::run_once(key, #options, body, |output| #private::Returned(output).is_done())
+        },
+    };
     quote_spanned! {span=>
         #permits
         let key = #key;
@@ -130,7 +138,7 @@ fn section(
             }
         };
         #[allow(clippy::needless_update)]
-        let outcome = #private::run(key, #options, body).await;
+        let outcome = #run.await;
         match outcome {
             ::core::result::Result::Ok(output) => output,
             ::core::result::Result::Err(#error) => #refused,

@@ -41,6 +41,17 @@ impl Key {
         Ok(Self::One(Part::Expression(value)))
     }
 
+    /// Whether it names more than one lock, as far as can be seen.
+    pub(crate) fn is_several(&self) -> bool {
+        match self {
+            Self::One(Part::Expression(value)) => {
+                matches!(ungrouped(value), Expr::Array(array) if array.elems.len() > 1)
+            }
+            Self::One(Part::Template(_)) => false,
+            Self::Many(parts) => parts.len() > 1,
+        }
+    }
+
     /// The names as written, each an expression's if it is no template: of use
     /// for spans and metrics, as there are few of them.
     pub(crate) fn written(&self) -> String {

@@ -46,6 +46,7 @@ use proc_macro::TokenStream;
 /// | `renew = false` | a fixed lease: the body must end within `ttl` | renewed |
 /// | `max_hold = "10m"` | renewal stops here: a hung body cannot hold a lock for ever; not with `renew = false` | none |
 /// | `min_hold = "5s"` | released no sooner than this after the grant; no longer than `max_hold` | none |
+/// | `once = "48h"` | a body that returned `Ok`, or no `Result` at all, is remembered under its key for so long: calls meanwhile are `LockError::Done`; after an `Err`, a panic or a death the next one runs it; for one key, not with `mode = "read"` or `permits` | off |
 /// | `on_error = expr` | `\|error: LockError\| …` makes the return value when the lock was not had or was lost | return `Err(error.into())` |
 /// | `on_lost = "cancel"` or `"continue"` | a lost lease drops the body at its next await, or only shows in `dlock::current()` | `"cancel"` |
 /// | `fenced` | an error unless the store's fencing tokens are strict | off |

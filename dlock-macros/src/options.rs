@@ -21,6 +21,7 @@ pub(crate) struct Options {
     pub(crate) renew: Option<bool>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
+    pub(crate) once: Option<Duration>,
     pub(crate) on_lost: Option<Variant>,
     pub(crate) fenced: bool,
 }
@@ -72,6 +73,7 @@ impl Options {
             ("ttl", self.ttl),
             ("max_hold", self.max_hold),
             ("min_hold", self.min_hold),
+            ("once", self.once),
         ] {
             if let Some(duration) = duration {
                 let duration = duration_tokens(duration);

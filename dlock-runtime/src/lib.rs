@@ -45,8 +45,8 @@ mod timer;
 mod token;
 
 pub use api::{
-    Config, Held, InLockScope, LockGuard, LockManager, LockRequest, LockScopeExt, Run, current,
-    init, lock, shutdown,
+    Always, Config, Held, InLockScope, LockGuard, LockManager, LockRequest, LockScopeExt, Once,
+    Run, current, init, lock, shutdown,
 };
 pub use engine::Engine;
 #[doc(hidden)]

@@ -2,6 +2,7 @@
 //! No part of the public surface: it changes with the attribute.
 
 use std::future::Future;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::api::Run;
@@ -142,6 +143,51 @@ impl<N: TryInto<u32>> IntoPermits for N {
 pub fn with_permits(options: &Options, permits: impl IntoPermits) -> Options {
     let mode = Mode::Permits(permits.into_permits());
     Options { mode, ..*options }
+}
+
+/// What an annotated body has returned. `Returned(&output).is_done()` says whether its work
+/// is done: the compiler finds the method of a `Result` first, and else that of
+/// [`NoResult`].
+#[derive(Debug)]
+pub struct Returned<'a, T>(pub &'a T);
+
+impl<T, E> Returned<'_, Result<T, E>> {
+    /// Whether it is `Ok`.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.0.is_ok()
+    }
+}
+
+impl<T> Deref for Returned<'_, T> {
+    type Target = NoResult;
+
+    fn deref(&self) -> &NoResult {
+        &NoResult
+    }
+}
+
+/// Anything else that a body may return.
+#[derive(Debug)]
+pub struct NoResult;
+
+impl NoResult {
+    /// To return is to be done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        true
+    }
+}
+
+/// Runs an annotated function's body under its lock, and remembers it if it has done its
+/// work.
+pub fn run_once<F: Future>(
+    key: impl Into<LockKey>,
+    options: &Options,
+    body: F,
+    is_done: fn(&F::Output) -> bool,
+) -> Run<F> {
+    run(key, options, body).done_if(is_done)
 }
 
 /// Runs an annotated function's body under its lock.

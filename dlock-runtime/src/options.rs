@@ -71,6 +71,8 @@ pub struct Options {
     pub renew: bool,
     pub max_hold: Option<Duration>,
     pub min_hold: Option<Duration>,
+    /// A body that returned `Ok` is remembered for so long.
+    pub once: Option<Duration>,
     pub on_lost: OnLost,
     pub fenced: bool,
 }
@@ -95,6 +97,7 @@ impl Options {
             renew: true,
             max_hold: None,
             min_hold: None,
+            once: None,
             on_lost: OnLost::Cancel,
             fenced: false,
         }

@@ -185,6 +185,17 @@ pub trait Store: Send + Sync + Sized + 'static {
         attempt: &mut Self::Attempt,
     ) -> impl Future<Output = Result<Freed, Failure>> + Send;
 
+    /// Removes the mark of [`Ending::Done`]. Whether there was one.
+    fn forget(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        attempt: &mut Self::Attempt,
+    ) -> impl Future<Output = Result<bool, Failure>> + Send {
+        let _ = (key, deadline, attempt);
+        async { Err(Failure::refused(BackendError::remembers_nothing("this"))) }
+    }
+
     /// The error of an operation that nobody has answered for so long.
     fn silent(&self, for_long: Duration) -> BackendError;
 
@@ -393,6 +404,9 @@ pub enum Take<S: Store> {
     Granted(Granted<S>),
     /// Somebody holds it, and nothing is left of the request.
     Busy,
+    /// Its body has been done, which is remembered ([`Ending::Done`]), and nothing is left
+    /// of the request.
+    Done,
     /// It has a place in the queue, and is told.
     Queued,
     /// It has a place in the queue, and watches the one before.
@@ -440,6 +454,11 @@ pub enum Ending {
     /// The caller left on the way: there may be a lease, a place, both or none.
     #[default]
     Left,
+    /// The body was to run once, and has been done: a mark stays in the lock's place for
+    /// so long, set in the same step, and everybody who waits is told of it
+    /// ([`Take::Done`]). Where its own mark is there already, a release before this one
+    /// has done it, and that is [`Freed::Released`]. It knows its owner.
+    Done(Duration),
     /// It was a vote for one who could not have a majority: nobody waits for its end,
     /// and to tell of it would only be the cause of the next election.
     Outvoted,
@@ -458,7 +477,7 @@ pub enum Freed {
 }
 
 impl Freed {
-    /// What the caller is told, if the release was `repeated` or not.
+    /// What the caller is told, if a release before it may have been run.
     pub(crate) fn released(self, repeated: bool) -> Released {
         match self {
             Self::Released => Released::Released,

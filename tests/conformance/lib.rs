@@ -50,6 +50,7 @@ mod keys;
 mod late_commands;
 mod leases;
 mod load;
+mod once;
 mod outages;
 mod permits;
 mod policies;
@@ -374,6 +375,22 @@ macro_rules! __themes {
                 a_permit_is_renewed
                 re_entry_costs_no_permit
                 permits_of_several_keys_are_had_together
+            }
+            start once {
+                once_is_refused_where_it_cannot_be_kept
+                what_was_done_is_remembered
+                it_is_remembered_for_its_time
+                what_was_not_done_is_not_remembered
+                a_lease_that_was_lost_marks_nothing
+                who_waits_for_what_was_done_is_told
+                tasks_that_wait_for_what_was_done_are_told
+                inside_another_it_is_remembered_when_that_ends
+                a_guard_says_that_it_is_done
+                min_hold_is_kept_by_the_mark
+                the_attribute_runs_its_body_once
+                a_mark_whose_answer_was_lost_is_made
+                a_mark_is_made_up_for_after_an_outage
+                copies_that_come_whenever_do_it_once
             }
             start several {
                 several_keys_are_had_together

@@ -66,6 +66,7 @@ impl<'a> Draft<'a> {
             "renew" => options.renew = Some(boolean(argument)?),
             "max_hold" => options.max_hold = Some(duration(argument)?),
             "min_hold" => options.min_hold = Some(duration(argument)?),
+            "once" => options.once = Some(once(argument)?),
             "on_error" => self.on_error = Some(argument.value("|error| …")?.clone()),
             "on_lost" => {
                 let choices = [("cancel", "Cancel"), ("continue", "Continue")];
@@ -100,6 +101,7 @@ impl<'a> Draft<'a> {
     fn finish(self) -> syn::Result<Args> {
         self.check_holds()?;
         self.check_permits()?;
+        self.check_once()?;
         let Some(key) = self.key else {
             return Err(syn::Error::new(
                 Span::call_site(),
@@ -136,6 +138,31 @@ impl Draft<'_> {
             Some(argument) if number(permits).is_some_and(|most| most > 1) => Err(argument.error(
                 "with several at once, tokens tell nobody who came last, as `fenced` \
                      promises; leave `fenced` or `permits` out"
+                    .to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to remember what cannot be: a mark is for one lock, of which somebody has
+    /// had all.
+    fn check_once(&self) -> syn::Result<()> {
+        let Some(argument) = self.given("once") else {
+            return Ok(());
+        };
+        if self.options.mode == Some("Read") {
+            return Err(argument.error(
+                "readers run beside each other; leave `mode = \"read\"` or `once` out".to_owned(),
+            ));
+        }
+        if self.options.permits.is_some() {
+            return Err(argument.error(
+                "permits let several run at once; leave `permits` or `once` out".to_owned(),
+            ));
+        }
+        match &self.key {
+            Some(key) if key.is_several() => Err(argument.error(
+                "it remembers one key, and there are several; give one, or leave `once` out"
                     .to_owned(),
             )),
             _ => Ok(()),
@@ -186,6 +213,15 @@ fn ttl(argument: &Argument) -> syn::Result<Duration> {
         return Err(syn::Error::new_spanned(argument.value("\"30s\"")?, message));
     }
     Ok(ttl)
+}
+
+fn once(argument: &Argument) -> syn::Result<Duration> {
+    let once = duration(argument)?;
+    if once.is_zero() {
+        let message = "what is remembered for no time is done again; give a time from `1ms` on";
+        return Err(syn::Error::new_spanned(argument.value("\"48h\"")?, message));
+    }
+    Ok(once)
 }
 
 fn duration(argument: &Argument) -> syn::Result<Duration> {

@@ -6,9 +6,9 @@ use syn::parse::{Parse, ParseStream};
 use syn::{Expr, Lit, Token};
 
 /// Every argument there is, in the order of the documentation.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "key", "ttl", "wait", "try", "timeout", "mode", "permits", "renew", "max_hold", "min_hold",
-    "on_error", "on_lost", "fenced", "crate",
+    "once", "on_error", "on_lost", "fenced", "crate",
 ];
 
 pub(super) struct Argument {

@@ -1,6 +1,7 @@
 //! A lock that is held as a value.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::Released;
 use crate::core::section::{Section, SectionRef};
@@ -19,11 +20,12 @@ use crate::token::FencingToken;
 #[must_use = "a lock is given back as soon as its guard is dropped"]
 pub struct LockGuard {
     section: SectionRef,
+    once: Option<Duration>,
 }
 
 impl LockGuard {
-    pub(crate) fn new(section: SectionRef) -> Self {
-        Self { section }
+    pub(crate) fn new(section: SectionRef, once: Option<Duration>) -> Self {
+        Self { section, once }
     }
 
     /// The key as written.
@@ -77,6 +79,42 @@ impl LockGuard {
             Ok(Released::NotHeld) => Err(section.lost_error(LossReason::Gone)),
             Err(error) => Err(section.not_released(error)),
         }
+    }
+
+    /// Gives the lock back as [`release`](Self::release) does, and says that the work is
+    /// done: until the time has passed that the request gave to
+    /// [`once`](crate::LockRequest::once), whoever asks for the key is told
+    /// [`LockError::Done`]. A guard that is dropped, or released, says nothing of the kind.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// # use std::time::Duration;
+    /// let manager = dlock::LockManager::connect(dlock::Config::default()).await?;
+    /// let day = Duration::from_secs(24 * 60 * 60);
+    /// let guard = manager.lock("report:monday").once(day).acquire().await?;
+    /// // … the work …
+    /// guard.release_done().await?;
+    /// let again = manager.lock("report:monday").try_acquire().await;
+    /// assert!(matches!(again, Err(dlock::LockError::Done { .. })));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of `release`; then the work may be done once more. [`LockError::Config`] if
+    /// the request was not for `once`: the lock is given back all the same.
+    pub async fn release_done(self) -> Result<(), LockError> {
+        let Some(once) = self.once else {
+            self.release().await?;
+            return Err(LockError::config(
+                "once",
+                "`release_done` does not know for how long to remember it; ask for the lock with \
+                 `.once(time)`",
+            ));
+        };
+        self.section().body_ended(Some(once));
+        self.release().await
     }
 
     fn section(&self) -> &Arc<Section> {

@@ -9,6 +9,7 @@ use super::request::LockRequest;
 use super::scope::InLockScope;
 use crate::backend::{Capabilities, LockInfo};
 use crate::core::inner::Inner;
+use crate::core::requirements::check_remembers;
 use crate::error::LockError;
 use crate::executor::check_runtime;
 use crate::key::{LockKey, Shown, namespaced};
@@ -79,24 +80,50 @@ impl LockManager {
         InLockScope::of_manager(future, Arc::clone(&self.inner))
     }
 
-    /// What the store knows of a lock; `None` if nobody holds it.
+    /// Forgets that the work of a key has been done, which
+    /// [`once`](crate::LockRequest::once) remembers, so that it is done again. Whether
+    /// there was something to forget.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// # use std::time::Duration;
+    /// let manager = dlock::LockManager::connect(dlock::Config::default()).await?;
+    /// let guard = manager.lock("report:monday").once(Duration::from_secs(3600)).acquire().await?;
+    /// guard.release_done().await?;
+    /// assert!(manager.forget("report:monday").await?);
+    /// assert!(manager.lock("report:monday").try_acquire().await.is_ok());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`inspect`](Self::inspect), and [`LockError::Unsupported`] from a store that
+    /// remembers nothing.
+    pub async fn forget(&self, key: impl Into<LockKey>) -> Result<bool, LockError> {
+        let key = key.into();
+        let name = self.single(&key, "forget")?;
+        check_remembers(&self.inner.at_start, || format!("lock `{key}`"))?;
+        let full = namespaced(&self.inner.settings.namespace, name);
+        match self.inner.leases.backend.forget(&full).await {
+            Ok(forgotten) => Ok(forgotten),
+            Err(error) => {
+                let subject = format!("lock `{}`", Shown(name));
+                Err(self.inner.store_failed(subject, error).await)
+            }
+        }
+    }
+
+    /// What the store knows of a lock; `None` if nobody holds it, and its work is not
+    /// remembered as done.
     ///
     /// # Errors
     ///
     /// [`LockError::InvalidKey`] or [`LockError::Unavailable`].
     pub async fn inspect(&self, key: impl Into<LockKey>) -> Result<Option<LockInfo>, LockError> {
         let key = key.into();
-        let Inner {
-            settings, at_start, ..
-        } = &*self.inner;
-        limits::check_key(&key, &settings.namespace, at_start.max_key_bytes)?;
-        let Some(name) = key.single() else {
-            return Err(LockError::InvalidKey {
-                key: key.to_string(),
-                reason: "it names several locks; inspect them one by one".to_owned(),
-            });
-        };
-        let full = namespaced(&settings.namespace, name);
+        let name = self.single(&key, "inspect")?;
+        let full = namespaced(&self.inner.settings.namespace, name);
         match self.inner.leases.backend.inspect(&full).await {
             Ok(info) => Ok(info.map(|info| self.without_namespace(info))),
             Err(error) => {
@@ -106,8 +133,8 @@ impl LockManager {
         }
     }
 
-    /// The held locks of this manager's namespace whose key begins with
-    /// `prefix`; all of them for `""`. Meant for people and dashboards: its
+    /// The locks of this manager's namespace that are held, or remembered as done, and
+    /// whose key begins with `prefix`; all of them for `""`. Meant for people and dashboards: its
     /// cost grows with the number of locks in the store.
     ///
     /// # Errors
@@ -148,6 +175,18 @@ impl LockManager {
     /// re-enter what they hold.
     pub async fn shutdown(&self) {
         self.inner.leases.shutdown().await;
+    }
+
+    /// The one lock of a key.
+    fn single<'a>(&self, key: &'a LockKey, what_for: &str) -> Result<&'a Arc<str>, LockError> {
+        let Inner {
+            settings, at_start, ..
+        } = &*self.inner;
+        limits::check_key(key, &settings.namespace, at_start.max_key_bytes)?;
+        key.single().ok_or_else(|| LockError::InvalidKey {
+            key: key.to_string(),
+            reason: format!("it names several locks; {what_for} them one by one"),
+        })
     }
 
     fn without_namespace(&self, mut info: LockInfo) -> LockInfo {

@@ -19,6 +19,6 @@ pub use config::Config;
 pub use global::{init, shutdown};
 pub use guard::LockGuard;
 pub use manager::LockManager;
-pub use request::{LockRequest, lock};
+pub use request::{Always, LockRequest, Once, lock};
 pub use run::Run;
 pub use scope::{Held, InLockScope, LockScopeExt, current};

@@ -1,6 +1,7 @@
 //! Asking for a lock without the attribute.
 
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,14 +41,24 @@ pub fn lock(key: impl Into<LockKey>) -> LockRequest {
 
 /// A lock that is being asked for: set how, then
 /// [`acquire`](Self::acquire), [`try_acquire`](Self::try_acquire),
-/// [`acquire_within`](Self::acquire_within) or [`run`](Self::run).
+/// [`acquire_within`](Self::acquire_within) or [`run`](LockRequest::<Always>::run).
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until it is acquired or run"]
-pub struct LockRequest {
+pub struct LockRequest<Runs = Always> {
     manager: Option<Arc<Inner>>,
     key: LockKey,
     options: Options,
+    runs: PhantomData<Runs>,
 }
+
+/// Of a [`LockRequest`]: a body runs whenever it has the lock.
+#[derive(Clone, Copy, Debug)]
+pub enum Always {}
+
+/// Of a [`LockRequest`]: a body that returned `Ok` is remembered
+/// ([`once`](LockRequest::once)).
+#[derive(Clone, Copy, Debug)]
+pub enum Once {}
 
 impl LockRequest {
     #[track_caller]
@@ -56,9 +67,69 @@ impl LockRequest {
             manager,
             key,
             options: Options::new(),
+            runs: PhantomData,
         }
     }
 
+    /// Remembers for so long, by the store's clock, that the work has been done: when the
+    /// body given to [`run`](LockRequest::<Once>::run) has returned `Ok`, or by
+    /// [`LockGuard::release_done`]. Meanwhile, whoever asks for the key, or waits for it,
+    /// is told [`LockError::Done`]. Work that fails, panics, is dropped or dies gives the
+    /// lock back as ever, and whoever is next tries again.
+    ///
+    /// For one key, held alone: several keys, [`read`](Self::read) and
+    /// [`permits`](Self::permits) are a [`LockError::Config`], as is a time of zero. A store
+    /// that cannot remember is a [`LockError::Unsupported`].
+    /// [`LockManager::forget`](crate::LockManager::forget) has it done again.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// # use std::time::Duration;
+    /// let manager = dlock::LockManager::connect(dlock::Config::default()).await?;
+    /// let day = Duration::from_secs(24 * 60 * 60);
+    /// let report = || manager.lock("report:monday").once(day);
+    /// let failed = report().run(async { Err::<(), _>("the printer is on fire") }).await;
+    /// assert!(matches!(failed, Ok(Err(_))));
+    /// let written = report().run(async { Ok::<_, ()>("written") }).await;
+    /// assert!(matches!(written, Ok(Ok("written"))));
+    /// let again = report().run(async { Ok::<_, ()>("written twice") }).await;
+    /// assert!(matches!(again, Err(dlock::LockError::Done { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn once(self, remembered: Duration) -> LockRequest<Once> {
+        let mut options = self.options;
+        options.once = Some(remembered);
+        LockRequest {
+            manager: self.manager,
+            key: self.key,
+            options,
+            runs: PhantomData,
+        }
+    }
+
+    /// Runs a future under the lock as the attribute does: takes the lock,
+    /// polls `body`, drops it, gives the lock back. Inside, calls that ask for
+    /// the same key re-enter.
+    ///
+    /// The result is the body's own output, or why it did not run or did not
+    /// go on. Dropping the future drops the body, then releases in the
+    /// background.
+    pub fn run<F: Future>(self, body: F) -> Run<F> {
+        Run::new(self.manager, self.key, self.options, body)
+    }
+}
+
+impl LockRequest<Once> {
+    /// As [`run`](LockRequest::<Always>::run), for a future that returns a `Result`: `Ok`
+    /// is remembered. A mark that the store did not take is tried again in the background
+    /// until the lease has ended, and then told in a warning; the output is the body's.
+    pub fn run<T, E, F: Future<Output = Result<T, E>>>(self, body: F) -> Run<F> {
+        Run::new(self.manager, self.key, self.options, body).done_if(Result::is_ok)
+    }
+}
+
+impl<Runs> LockRequest<Runs> {
     /// Names this lock in spans, metrics and warnings, as the attribute's `key`
     /// does where there is one. `"unnamed"` by default.
     ///
@@ -191,17 +262,6 @@ impl LockRequest {
         self.patience(Patience::Within(limit)).guard().await
     }
 
-    /// Runs a future under the lock as the attribute does: takes the lock,
-    /// polls `body`, drops it, gives the lock back. Inside, calls that ask for
-    /// the same key re-enter.
-    ///
-    /// The result is the body's own output, or why it did not run or did not
-    /// go on. Dropping the future drops the body, then releases in the
-    /// background.
-    pub fn run<F: Future>(self, body: F) -> Run<F> {
-        Run::new(self.manager, self.key, self.options, body)
-    }
-
     async fn guard(self) -> Result<LockGuard, LockError> {
         let scope = Scope::current();
         let manager = scope.manager(self.manager, &self.key)?;
@@ -209,11 +269,12 @@ impl LockRequest {
             key: self.key,
             options: self.options,
         });
+        let once = spec.options.once;
         let section = match reenter(&manager, &spec, &scope)? {
             Some(section) => section,
             None => Box::pin(acquire_anew(manager, spec, &scope)).await?,
         };
-        Ok(LockGuard::new(section))
+        Ok(LockGuard::new(section, once))
     }
 }
 

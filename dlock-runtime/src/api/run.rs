@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use tracing::Span;
@@ -31,6 +32,8 @@ pin_project! {
         #[pin]
         body: Option<F>,
         output: Option<F::Output>,
+        // Of one that is to run once.
+        is_done: Option<fn(&F::Output) -> bool>,
         state: State,
     }
 
@@ -39,6 +42,7 @@ pin_project! {
             let mut this = this.project();
             // A cancelled body's destructors still run inside the lock.
             if let State::Running(running) = &*this.state {
+                running.ended(false);
                 running.enter(|| this.body.set(None));
             }
         }
@@ -57,6 +61,8 @@ struct Running {
     section: SectionRef,
     scope: Scope,
     on_lost: OnLost,
+    /// How long a body is remembered that ended well.
+    once: Option<Duration>,
     span: Span,
     /// Wakes this task when a lock is lost. Made at the first wait.
     lost: Option<Boxed<()>>,
@@ -72,8 +78,15 @@ impl<F: Future> Run<F> {
         Self {
             body: Some(body),
             output: None,
+            is_done: None,
             state: State::New(manager, Box::new(LockSpec { key, options })),
         }
+    }
+
+    /// What says of an output whether it is that of a body that has done its work.
+    pub(crate) fn done_if(mut self, is_done: fn(&F::Output) -> bool) -> Self {
+        self.is_done = Some(is_done);
+        self
     }
 }
 
@@ -105,6 +118,7 @@ impl<F: Future> Future for Run<F> {
                             ready!(running.poll_lost(cx));
                             continue;
                         };
+                        running.ended(this.is_done.is_some_and(|is_done| is_done(&output)));
                         // What the body borrowed or owned goes before the lock does.
                         this.body.set(None);
                         let State::Running(mut running) = this.state.take() else {
@@ -157,26 +171,27 @@ fn give_back(teardown: Teardown) -> Boxed<()> {
 }
 
 fn start(manager: Option<Arc<Inner>>, spec: Box<LockSpec>) -> Result<State, LockError> {
-    let on_lost = spec.options.on_lost;
+    let Options { on_lost, once, .. } = spec.options;
     let scope = Scope::current();
     let manager = scope.manager(manager, &spec.key)?;
     Ok(match reenter(&manager, &spec, &scope)? {
-        Some(section) => State::Running(Running::begin(section, scope, on_lost)),
+        Some(section) => State::Running(Running::begin(section, scope, on_lost, once)),
         None => State::Acquiring(Box::pin(async move {
             let section = acquire_anew(manager, spec, &scope).await?;
-            Ok(Running::begin(section, scope, on_lost))
+            Ok(Running::begin(section, scope, on_lost, once))
         })),
     })
 }
 
 impl Running {
-    fn begin(section: SectionRef, outer: Scope, on_lost: OnLost) -> Self {
+    fn begin(section: SectionRef, outer: Scope, on_lost: OnLost, once: Option<Duration>) -> Self {
         let scope = outer.inside(Arc::clone(section.get()));
         Self {
             span: section.get().span(),
             section,
             scope,
             on_lost,
+            once,
             lost: None,
         }
     }
@@ -189,6 +204,13 @@ impl Running {
 
     fn section(&self) -> &Section {
         self.section.get()
+    }
+
+    /// The body has ended. Of one that re-entered, that counts when the outer has ended.
+    fn ended(&self, done: bool) {
+        if self.once.is_some() {
+            self.section().body_ended(self.once.filter(|_| done));
+        }
     }
 
     /// Why the body must not go on, if it must not.

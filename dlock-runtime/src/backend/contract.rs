@@ -81,13 +81,25 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>>;
 
     /// Gives a lease back if the owner still holds it, and lets the next
-    /// waiter in.
+    /// waiter in; or, if the request is [`done`](Request::done_for), leaves a mark in its
+    /// place, in the same step: whoever asks or waits for the lock is then told
+    /// [`BackendErrorKind::Done`].
     async fn release(&self, request: &Request) -> Result<Released, BackendError>;
 
-    /// What the store knows of a lock; `None` if nobody holds it.
+    /// Removes the mark that says that the body has been done. Whether there was one. The
+    /// default is for a store that leaves none.
+    async fn forget(&self, key: &str) -> Result<bool, BackendError> {
+        let _ = key;
+        let name = self.capabilities().name;
+        Err(BackendError::remembers_nothing(name))
+    }
+
+    /// What the store knows of a lock; `None` if nobody holds it, and it is not
+    /// remembered as done.
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError>;
 
-    /// The held locks whose key begins with `prefix`, in no special order.
+    /// The locks whose key begins with `prefix` that are held or remembered as done, in no
+    /// special order.
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, BackendError>;
 
     /// Whether a holder that [`inspect`](Self::inspect) has told of is this owner.
@@ -133,6 +145,9 @@ pub struct Capabilities {
     pub read_write: bool,
     /// Knows [`Mode::Permits`].
     pub permits: bool,
+    /// Remembers a body that has been done (`once`), for up to
+    /// [`max_ttl`](Self::max_ttl).
+    pub once: bool,
     /// The shortest lease it can keep; [`MIN_TTL`] if that is longer.
     pub min_ttl: Duration,
     /// The longest lease it can keep; ten years if that is shorter.
@@ -152,8 +167,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// A store that can do the least: no order, no tokens, no readers, no permits. Set the
-    /// fields that it does better.
+    /// A store that can do the least: no order, no tokens, no readers, no permits, no
+    /// `once`. Set the fields that it does better.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self {
@@ -163,6 +178,7 @@ impl Capabilities {
             strict_with: "",
             read_write: false,
             permits: false,
+            once: false,
             min_ttl: MIN_TTL,
             max_ttl: LONGEST,
             ttl_step: Duration::ZERO,
@@ -200,6 +216,7 @@ pub struct Request {
     pub owner: Owner,
     progress: Progress,
     followed: bool,
+    done_for: Option<Duration>,
 }
 
 impl Request {
@@ -214,6 +231,12 @@ impl Request {
     #[must_use]
     pub fn is_followed(&self) -> bool {
         self.followed
+    }
+
+    /// Its body was to run once, and has been done: a release leaves a mark for so long.
+    #[must_use]
+    pub fn done_for(&self) -> Option<Duration> {
+        self.done_for
     }
 
     /// To be called by a backend whenever the store has answered that somebody
@@ -243,6 +266,7 @@ impl Request {
             owner,
             progress: Progress::begin(clock),
             followed: false,
+            done_for: None,
         }
     }
 
@@ -253,6 +277,7 @@ impl Request {
         Ok(Self {
             owner,
             followed: false,
+            done_for: None,
             ..self.clone()
         })
     }
@@ -275,6 +300,12 @@ impl Request {
     /// This request, with another one behind its release.
     pub(crate) fn followed(mut self) -> Self {
         self.followed = true;
+        self
+    }
+
+    /// This request, to be released as one whose body has been done, if it has.
+    pub(crate) fn done(mut self, done_for: Option<Duration>) -> Self {
+        self.done_for = done_for;
         self
     }
 
@@ -352,7 +383,7 @@ pub enum Released {
     NotHeld,
 }
 
-/// What a store knows of a held lock.
+/// What a store knows of a lock that is held, or remembered as done.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LockInfo {
@@ -360,13 +391,16 @@ pub struct LockInfo {
     /// `LockManager::inspect`.
     pub key: String,
     /// How it is held. By readers and permits: by permits, and by the most that one of
-    /// them allows for.
+    /// them allows for. One that is done was held for writing.
     pub mode: Mode,
     /// Who holds it: one writer, or every reader and permit.
     pub holders: Vec<HolderInfo>,
     /// How many requests wait in the store's queue. The tasks that wait inside
     /// one process count as one request. 0 on a store without a queue.
     pub waiters: usize,
+    /// Its body was to run once, and has been done: by whom, and for how long that is
+    /// remembered. Nobody holds it meanwhile.
+    pub done: Option<HolderInfo>,
 }
 
 impl LockInfo {
@@ -378,6 +412,16 @@ impl LockInfo {
             mode,
             holders,
             waiters,
+            done: None,
+        }
+    }
+
+    /// What is known of a lock whose body has been done.
+    #[must_use]
+    pub fn of_done(key: String, done: HolderInfo) -> Self {
+        Self {
+            done: Some(done),
+            ..Self::new(key, Mode::Write, Vec::new(), 0)
         }
     }
 }

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::inner::Inner;
-use super::requirements::{check_fenced, check_longest, check_permits, check_shared, check_ttl};
+use super::requirements::{
+    check_fenced, check_longest, check_once, check_permits, check_remembers, check_shared,
+    check_ttl,
+};
 use super::scope::Scope;
 use super::section::{HeldKey, HeldLock, Section, SectionRef, Teardown};
 use crate::backend::Mode;
@@ -38,6 +41,7 @@ pub(crate) fn reenter(
 ) -> Result<Option<SectionRef>, LockError> {
     let LockSpec { key, options } = spec;
     check_permits(options, manager.settings.fenced)
+        .and_then(|()| check_once(options, key))
         .inspect_err(|error| manager.labels(options).refused(error))?;
     let Some(name) = key.single() else {
         return Ok(None);
@@ -280,6 +284,7 @@ impl Taking<'_> {
         let turn = match entered.await {
             Ok(turn) => turn,
             Err(NotHad::Busy) => return Err(LockError::Busy { key: key.clone() }),
+            Err(NotHad::Done) => return Err(LockError::Done { key: key.clone() }),
             Err(NotHad::Store(error) | NotHad::TooLate(error)) => {
                 let subject = format!("lock `{}`", Shown(name));
                 return Err(manager.store_failed(subject, error).await);
@@ -337,6 +342,10 @@ impl Inner {
         limits::check_holds(options.renew, options.max_hold, options.min_hold)?;
         if let Some(least) = options.min_hold {
             check_longest("min_hold", least, capabilities)?;
+        }
+        if let Some(remembered) = options.once {
+            check_remembers(capabilities, || format!("lock `{key}`"))?;
+            check_longest("once", remembered, capabilities)?;
         }
         if let Patience::Within(limit) = options.patience {
             limits::TIMEOUT.check(limit)?;

@@ -4,6 +4,6 @@
 pub(crate) mod acquire;
 pub(crate) mod inner;
 mod permits;
-mod requirements;
+pub(crate) mod requirements;
 pub(crate) mod scope;
 pub(crate) mod section;

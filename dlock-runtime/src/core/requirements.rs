@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::backend::{Capabilities, MIN_TTL, Mode, TokenTier};
 use crate::error::LockError;
+use crate::key::LockKey;
 use crate::limits;
 use crate::options::Options;
 
@@ -43,6 +44,43 @@ pub(crate) fn check_permits(options: &Options, fenced: bool) -> Result<(), LockE
         _ => return Ok(()),
     };
     Err(LockError::config("permits", reason))
+}
+
+/// Refuses to remember what cannot be: a mark is for one lock, of which somebody has had
+/// all.
+pub(crate) fn check_once(options: &Options, key: &LockKey) -> Result<(), LockError> {
+    let Some(remembered) = options.once else {
+        return Ok(());
+    };
+    let refuse = |reason: &str| Err(LockError::config("once", reason));
+    match options.mode {
+        Mode::Read => return refuse("readers run beside each other; leave `read` or `once` out"),
+        Mode::Permits(_) => {
+            return refuse("permits let several run at once; leave `permits` or `once` out");
+        }
+        Mode::Write => {}
+    }
+    if key.single().is_none() {
+        return refuse("it remembers one key, and there are several; give one, or leave it out");
+    }
+    limits::ONCE.check(remembered)
+}
+
+/// Refuses a store that remembers nothing.
+pub(crate) fn check_remembers(
+    capabilities: &Capabilities,
+    subject: impl FnOnce() -> String,
+) -> Result<(), LockError> {
+    if capabilities.once {
+        return Ok(());
+    }
+    let store = capabilities.name;
+    Err(LockError::Unsupported {
+        subject: subject(),
+        reason: format!(
+            "the {store} store cannot remember what was done, as `once` asks; use another store"
+        ),
+    })
 }
 
 /// Refuses a lock that is shared in a way that the store does not know.

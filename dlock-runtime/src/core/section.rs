@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
 use tokio::time::Instant;
@@ -171,6 +172,14 @@ impl Section {
     /// The tokens of all locks.
     pub(crate) fn tokens(&self) -> Vec<FencingToken> {
         self.locks.iter().map(|lock| lock.token).collect()
+    }
+
+    /// A body inside has ended that was to run once, and is to be remembered for so long if
+    /// it ended well. It has one lock.
+    pub(crate) fn body_ended(&self, done_for: Option<Duration>) {
+        for lock in &self.locks {
+            lock.lease.body_ended(done_for);
+        }
     }
 
     /// Resolves when a lease of this section is lost, never if the locks go back

@@ -252,6 +252,8 @@ impl<'a, S: Store> Acquisition<'a, S> {
                 self.place_lost(record);
                 return None;
             }
+            // Who asked was told.
+            Take::Done => return None,
             Take::Contended => return Some(Asked::Contended),
             Take::Busy => (false, Asked::Held),
             Take::Queued => (true, Asked::Held),
@@ -275,6 +277,10 @@ impl<'a, S: Store> Acquisition<'a, S> {
         match taking.await {
             Ok(take) => {
                 self.left.in_flight = false;
+                if let Take::Done = take {
+                    self.left.there = false;
+                    return Err(BackendError::done());
+                }
                 Ok(Some(take))
             }
             Err(failure) => {

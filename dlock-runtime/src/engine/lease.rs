@@ -39,14 +39,15 @@ impl<S: Store> Running<S> {
         let Some((record, mut repeated)) = entry else {
             return Ok(Released::NotHeld);
         };
+        let ending = request.done_for().map_or(Ending::Released, Ending::Done);
         let freed = async {
             let mut call = self.call();
             loop {
                 let deadline = call.begin()?;
                 let (proof, attempt) = (Some(&record), &mut call.attempt);
-                let releasing =
-                    self.store
-                        .release(request, proof, Ending::Released, deadline, attempt);
+                let releasing = self
+                    .store
+                    .release(request, proof, ending, deadline, attempt);
                 match releasing.await {
                     Ok(freed) => break Ok(freed),
                     Err(failure) => {
@@ -63,10 +64,16 @@ impl<S: Store> Running<S> {
         // Not answered either, it is repeated until the lease has ended. A command that may
         // come yet does not end with that.
         if let Some(unknown) = self.take_unknown(request.owner) {
-            let left = LeftBehind::unknown(Some(unknown));
+            let mut left = LeftBehind::unknown(Some(unknown));
+            if freed.is_err() && request.done_for().is_some() {
+                // It must not come before the one that leaves the mark.
+                left.ending = ending;
+            }
             self.clean_up(request.clone(), Abandoned::at_rest(Some(record)), &left);
         }
-        Ok(freed?.released(repeated))
+        // A store knows its own marks.
+        let marks = matches!(ending, Ending::Done(_));
+        Ok(freed?.released(repeated && !marks))
     }
 
     /// Ends the leases that the store does not, when their time has passed.
@@ -167,6 +174,13 @@ impl<S: Store> Running<S> {
         } else {
             Renewed::Gone
         }
+    }
+
+    pub(crate) async fn forget(&self, key: &str) -> Result<bool, BackendError> {
+        let mut call = self.call();
+        attempts!(call, |deadline, attempt| self
+            .store
+            .forget(key, deadline, attempt))
     }
 
     pub(crate) async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {

@@ -406,6 +406,10 @@ impl<D: Driven> Backend for D {
         here_or_at_home!(self.engine().running()?, release(request))
     }
 
+    async fn forget(&self, key: &str) -> Result<bool, BackendError> {
+        here_or_at_home!(self.engine().running()?, forget(key))
+    }
+
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
         here_or_at_home!(self.engine().running()?, inspect(key))
     }

@@ -27,6 +27,9 @@ pub enum BackendErrorKind {
     Config,
     /// The store cannot do this.
     Unsupported,
+    /// Nobody gets the lock for now: its body was to run once, and the store remembers
+    /// that it has been done.
+    Done,
 }
 
 impl BackendError {
@@ -34,6 +37,20 @@ impl BackendError {
     #[must_use]
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(BackendErrorKind::Unavailable, message)
+    }
+
+    /// The body was to run once, and has been done.
+    #[must_use]
+    pub fn done() -> Self {
+        let message =
+            "it has been done, and is remembered; wait, or `forget` it to have it run again";
+        Self::new(BackendErrorKind::Done, message)
+    }
+
+    /// The store leaves no marks.
+    pub(crate) fn remembers_nothing(store: &str) -> Self {
+        let message = format!("the {store} store has no `once`, and so nothing to forget");
+        Self::new(BackendErrorKind::Unsupported, message)
     }
 
     /// An error of this kind. The message says the setting or key, what

@@ -12,7 +12,7 @@ use crate::token::FencingToken;
 /// Why a lock was not had, or is no longer held.
 ///
 /// Every variant says the key or setting, what happened and what to do. `Busy`
-/// and `Timeout` mean that somebody else has the lock; `Unavailable` that the
+/// and `Timeout` mean that somebody else has the lock; `Done` that nobody needs it; `Unavailable` that the
 /// store did not answer; `Lost` that the body began but its lease ended.
 ///
 /// With feature `axum` it is a response.
@@ -24,6 +24,19 @@ pub enum LockError {
     #[non_exhaustive]
     Busy {
         /// The key that is held.
+        key: LockKey,
+    },
+
+    /// The lock was to be had once, with `once`, and the body of another call, here or
+    /// elsewhere, has returned `Ok` under it. That is remembered for the time that call
+    /// gave; until then, nobody gets the lock.
+    #[error(
+        "lock `{key}`: what it protects has been done, and `once` remembers that; there is nothing \
+         left to do, or call `LockManager::forget` to have it done again"
+    )]
+    #[non_exhaustive]
+    Done {
+        /// The key whose body has been done.
         key: LockKey,
     },
 
@@ -182,7 +195,10 @@ impl LockError {
                 reason,
                 source: error.into_cause(),
             },
-            BackendErrorKind::Unsupported => Self::Unsupported { subject, reason },
+            // Who asks for a lock is told `Self::Done`, and nobody else hears of it.
+            BackendErrorKind::Unsupported | BackendErrorKind::Done => {
+                Self::Unsupported { subject, reason }
+            }
         }
     }
 

@@ -88,6 +88,7 @@ impl Gate {
         let labels = entry.section.labels();
         let guard = answer.inspect_err(|not_had| match not_had {
             NotHad::Busy => {}
+            NotHad::Done => queue.fail_all(not_had),
             NotHad::Store(error) => {
                 labels.store_error("acquire", error);
                 queue.fail_all(not_had);

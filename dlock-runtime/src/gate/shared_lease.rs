@@ -30,13 +30,14 @@ impl SharedLease {
     }
 
     /// Whether the next task may have it: the store's queue has been kept waiting
-    /// less than the limit, and time is left. A lease that is renewed has two thirds
+    /// less than the limit, time is left, and it is not the last who has had it: what was to
+    /// be done once has not been done. A lease that is renewed has two thirds
     /// of its ttl ahead at the least; half of that is left for the next body to
     /// start with.
     pub(super) fn may_go_on(&self) -> bool {
         let lease = self.guard.lease();
         let has_time = || lease.remaining().is_some_and(|left| left > lease.ttl() / 3);
-        self.handovers_left > 0 && has_time()
+        self.handovers_left > 0 && has_time() && lease.done_for().is_none()
     }
 
     /// The lease for the next task, with a greater token.

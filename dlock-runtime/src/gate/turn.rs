@@ -108,7 +108,10 @@ impl Turn {
     /// ahead and the lease is not lost.
     fn kept_until(&self, not_before: Option<Instant>) -> Option<Instant> {
         let guard = &self.shared().guard;
-        not_before.filter(|&instant| instant > guard.now() && guard.lease().is_held())
+        let lease = guard.lease();
+        let ahead = |&instant: &Instant| instant > guard.now() && lease.is_held();
+        // A mark keeps all others out too, and from now on.
+        not_before.filter(|instant| ahead(instant) && !lease.is_remembered_until(*instant))
     }
 
     fn take(&mut self) -> Option<LeaseGuard> {

@@ -175,13 +175,14 @@ impl LeaseGuard {
 
     async fn attempt(&self, followed: bool) -> Result<Released, BackendError> {
         let known_lost = self.lease.loss().is_some();
+        let done_for = self.lease.done_for();
         self.stop_renewal().await;
         let Self { lease, leases, .. } = self;
         let asked_before = self.back(|back| std::mem::replace(&mut back.asked, true));
         let result = {
             // The background has a connection of its own.
             let in_order = leases.in_order && !self.back(|back| back.background);
-            let mut request = lease.request.clone();
+            let mut request = lease.request.clone().done(done_for);
             if in_order && followed {
                 request = request.followed();
             }
@@ -213,6 +214,9 @@ impl LeaseGuard {
                 }
             }
         }
+        if done_for.is_some() && matches!(result, Ok(Released::NotHeld)) {
+            section.not_remembered(key);
+        }
         let result = result?;
         lease.serve_nobody();
         self.arrived();
@@ -242,7 +246,11 @@ impl LeaseGuard {
             let no_runtime = Handle::try_current().is_err();
             if no_runtime || self.now() + pause >= end {
                 let (key, owner) = (self.lease.key(), self.lease.request.owner);
-                self.lease.section().release_given_up(key, owner, &error);
+                let section = self.lease.section();
+                section.release_given_up(key, owner, &error);
+                if self.lease.done_for().is_some() {
+                    section.not_remembered(key);
+                }
                 return;
             }
             sleep(pause).await;

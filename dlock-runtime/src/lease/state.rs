@@ -65,6 +65,9 @@ pub(super) struct WayBack {
     pub(super) kept_until: Option<Instant>,
     /// The store has answered that it will let it expire by itself then.
     pub(super) confirmed: bool,
+    /// A body has ended well under it that was to run once: it ends with a mark that
+    /// lasts for so long.
+    pub(super) done_for: Option<Duration>,
     /// A request asked for its end, and may have been done: that the lease is gone
     /// then is no news.
     pub(super) asked: bool,
@@ -212,6 +215,28 @@ impl Lease {
         if state.phase == Phase::Held {
             state.follower = Some(follower);
         }
+    }
+
+    /// A body that was to run once has ended: well, and is to be remembered for so long, or
+    /// not. The last of them decides. A lease that was lost marks nothing: somebody else
+    /// may have done it since, or be at it.
+    pub(crate) fn body_ended(&self, done_for: Option<Duration>) {
+        let done_for = done_for.filter(|_| self.is_held());
+        self.state.lock().back.done_for = done_for;
+    }
+
+    /// What was done under it is remembered until then, or for longer. `false`: there is
+    /// nothing to remember.
+    pub(crate) fn is_remembered_until(&self, until: Instant) -> bool {
+        let left = until.saturating_duration_since(self.clock.now());
+        let done_for = &mut self.state.lock().back.done_for;
+        *done_for = done_for.map(|time| time.max(left));
+        done_for.is_some()
+    }
+
+    /// For how long is to be remembered what was done under it.
+    pub(crate) fn done_for(&self) -> Option<Duration> {
+        self.state.lock().back.done_for
     }
 
     /// The store is asked to take the lease back, or is about to be.

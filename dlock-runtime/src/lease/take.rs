@@ -22,6 +22,8 @@ pub(crate) type Answer = Result<LeaseGuard, NotHad>;
 pub(crate) enum NotHad {
     /// Somebody holds the lock.
     Busy,
+    /// What it protects has been done, and is remembered.
+    Done,
     /// Others would be told the same: as a rule, it is what the store says.
     Store(BackendError),
     /// The store has granted the lock, and whoever asked came too late for it.
@@ -31,7 +33,10 @@ pub(crate) enum NotHad {
 
 impl From<BackendError> for NotHad {
     fn from(error: BackendError) -> Self {
-        Self::Store(error)
+        match error.kind() {
+            BackendErrorKind::Done => Self::Done,
+            _ => Self::Store(error),
+        }
     }
 }
 

@@ -77,6 +77,14 @@ pub(crate) const MIN_HOLD: Setting<Duration> = Setting {
     remedy: "give at most ten years",
 };
 
+/// How long a body that was done is remembered.
+pub(crate) const ONCE: Setting<Duration> = Setting {
+    name: "once",
+    range: MILLISECOND..=LONGEST,
+    wrong: TIME,
+    remedy: "give a time from 1ms to ten years",
+};
+
 /// Each hand-over has a token of its own, from those that one grant reserves.
 pub(crate) const HANDOFF: Setting<u32> = Setting {
     name: "handoff",

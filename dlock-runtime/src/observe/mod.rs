@@ -86,6 +86,7 @@ impl Labels {
             BackendErrorKind::Unavailable => "unavailable",
             BackendErrorKind::Config => "config",
             BackendErrorKind::Unsupported => "unsupported",
+            BackendErrorKind::Done => "done",
         };
         let own = [("operation", operation), ("kind", kind)];
         metrics::count(STORE_ERRORS, self, &own);
@@ -181,6 +182,15 @@ impl SectionSpan {
         );
     }
 
+    /// The body was to run once, and has been done. Nobody will know.
+    pub(crate) fn not_remembered(&self, key: &str) {
+        tracing::warn!(
+            target: "dlock::release", parent: &self.span, key = %Shown(key),
+            "the body returned `Ok`, and the store could not be told before its lease ended: it \
+             may run once more"
+        );
+    }
+
     /// The store could not be told when a lock under `min_hold` ends.
     pub(crate) fn min_hold_not_told(&self, key: &str) {
         tracing::warn!(
@@ -227,6 +237,7 @@ pub(crate) fn held_by_somebody() {
 fn outcome(error: &LockError) -> &'static str {
     match error {
         LockError::Busy { .. } => "busy",
+        LockError::Done { .. } => "done",
         LockError::Timeout { .. } => "timeout",
         LockError::Unavailable { .. } => "unavailable",
         LockError::WouldDeadlock { .. } => "would_deadlock",

@@ -48,7 +48,7 @@ pub fn wants(request: LockRequest, read: bool) -> LockRequest {
 
 /// Waits for the lock.
 #[track_caller]
-pub fn held(request: LockRequest) -> impl Future<Output = LockGuard> {
+pub fn held<R: Send + 'static>(request: LockRequest<R>) -> impl Future<Output = LockGuard> {
     let acquired = within(HANG, request.acquire());
     async move { acquired.await.expect("the lock") }
 }
@@ -173,6 +173,8 @@ macro_rules! is_refused {
 is_refused! {
     /// Somebody holds the lock.
     is_busy: Busy;
+    /// Its body has been done.
+    is_done: Done;
     /// The store does not answer.
     is_unavailable: Unavailable;
     /// The lease has ended.

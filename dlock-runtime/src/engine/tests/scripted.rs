@@ -945,7 +945,7 @@ impl<P: Proof> Store for Scripted<P> {
         attempt: &mut Attempt,
     ) -> Result<Freed, Failure> {
         let fate = match ending {
-            Ending::Released => self.sim.state().fates.pop_front(),
+            Ending::Released | Ending::Done(_) => self.sim.state().fates.pop_front(),
             Ending::Left | Ending::Outvoted => None,
         };
         let lost = record.is_some_and(P::is_lost).then(Owner::unique);

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 pub use self::faults::Faults;
 use self::shared::Shared;
+use self::store::Answer;
 
 use crate::backend::losses::Losses;
 use crate::backend::{
@@ -84,6 +85,7 @@ impl Backend for Memory {
             tokens: TokenTier::Strict,
             read_write: true,
             permits: true,
+            once: true,
             local: true,
             ..Capabilities::new("memory")
         }
@@ -98,7 +100,11 @@ impl Backend for Memory {
 
     async fn try_acquire(&self, request: &Request) -> Result<Option<Grant>, BackendError> {
         self.shared.pass().await?;
-        Ok(self.shared.store().try_acquire(request, Instant::now()))
+        match self.shared.store().try_acquire(request, Instant::now()) {
+            Answer::Granted(grant) => Ok(Some(grant)),
+            Answer::Held(()) => Ok(None),
+            Answer::Done => Err(BackendError::done()),
+        }
     }
 
     async fn acquire(&self, request: &Request) -> Result<Grant, BackendError> {
@@ -114,11 +120,12 @@ impl Backend for Memory {
         loop {
             let attempt = self.shared.store().acquire(request, Instant::now());
             let queued = match attempt {
-                Ok(grant) => {
+                Answer::Granted(grant) => {
                     place.given_up = false;
                     return Ok(grant);
                 }
-                Err(queued) => queued,
+                Answer::Held(queued) => queued,
+                Answer::Done => return Err(BackendError::done()),
             };
             request.is_held_by_somebody();
             // Granted or not, the store is asked again: a grant may have
@@ -150,6 +157,11 @@ impl Backend for Memory {
     async fn release(&self, request: &Request) -> Result<Released, BackendError> {
         self.shared.pass().await?;
         Ok(self.shared.store().release(request, Instant::now()))
+    }
+
+    async fn forget(&self, key: &str) -> Result<bool, BackendError> {
+        self.shared.pass().await?;
+        Ok(self.shared.store().forget(key, Instant::now()))
     }
 
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {

@@ -26,6 +26,8 @@ struct Lock {
     /// One writer, or readers and permits.
     holders: Vec<Holder>,
     queue: VecDeque<Waiter>,
+    /// By whom its body has been done, and until when that is remembered.
+    done: Option<(Owner, Instant)>,
 }
 
 #[derive(Debug)]
@@ -39,6 +41,15 @@ struct Holder {
 struct Waiter {
     request: Request,
     granted: oneshot::Sender<()>,
+}
+
+/// The answer to a question for the lock.
+pub(super) enum Answer<H> {
+    Granted(Grant),
+    /// Somebody has it.
+    Held(H),
+    /// Its body has been done.
+    Done,
 }
 
 /// A place in the queue.
@@ -60,21 +71,31 @@ impl Default for Store {
 }
 
 impl Store {
-    pub(super) fn try_acquire(&mut self, request: &Request, now: Instant) -> Option<Grant> {
-        let had = self.change(request, now, |lock| {
+    pub(super) fn try_acquire(&mut self, request: &Request, now: Instant) -> Answer<()> {
+        let had = self.change(&request.key, now, |lock| {
+            if lock.done.is_some() {
+                return None;
+            }
             let is_free = lock.queue.is_empty() && lock.admits(request.mode);
             if is_free {
                 lock.hold(request, now);
             }
-            is_free
+            Some(is_free)
         });
-        had.then(|| self.grant(now))
+        match had {
+            Some(true) => Answer::Granted(self.grant(now)),
+            Some(false) => Answer::Held(()),
+            None => Answer::Done,
+        }
     }
 
     /// Takes the lock, or the place at the end of the queue, or keeps the
     /// place that the owner has.
-    pub(super) fn acquire(&mut self, request: &Request, now: Instant) -> Result<Grant, Queued> {
-        let queued = self.change(request, now, |lock| {
+    pub(super) fn acquire(&mut self, request: &Request, now: Instant) -> Answer<Queued> {
+        let held = self.change(&request.key, now, |lock| {
+            if lock.done.is_some() {
+                return Some(Answer::Done);
+            }
             if let Some(holder) = lock.holder(request.owner) {
                 // Granted while it waited; the lease begins when it knows.
                 holder.expires = now + request.ttl;
@@ -96,13 +117,13 @@ impl Store {
             }
             let until = lock.holders.iter().map(|holder| holder.expires).min();
             let until = until.unwrap_or(now);
-            Some(Queued { granted, until })
+            Some(Answer::Held(Queued { granted, until }))
         });
-        queued.map_or_else(|| Ok(self.grant(now)), Err)
+        held.unwrap_or_else(|| Answer::Granted(self.grant(now)))
     }
 
     pub(super) fn renew(&mut self, request: &Request, now: Instant) -> Renewed {
-        self.change(request, now, |lock| match lock.holder(request.owner) {
+        self.change(&request.key, now, |lock| match lock.holder(request.owner) {
             Some(holder) => {
                 holder.expires = now + request.ttl;
                 Renewed::Extended { sent_at: now }
@@ -111,15 +132,23 @@ impl Store {
         })
     }
 
-    /// Gives back the lock or the place in the queue, whichever the owner has.
+    /// Gives back the lock or the place in the queue, whichever the owner has; or leaves a
+    /// mark, if what it was for has been done.
     pub(super) fn release(&mut self, request: &Request, now: Instant) -> Released {
-        self.change(request, now, |lock| {
+        self.change(&request.key, now, |lock| {
             let holders = lock.holders.len();
             lock.holders.retain(|holder| holder.owner != request.owner);
             let released = lock.holders.len() < holders;
             lock.queue
                 .retain(|waiter| waiter.request.owner != request.owner);
-            lock.admit_waiters(now);
+            match request.done_for() {
+                Some(time) if released => {
+                    lock.done = Some((request.owner, now + time));
+                    // Who waits asks again, and is told.
+                    lock.queue.clear();
+                }
+                _ => lock.admit_waiters(now),
+            }
             match released {
                 true => Released::Released,
                 false => Released::NotHeld,
@@ -137,6 +166,11 @@ impl Store {
         owners
     }
 
+    /// Removes the mark. Whether there was one.
+    pub(super) fn forget(&mut self, key: &str, now: Instant) -> bool {
+        self.change(&Arc::from(key), now, |lock| lock.done.take().is_some())
+    }
+
     pub(super) fn inspect(&mut self, key: &str, now: Instant) -> Option<LockInfo> {
         let lock = self.locks.get_mut(key)?;
         lock.expire(now);
@@ -151,23 +185,18 @@ impl Store {
             .collect()
     }
 
-    /// One step on the lock of a request, without what has expired. A lock that is free
+    /// One step on a lock, without what has expired. A lock that is free
     /// then is forgotten.
-    fn change<T>(
-        &mut self,
-        request: &Request,
-        now: Instant,
-        step: impl FnOnce(&mut Lock) -> T,
-    ) -> T {
+    fn change<T>(&mut self, key: &Arc<str>, now: Instant, step: impl FnOnce(&mut Lock) -> T) -> T {
         if self.locks.len() >= self.sweep_at {
             self.sweep(now);
             self.sweep_at = self.locks.len() * 2 + SWEEP_STEP;
         }
-        let lock = self.locks.entry(Arc::clone(&request.key)).or_default();
+        let lock = self.locks.entry(Arc::clone(key)).or_default();
         lock.expire(now);
         let done = step(lock);
         if lock.is_free() {
-            self.locks.remove(&request.key);
+            self.locks.remove(key);
         }
         done
     }
@@ -188,7 +217,7 @@ impl Store {
 
 impl Lock {
     fn is_free(&self) -> bool {
-        self.holders.is_empty() && self.queue.is_empty()
+        self.holders.is_empty() && self.queue.is_empty() && self.done.is_none()
     }
 
     fn admits(&self, mode: Mode) -> bool {
@@ -209,6 +238,7 @@ impl Lock {
 
     fn expire(&mut self, now: Instant) {
         self.holders.retain(|holder| holder.expires > now);
+        self.done = self.done.filter(|(_, until)| *until > now);
         self.admit_waiters(now);
     }
 
@@ -231,11 +261,18 @@ impl Lock {
     }
 
     fn info(&self, key: &str, now: Instant) -> Option<LockInfo> {
+        let shown = |owner: Owner, until: Instant| {
+            HolderInfo::new(
+                owner.to_string(),
+                Some(until.saturating_duration_since(now)),
+            )
+        };
+        if let Some((owner, until)) = self.done {
+            return Some(LockInfo::of_done(key.to_owned(), shown(owner, until)));
+        }
         let mode = Mode::shown(self.holders.iter().map(|holder| holder.mode))?;
-        let holders = self.holders.iter().map(|holder| {
-            let left = holder.expires.saturating_duration_since(now);
-            HolderInfo::new(holder.owner.to_string(), Some(left))
-        });
+        let holders = self.holders.iter();
+        let holders = holders.map(|holder| shown(holder.owner, holder.expires));
         Some(LockInfo::new(
             key.to_owned(),
             mode,

@@ -90,16 +90,24 @@ pub(super) fn renew(space: &Keyspace, request: &Request) -> Cmd {
 }
 
 /// Gives a lease back. With `queued_by`, the owner may be in the queue of that
-/// process instead, or as well.
-pub(super) fn release(space: &Keyspace, request: &Request, queued_by: Option<Process>) -> Cmd {
+/// process instead, or as well; with `done_for`, a mark stays for so long.
+pub(super) fn release(
+    space: &Keyspace,
+    request: &Request,
+    queued_by: Option<Process>,
+    done_for: Option<Duration>,
+) -> Cmd {
     let asker = Asker::of(request);
-    let mut release = Script::Release.on(space, space.script_keys(&request.key), 2);
+    let mut release = Script::Release.on(space, space.script_keys(&request.key), 3);
     match asker.mode.is_shared() {
         false => release.arg(WriterValue(asker.owner)),
         true => release.arg(Shown(asker)),
     };
     if let Some(process) = queued_by {
         release.arg(queue_entry(asker, ttl_ms(request), process));
+    }
+    if let Some(time) = done_for {
+        release.arg(whole_ms(time));
     }
     release
 }
@@ -125,6 +133,11 @@ pub(super) fn places(space: &Keyspace, key: &str, count: usize) -> Cmd {
 pub(super) fn disown(space: &Keyspace, key: &str, entries: &[String]) -> Cmd {
     let mut disown = Script::Disown.on(space, space.script_keys(key), entries.len());
     disown.arg(entries).take()
+}
+
+/// Removes the mark of a body that has been done.
+pub(super) fn forget(space: &Keyspace, key: &str) -> Cmd {
+    Script::Forget.on(space, space.script_keys(key), 0)
 }
 
 /// Looks at a lock. Who waits for its votes listens to it.

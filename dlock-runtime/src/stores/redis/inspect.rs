@@ -11,7 +11,7 @@ use super::connection::Connection;
 use super::errors::{RetryPolicy, classify};
 use super::names::Part;
 use super::servers::{Answer, Attempt, Listing, RedisStore, Route, nonsense};
-use super::values::LockValue;
+use super::values::{LockValue, done_by};
 use crate::backend::{HolderInfo, LockInfo, Mode};
 use crate::deadline::Deadline;
 use crate::store::Failure;
@@ -123,6 +123,10 @@ fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, Part> {
     let Some((value, expires, waiters, readers)) = answer.map_err(|_| Part::Lock)? else {
         return Ok(None);
     };
+    if let Some(owner) = done_by(&value) {
+        let done = HolderInfo::new(owner.to_string(), in_ms(expires));
+        return Ok(Some(LockInfo::of_done(key.to_owned(), done)));
+    }
     let LockValue { mode, owner, .. } = LockValue::parse(&value).ok_or(Part::Lock)?;
     let holders: Option<Vec<_>> = match mode.is_shared() {
         false => Some(vec![(Asker { owner, mode }, expires)]),
@@ -136,9 +140,13 @@ fn read(key: &str, answer: Value) -> Result<Option<LockInfo>, Part> {
     };
     let holders = holders.ok_or(Part::Readers)?;
     let mode = Mode::shown(holders.iter().map(|(holder, _)| holder.mode));
-    let holders = holders.into_iter().map(|(holder, expires)| {
-        let expires_in = u64::try_from(expires).ok().map(Duration::from_millis);
-        HolderInfo::new(holder.to_string(), expires_in)
-    });
+    let holders = holders
+        .into_iter()
+        .map(|(holder, expires)| HolderInfo::new(holder.to_string(), in_ms(expires)));
     Ok(mode.map(|mode| LockInfo::new(key.to_owned(), mode, holders.collect(), waiters)))
+}
+
+/// A time that is left, if there is one.
+fn in_ms(left: i64) -> Option<Duration> {
+    u64::try_from(left).ok().map(Duration::from_millis)
 }

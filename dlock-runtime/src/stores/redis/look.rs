@@ -18,7 +18,7 @@ use redis::Value;
 use super::commands;
 use super::scripts::ALIVE_FOR;
 use super::servers::{RedisStore, Route, nonsense};
-use super::values::LockValue;
+use super::values::{LockValue, done_by};
 use crate::backend::Mode;
 use crate::deadline::Deadline;
 use crate::store::{Applied, Cause, Failure, Waited, Waiter};
@@ -188,6 +188,8 @@ fn wake(key: &mut Waited<RedisStore>, value: Value) {
     let holder = LockValue::parse(&value);
     for waiter in &mut key.waiters {
         let cause = match holder {
+            // All who wait are told; the message to this one was lost.
+            None if done_by(&value).is_some() => true,
             // The message that said so was lost; or the holder has overtaken the
             // queue, does not know of it, and would not hand the lock on.
             Some(LockValue {

@@ -104,7 +104,7 @@ impl RedisStore {
     }
 
     /// Whether so many replicas have what was written.
-    fn is_on_enough(&self, answer: &Answer) -> Result<(), Failure> {
+    pub(super) fn is_on_enough(&self, answer: &Answer) -> Result<(), Failure> {
         let (endpoint, settings) = (answer.from.endpoint(), &self.connector.settings);
         let needed = settings.replicas;
         match &answer.behind {

@@ -33,6 +33,7 @@ scripts! {
     Release "release"
     ReleaseVote "release_vote"
     Disown "disown"
+    Forget "forget"
     Inspect "inspect"
     Raise "raise"
     TestMessage "test_message"

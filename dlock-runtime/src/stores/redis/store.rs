@@ -23,7 +23,7 @@ use super::scripts::{self, ALIVE_FOR, CLAIM};
 use super::sentinel;
 use super::servers::{Answer, Attempt, RedisStore, Route, nonsense};
 use super::topology::{self, Topology};
-use super::values::{Process, owner_of};
+use super::values::{Process, done_by, owner_of};
 use crate::backend::{
     self, BackendError, Capabilities, LockInfo, Mode, Owner, Renewed, Request, TokenTier,
 };
@@ -157,6 +157,7 @@ impl Store for RedisStore {
             strict_with,
             read_write: true,
             permits: true,
+            once: true,
             in_order,
             ..Capabilities::new(name)
         }
@@ -223,6 +224,11 @@ impl Store for RedisStore {
             Value::Okay => answer.behind,
             Value::BulkString(_) | Value::Nil => {
                 self.events.answered(answer.sent_at);
+                if let Value::BulkString(value) = &answer.value
+                    && done_by(value).is_some()
+                {
+                    return Ok(Take::Done);
+                }
                 if !queues {
                     return Ok(Take::Busy);
                 }
@@ -295,15 +301,36 @@ impl Store for RedisStore {
         attempt: &mut Attempt,
     ) -> Result<Freed, Failure> {
         let build = || self.release_of(ending, request);
+        let is_marked = matches!(ending, Ending::Done(_));
         let how = match request.is_followed() {
+            // As durable as the lock was.
+            _ if is_marked && self.confirming.is_some() => How::Confirmed,
             true => How::WithTheNext,
             false => How::Plain,
         };
         let answer = self.exchange(&request.key, how, deadline, attempt, build);
         let answer = answer.await?;
         match answer.value {
+            Value::Int(1) if how == How::Confirmed => {
+                self.is_on_enough(&answer)?;
+                Ok(Freed::Released)
+            }
             Value::Int(1) => Ok(Freed::Released),
             Value::Int(_) => Ok(Freed::NotHeld),
+            _ => Err(nonsense(&answer.from)),
+        }
+    }
+
+    async fn forget(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<bool, Failure> {
+        let forget = || commands::forget(self.space(), key);
+        let answer = self.ask(key, deadline, forget).await?;
+        match answer.value {
+            Value::Int(forgotten) => Ok(forgotten == 1),
             _ => Err(nonsense(&answer.from)),
         }
     }
@@ -438,9 +465,14 @@ impl RedisStore {
         if self.votes {
             return commands::release_vote(space, request, ending != Ending::Outvoted);
         }
-        // Who has left may be in the queue instead, or as well.
-        let queued_by = (ending == Ending::Left).then_some(self.process);
-        commands::release(space, request, queued_by)
+        // Who has left may be in the queue instead, or as well; and the script counts its
+        // arguments.
+        let queued_by = (ending != Ending::Released).then_some(self.process);
+        let done_for = match ending {
+            Ending::Done(time) => Some(time),
+            Ending::Released | Ending::Left | Ending::Outvoted => None,
+        };
+        commands::release(space, request, queued_by, done_for)
     }
 
     /// Nobody in this process waits for these locks of a cluster any more.

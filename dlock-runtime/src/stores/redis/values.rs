@@ -79,6 +79,11 @@ impl ToRedisArgs for WriterValue {
     }
 }
 
+/// By whom a body has been done that was to run once, if the lock says so.
+pub(super) fn done_by(value: &[u8]) -> Option<Owner> {
+    Owner::read(std::str::from_utf8(value).ok()?.strip_prefix("d:")?)
+}
+
 /// Writes a [`fmt::Display`] as an argument, without a string in between.
 pub(super) struct Shown<T>(pub(super) T);
 

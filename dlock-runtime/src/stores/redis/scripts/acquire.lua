@@ -35,6 +35,8 @@ if had then
   return granted()
 elseif held == 'foreign' then
   return redis.error_reply('DLOCKFOREIGN the value was not written by dlock')
+elseif held == 'done' then
+  return redis.call('GET', lock)
 end
 
 local function take(waited)

@@ -16,7 +16,8 @@
 --            given to a waiter who has not answered yet. "r:<owner>": readers,
 --            listed in their own key; the owner is the reader who was let in
 --            last by the queue, so that the value changes whenever waiting
---            readers got in.
+--            readers got in. "d:<owner>": nobody; its body was to run once, and
+--            this owner has done it.
 --   queue    a list of "<mode>:<owner>:<ttl ms>:<process>", first come first
 --   readers  a sorted set: owner, with the end of its lease in unix ms; with a
 --            "?" behind the owner until it has answered
@@ -95,17 +96,19 @@ local function keep_readers(time)
   return last - time
 end
 
--- Who holds the lock: 'free', 'write', 'read', or 'foreign' if what is there
--- was not written by dlock; for a writer, its owner, and the mark behind it,
--- which is '' if nobody waits. Readers whose lease has ended go.
+-- Who holds the lock: 'free', 'write', 'read', 'done', or 'foreign' if what is there
+-- was not written by dlock; for a writer, or who has done it, its owner; and the mark
+-- behind a writer, which is '' if nobody waits. Readers whose lease has ended go.
 local function state()
   local value = redis.call('GET', lock)
   if not value then
     return 'free'
   end
-  local mode, owner, mark = string.match(value, '^([rw]):' .. OWNER .. '([+?]?)$')
+  local mode, owner, mark = string.match(value, '^([rwd]):' .. OWNER .. '([+?]?)$')
   if mode == 'w' then
     return 'write', owner, mark
+  elseif mode == 'd' then
+    return 'done', owner
   elseif mode ~= 'r' then
     return 'foreign'
   end
@@ -160,7 +163,7 @@ local function take_back(owner, unclaimed)
     redis.call('DEL', lock)
     return true, 'free'
   elseif held ~= 'read' then
-    return false, held
+    return false, held, holder
   end
   local found = redis.call('ZREM', readers, owner .. UNCLAIMED)
   if not unclaimed then

@@ -4,7 +4,8 @@
 --
 --   KEYS[1] lock
 --   ARGV[1] a writer: the value that its lock has; a reader: its owner
---   ARGV[2] its entry in the queue; only given if it may have one
+--   ARGV[2] its entry in the queue, if it may have one; only given with that, or ARGV[3]
+--   ARGV[3] its body has been done: for how many ms that is remembered
 --
 -- Returns 1 if the lease was given back, 2 if only a place in the queue, 0 if
 -- the owner had neither.
@@ -17,7 +18,26 @@ end
 
 -- prelude
 
-local had, held = take_back(string.match(ARGV[1], OWNER))
+-- Ends the queue: nobody is let in, and all who wait are told to ask again.
+local function tell_all()
+  for _, entry in ipairs(redis.call('LRANGE', queue, 0, -1)) do
+    local process = string.match(entry, '^[rw]:' .. OWNER .. ':%d+:(.+)$')
+    if process then
+      tell(process, entry .. ' ' .. lock)
+    end
+  end
+  redis.call('DEL', queue)
+end
+
+local owner = string.match(ARGV[1], OWNER)
+local had, held, holder = take_back(owner)
 local queued = ARGV[2] and redis.call('LREM', queue, 1, ARGV[2]) == 1
-advance(held)
+if had and ARGV[3] then
+  redis.call('SET', lock, 'd:' .. owner, 'PX', ARGV[3])
+  tell_all()
+else
+  -- It may have been done by the same command, sent before.
+  had = had or (ARGV[3] and held == 'done' and holder == owner)
+  advance(held)
+end
 return had and 1 or queued and 2 or 0

@@ -1,0 +1,486 @@
+//! What was done is remembered, and nobody does it again for a while.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use dlock::{LockError, LockManager, LockRequest, OnLost, Once, current, distributed_lock};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::{Store, connect, free, had, nothing_left, process, queued};
+use crate::support::calm::unless_it_stands_still;
+use crate::support::locks::{
+    held, is_busy, is_done, is_misconfigured, is_unsupported, says, shown,
+};
+use crate::support::wait::{HANG, eventually, within};
+
+/// Longer than any test.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// So many processes, of a store that remembers.
+async fn processes<const COUNT: usize>(store: &dyn Store) -> Option<[LockManager; COUNT]> {
+    let mut all = Vec::new();
+    for _ in 0..COUNT {
+        all.push(process(store).await);
+    }
+    let all: [_; COUNT] = all.try_into().expect("so many");
+    all[0].capabilities().once.then_some(all)
+}
+
+fn once(manager: &LockManager) -> LockRequest<Once> {
+    manager.lock("key").once(REMEMBERED)
+}
+
+/// Does it, and fails to or not.
+async fn does<T, E>(request: LockRequest<Once>, how: Result<T, E>) -> Result<T, E> {
+    let ran = within(HANG, request.run(async { how })).await;
+    ran.expect("the lock")
+}
+
+async fn is_remembered(manager: &LockManager) {
+    is_done(within(HANG, manager.lock("key").try_acquire()).await);
+    is_done(within(HANG, manager.lock("key").acquire()).await);
+    is_done(within(HANG, once(manager).run(async { Ok::<_, ()>(()) })).await);
+}
+
+/// So that nothing is left.
+async fn forget(manager: &LockManager) {
+    assert!(manager.forget("key").await.expect("forget"), "it was done");
+    free(manager, "key").await;
+}
+
+pub(crate) async fn once_is_refused_where_it_cannot_be_kept(store: &mut dyn Store) {
+    let manager = process(store).await;
+    let capabilities = manager.capabilities();
+    let refused = [
+        manager.lock("key").once(Duration::ZERO),
+        manager.lock("key").read().once(REMEMBERED),
+        manager.lock("key").permits(2).once(REMEMBERED),
+        manager.lock(["key", "other"]).once(REMEMBERED),
+    ];
+    for request in refused {
+        says(
+            &is_misconfigured(within(HANG, request.acquire()).await),
+            &["once"],
+        );
+    }
+    if capabilities.once {
+        let longer = capabilities.max_ttl + Duration::from_secs(1);
+        let refused = manager.lock("key").once(longer).acquire();
+        says(&is_misconfigured(within(HANG, refused).await), &["once"]);
+    } else {
+        for refused in [
+            within(HANG, once(&manager).acquire()).await.map(drop),
+            within(HANG, manager.forget("key")).await.map(drop),
+        ] {
+            says(
+                &is_unsupported(refused),
+                &["`key`", capabilities.name, "once"],
+            );
+        }
+    }
+    nothing_left(&manager).await;
+}
+
+pub(crate) async fn what_was_done_is_remembered(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    let lock = once(&one).run(async {
+        is_busy(once(&other).try_acquire().await);
+        Ok::<_, ()>(current().expect("inside").token())
+    });
+    let token = within(HANG, lock).await.expect("the lock").expect("done");
+    for manager in [&one, &other] {
+        is_remembered(manager).await;
+        if manager.capabilities().read_write {
+            is_done(within(HANG, manager.lock("key").read().acquire()).await);
+        }
+        if manager.capabilities().permits {
+            is_done(within(HANG, manager.lock("key").permits(3).try_acquire()).await);
+        }
+        let seen = shown(manager, "key").await;
+        let done = seen.done.expect("it is done");
+        assert!(!done.owner.is_empty() && seen.holders.is_empty() && seen.waiters == 0);
+        assert!(done.expires_in.is_none_or(|left| left <= REMEMBERED));
+        let listed = manager.list("k").await.expect("list");
+        assert!(matches!(&listed[..], [lock] if lock.key == "key" && lock.done.is_some()));
+    }
+    // Other keys have nothing to do with it.
+    had(&other, "key:other").await;
+    forget(&other).await;
+    assert!(!one.forget("key").await.expect("forget"), "once is enough");
+    let guard = held(one.lock("key")).await;
+    assert!(guard.token() >= token);
+    assert!(!other.forget("key").await.expect("forget"), "it is held");
+    is_busy(other.lock("key").try_acquire().await);
+    guard.release().await.expect("the release");
+    nothing_left(&one).await;
+}
+
+pub(crate) async fn it_is_remembered_for_its_time(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    let time = Duration::from_secs(3);
+    let attempt = async || {
+        let lock = one.lock("key").once(time);
+        does(lock, Ok::<_, ()>(())).await.expect("done");
+        is_done(within(HANG, other.lock("key").try_acquire()).await);
+        let left = shown(&one, "key").await.done.expect("it is done");
+        assert!(left.expires_in.is_none_or(|left| left <= time));
+        eventually("it is forgotten", async || {
+            match other.lock("key").try_acquire().await {
+                Ok(guard) => Some(drop(guard)),
+                Err(LockError::Done { .. }) => None,
+                Err(error) => panic!("{error:?}"),
+            }
+        })
+        .await;
+        nothing_left(&one).await;
+    };
+    unless_it_stands_still(time / 4, attempt).await;
+}
+
+pub(crate) async fn what_was_not_done_is_not_remembered(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    assert_eq!(does(once(&one), Err::<(), _>("no")).await, Err("no"));
+    let panics = tokio::spawn(once(&other).run(async {
+        if is_inside() {
+            panic!("as it is meant to");
+        }
+        Ok::<_, ()>(())
+    }));
+    assert!(panics.await.expect_err("a panic").is_panic());
+    let left = once(&one).run(async {
+        sleep(10 * HANG).await;
+        Ok::<_, ()>(())
+    });
+    let inside = async || is_busy_now(&other).await.then_some(());
+    tokio::select! {
+        _ = left => unreachable!("it sleeps"),
+        () = eventually("it is inside", inside) => {}
+    }
+    // A lock that is not for `once` marks nothing.
+    within(HANG, one.lock("key").run(async { Ok::<_, ()>(()) }))
+        .await
+        .expect("the lock")
+        .expect("done");
+    drop(held(once(&other)).await);
+    held(once(&one)).await.release().await.expect("the release");
+    nothing_left(&other).await;
+    // Somebody does it in the end.
+    assert_eq!(does(once(&other), Ok::<_, ()>(7)).await, Ok(7));
+    is_remembered(&one).await;
+    forget(&one).await;
+}
+
+fn is_inside() -> bool {
+    current().is_some()
+}
+
+async fn is_busy_now(manager: &LockManager) -> bool {
+    match manager.lock("key").try_acquire().await {
+        Ok(_) => false,
+        Err(LockError::Busy { .. }) => true,
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+pub(crate) async fn a_lease_that_was_lost_marks_nothing(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    let ttl = store.short_ttl();
+    let late = once(&one).ttl(ttl).renew(false).on_lost(OnLost::Continue);
+    let ran = late.run(async {
+        sleep(2 * ttl).await;
+        assert!(!current().expect("inside").is_held());
+        Ok::<_, ()>(())
+    });
+    within(HANG, ran)
+        .await
+        .expect("the lock")
+        .expect("it went on");
+    // Whether it was given back or ended.
+    had(&other, "key").await;
+    nothing_left(&one).await;
+}
+
+/// Of all processes and kinds: they are woken, and nobody gets in.
+pub(crate) async fn who_waits_for_what_was_done_is_told(store: &mut dyn Store) {
+    let Some([holder, first, second, third]) = processes(store).await else {
+        return;
+    };
+    let guard = held(once(&holder)).await;
+    let mut waiting = JoinSet::new();
+    let mut requests = vec![first.lock("key"), second.lock("key")];
+    if holder.capabilities().read_write {
+        requests.push(third.lock("key").read());
+    }
+    if holder.capabilities().permits {
+        requests.push(first.lock("key").permits(2));
+    }
+    let fair = holder.capabilities().fair;
+    for (before, request) in requests.into_iter().enumerate() {
+        waiting.spawn(request.acquire());
+        if fair {
+            queued(store, &holder, "key", before + 1).await;
+        }
+    }
+    waiting.spawn(
+        second
+            .lock("key")
+            .run(async { panic!("nobody runs it") })
+            .map_ok_drop(),
+    );
+    guard.release_done().await.expect("the release");
+    while let Some(told) = within(HANG, waiting.join_next()).await {
+        is_done(told.expect("no panic"));
+    }
+    assert_eq!(store.waiters(&holder, "key").await, 0);
+    forget(&third).await;
+    had(&second, "key").await;
+}
+
+/// Makes answers of one type.
+trait MapOkDrop {
+    fn map_ok_drop(self) -> impl Future<Output = Result<dlock::LockGuard, LockError>> + Send;
+}
+
+impl<F: Future<Output = Result<(), LockError>> + Send> MapOkDrop for F {
+    async fn map_ok_drop(self) -> Result<dlock::LockGuard, LockError> {
+        match self.await {
+            Ok(()) => unreachable!("nobody runs it"),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Nothing is handed over to them.
+pub(crate) async fn tasks_that_wait_for_what_was_done_are_told(store: &mut dyn Store) {
+    let Some([manager]) = processes(store).await else {
+        return;
+    };
+    let ran = Arc::new(AtomicUsize::new(0));
+    let mut all = JoinSet::new();
+    for _ in 0..20 {
+        let (lock, ran) = (once(&manager), Arc::clone(&ran));
+        all.spawn(lock.run(async move {
+            // The first fails, and the lock goes on.
+            match ran.fetch_add(1, Relaxed) {
+                0 => Err("the first"),
+                _ => Ok(()),
+            }
+        }));
+    }
+    let (mut done, mut told) = (Vec::new(), 0);
+    while let Some(one) = within(HANG, all.join_next()).await {
+        match one.expect("no panic") {
+            Ok(output) => done.push(output),
+            error => {
+                is_done(error);
+                told += 1;
+            }
+        }
+    }
+    done.sort_unstable();
+    assert_eq!((done, told), (vec![Ok(()), Err("the first")], 18));
+    assert_eq!(ran.load(Relaxed), 2);
+    forget(&manager).await;
+}
+
+pub(crate) async fn inside_another_it_is_remembered_when_that_ends(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    let inside = async || {
+        does(once(&one), Ok::<_, ()>(())).await.expect("done");
+        is_busy(other.lock("key").try_acquire().await);
+        // Who is inside of it goes on.
+        drop(held(one.lock("key")).await);
+    };
+    let outer = one.lock("key").run(async { inside().await });
+    within(HANG, outer).await.expect("the lock");
+    is_remembered(&other).await;
+    forget(&other).await;
+
+    // The last of them decides.
+    let outer = once(&one).run(async {
+        inside().await;
+        Err::<(), _>("it came to nothing")
+    });
+    let failed = within(HANG, outer).await.expect("the lock");
+    assert!(failed.is_err());
+    had(&other, "key").await;
+
+    // One of several keys that are held together.
+    let several = one.lock(["key", "other"]).run(async { inside().await });
+    within(HANG, several).await.expect("the locks");
+    is_remembered(&other).await;
+    had(&other, "other").await;
+    forget(&one).await;
+}
+
+pub(crate) async fn a_guard_says_that_it_is_done(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    let guard = held(once(&one)).await;
+    guard.release_done().await.expect("the release");
+    is_remembered(&other).await;
+    forget(&other).await;
+    // For how long, it was not told.
+    let error = is_misconfigured(held(one.lock("key")).await.release_done().await);
+    says(&error, &["once"]);
+    had(&other, "key").await;
+    nothing_left(&one).await;
+}
+
+/// Nobody is let in before that either, and nobody waits for what will not come.
+pub(crate) async fn min_hold_is_kept_by_the_mark(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    let short = one.lock("key").once(Duration::from_secs(1));
+    let lock = short.min_hold(REMEMBERED);
+    does(lock, Ok::<_, ()>(())).await.expect("done");
+    is_remembered(&other).await;
+    sleep(Duration::from_secs(3)).await;
+    is_remembered(&other).await;
+    forget(&other).await;
+}
+
+#[distributed_lock(key = "key", once = "1h", try)]
+async fn job(fails: bool) -> Result<u32, LockError> {
+    match fails {
+        // As a body would that asks for another lock.
+        true => Err(dlock::lock("").try_acquire().await.expect_err("no key")),
+        false => Ok(7),
+    }
+}
+
+#[distributed_lock(key = "key", once = "1h", on_error = |error| error.to_string())]
+async fn returns_no_result() -> String {
+    "done".to_owned()
+}
+
+pub(crate) async fn the_attribute_runs_its_body_once(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    let failed = within(HANG, one.scope(job(true))).await;
+    assert!(
+        matches!(failed, Err(LockError::InvalidKey { .. })),
+        "{failed:?}"
+    );
+    let done = within(HANG, other.scope(job(false))).await;
+    assert!(matches!(done, Ok(7)), "{done:?}");
+    is_done(within(HANG, one.scope(job(false))).await);
+    let told = within(HANG, one.scope(returns_no_result())).await;
+    assert!(told.contains("`key`") && told.contains("once"), "{told}");
+    forget(&one).await;
+    assert_eq!(within(HANG, one.scope(returns_no_result())).await, "done");
+    is_remembered(&other).await;
+    forget(&one).await;
+}
+
+/// Of a store that is reached by a network.
+pub(crate) async fn a_mark_whose_answer_was_lost_is_made(store: &mut dyn Store) {
+    let Some(past) = store.past_proxies() else {
+        return;
+    };
+    let config = super::config(store).request_timeout(HANG / 2);
+    let manager = connect(config).await;
+    let witness = connect(past).await;
+    if !manager.capabilities().once {
+        return;
+    }
+    let guard = held(once(&manager)).await;
+    store
+        .proxies()
+        .iter()
+        .for_each(|proxy| proxy.swallow_replies(true));
+    let release = tokio::spawn(guard.release_done());
+    eventually("it is marked", async || {
+        let seen = witness.inspect("key").await.expect("inspect");
+        seen.and_then(|lock| lock.done)
+    })
+    .await;
+    store.proxies().iter().for_each(|proxy| {
+        proxy.swallow_replies(false);
+        proxy.cut();
+    });
+    let released = within(HANG, release).await.expect("no panic");
+    released.expect("its own mark is no other's");
+    is_remembered(&witness).await;
+    assert!(witness.forget("key").await.expect("forget"));
+    had(&witness, "key").await;
+}
+
+/// It is tried again as a release is.
+pub(crate) async fn a_mark_is_made_up_for_after_an_outage(store: &mut dyn Store) {
+    let config = super::config(store).request_timeout(store.request_timeout());
+    let manager = connect(config).await;
+    if !manager.capabilities().once {
+        return;
+    }
+    let body = async {
+        store.set_outage(true).await;
+        Ok::<_, ()>("done")
+    };
+    let ran = within(HANG, once(&manager).run(body)).await;
+    assert!(matches!(ran, Ok(Ok("done"))), "{ran:?}");
+    store.set_outage(false).await;
+    eventually("it is marked", async || {
+        let seen = manager.inspect("key").await.ok().flatten();
+        seen.and_then(|lock| lock.done)
+    })
+    .await;
+    forget(&manager).await;
+}
+
+/// Twenty slots, and copies that come early, late, and while another is at it; every other
+/// of them fails at first.
+pub(crate) async fn copies_that_come_whenever_do_it_once(store: &mut dyn Store) {
+    let Some(managers) = processes::<3>(store).await else {
+        return;
+    };
+    const SLOTS: usize = 20;
+    let done: Arc<Vec<AtomicUsize>> = Arc::new((0..SLOTS).map(|_| AtomicUsize::new(0)).collect());
+    let failed: Arc<Vec<AtomicUsize>> = Arc::new((0..SLOTS).map(|_| AtomicUsize::new(0)).collect());
+    let mut copies = JoinSet::new();
+    for (copy, manager) in managers.iter().cycle().take(6).enumerate() {
+        let (manager, done, failed) = (manager.clone(), Arc::clone(&done), Arc::clone(&failed));
+        copies.spawn(async move {
+            sleep(Duration::from_millis(20 * copy as u64)).await;
+            for slot in 0..SLOTS {
+                let lock = manager.lock(format!("slot:{slot}")).once(REMEMBERED);
+                let body = async {
+                    tokio::task::yield_now().await;
+                    if slot % 2 == 0 && failed[slot].fetch_add(1, Relaxed) == 0 {
+                        return Err("the first fails");
+                    }
+                    done[slot].fetch_add(1, Relaxed);
+                    Ok(())
+                };
+                match within(HANG, lock.run(body)).await {
+                    Ok(_) | Err(LockError::Done { .. }) => {}
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+        });
+    }
+    while let Some(copy) = within(HANG, copies.join_next()).await {
+        copy.expect("no panic");
+    }
+    assert!(done.iter().all(|done| done.load(Relaxed) == 1), "{done:?}");
+    for slot in 0..SLOTS {
+        let forgotten = managers[0].forget(format!("slot:{slot}")).await;
+        assert!(forgotten.expect("forget"), "slot {slot}");
+    }
+    nothing_left(&managers[0]).await;
+}
