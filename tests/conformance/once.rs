@@ -399,6 +399,9 @@ pub(crate) async fn a_mark_whose_answer_was_lost_is_made(store: &mut dyn Store) 
     if !manager.capabilities().once {
         return;
     }
+    // A server may have to be told a command in full, the first time.
+    does(once(&manager), Ok::<_, ()>(())).await.expect("done");
+    forget(&manager).await;
     let guard = held(once(&manager)).await;
     store
         .proxies()
