@@ -404,8 +404,8 @@ pub enum Take<S: Store> {
     Granted(Granted<S>),
     /// Somebody holds it, and nothing is left of the request.
     Busy,
-    /// Its body has been done, which is remembered ([`Ending::Done`]), and nothing is left
-    /// of the request.
+    /// Its body has been done, which is remembered ([`Ending::Done`]). Nothing is left of
+    /// this attempt; the place of an earlier one is given back.
     Done,
     /// It has a place in the queue, and is told.
     Queued,

@@ -278,7 +278,6 @@ impl<'a, S: Store> Acquisition<'a, S> {
             Ok(take) => {
                 self.left.in_flight = false;
                 if let Take::Done = take {
-                    self.left.there = false;
                     return Err(BackendError::done());
                 }
                 Ok(Some(take))

@@ -106,7 +106,8 @@ impl Connection {
         seconds: u64,
         known: Option<Version>,
     ) -> Result<Option<Version>, Failed> {
-        let item = self.change(&lock, known, Some(seconds)).await?;
+        let again = Some((lock.value.as_str(), seconds));
+        let item = self.change(&lock, known, again).await?;
         item.map(|item| self.version(&item)).transpose()
     }
 
@@ -119,20 +120,57 @@ impl Connection {
         if self.change(&lock, known, None).await?.is_some() {
             return Ok(Freed::Released);
         }
+        Ok(self.not_held(known))
+    }
+
+    /// Puts a mark in the place of the owner's item, which lasts for so long.
+    pub(super) async fn mark(
+        &mut self,
+        lock: Owned,
+        known: Option<Version>,
+        seconds: u64,
+    ) -> Result<Freed, Failed> {
+        let value = names::mark(&lock.value);
+        let marked = self.change(&lock, known, Some((&value, seconds))).await?;
+        let Owned { name, .. } = lock;
+        // A command before this one may have done it.
+        let is_there = match marked {
+            Some(_) => true,
+            None => self.ours(&Owned { name, value }, None).await?.is_some(),
+        };
+        Ok(match is_there {
+            true => Freed::Released,
+            false => self.not_held(known),
+        })
+    }
+
+    /// Removes a mark. Whether there was one.
+    pub(super) async fn forget(&mut self, name: Vec<u8>) -> Result<bool, Failed> {
+        let items = self.read(vec![name.clone()]).await?;
+        let value = items.into_iter().next().and_then(|item| item.data);
+        let Some(value) = value.filter(|value| names::done_by(value).is_some()) else {
+            return Ok(false);
+        };
+        let value = String::from_utf8_lossy(&value).into_owned();
+        let mark = Owned { name, value };
+        Ok(self.change(&mark, None, None).await?.is_some())
+    }
+
+    fn not_held(&self, known: Option<Version>) -> Freed {
         // A release before this one may have been run before a restart of the server,
         // but as likely the lock was lost in it: the one who held it is not told that
         // all was well.
         let before = known.and_then(|known| known.start);
         let lost = before.is_some() && self.start.is_some() && before != self.start;
-        Ok(if lost { Freed::Lost } else { Freed::NotHeld })
+        if lost { Freed::Lost } else { Freed::NotHeld }
     }
 
-    /// Extends the owner's item, or deletes it. `None`: there is none.
+    /// Replaces the owner's item, or deletes it. `None`: there is none.
     async fn change(
         &mut self,
         lock: &Owned,
         known: Option<Version>,
-        seconds: Option<u64>,
+        new: Option<(&str, u64)>,
     ) -> Result<Option<MetaValue>, Failed> {
         // The number, if this start of the server gave it.
         let known = known.filter(|known| known.start.is_some() && known.start == self.start);
@@ -142,10 +180,10 @@ impl Connection {
                 return Ok(None);
             };
             let compare = format!("C{cas}");
-            let answer = if let Some(seconds) = seconds {
+            let answer = if let Some((value, seconds)) = new {
                 let seconds = format!("T{seconds}");
                 let flags = ["MS", &*compare, &*seconds, "c"];
-                self.set(&lock.name, &lock.value, &flags).await
+                self.set(&lock.name, value, &flags).await
             } else {
                 let flags = Some(&[&*compare][..]);
                 let deleted = self.client.meta_delete(&lock.name, false, None, flags);

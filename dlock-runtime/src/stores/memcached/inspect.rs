@@ -65,7 +65,7 @@ impl Server {
         Ok(None)
     }
 
-    /// Those locks that somebody holds, of these items.
+    /// Those of these items that are locks which somebody holds, or marks.
     pub(super) async fn locks(
         &self,
         names: Vec<Vec<u8>>,
@@ -94,12 +94,17 @@ impl Server {
 fn info(item: MetaValue) -> Option<LockInfo> {
     let key = names::key(&item.key?)?;
     let value = item.data.unwrap_or_default();
+    let expires_in = item.ttl_remaining.and_then(lease_left);
+    if let Some(owner) = names::done_by(&value) {
+        let owner = String::from_utf8_lossy(owner).into_owned();
+        return Some(LockInfo::of_done(key, HolderInfo::new(owner, expires_in)));
+    }
     // Another program's value may be long, and a secret.
     let owner = match names::is_owner(&value) {
         true => String::from_utf8_lossy(&value).into_owned(),
         false => "(a value that dlock did not write)".to_owned(),
     };
-    let holder = HolderInfo::new(owner, item.ttl_remaining.and_then(lease_left));
+    let holder = HolderInfo::new(owner, expires_in);
     // Nobody but the waiters themselves knows of them.
     let waiters = 0;
     Some(LockInfo::new(key, Mode::Write, vec![holder], waiters))

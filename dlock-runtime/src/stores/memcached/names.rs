@@ -2,7 +2,7 @@
 //!
 //! | item | value |
 //! |---|---|
-//! | `dlock:<key>` | the owner of the lock; it expires with the lease |
+//! | `dlock:<key>` | the owner of the lock; it expires with the lease. Or `d:` and an owner: its body was to run once, and this one has done it |
 //! | `dlock-server` | a number that no other start of a server has |
 //!
 //! A key of memcached is any bytes but blanks and control characters, 250 at
@@ -15,6 +15,7 @@ pub(super) const SERVER: &str = "dlock-server";
 
 const PREFIX: &[u8] = b"dlock:";
 const BLANK: u8 = 0xff;
+const MARK: &str = "d:";
 
 /// What memcached takes, less the prefix.
 pub(super) const MAX_KEY_BYTES: usize = 250 - PREFIX.len();
@@ -35,6 +36,17 @@ pub(super) fn key(name: &[u8]) -> Option<String> {
         other => *other,
     });
     String::from_utf8(blanks.collect()).ok()
+}
+
+/// What stands there when the body of this owner has been done.
+pub(super) fn mark(owner: &str) -> String {
+    format!("{MARK}{owner}")
+}
+
+/// Who has done it, of a value that says so.
+pub(super) fn done_by(value: &[u8]) -> Option<&[u8]> {
+    let owner = value.strip_prefix(MARK.as_bytes())?;
+    is_owner(owner).then_some(owner)
 }
 
 /// Whether a value may be an owner, and not another program's.
@@ -62,7 +74,11 @@ mod tests {
 
     #[test]
     fn owners_are_told_from_other_values() {
-        assert!(is_owner(Owner::unique().to_string().as_bytes()));
+        let owner = Owner::unique().to_string();
+        assert!(is_owner(owner.as_bytes()));
+        let mark = mark(&owner);
+        assert_eq!(done_by(mark.as_bytes()), Some(owner.as_bytes()));
+        assert!(!is_owner(mark.as_bytes()) && done_by(owner.as_bytes()).is_none());
         for value in ["", ".", "1", "1.", ".1", "hello", "1.2.3", "1.x"] {
             assert!(!is_owner(value.as_bytes()), "{value}");
         }

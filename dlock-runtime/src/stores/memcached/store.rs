@@ -99,6 +99,7 @@ impl Store for MemcachedStore {
             max_ttl: expiry::LONGEST,
             ttl_step: Duration::from_secs(1),
             max_key_bytes: names::MAX_KEY_BYTES,
+            once: true,
             ..Capabilities::new("memcached")
         }
     }
@@ -146,7 +147,10 @@ impl Store for MemcachedStore {
                     return Ok(granted(version, sent_at));
                 }
                 self.events.answered(sent_at);
-                Ok(Take::Busy)
+                match self.is_done(&request.key, deadline).await? {
+                    true => Ok(Take::Done),
+                    false => Ok(Take::Busy),
+                }
             }
             Err(failure) => {
                 attempt.in_doubt |= matches!(failure.applied, Applied::Unknown { .. });
@@ -184,14 +188,36 @@ impl Store for MemcachedStore {
         _: &mut Attempt,
     ) -> Result<Freed, Failure> {
         let (lock, known) = (owned(request), record.copied().flatten());
-        let freed = self
-            .server
-            .exchange(deadline, move |c| c.delete(lock, known).boxed())
-            .await?;
+        let freed = match ending {
+            Ending::Done(time) => {
+                let seconds = expiry::seconds(time).map_err(Failure::refused)?;
+                let marked = self
+                    .server
+                    .exchange(deadline, move |c| c.mark(lock, known, seconds).boxed());
+                return marked.await;
+            }
+            Ending::Released | Ending::Left | Ending::Outvoted => {
+                self.server
+                    .exchange(deadline, move |c| c.delete(lock, known).boxed())
+                    .await?
+            }
+        };
         if ending == Ending::Released {
             self.fairness.given_back(&request.key, self.time().now());
         }
         Ok(freed)
+    }
+
+    async fn forget(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<bool, Failure> {
+        let name = names::lock(key);
+        self.server
+            .exchange(deadline, move |c| c.forget(name).boxed())
+            .await
     }
 
     fn silent(&self, for_long: Duration) -> BackendError {
@@ -256,6 +282,14 @@ impl Store for MemcachedStore {
 }
 
 impl MemcachedStore {
+    /// Whether what stands there is no lock, but a mark: the server tells who asks for an
+    /// item only that there is one.
+    async fn is_done(&self, key: &str, deadline: Deadline) -> Result<bool, Failure> {
+        let items = self.server.read(vec![names::lock(key)], deadline).await?;
+        let mut values = items.into_iter().filter_map(|item| item.data);
+        Ok(values.any(|value| names::done_by(&value).is_some()))
+    }
+
     async fn renew_one(
         &self,
         due: &mut Due<Self>,

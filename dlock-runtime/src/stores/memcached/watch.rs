@@ -75,6 +75,8 @@ pub(super) async fn look_at<S: Store<Seen = Seen>>(
         let name = names::lock(&key.key);
         match items.remove(&name) {
             Some(holder) if names::is_owner(&holder) => seen(key, Some(holder), now),
+            // They are told when they ask.
+            Some(value) if names::done_by(&value).is_some() => key.wake_all(),
             // It may stand there for ever.
             Some(_) => key.refused = Some(errors::foreign(&server.reach.settings, &name)),
             None => seen(key, None, now),

@@ -194,6 +194,10 @@ impl Backend for Cluster {
         self.backend().renew(requests).await
     }
 
+    async fn forget(&self, key: &str) -> Result<bool, BackendError> {
+        self.backend().forget(key).await
+    }
+
     async fn inspect(&self, key: &str) -> Result<Option<LockInfo>, BackendError> {
         self.backend().inspect(key).await
     }
