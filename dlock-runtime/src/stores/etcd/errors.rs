@@ -6,6 +6,7 @@ use std::time::Duration;
 use etcd_client::Error;
 
 use crate::backend::BackendError;
+use crate::key::Shown;
 use crate::store::{Applied, Cause, Failure, Next};
 use crate::stores::meaning::Meaning;
 
@@ -18,6 +19,8 @@ pub(super) enum ErrorClass {
     LogIn,
     /// The lease has ended: ask again with another.
     LeaseNotFound,
+    /// There is a lease with this number already.
+    LeaseExists,
     /// Nothing that dlock could do.
     #[default]
     Refused,
@@ -37,7 +40,9 @@ impl From<Failed> for Failure {
             cause: failed.cause,
             next: match failed.class {
                 ErrorClass::AskElsewhere | ErrorClass::LogIn => Next::Pause,
-                ErrorClass::LeaseNotFound | ErrorClass::Refused => Next::Stop,
+                ErrorClass::LeaseNotFound | ErrorClass::LeaseExists | ErrorClass::Refused => {
+                    Next::Stop
+                }
             },
             applied: failed.applied,
         }
@@ -65,7 +70,7 @@ pub(super) fn described(place: &str, error: &Error) -> BackendError {
 /// are not, as calls that it passes on to itself lose them.
 /// (`api/v3rpc/rpctypes/error.go` in etcd.)
 fn meaning(error: &Error) -> Meaning<ErrorClass> {
-    use ErrorClass::{AskElsewhere, LeaseNotFound, LogIn};
+    use ErrorClass::{AskElsewhere, LeaseExists, LeaseNotFound, LogIn};
     let message = match error {
         Error::GRpcStatus(status) => status.message(),
         Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
@@ -82,6 +87,10 @@ fn meaning(error: &Error) -> Meaning<ErrorClass> {
         (
             "requested lease not found",
             Meaning::unavailable(LeaseNotFound, ""),
+        ),
+        (
+            "lease already exists",
+            Meaning::unavailable(LeaseExists, ""),
         ),
         ("invalid auth token", Meaning::unavailable(LogIn, "")),
         (
@@ -145,6 +154,15 @@ pub(super) fn silent(place: &str, waited: Duration) -> BackendError {
     BackendError::unavailable(format!(
         "{place} has not answered within {waited:?}; check that more than half of its members \
          run and can be reached"
+    ))
+}
+
+/// Something stands where a mark belongs.
+pub(super) fn foreign(place: &str, name: &str) -> BackendError {
+    BackendError::unavailable(format!(
+        "{place} has something under `{}` that dlock did not write; delete it if nothing needs it, \
+         or give dlock another prefix",
+        Shown(name)
     ))
 }
 

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::take;
 use std::time::Duration;
 
-use etcd_client::{Client, GetOptions, KeyValue};
+use etcd_client::{Client, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
 use futures_util::future::try_join_all;
 
 use super::errors::Failed;
 use super::members::Members;
-use super::names::mode_of;
+use super::names::{LockName, mode_of};
 use crate::backend::{HolderInfo, LockInfo, Mode};
 use crate::deadline::Deadline;
 use crate::key::Shown;
@@ -29,7 +29,9 @@ struct Place {
 /// A list as far as it was read.
 pub(crate) struct Listing {
     queues: BTreeMap<String, Vec<Place>>,
-    /// Leases of holders that are not asked for yet.
+    /// What has been done, and by whom.
+    marks: BTreeMap<String, Place>,
+    /// Leases of holders and marks that are not asked for yet.
     leases: Vec<i64>,
     /// How long the others last. `None`: it has just ended.
     remaining: HashMap<i64, Option<Duration>>,
@@ -48,15 +50,41 @@ impl Listing {
             let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
             client.get(prefix, Some(options)).await
         };
-        let found = members.ask(deadline, read).await?;
-        let queues = queues(members, found.kvs());
+        let mut found = members.ask(deadline, read).await?;
+        Ok(Self::of(members, &found.take_kvs()))
+    }
+
+    /// The places of one lock, and its mark.
+    pub(super) async fn of_lock(
+        members: &Members,
+        lock: &LockName,
+        deadline: Deadline,
+    ) -> Result<Self, Failed> {
+        let places = TxnOp::get(&*lock.0, Some(GetOptions::new().with_prefix()));
+        let look = Txn::new().and_then([places, lock.get_mark()]);
+        let read = |client: Client| async move {
+            let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
+            client.txn(look).await
+        };
+        let answers = members.ask(deadline, read).await?.op_responses();
+        let found = answers.into_iter().flat_map(|answer| match answer {
+            TxnOpResponse::Get(mut found) => found.take_kvs(),
+            _ => Vec::new(),
+        });
+        Ok(Self::of(members, &found.collect::<Vec<_>>()))
+    }
+
+    fn of(members: &Members, found: &[KeyValue]) -> Self {
+        let (queues, marks) = (queues(members, found), marks(members, found));
         let held_by = queues.values().flat_map(|queue| holders(queue));
+        let held_by = held_by.chain(marks.values());
         let leases: BTreeSet<_> = held_by.map(|place| place.lease).collect();
-        Ok(Self {
+        Self {
             leases: leases.into_iter().filter(|&lease| lease != 0).collect(),
             queues,
+            marks,
             remaining: HashMap::new(),
-        })
+        }
     }
 
     /// Asks for some of the leases. `None`: there are more.
@@ -84,15 +112,22 @@ impl Listing {
             let left = self.remaining.get(&place.lease).copied().flatten();
             HolderInfo::new(place.owner.clone(), left)
         };
-        let locks = take(&mut self.queues).into_iter().map(|(key, queue)| {
-            let holding = holders(&queue);
+        let marks = take(&mut self.marks);
+        // Who waits is about to be told.
+        self.queues.retain(|key, _| !marks.contains_key(key));
+        let done = marks
+            .into_iter()
+            .map(|(key, mark)| LockInfo::of_done(key, shown(&mark)));
+        let done: Vec<_> = done.collect();
+        let locks = self.queues.iter().map(|(key, queue)| {
+            let holding = holders(queue);
             let mode = Mode::shown(holding.iter().map(|place| place.mode));
             let mode = mode.unwrap_or_default();
             let holders: Vec<_> = holding.iter().map(shown).collect();
             let waiters = queue.len() - holders.len();
-            LockInfo::new(key, mode, holders, waiters)
+            LockInfo::new(key.clone(), mode, holders, waiters)
         });
-        locks.collect()
+        locks.chain(done).collect()
     }
 }
 
@@ -102,10 +137,26 @@ fn holders(queue: &[Place]) -> &[Place] {
 }
 
 /// Whether a value may be what dlock writes. Another program's may be long, and a secret.
-fn is_owner(value: &[u8]) -> bool {
+pub(super) fn is_owner(value: &[u8]) -> bool {
     const LONGEST: usize = 64;
     let is_part = |byte: &u8| byte.is_ascii_hexdigit() || *byte == b'.';
     (1..=LONGEST).contains(&value.len()) && value.iter().all(is_part)
+}
+
+/// The marks, by the keys of their locks.
+fn marks(members: &Members, found: &[KeyValue]) -> BTreeMap<String, Place> {
+    let marks = found.iter().filter(|key| is_owner(key.value()));
+    let marks = marks.filter_map(|key| {
+        let lock = members.settings.names.read_mark(key.key_str().ok()?)?;
+        let place = Place {
+            created: key.create_revision(),
+            mode: Mode::Write,
+            owner: String::from_utf8_lossy(key.value()).into_owned(),
+            lease: key.lease(),
+        };
+        Some((lock, place))
+    });
+    marks.collect()
 }
 
 /// The places by the keys of their locks, each queue in its order.

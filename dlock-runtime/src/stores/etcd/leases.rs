@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use etcd_client::{Client, LeaseGrantResponse};
+use etcd_client::{Client, LeaseGrantOptions, LeaseGrantResponse};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -85,6 +85,27 @@ impl Leases {
         match self.members.ask(deadline, grant).await {
             Ok(granted) => Ok((granted, sent_at)),
             // One whose answer is lost ends with nothing attached.
+            Err(failed) => Err(Failure {
+                applied: Applied::No,
+                ..failed.into()
+            }),
+        }
+    }
+
+    /// One that ends by itself, with a number of the caller's.
+    pub(super) async fn grant_as(
+        &self,
+        id: i64,
+        seconds: i64,
+        deadline: Deadline,
+    ) -> Result<(), Failure> {
+        let options = LeaseGrantOptions::new().with_id(id);
+        let grant =
+            |mut client: Client| async move { client.lease_grant(seconds, Some(options)).await };
+        match self.members.ask(deadline, grant).await {
+            // What a grant before this one has left is as good.
+            Ok(_) => Ok(()),
+            Err(failed) if failed.class == ErrorClass::LeaseExists => Ok(()),
             Err(failed) => Err(Failure {
                 applied: Applied::No,
                 ..failed.into()
@@ -223,7 +244,7 @@ impl Leases {
                 Ok(_) => return true,
                 Err(failed) => match failed.class {
                     ErrorClass::LeaseNotFound => return true,
-                    ErrorClass::Refused => return false,
+                    ErrorClass::Refused | ErrorClass::LeaseExists => return false,
                     ErrorClass::AskElsewhere | ErrorClass::LogIn => {}
                 },
             }

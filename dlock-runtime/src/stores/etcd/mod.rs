@@ -18,6 +18,7 @@ mod errors;
 mod inspect;
 mod lease;
 mod leases;
+mod marks;
 mod members;
 mod names;
 mod places;

@@ -5,10 +5,11 @@
 //! dlock/<key>/<place>             a writer's place in the queue for <key>
 //! dlock/<key>/read-<place>        a reader's
 //! dlock/<key>/permit-<n>-<place>  that of one who asks for one of n permits
+//! dlock/<key>                     a mark: its body was to run once, and has been done
 //! ```
 //!
 //! The value is the request whose place it is at the moment: a place is used again
-//! (`places.rs`).
+//! (`places.rs`). That of a mark is the request that has done it (`marks.rs`).
 //!
 //! That is how `etcdctl lock dlock/<key>` names what it writes, with the id of
 //! its lease for the place: whoever has the lowest create-revision under
@@ -59,12 +60,27 @@ impl Names {
         let (lock, place) = key.strip_prefix(&self.prefix)?.split_once('/')?;
         Some((unescaped(lock)?, place))
     }
+
+    /// The lock's key, of a key that is its mark.
+    pub(super) fn read_mark(&self, key: &str) -> Option<String> {
+        let lock = key.strip_prefix(&self.prefix)?;
+        if lock.contains('/') {
+            None
+        } else {
+            unescaped(lock)
+        }
+    }
 }
 
 impl LockName {
     /// The lock as the Lock call and `etcdctl lock` name it.
     pub(super) fn for_lock_service(&self) -> &str {
         self.0.trim_end_matches('/')
+    }
+
+    /// Where it is remembered that what the lock is for has been done.
+    pub(super) fn mark(&self) -> &str {
+        self.for_lock_service()
     }
 
     /// The place that the Lock call takes with this lease.
@@ -150,10 +166,12 @@ mod tests {
                 Mode::Permits(1),
                 Mode::Permits(u32::MAX),
             ] {
+                assert_eq!(names.read_mark(lock.mark()).as_deref(), Some(key));
                 let place = format!("{}694d8c2e5f.0", lock.places(mode));
                 assert_eq!(lock.mode_of(&place), mode);
                 let (found, place) = names.read(&place).expect("a place in a queue");
                 assert_eq!(found, key);
+                assert_eq!(names.read_mark(&format!("{}x", lock.0)), None);
                 assert_eq!(mode_of(place), mode);
             }
         }

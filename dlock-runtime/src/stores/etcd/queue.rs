@@ -67,6 +67,8 @@ pub(super) enum Stands {
     Nowhere,
     /// Its name is somebody else's.
     Anothers,
+    /// Nobody gets the lock: what it is for has been done.
+    Done,
 }
 
 /// What has become of a key, by the answer to what writes it.
@@ -156,6 +158,13 @@ impl Key {
                 Err(failed) if is_new => return Err(failed.into()),
                 Err(failed) => return Err(is_there(failed.into())),
             };
+            if !answer.answer.succeeded() {
+                let place = batches.members.settings.place();
+                let answers = answer.answer.op_responses();
+                if asked.lock.done_by(answers, &place)?.is_some() {
+                    return Ok(Stands::Done);
+                }
+            }
             let fate = self.fate(&answer);
             match fate {
                 Some(Fate::WasThere) => continue,
@@ -216,8 +225,8 @@ impl Key {
     /// be there. For a request that does not wait, it writes it if nobody is ahead that
     /// has not been seen to leave room.
     fn ask(&self, asked: &Question<'_>, look: &Look) -> Txn {
-        let (mut when, mut then) = (vec![self.is_there()], Vec::new());
-        let mut or_else = vec![TxnOp::get(&*self.name.key, None)];
+        let (mut when, mut then) = (vec![self.is_there(), asked.lock.is_not_done()], Vec::new());
+        let mut or_else = vec![TxnOp::get(&*self.name.key, None), asked.lock.get_mark()];
         let is_new = self.create_revision == 0;
         if is_new {
             then.push(self.put(self.lease().id));

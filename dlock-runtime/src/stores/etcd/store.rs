@@ -38,7 +38,7 @@ use crate::token::of_transaction;
 pub(crate) struct EtcdStore {
     pub(super) members: Arc<Members>,
     pub(super) leases: Arc<Leases>,
-    batches: Arc<Batches>,
+    pub(super) batches: Arc<Batches>,
     places: Places,
     watches: Arc<Watches>,
 }
@@ -109,6 +109,7 @@ impl Store for EtcdStore {
             tokens: TokenTier::Strict,
             read_write: settings.recipe == Recipe::Queue,
             permits: settings.recipe == Recipe::Queue,
+            once: settings.recipe == Recipe::Queue,
             ..Capabilities::new("etcd")
         }
     }
@@ -178,6 +179,7 @@ impl Store for EtcdStore {
                 Take::Queued
             }
             Stands::NotWritten => Take::Busy,
+            Stands::Done => Take::Done,
             Stands::Nowhere => attempt.lost(),
             Stands::Anothers => {
                 self.places.are_anothers(&key.name);
@@ -206,6 +208,9 @@ impl Store for EtcdStore {
         let Some(key) = record else {
             return Ok(Freed::NotHeld);
         };
+        if let Ending::Done(time) = ending {
+            return self.mark(request, key, time, deadline).await;
+        }
         let txn = if ending == Ending::Released {
             key.delete(key.is_there())
         } else {
@@ -225,6 +230,15 @@ impl Store for EtcdStore {
             true => Freed::Released,
             false => Freed::NotHeld,
         })
+    }
+
+    async fn forget(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        _: &mut Attempt,
+    ) -> Result<bool, Failure> {
+        self.forget_mark(key, deadline).await
     }
 
     fn silent(&self, for_long: Duration) -> BackendError {
@@ -292,7 +306,7 @@ impl Store for EtcdStore {
         _: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
         let lock = self.members.settings.names.lock(key);
-        let mut listing = Listing::read(&self.members, &lock.0, deadline).await?;
+        let mut listing = Listing::of_lock(&self.members, &lock, deadline).await?;
         loop {
             if let Some(mut locks) = listing.go_on(&self.members, deadline).await? {
                 return Ok(locks.pop());

@@ -1,0 +1,119 @@
+//! What was done, and is remembered: a key beside the queue of its lock.
+//!
+//! It does not stand in the queue, where `etcdctl lock` would wait behind it. It is written
+//! in the transaction that deletes the holder's key, and whoever asks for a place compares
+//! that it is not there. It ends with a lease of its own. A new leader of etcd begins the
+//! time of every lease anew, so it may be remembered for longer than was asked.
+
+use std::time::Duration;
+
+use etcd_client::{Client, Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse};
+
+use super::batches::Write;
+use super::errors::foreign;
+use super::inspect::is_owner;
+use super::leases::seconds;
+use super::names::LockName;
+use super::queue::Key;
+use super::store::EtcdStore;
+use crate::backend::{Owner, Request};
+use crate::deadline::Deadline;
+use crate::store::{Failure, Freed};
+
+impl LockName {
+    /// Holds if what the lock is for has not been done.
+    pub(super) fn is_not_done(&self) -> Compare {
+        Compare::version(self.mark(), CompareOp::Equal, 0)
+    }
+
+    pub(super) fn get_mark(&self) -> TxnOp {
+        TxnOp::get(self.mark(), Some(GetOptions::new()))
+    }
+
+    /// Who has done it, by the answers of a transaction that has got the mark.
+    pub(super) fn done_by(
+        &self,
+        answers: impl IntoIterator<Item = TxnOpResponse>,
+        place: &str,
+    ) -> Result<Option<String>, Failure> {
+        let mut marks = answers.into_iter().filter_map(|answer| match answer {
+            TxnOpResponse::Get(found) => found.kvs().first().cloned(),
+            _ => None,
+        });
+        match marks.find(|key| key.key() == self.mark().as_bytes()) {
+            None => Ok(None),
+            Some(mark) if is_owner(mark.value()) => {
+                Ok(Some(String::from_utf8_lossy(mark.value()).into_owned()))
+            }
+            Some(_) => Err(Failure::refused(foreign(place, self.mark()))),
+        }
+    }
+}
+
+impl EtcdStore {
+    /// Gives the lock back, and leaves a mark that lasts for so long.
+    pub(super) async fn mark(
+        &self,
+        request: &Request,
+        key: &Key,
+        time: Duration,
+        deadline: Deadline,
+    ) -> Result<Freed, Failure> {
+        let lock = self.members.settings.names.lock(&request.key);
+        let (owner, lease) = (request.owner.to_string(), lease_of(request.owner));
+        self.leases.grant_as(lease, seconds(time), deadline).await?;
+        let put = PutOptions::new().with_lease(lease);
+        let txn = Txn::new()
+            .when([key.is_there()])
+            .and_then([
+                TxnOp::delete(&*key.name.key, None),
+                TxnOp::put(lock.mark(), &*owner, Some(put)),
+            ])
+            .or_else([lock.get_mark()]);
+        let write = Write {
+            lock: lock.0.clone(),
+            lease: Some(lease),
+            txn,
+        };
+        let answer = self.batches.write(write, deadline).await?.answer;
+        let place = self.members.settings.place();
+        if answer.succeeded() || lock.done_by(answer.op_responses(), &place)? == Some(owner) {
+            return Ok(Freed::Released);
+        }
+        self.end_mark(lease, deadline).await;
+        Ok(Freed::NotHeld)
+    }
+
+    /// Whether there was one to forget.
+    pub(super) async fn forget_mark(&self, key: &str, deadline: Deadline) -> Result<bool, Failure> {
+        let lock = self.members.settings.names.lock(key);
+        let place = self.members.settings.place();
+        let look = Txn::new().and_then([lock.get_mark()]);
+        let seen = self.members.txn(look, deadline).await?;
+        let Some(owner) = lock.done_by(seen.op_responses(), &place)? else {
+            return Ok(false);
+        };
+        let is_same = Compare::value(lock.mark(), CompareOp::Equal, &*owner);
+        let delete = TxnOp::delete(lock.mark(), None);
+        let delete = Txn::new().when([is_same]).and_then([delete]);
+        let deleted = self.members.txn(delete, deadline).await?.succeeded();
+        if let (true, Some(owner)) = (deleted, Owner::read(&owner)) {
+            self.end_mark(lease_of(owner), deadline).await;
+        }
+        Ok(deleted)
+    }
+
+    /// Ends a lease that keeps nothing. If that fails, it ends by itself.
+    async fn end_mark(&self, lease: i64, deadline: Deadline) {
+        let revoke = |mut client: Client| async move { client.lease_revoke(lease).await };
+        let _ = self.members.ask(deadline, revoke).await;
+    }
+}
+
+/// The lease of an owner's mark: each time the same, so that a command which is repeated
+/// leaves one behind at most.
+fn lease_of(owner: Owner) -> i64 {
+    let spread = owner.sequence().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let id = (owner.random() ^ spread) & i64::MAX.unsigned_abs();
+    id.max(1).cast_signed()
+}
