@@ -10,6 +10,7 @@ Usage: cargo run --example nightly_job -- [options]
   --copies N        copies of the service in this program (4; on Redis 1)
   --ticks N         how many ticks to live for (3)
   --store URL       memory: or redis://host:port (else $DLOCK_URL, else memory:)
+  --first-fails     the first copy that begins a tick's job fails
   --job NAME        which job; on Redis, several programs share it";
 
 #[derive(Debug)]
@@ -19,6 +20,7 @@ pub(crate) struct Arguments {
     /// None for this program's memory.
     pub(crate) store: Option<String>,
     pub(crate) job: String,
+    pub(crate) first_fails: bool,
 }
 
 impl Arguments {
@@ -30,6 +32,7 @@ impl Arguments {
             ticks: 3,
             store: std::env::var("DLOCK_URL").ok(),
             job: "invoices".to_owned(),
+            first_fails: false,
         };
         let mut parser = lexopt::Parser::from_env();
         while let Some(argument) = parser.next()? {
@@ -38,6 +41,7 @@ impl Arguments {
                 Long("copies") => copies = Some(parser.value()?.parse()?),
                 Long("ticks") => arguments.ticks = parser.value()?.parse()?,
                 Long("store") => arguments.store = Some(parser.value()?.parse()?),
+                Long("first-fails") => arguments.first_fails = true,
                 Long("job") => arguments.job = parser.value()?.parse()?,
                 other => return Err(other.unexpected().into()),
             }

@@ -43,8 +43,12 @@ impl Journal {
         &self.job
     }
 
-    pub(crate) async fn begin(&self, tick: u64, copy: &str) -> Result<(), AnyError> {
-        self.write(format!("{tick} begun by {copy}")).await
+    /// How often it was begun before.
+    pub(crate) async fn begin(&self, tick: u64, copy: &str) -> Result<usize, AnyError> {
+        let begun = format!("{tick} begun by ");
+        let lines = self.lines().await?;
+        self.write(format!("{begun}{copy}")).await?;
+        Ok(lines.iter().filter(|line| line.starts_with(&begun)).count())
     }
 
     pub(crate) async fn done(&self, tick: u64, copy: &str) -> Result<(), AnyError> {

@@ -1,14 +1,15 @@
-//! A job that every copy of a service starts at the same tick, and that must run
-//! once: `try` lets one copy have it, `min_hold` keeps it from a copy that comes
-//! late, and `on_error` makes "another copy has it" an answer.
+//! A job that every copy of a service starts at the same tick, and that must be done
+//! once for each: `once` remembers it when it is done. A copy that comes late finds that
+//! out; and where one fails or dies in the middle, the next does it.
 //!
 //! ```sh
 //! cargo run --example nightly_job                       # four copies, as tasks
+//! cargo run --example nightly_job -- --first-fails      # and the first of each tick fails
 //! cargo run --example nightly_job -- --store redis://127.0.0.1:6379 --job invoices
 //! ```
 //!
 //! Start the last one in several terminals, and kill one of them: each tick the
-//! job runs once, whoever is left.
+//! job is done once, whoever is left.
 
 mod arguments;
 mod journal;
@@ -28,68 +29,71 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 /// A night lasts two seconds here.
 const TICK: Duration = Duration::from_secs(2);
 
-/// What became of the job in one copy at one tick.
-enum Ran {
-    Done,
-    /// Another copy has it, or has had it.
+/// Why a copy has not done the job of a tick.
+enum NotDone {
+    /// Another copy has done it.
     Elsewhere,
-    /// A lock that was not had for another reason is a failure.
+    /// It failed, or the lock was not had for another reason.
     Failed(AnyError),
 }
 
-impl From<LockError> for Ran {
+impl From<LockError> for NotDone {
     fn from(error: LockError) -> Self {
         match error {
-            LockError::Busy { .. } => Self::Elsewhere,
+            LockError::Done { .. } => Self::Elsewhere,
             error => Self::Failed(error.into()),
         }
     }
 }
 
-/// The job of one tick. It is soon done, but its lock is kept for longer than any
-/// copy may be late: one that wakes up then must not find it free. The store
-/// keeps it also when this program has ended. Of a copy that is killed in the
-/// middle, the lock is gone after the ttl.
-#[distributed_lock(
-    key = "nightly:<journal.job()>:<tick>",
-    ttl = "1s",
-    try,
-    min_hold = "30s",
-    on_error = Ran::from
-)]
-async fn nightly(journal: &Journal, tick: u64, copy: &str) -> Ran {
-    match work(journal, tick, copy).await {
-        Ok(()) => Ran::Done,
-        Err(error) => Ran::Failed(error),
-    }
+/// The job of one tick. Each copy waits until it is done, or does it: of a copy that is
+/// killed in the middle, the lock is gone after the ttl. Once it has returned `Ok`, the
+/// store remembers that for longer than any copy may be late.
+#[distributed_lock(key = "nightly:<journal.job()>:<tick>", ttl = "1s", once = "1h")]
+async fn nightly(journal: &Journal, tick: u64, copy: &str, fails: bool) -> Result<(), NotDone> {
+    work(journal, tick, copy, fails)
+        .await
+        .map_err(NotDone::Failed)
 }
 
-async fn work(journal: &Journal, tick: u64, copy: &str) -> Result<(), AnyError> {
-    journal.begin(tick, copy).await?;
+async fn work(journal: &Journal, tick: u64, copy: &str, fails: bool) -> Result<(), AnyError> {
+    let before = journal.begin(tick, copy).await?;
     tokio::time::sleep(Duration::from_millis(50)).await;
+    if fails && before == 0 {
+        return Err("the printer is out of paper".into());
+    }
     journal.done(tick, copy).await
 }
 
 /// One copy of the service, from tick to tick.
-async fn copy(journal: Arc<Journal>, name: String, ticks: u64) {
+async fn copy(journal: Arc<Journal>, name: String, ticks: u64, fails: bool) {
+    // It starts late: the tick before has passed.
+    let mut tick = tick_at(now());
     for _ in 0..ticks {
-        let tick = next_tick().await;
+        match nightly(&journal, tick, &name, fails).await {
+            Ok(()) => println!("tick {tick}: {name} did it"),
+            Err(NotDone::Elsewhere) => println!("tick {tick}: {name} found it done"),
+            Err(NotDone::Failed(error)) => eprintln!("tick {tick}: {name}: {error}"),
+        }
+        tick = next_tick().await;
         // No two clocks are the same.
         tokio::time::sleep(Duration::from_millis(fastrand::u64(..400))).await;
-        match nightly(&journal, tick, &name).await {
-            Ran::Done => println!("tick {tick}: {name} did it"),
-            Ran::Elsewhere => println!("tick {tick}: {name} left it to another copy"),
-            Ran::Failed(error) => eprintln!("tick {tick}: {name}: {error}"),
-        }
     }
+}
+
+fn now() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default()
+}
+
+fn tick_at(time: Duration) -> u64 {
+    time.as_secs() / TICK.as_secs()
 }
 
 /// Waits for the next tick, which is the same for all copies.
 async fn next_tick() -> u64 {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let tick = now.as_secs() / TICK.as_secs() + 1;
+    let now = now();
+    let tick = tick_at(now) + 1;
     let at = Duration::from_secs(tick * TICK.as_secs());
     tokio::time::sleep(at.saturating_sub(now)).await;
     tick
@@ -105,7 +109,10 @@ async fn run(arguments: Arguments) -> Result<ExitCode, AnyError> {
     let mut copies = JoinSet::new();
     for number in 1..=arguments.copies {
         let name = format!("{}.{number}", std::process::id());
-        copies.spawn(copy(Arc::clone(&journal), name, arguments.ticks));
+        let Arguments {
+            ticks, first_fails, ..
+        } = arguments;
+        copies.spawn(copy(Arc::clone(&journal), name, ticks, first_fails));
     }
     copies.join_all().await;
     dlock::shutdown().await;

@@ -66,7 +66,7 @@ impl<'a> Draft<'a> {
             "renew" => options.renew = Some(boolean(argument)?),
             "max_hold" => options.max_hold = Some(duration(argument)?),
             "min_hold" => options.min_hold = Some(duration(argument)?),
-            "once" => options.once = Some(once(argument)?),
+            "once" => options.once = Some(duration(argument)?),
             "on_error" => self.on_error = Some(argument.value("|error| …")?.clone()),
             "on_lost" => {
                 let choices = [("cancel", "Cancel"), ("continue", "Continue")];
@@ -213,15 +213,6 @@ fn ttl(argument: &Argument) -> syn::Result<Duration> {
         return Err(syn::Error::new_spanned(argument.value("\"30s\"")?, message));
     }
     Ok(ttl)
-}
-
-fn once(argument: &Argument) -> syn::Result<Duration> {
-    let once = duration(argument)?;
-    if once.is_zero() {
-        let message = "what is remembered for no time is done again; give a time from `1ms` on";
-        return Err(syn::Error::new_spanned(argument.value("\"48h\"")?, message));
-    }
-    Ok(once)
 }
 
 fn duration(argument: &Argument) -> syn::Result<Duration> {

@@ -18,6 +18,7 @@ mod macro_rules_literals;
 mod methods;
 mod native_traits;
 mod on_error;
+mod once;
 mod owned_argument_in_key;
 mod patterns;
 mod renamed_crate;
