@@ -163,6 +163,27 @@
 //! }
 //! ```
 //!
+//! # Once
+//!
+//! `once = "48h"` remembers a body that returned `Ok`, under its key: calls meanwhile are
+//! [`LockError::Done`], and nothing runs. After an `Err`, a panic or a death, the next call
+//! runs it.
+//!
+//! ```
+//! # use dlock::{Config, LockError, LockManager, distributed_lock};
+//! #[distributed_lock(key = "report:<day>", once = "48h")]
+//! async fn write_the_report(day: &str) -> Result<(), LockError> {
+//!     Ok(())
+//! }
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+//! # let manager = LockManager::connect(Config::default()).await?;
+//! # manager.scope(async {
+//! write_the_report("monday").await?;
+//! let again = write_the_report("monday").await;
+//! assert!(matches!(again, Err(LockError::Done { .. })));
+//! # Ok(()) }).await }
+//! ```
+//!
 //! # Without the attribute
 //!
 //! [`lock`] asks for a lock by name. [`run`](LockRequest::run) does as the

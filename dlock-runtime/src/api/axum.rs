@@ -12,6 +12,7 @@ use crate::error::LockError;
 /// | error | status | `Retry-After`, in seconds | body |
 /// |---|---|---|---|
 /// | `Busy` | 423 Locked | none: nothing is known of how long the lock will be held | `{"error":"lock_busy"}` |
+/// | `Done` | 409 Conflict | none: it need not be asked for again | `{"error":"lock_done"}` |
 /// | `Timeout` | 503 Service Unavailable | as long as the request has waited in vain, rounded up | `{"error":"lock_timeout"}` |
 /// | `Unavailable` | 503 Service Unavailable | 5 | `{"error":"lock_unavailable"}` |
 /// | `ShutDown` | 503 Service Unavailable | 1: another copy of the service takes over | `{"error":"lock_shut_down"}` |

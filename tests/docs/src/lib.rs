@@ -10,6 +10,7 @@ pub mod axum;
 pub mod operations;
 pub mod permits;
 pub mod readme;
+pub mod recipes;
 pub mod testing;
 pub mod usual;
 

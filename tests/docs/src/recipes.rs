@@ -1,0 +1,60 @@
+//! A service with jobs, messages and tenants.
+
+pub use std::future::Future;
+
+pub use crate::usual::*;
+
+/// Why a job came to nothing.
+#[derive(Debug)]
+pub enum JobError {
+    /// It did not have the lock.
+    Lock(LockError),
+}
+
+impl From<LockError> for JobError {
+    fn from(error: LockError) -> Self {
+        Self::Lock(error)
+    }
+}
+
+/// From a queue.
+#[derive(Debug)]
+pub struct Message {
+    /// The same whenever it is delivered.
+    pub id: u64,
+}
+
+macro_rules! work {
+    ($($name:ident($($of:ident: $what:ty)?))*) => {$(
+        /// Some work.
+        ///
+        /// # Errors
+        ///
+        /// It never fails.
+        pub async fn $name($($of: $what)?) -> Result<(), JobError> {
+            $(let _ = $of;)?
+            Ok(())
+        }
+    )*};
+}
+
+work! {
+    write_invoices(night: &str)
+    run_migrations(version: u32)
+    ship(message: &Message)
+    write_export(tenant: &str)
+}
+
+/// The night that the schedule is at.
+#[must_use]
+pub fn tonight() -> String {
+    "2026-11-23".to_owned()
+}
+
+/// A part of what a leader does.
+pub async fn one_step(_: FencingToken) {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+/// What a leader does in the end.
+pub async fn put_down_the_tools() {}
