@@ -24,7 +24,7 @@ use super::waiters::Leaving;
 use crate::backend::{BackendError, BackendErrorKind, Owner, Request};
 use crate::deadline::Deadline;
 use crate::in_flight::Counted;
-use crate::store::{Abandoned, Followed, Late, LeftBehind, Store};
+use crate::store::{Abandoned, Ending, Followed, Late, LeftBehind, Store};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
@@ -114,8 +114,12 @@ impl<S: Store> Running<S> {
         self: &Arc<Self>,
         request: Request,
         record: Option<S::Record>,
-        left: LeftBehind,
+        mut left: LeftBehind,
     ) -> Cleanup<S> {
+        if let Some(time) = request.done_for() {
+            // It may come before the release that was to leave the mark.
+            left.ending = Ending::Done(time);
+        }
         Cleanup {
             running: Arc::clone(self),
             request,

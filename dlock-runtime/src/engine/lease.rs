@@ -34,7 +34,7 @@ impl<S: Store> Running<S> {
             self.events.holders().remove(request.owner);
         }
         let by = (!S::EXPIRES).then(|| self.time.after(self.request_timeout).at());
-        let entry = self.table.give_back(request.owner, by);
+        let entry = self.table.give_back(request, by);
         let entry = entry.or_else(|| Some((S::forgotten()?, false)));
         let Some((record, mut repeated)) = entry else {
             return Ok(Released::NotHeld);
@@ -64,12 +64,11 @@ impl<S: Store> Running<S> {
         // Not answered either, it is repeated until the lease has ended. A command that may
         // come yet does not end with that.
         if let Some(unknown) = self.take_unknown(request.owner) {
-            let mut left = LeftBehind::unknown(Some(unknown));
-            if freed.is_err() && request.done_for().is_some() {
-                // It must not come before the one that leaves the mark.
-                left.ending = ending;
-            }
-            self.clean_up(request.clone(), Abandoned::at_rest(Some(record)), &left);
+            let left = LeftBehind::unknown(Some(unknown));
+            // What is there is marked: what comes now is in nobody's name.
+            let is_done = request.done_for().filter(|_| freed.is_err());
+            let request = request.clone().done(is_done);
+            self.clean_up(request, Abandoned::at_rest(Some(record)), &left);
         }
         // A store knows its own marks.
         let marks = matches!(ending, Ending::Done(_));

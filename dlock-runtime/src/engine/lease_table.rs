@@ -103,14 +103,16 @@ impl<R: Clone + 'static> LeaseTable<R> {
 
     /// Its record, and whether a release was sent before. The lease is nobody's
     /// from here on, but its entry stays until the store has answered, or `by` if that
-    /// is given.
-    pub(super) fn give_back(&self, owner: Owner, by: Option<Instant>) -> Option<(R, bool)> {
+    /// is given: then it is ended as this request says.
+    pub(super) fn give_back(&self, request: &Request, by: Option<Instant>) -> Option<(R, bool)> {
         if let Some(nothing) = Self::nothing() {
             return Some((nothing, false));
         }
         self.change(|entries| {
+            let owner = request.owner;
             let entry = entries.by_owner.get_mut(&owner)?;
             let before = std::mem::replace(&mut entry.released, true);
+            entry.request = request.clone();
             let (record, is_due) = (entry.record.clone(), entry.due.is_some());
             if let Some(by) = by.filter(|_| is_due) {
                 entries.put_off(owner, by);

@@ -455,6 +455,92 @@ for_each! { every_store:
         }
     }
 
+    /// Who waits is told too, and what was done stays done.
+    async fn what_was_done_is_told_to_all<P: Proof>() {
+        for tells in [true, false] {
+            let (sim, engine) = start::<P>().await;
+            let (holder, waits, tries) = (request(), request(), request());
+            granted(&engine, &holder).await;
+            sim.state().tells_nothing = !tells;
+            let waiting = async {
+                let told = timeout(TTL / 2, engine.acquire(&waits)).await;
+                told.expect("in time").expect_err("it is done").kind()
+            };
+            let done = async {
+                sleep(Duration::from_millis(100)).await;
+                engine.release(&holder.clone().done(Some(TTL))).await
+            };
+            let (told, done) = tokio::join!(waiting, done);
+            assert_eq!(told, BackendErrorKind::Done);
+            assert_eq!(done.expect("an answer"), Released::Released);
+            let told = engine.try_acquire(&tries).await.expect_err("it is done");
+            assert_eq!(told.kind(), BackendErrorKind::Done);
+            sleep(2 * TTL).await;
+            assert_eq!(sim.state().done, Some(holder.owner));
+            assert!(sim.is_free(), "nothing is left");
+        }
+    }
+
+    /// Whatever becomes of the command: it is marked, and by whom it was done is told it.
+    async fn a_mark_is_told_what_it_did<P: Proof>() {
+        let fates = [
+            vec![],
+            vec![Fate::RequestLost],
+            vec![Fate::AnswerLost],
+            vec![Fate::Refused, Fate::Twice],
+            vec![Fate::AnswerLost, Fate::AnswerLost],
+            vec![Fate::Late(Duration::from_millis(300))],
+        ];
+        for fates in fates {
+            let (sim, engine) = start::<P>().await;
+            let request = request();
+            granted(&engine, &request).await;
+            sim.next(fates.clone());
+            let done = request.clone().done(Some(TTL));
+            let told = engine.release(&done).await.expect("an answer");
+            assert_eq!(told, Released::Released, "{fates:?}");
+            sleep(2 * TTL).await;
+            assert_eq!(sim.state().done, Some(request.owner), "{fates:?}");
+        }
+    }
+
+    /// The lock is somebody else's by now, and a repeated command is no success.
+    async fn a_mark_of_a_lost_lock_says_so<P: Proof>() {
+        for fates in [vec![], vec![Fate::AnswerLost]] {
+            let (sim, engine) = start::<P>().await;
+            let request = request();
+            granted(&engine, &request).await;
+            let other = held_by_another(&sim);
+            sim.next(fates);
+            let told = engine.release(&request.done(Some(TTL))).await;
+            assert_eq!(told.expect("an answer"), Released::NotHeld);
+            assert_eq!((sim.holder(), sim.state().done), (Some(other), None));
+        }
+    }
+
+    /// What gives a lease back when nobody repeats the release any more, and what undoes a
+    /// late command, must not free it unmarked.
+    async fn no_cleanup_comes_before_the_mark<P: Proof>() {
+        for unknown in [false, true] {
+            let (sim, engine) = start::<P>().await;
+            sim.next(unknown.then_some(Fate::Late(Duration::from_secs(20))));
+            let request = request();
+            granted(&engine, &request).await;
+            sim.is_gone(true);
+            let done = request.clone().done(Some(TTL));
+            engine.release(&done).await.expect_err("nobody answers");
+            sleep(Duration::from_secs(3)).await;
+            sim.is_gone(false);
+            sleep(Duration::from_secs(15)).await;
+            let freed = sim.is_free() && sim.state().done.is_none();
+            assert!(!freed, "its body would be run again, unknown: {unknown}");
+            let told = engine.release(&done).await.expect("an answer");
+            let marked = sim.state().done == Some(request.owner);
+            assert_eq!((told == Released::Released) || marked, marked);
+            assert!(marked, "unknown: {unknown}");
+        }
+    }
+
     /// Somebody else has the lock: the release of one who lost it does nothing.
     async fn a_release_of_a_lost_lock_says_so<P: Proof>() {
         let (sim, engine) = start::<P>().await;

@@ -69,6 +69,8 @@ pub(super) struct Sim(Mutex<State>);
 pub(super) struct State {
     holder: Option<(Owner, Instant)>,
     queue: VecDeque<(Owner, Duration)>,
+    /// Whose body has been done.
+    pub(super) done: Option<Owner>,
     token: u64,
     fates: VecDeque<Fate>,
     sent: Vec<&'static str>,
@@ -132,6 +134,7 @@ enum Command {
     Ask(Owner, Duration, bool),
     /// With `true`, by the manager.
     Release(Owner, bool),
+    Mark(Owner),
     Renew(Owner, Duration),
     Confirm(Owner, Duration),
     Look,
@@ -145,6 +148,7 @@ enum Command {
 enum Answer {
     Granted { token: u64, session: u64 },
     Held,
+    Marked,
     Tie,
     Done(bool),
     Looked(Option<Owner>),
@@ -160,6 +164,7 @@ impl Command {
             Self::First(..) => "first",
             Self::Ask(..) => "ask",
             Self::Release(..) => "release",
+            Self::Mark(_) => "mark",
             Self::Renew(..) => "renew",
             Self::Confirm(..) => "confirm",
             Self::Look => "look",
@@ -174,6 +179,7 @@ impl Command {
             Self::First(owner, _)
             | Self::Ask(owner, ..)
             | Self::Release(owner, _)
+            | Self::Mark(owner)
             | Self::Renew(owner, _)
             | Self::Confirm(owner, _)
             | Self::Outvoted(owner) => Some(owner),
@@ -318,18 +324,23 @@ impl State {
     fn let_in(&mut self) {
         if let Some((owner, ttl)) = self.queue.pop_front() {
             self.holder = Some((owner, Instant::now() + ttl.min(CLAIM)));
-            let tells = !self.tells_nothing && !self.watches;
-            let names = self.names_places;
-            if let Some(events) = self.events.clone().filter(|_| tells) {
-                tokio::spawn(async move {
-                    sleep(ONE_WAY).await;
-                    if names {
-                        events.granted(owner, "key", &owner.to_string());
-                    } else {
-                        events.wake(owner, "key");
-                    }
-                });
-            }
+            self.tell(owner);
+        }
+    }
+
+    /// Its turn has come.
+    fn tell(&self, owner: Owner) {
+        let tells = !self.tells_nothing && !self.watches;
+        let names = self.names_places;
+        if let Some(events) = self.events.clone().filter(|_| tells) {
+            tokio::spawn(async move {
+                sleep(ONE_WAY).await;
+                if names {
+                    events.granted(owner, "key", &owner.to_string());
+                } else {
+                    events.wake(owner, "key");
+                }
+            });
         }
     }
 
@@ -400,6 +411,7 @@ impl State {
             self.ran.push((owner, command.name()));
         }
         match command {
+            Command::First(..) | Command::Ask(..) if self.done.is_some() => Answer::Marked,
             Command::First(owner, ttl) if self.holder.is_none() && self.queue.is_empty() => {
                 self.grant(owner, ttl)
             }
@@ -418,6 +430,18 @@ impl State {
                     Answer::Held
                 }
             },
+            Command::Mark(owner) => {
+                let held = self.holder.is_some_and(|(holder, _)| holder == owner);
+                if held {
+                    self.done = Some(owner);
+                    self.holder = None;
+                    self.is_gone(owner);
+                    for (waiter, _) in std::mem::take(&mut self.queue) {
+                        self.tell(waiter);
+                    }
+                }
+                Answer::Done(self.done == Some(owner))
+            }
             Command::Release(owner, _) => {
                 let held = self.release(owner);
                 if held {
@@ -908,6 +932,7 @@ impl<P: Proof> Store for Scripted<P> {
                 record: P::of(session, &records),
             })),
             Answer::Tie => Ok(Take::Contended),
+            Answer::Marked => Ok(Take::Done),
             Answer::Held => Ok(self.held(want, owner, sent_at)),
             answer => Err(failed(answer)),
         }
@@ -952,7 +977,8 @@ impl<P: Proof> Store for Scripted<P> {
         let owner = lost.unwrap_or(request.owner);
         let command = match ending {
             Ending::Outvoted => Command::Outvoted(owner),
-            _ => Command::Release(owner, ending == Ending::Left),
+            Ending::Done(_) => Command::Mark(owner),
+            Ending::Released | Ending::Left => Command::Release(owner, ending == Ending::Left),
         };
         match self.send(command, fate, deadline, attempt).await?.0 {
             Answer::Done(true) => Ok(Freed::Released),
@@ -1003,7 +1029,9 @@ impl<P: Proof> Store for Scripted<P> {
         }
         let release = match ending {
             Ending::Outvoted => Command::Outvoted(request.owner),
-            _ => Command::Release(request.owner, true),
+            Ending::Done(_) | Ending::Released | Ending::Left => {
+                Command::Release(request.owner, true)
+            }
         };
         match flight.send(&self.sim, release, Fate::Fine).await {
             Ok(Ok(_)) => Followed::Settled,
