@@ -528,6 +528,7 @@ macro_rules! __contenders {
                 kills_and_pauses_at_random_moments_add_up
                 another_processs_lock_is_busy_until_it_dies
                 permits_bear_kills_and_pauses
+                what_is_done_bears_kills_and_pauses
             }
         }
     };

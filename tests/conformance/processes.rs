@@ -22,6 +22,7 @@ use crate::support::worker;
 
 #[doc(hidden)]
 pub mod contender;
+mod doers;
 mod sharers;
 
 /// Rounds of a worker that ends when it is told to, or dies.
@@ -304,5 +305,15 @@ pub(crate) async fn permits_bear_kills_and_pauses(store: &mut dyn Store) {
         let renewals = store.contenders_ttl() / 4;
         let shares = async || sharers::bear_kills_and_pauses(&*store, &judge).await;
         unless_it_stands_still(renewals, shares).await;
+    }
+}
+
+/// Every slot is done, and no more than a few are done twice: those that the dead were at.
+pub(crate) async fn what_is_done_bears_kills_and_pauses(store: &mut dyn Store) {
+    let judge = connect(store.config()).await;
+    if judge.capabilities().once {
+        let renewals = store.contenders_ttl() / 4;
+        let done = async || doers::bear_kills_and_pauses(&*store, &judge).await;
+        unless_it_stands_still(renewals, done).await;
     }
 }

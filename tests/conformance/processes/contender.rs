@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dlock::{Config, FencingToken, LockError, current, distributed_lock};
 
+use super::doers;
 use super::sharers::share;
 use crate::support::resource::{Section, report};
 use crate::support::worker::setting;
@@ -86,6 +87,7 @@ pub fn play(role: &str, config_at: impl FnOnce(&str) -> Config) {
             "contend" => contend(contender()).await,
             "hold" => hold(&contender()).await,
             "share" => share().await,
+            "do" => doers::play().await,
             _ => panic!("no role is called {role}"),
         }
         dlock::shutdown().await;

@@ -1,0 +1,114 @@
+//! Processes that do the work of many slots, each of which is to be done once. Some are
+//! paused for longer than their ttl, and then killed.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use dlock::{LockError, LockManager, distributed_lock};
+
+use crate::Store;
+use crate::support::process::Process;
+use crate::support::room::{Room, inside};
+use crate::support::wait::until;
+use crate::support::worker::{self, setting};
+
+use super::all_end_well;
+
+const SLOTS: usize = 60;
+
+/// Each of them walks through all slots.
+const TASKS: usize = 3;
+
+const VICTIMS: [&str; 2] = ["u", "v"];
+
+pub(super) async fn bear_kills_and_pauses(store: &dyn Store, judge: &LockManager) {
+    let room = Room::open();
+    for slot in 0..SLOTS {
+        // Of an attempt before this one.
+        judge.forget(slot_name(slot)).await.expect("forget");
+    }
+    let start = |_: &str| {
+        worker::start(
+            "do",
+            &[
+                ("URL", &store.url()),
+                ("ROOM", &room.address().to_string()),
+                ("TTL", &store.contenders_ttl().as_millis().to_string()),
+            ],
+        )
+    };
+    let entries = || (0..SLOTS).map(|slot| room.entries_of(&slot_name(slot)));
+    let goes_on = async |count: usize| {
+        let begun = async || entries().filter(|&entries| entries > 0).count();
+        let before = begun().await;
+        let enough = |&now: &usize| now >= (before + count).min(SLOTS);
+        until("more slots are begun", begun, enough).await;
+    };
+
+    let mut survivors: Vec<Process> = Vec::new();
+    for name in VICTIMS {
+        let mut victim = start(name);
+        goes_on(8).await;
+        if survivors.is_empty() {
+            survivors = ["a", "b"].map(start).into();
+        }
+        victim.pause();
+        while store.is_stuck().await {
+            victim.resume();
+            tokio::task::yield_now().await;
+            victim.pause();
+        }
+        // What it was at is another's when the ttl has passed.
+        goes_on(10).await;
+        victim.resume();
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(..20_000))).await;
+        victim.kill();
+    }
+    all_end_well(&mut survivors).await;
+
+    let entries: Vec<_> = entries().collect();
+    assert!(entries.iter().all(|&entries| entries > 0), "{entries:?}");
+    // Once, and once more for what each victim was at when it was paused, and when it was
+    // killed.
+    let most = SLOTS + VICTIMS.len() * TASKS * 2;
+    assert!(entries.iter().sum::<usize>() <= most, "{entries:?}");
+    for slot in 0..SLOTS {
+        let forgotten = judge.forget(slot_name(slot)).await.expect("forget");
+        assert!(forgotten, "slot {slot} was done");
+    }
+}
+
+fn slot_name(slot: usize) -> String {
+    format!("slot:{slot}")
+}
+
+#[distributed_lock(key = "slot:<slot>", once = "1h")]
+async fn work(room: SocketAddr, slot: usize) -> Result<(), LockError> {
+    let pause = Duration::from_micros(fastrand::u64(..20_000));
+    let works = tokio::time::sleep(pause);
+    inside(room, &slot_name(slot), works)
+        .await
+        .expect("the room");
+    Ok(())
+}
+
+/// The life of a worker.
+pub(super) async fn play() {
+    let room = setting("ROOM").parse().expect("an address");
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..TASKS {
+        tasks.spawn(async move {
+            for slot in 0..SLOTS {
+                loop {
+                    match work(room, slot).await {
+                        Ok(()) | Err(LockError::Done { .. }) => break,
+                        // On a machine that stands still, or after a pause.
+                        Err(LockError::Lost { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+}
