@@ -238,6 +238,13 @@ pub trait Store: Send + Sync + Sized + 'static {
         None
     }
 
+    /// How long a lease lasts at most of one who asks so, whatever the ttl: others who use
+    /// the lock may shorten it.
+    fn longest_for(&self, request: &Request) -> Option<Duration> {
+        let _ = request;
+        None
+    }
+
     /// The lease or session that the grant ends with.
     fn scope(record: &Self::Record) -> Option<Scope> {
         let _ = record;

@@ -143,6 +143,8 @@ pub struct Capabilities {
     pub strict_with: &'static str,
     /// Knows [`Mode::Read`].
     pub read_write: bool,
+    /// What to set in the store to have [`Mode::Read`], for messages; empty if nothing does.
+    pub read_write_with: &'static str,
     /// Knows [`Mode::Permits`].
     pub permits: bool,
     /// Remembers a body that has been done (`once`), for up to
@@ -177,6 +179,7 @@ impl Capabilities {
             tokens: TokenTier::None,
             strict_with: "",
             read_write: false,
+            read_write_with: "",
             permits: false,
             once: false,
             min_ttl: MIN_TTL,

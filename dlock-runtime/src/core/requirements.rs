@@ -90,8 +90,14 @@ pub(crate) fn check_shared(
     subject: impl FnOnce() -> String,
 ) -> Result<(), LockError> {
     let (what, remedy) = match mode {
-        Mode::Read if !capabilities.read_write => ("read locks", "use mode \"write\""),
-        Mode::Permits(_) if !capabilities.permits => ("permits", "use another store"),
+        Mode::Read if !capabilities.read_write => {
+            let with = match capabilities.read_write_with {
+                "" => String::new(),
+                settings => format!(", or {settings}"),
+            };
+            ("read locks", format!("use mode \"write\"{with}"))
+        }
+        Mode::Permits(_) if !capabilities.permits => ("permits", "use another store".to_owned()),
         _ => return Ok(()),
     };
     let store = capabilities.name;

@@ -305,6 +305,7 @@ impl<'a, S: Store> Acquisition<'a, S> {
         let running = self.running;
         let (token, sent_at) = (granted.token, granted.sent_at);
         let longest = S::longest_lease(&granted.record);
+        let longest = longest.or_else(|| running.store.longest_for(self.request));
         if let Some(sent_at) = self.left.unknown {
             running.note_unknown(self.request, Some(&granted.record), sent_at);
         }

@@ -116,6 +116,13 @@ impl Events {
         self.0.waiters.has(key)
     }
 
+    /// Waits until nobody waits for a lock any more, for which somebody did. There is one
+    /// who is told.
+    #[cfg(feature = "redis")]
+    pub(crate) async fn left(&self) {
+        self.0.waiters.left().await;
+    }
+
     /// A lock is free, or may be.
     pub fn freed(&self, key: &str) {
         self.0.waiters.wake_key(key);

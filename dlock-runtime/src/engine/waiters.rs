@@ -20,6 +20,9 @@ pub(crate) struct Waiters {
     state: Mutex<State>,
     /// Somebody has come, or waits for what nobody waited for.
     change: Notify,
+    /// Nobody waits for a key any more.
+    #[cfg(feature = "redis")]
+    left: Notify,
 }
 
 #[derive(Default)]
@@ -165,6 +168,12 @@ impl Waiters {
         self.change.notified().await;
     }
 
+    /// Waits until nobody waits for a key any more, for which somebody did.
+    #[cfg(feature = "redis")]
+    pub(super) async fn left(&self) {
+        self.left.notified().await;
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.state.lock().keys.is_empty()
     }
@@ -256,7 +265,13 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.waiters.state.lock().remove(&self.key, self.owner);
+        let mut state = self.waiters.state.lock();
+        state.remove(&self.key, self.owner);
+        #[cfg(feature = "redis")]
+        if !state.keys.contains_key(&self.key) {
+            drop(state);
+            self.waiters.left.notify_one();
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use super::commands;
 use super::connection::Connection;
 use super::durability;
-use super::names::{Keyspace, tag_of};
+use super::names::tag_of;
 use super::servers::RedisStore;
 use super::topology::Topology;
 use crate::backend::{BackendError, BackendErrorKind};
@@ -31,9 +31,9 @@ impl RedisStore {
             && policy != "noeviction"
             && memory.get("maxmemory").is_none_or(|most| most != "0")
         {
-            let of_its_own = match self.space() {
-                Keyspace::Server => "server",
-                Keyspace::Slots | Keyspace::Vote(_) => "cluster",
+            let of_its_own = match self.space().is_in_slots() {
+                false => "server",
+                true => "cluster",
             };
             tracing::warn!(
                 target: "dlock::store",

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, cmd};
 
 use super::names::{Keyspace, VOTERS};
+use super::redisson;
 use super::scripts::{self, ALIVE_FOR, Script};
 use super::values::{Process, Shown, WriterValue, letter, queue_entry};
 use crate::backend::Request;
@@ -59,6 +60,9 @@ pub(super) fn acquire(
     queues: bool,
     lowest: u64,
 ) -> Cmd {
+    if let Some(layout) = space.redisson() {
+        return redisson::commands::acquire(layout, request);
+    }
     let key = &request.key;
     let names = space.script_keys(key).chain([space.counter(key)]);
     let mut acquire = Script::Acquire.on(space, names, 7);
@@ -78,6 +82,9 @@ pub(super) fn acquire(
 /// Extends a lease. A writer's is known by the lock alone: in a cluster, keys that
 /// belong together can be apart for a while, and a lease must not end of that.
 pub(super) fn renew(space: &Keyspace, request: &Request) -> Cmd {
+    if let Some(layout) = space.redisson() {
+        return redisson::commands::renew(layout, request);
+    }
     let told = space
         .script_keys(&request.key)
         .take(match request.mode.is_shared() {
@@ -97,6 +104,9 @@ pub(super) fn release(
     queued_by: Option<Process>,
     done_for: Option<Duration>,
 ) -> Cmd {
+    if let Some(layout) = space.redisson() {
+        return redisson::commands::release(layout, request);
+    }
     let asker = Asker::of(request);
     let mut release = Script::Release.on(space, space.script_keys(&request.key), 3);
     match asker.mode.is_shared() {
@@ -142,15 +152,22 @@ pub(super) fn forget(space: &Keyspace, key: &str) -> Cmd {
 
 /// Looks at a lock. Who waits for its votes listens to it.
 pub(super) fn inspect(space: &Keyspace, key: &str, votes: bool) -> Cmd {
+    if let Some(layout) = space.redisson() {
+        return redisson::commands::inspect(layout, key);
+    }
     let mut inspect = Script::Inspect.on(space, space.script_keys(key), 1);
     inspect.arg(u8::from(votes)).take()
 }
 
 /// One step through the names of all keys. Those of another type are not locks.
-pub(super) fn scan(cursor: u64, pattern: &str) -> Cmd {
+pub(super) fn scan(space: &Keyspace, cursor: u64, prefix: &str) -> Cmd {
+    let of_type = match space {
+        Keyspace::Redisson(_) => "hash",
+        _ => "string",
+    };
     let mut scan = cmd("SCAN");
-    scan.arg(cursor).arg("MATCH").arg(pattern);
-    scan.arg("COUNT").arg(1000).arg("TYPE").arg("string").take()
+    scan.arg(cursor).arg("MATCH").arg(space.locks_with(prefix));
+    scan.arg("COUNT").arg(1000).arg("TYPE").arg(of_type).take()
 }
 
 /// What these locks hold.
@@ -193,7 +210,7 @@ pub(super) fn counter(space: &Keyspace, key: &str) -> Pipeline {
 
 /// What stands where the keys of a lock belong: for an error message.
 pub(super) fn types(space: &Keyspace, key: &str) -> Pipeline {
-    let parts = space.parts(key);
+    let parts = space.parts(key).into_iter();
     pipeline(parts.map(|(name, _)| cmd("TYPE").arg(name).take()))
 }
 
@@ -223,6 +240,9 @@ pub(super) fn setting(name: &str) -> Cmd {
 /// A message to nobody in particular, to see whether scripts may send messages: in a
 /// cluster, in the slot of this tag.
 pub(super) fn test_message(space: &Keyspace, process: Process, tag: &str) -> Cmd {
+    if let Some(layout) = space.redisson() {
+        return scripts::in_full(&redisson::commands::test_message(layout, tag));
+    }
     let lock = [space.lock(tag)].into_iter();
     scripts::in_full(Script::TestMessage.on(space, lock, 1).arg(Shown(process)))
 }
@@ -274,7 +294,7 @@ fn ttl_ms(request: &Request) -> u64 {
 /// Redis counts in milliseconds; a lease must not end before its ttl. A
 /// century is as good as any longer one, and the server refuses those that
 /// overflow its clock.
-fn whole_ms(duration: Duration) -> u64 {
+pub(super) fn whole_ms(duration: Duration) -> u64 {
     const CENTURY: u128 = 100 * 365 * 24 * 3600 * 1000;
     let ms = duration.as_nanos().div_ceil(1_000_000).clamp(1, CENTURY);
     u64::try_from(ms).unwrap_or(u64::MAX)

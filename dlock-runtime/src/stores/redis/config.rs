@@ -136,7 +136,16 @@ mod tests {
                 "number of a database",
             ),
             ("redis://:hunter2@one,two", "several servers"),
-            ("redis://host?hunter2", "there are `ca` with rediss://"),
+            (
+                "redis://host?hunter2",
+                "there are `layout`, `recipe`, and with rediss:// `ca`",
+            ),
+            ("redis://host?layout=hunter2", "`layout` is `redisson`"),
+            ("redis://host?recipe=lock", "write `layout=redisson` too"),
+            (
+                "redis://host?layout=redisson&recipe=hunter2",
+                "`recipe` is `lock` or `read-write` or `fenced`",
+            ),
         ] {
             let message = refusal(url);
             assert!(message.contains(says), "{url}: {message}");

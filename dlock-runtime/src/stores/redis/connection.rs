@@ -58,7 +58,7 @@ pub(super) struct Shards {
 }
 
 /// A subscription on its way, or the end of one.
-pub(super) struct Listen {
+pub(crate) struct Listen {
     answer: Pending,
     /// Its channel belongs to a slot.
     sharded: bool,
@@ -213,7 +213,15 @@ impl Connection {
         if let Some(shards) = shards.filter(|_| !listens) {
             shards.leaving.fetch_add(1, Ordering::AcqRel);
         }
-        let sharded = shards.is_some();
+        self.send_listen(channel, shards.is_some(), listens)
+    }
+
+    /// The same of a channel that belongs to no slot.
+    pub(super) fn listen_everywhere(&self, channel: &str, listens: bool) -> Listen {
+        self.send_listen(channel, false, listens)
+    }
+
+    fn send_listen(&self, channel: &str, sharded: bool, listens: bool) -> Listen {
         let command = commands::listen(channel, sharded, listens);
         Listen {
             answer: self.0.batcher.put(command, How::Plain),

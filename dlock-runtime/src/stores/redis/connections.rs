@@ -16,7 +16,6 @@ use super::connection::Connection;
 use super::connector::Connector;
 use super::errors;
 use super::listener::Listener;
-use super::names::Keyspace;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::deadline::Deadline;
 use crate::engine::time::Backoff;
@@ -60,9 +59,9 @@ enum State {
 impl Connections {
     pub(super) fn new(connector: Arc<Connector>, listener: Option<Listener>) -> Self {
         let by_runtime = PerRuntime::new();
-        let listening = match connector.space {
-            Keyspace::Server => Arc::clone(&by_runtime),
-            Keyspace::Slots | Keyspace::Vote(_) => PerRuntime::new(),
+        let listening = match connector.space.is_in_slots() {
+            false => Arc::clone(&by_runtime),
+            true => PerRuntime::new(),
         };
         let of_manager = listening.of(connector.time.manager(), |_| kept(&connector, listener));
         Self {

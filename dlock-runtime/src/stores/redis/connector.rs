@@ -38,7 +38,7 @@ pub(super) struct Connector {
 impl Connector {
     pub(super) fn new(settings: Settings, locator: Locator, time: Time) -> Arc<Self> {
         Arc::new(Self {
-            space: locator.space(),
+            space: locator.space(&settings),
             endpoint: locator.endpoint(&settings),
             locator,
             settings,
@@ -85,7 +85,7 @@ impl Connector {
         listener: Option<&Arc<Listener>>,
     ) -> Result<(Connection, Driver), BackendError> {
         let endpoint = self.endpoint.found_at(address);
-        let shards = listener.filter(|_| self.space != Keyspace::Server);
+        let shards = listener.filter(|_| self.space.is_in_slots());
         let shards = shards.map(|_| Arc::<Shards>::default());
         let hear = {
             let (listener, shards) = (listener.cloned(), shards.clone());
@@ -140,8 +140,9 @@ impl Connector {
         if let Some(channel) = channel {
             client.subscribe(channel).await.map_err(unreachable)?;
         }
-        if self.space == Keyspace::Slots {
-            // Each slot has its own counter, which is lifted with each draw.
+        if let Keyspace::Slots | Keyspace::Redisson(_) = self.space {
+            // Each slot has its own counter, which is lifted with each draw; and those of
+            // Redisson, one for each lock, are nobody's to lift.
             return Ok(0);
         }
         let lift = commands::lift_tokens(&self.space, self.highest_token.load(Ordering::Relaxed));

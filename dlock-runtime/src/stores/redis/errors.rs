@@ -8,6 +8,7 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, ServerError};
 
 use super::names::{Keyspace, Part};
+use super::redisson;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::key::Shown;
 use crate::stores::address::Address;
@@ -268,8 +269,11 @@ impl Endpoint {
     pub(super) fn refused(&self, error: &ServerError) -> BackendError {
         let (code, details) = (error.code(), error.details().unwrap_or_default());
         let said = self.without_secret(&format!("{code} {details}"));
-        let told = meaning(code_of(error), self.role)
-            .error(format_args!("{self} answered"), said.trim_end());
+        let meaning = match (code_of(error), &self.space) {
+            ("NOPERM", Keyspace::Redisson(_)) => Meaning::config(redisson::PERMISSIONS),
+            (code, _) => meaning(code, self.role),
+        };
+        let told = meaning.error(format_args!("{self} answered"), said.trim_end());
         self.with_source(told, error.clone().into())
     }
 
@@ -352,22 +356,28 @@ impl Endpoint {
         BackendError::new(
             BackendErrorKind::Config,
             format!(
-                "{self}: the key `{}` holds a {found} that dlock did not write; remove it, or keep \
+                "{self}: the key `{}` holds a {found} that {} not write; remove it, or keep \
                  dlock's keys apart with another namespace or database",
-                Shown(&name.to_string())
+                Shown(&name.to_string()),
+                match self.space {
+                    Keyspace::Redisson(_) => "dlock and Redisson did",
+                    _ => "dlock did",
+                }
             ),
         )
     }
 
     /// Or in one of them, and it could not be asked in which.
     pub(super) fn some_are_foreign(&self, key: &str) -> BackendError {
-        let names = self.space.parts(key).map(|(name, _)| name.to_string());
+        let parts = self.space.parts(key).into_iter();
+        let names = parts.map(|(name, _)| Shown(&name.to_string()).to_string());
+        let names: Vec<_> = names.collect();
         BackendError::new(
             BackendErrorKind::Config,
             format!(
                 "{self}: one of the keys `{}` holds a value that dlock did not write; remove it, \
                  or keep dlock's keys apart with another namespace or database",
-                names.map(|name| Shown(&name).to_string()).join("`, `")
+                names.join("`, `")
             ),
         )
     }
@@ -386,7 +396,7 @@ impl Endpoint {
         match found.find(|((_, wanted), found)| found != wanted && *found != "none") {
             Some(((name, _), found)) => self.foreign(name, found),
             None => match value {
-                Part::Lock => self.foreign(&self.space.lock(key), "string"),
+                Part::Lock => self.foreign(&self.space.lock(key), parts[0].1),
                 Part::Readers => self.foreign(&self.space.readers(key), "member"),
             },
         }

@@ -9,7 +9,8 @@ use redis::Value;
 use super::commands;
 use super::connection::Connection;
 use super::errors::{RetryPolicy, classify};
-use super::names::Part;
+use super::names::{Keyspace, Part};
+use super::redisson;
 use super::servers::{Answer, Attempt, Listing, RedisStore, Route, nonsense};
 use super::values::{LockValue, done_by};
 use crate::backend::{HolderInfo, LockInfo, Mode};
@@ -50,7 +51,11 @@ impl RedisStore {
                 }
             }
         }
-        Ok((read(key, value), from))
+        let read = match self.space() {
+            Keyspace::Redisson(_) => redisson::inspect::read(key, value).map_err(|()| Part::Lock),
+            _ => read(key, value),
+        };
+        Ok((read, from))
     }
 
     /// One more step of a list; `None` if it was not the last.
@@ -68,7 +73,7 @@ impl RedisStore {
         let listing = attempt.listing.insert(listing);
         if let Some(server) = listing.servers.front() {
             let server = server.connection(deadline).await?;
-            let scan = commands::scan(listing.cursor, &self.space().locks_with(prefix));
+            let scan = commands::scan(self.space(), listing.cursor, prefix);
             let answer = self.ask_over(&server, prefix, scan, deadline).await?;
             let Ok((next, names)) = redis::from_redis_value::<(u64, Vec<String>)>(answer) else {
                 return Err(nonsense(&server));

@@ -26,8 +26,10 @@ impl Listener {
         };
         if let Some((entry, owner, key)) = self.space.parse_wake(message) {
             self.events.granted(owner, key, entry);
-        } else if let Some(key) = self.space.freed_key(channel) {
-            self.events.freed(key);
+        } else {
+            for key in self.space.freed_keys(channel) {
+                self.events.freed(key);
+            }
         }
     }
 }

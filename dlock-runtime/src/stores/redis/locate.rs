@@ -7,6 +7,7 @@ use redis::ServerError;
 
 use super::errors::{Endpoint, RetryPolicy, Role, classify};
 use super::names::Keyspace;
+use super::redisson::Layout;
 use super::sentinel::Sentinels;
 use super::settings::Settings;
 use super::topology::SlotMap;
@@ -32,7 +33,11 @@ pub(super) enum Locator {
 
 impl Locator {
     /// Where the names of their keys differ.
-    pub(super) fn space(&self) -> Keyspace {
+    pub(super) fn space(&self, settings: &Settings) -> Keyspace {
+        if let Some(recipe) = settings.recipe {
+            let in_slots = !matches!(self, Self::At(_) | Self::Sentinels(_));
+            return Keyspace::Redisson(Layout { recipe, in_slots });
+        }
         match self {
             Self::At(_) | Self::Sentinels(_) => Keyspace::Server,
             Self::Cluster(_) | Self::Node(_) => Keyspace::Slots,
@@ -62,7 +67,7 @@ impl Locator {
                 (Role::Cluster, name, None)
             }
         };
-        let endpoint = Endpoint::new(role, name, self.space(), settings.login.password());
+        let endpoint = Endpoint::new(role, name, self.space(settings), settings.login.password());
         match at {
             Some(address) => endpoint.found_at(address),
             None => endpoint,

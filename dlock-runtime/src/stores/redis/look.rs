@@ -16,6 +16,7 @@ use futures_util::future::join_all;
 use redis::Value;
 
 use super::commands;
+use super::redisson;
 use super::scripts::ALIVE_FOR;
 use super::servers::{RedisStore, Route, nonsense};
 use super::values::{LockValue, done_by};
@@ -23,21 +24,26 @@ use crate::backend::Mode;
 use crate::deadline::Deadline;
 use crate::store::{Applied, Cause, Failure, Waited, Waiter};
 
+/// How often a lock is looked at that somebody waits for.
+pub(super) const PERIOD: Duration = Duration::from_secs(1);
+
 /// A waiter of a busy key makes sure of its place in the queue this often.
 const VERIFY: Duration = Duration::from_secs(10);
 
 /// So many keys are asked for in one command: the server does nothing else
 /// meanwhile.
-const KEYS_AT_ONCE: usize = 1000;
+pub(super) const KEYS_AT_ONCE: usize = 1000;
 
 /// What a lock held when it was last looked at.
 #[derive(Default)]
 pub(crate) struct Seen {
     value: Option<Vec<u8>>,
-    free: bool,
+    pub(super) free: bool,
     /// When the first of the leases ends, of those who share it: who waits for a permit
     /// may have it then, and nothing else tells of a holder that has died.
     room_at: Option<Instant>,
+    /// When the lease of who holds it ends, if it was looked at so closely.
+    pub(super) ends: Option<Instant>,
 }
 
 impl RedisStore {
@@ -49,9 +55,12 @@ impl RedisStore {
         beats: bool,
         deadline: Deadline,
     ) -> Result<(), Failure> {
+        let redisson = self.space().redisson();
         let keys: Vec<_> = waited.iter().map(|key| Arc::clone(&key.key)).collect();
         let alive_for = match (beats, &self.route) {
             (false, _) => Vec::new(),
+            // Nobody is asked whether its process is alive.
+            _ if redisson.is_some() => Vec::new(),
             (true, Route::One(..)) => vec![Arc::from("")],
             (true, Route::BySlot(_)) => keys.clone(),
         };
@@ -60,18 +69,24 @@ impl RedisStore {
             let beat = self.ask(key, deadline, || commands::heartbeat(&alive));
             beat.await.err()
         });
-        let (values, beats) = tokio::join!(self.values_of(&keys, deadline), join_all(beats));
+        let (values, beats) = match redisson {
+            Some(layout) => (self.held(layout, waited, deadline).await, Vec::new()),
+            None => tokio::join!(self.values_of(&keys, deadline), join_all(beats)),
+        };
         // The one of a server is for all of its locks.
         let mut beats = beats.into_iter().cycle();
         let (mut failed, mut answered) = (None, keys.is_empty());
-        let topology = self.topology();
+        let subscriptions = self.subscriptions();
         for (key, value) in waited.iter_mut().zip(values) {
             match beats.next().flatten().map_or(value, Err) {
                 Ok(value) => {
                     answered = true;
-                    wake(key, value);
-                    if topology
-                        .is_some_and(|topology| topology.subscriptions.is_disconnected(&key.key))
+                    match redisson {
+                        Some(_) => redisson::look::wake(key, &value),
+                        None => wake(key, value),
+                    }
+                    if subscriptions
+                        .is_some_and(|subscriptions| subscriptions.is_disconnected(&key.key))
                     {
                         // Its turn would pass by.
                         key.wake_all();
@@ -83,7 +98,9 @@ impl RedisStore {
                 }
             }
         }
-        self.look_for_room(waited, deadline).await;
+        if redisson.is_none() {
+            self.look_for_room(waited, deadline).await;
+        }
         let Some(failure) = failed else {
             return Ok(());
         };
@@ -156,6 +173,9 @@ impl RedisStore {
 
     /// Nobody in this process waits any more: in a cluster, for this lock.
     pub(super) async fn farewell_to(&self, key: &str, deadline: Deadline) {
+        if self.space().redisson().is_some() {
+            return;
+        }
         let alive = self.space().alive_key(self.process, key);
         let farewell = self.ask(key, deadline, || commands::farewell(&alive));
         let _ = farewell.await;

@@ -34,6 +34,7 @@ mod listener;
 mod locate;
 mod look;
 mod names;
+mod redisson;
 mod redlock;
 mod renew;
 mod scripts;

@@ -24,6 +24,7 @@ use std::sync::{Arc, LazyLock};
 use crc16::{State, XMODEM};
 use redis::{RedisWrite, ToRedisArgs};
 
+use super::redisson::Layout;
 use super::values::{Process, owner_of};
 use crate::backend::Owner;
 
@@ -56,6 +57,8 @@ pub(super) enum Keyspace {
     Slots,
     /// One of several votes in a cluster: all locks are in the slot of this tag.
     Vote(Arc<str>),
+    /// Redisson's names, on one server or in a cluster.
+    Redisson(Layout),
 }
 
 /// What holds text, which may be of the right type and yet not dlock's.
@@ -66,6 +69,23 @@ pub(super) enum Part {
 }
 
 impl Keyspace {
+    /// Whether a cluster has the keys, so that each name leads to a slot.
+    pub(super) fn is_in_slots(&self) -> bool {
+        match self {
+            Self::Server => false,
+            Self::Slots | Self::Vote(_) => true,
+            Self::Redisson(layout) => layout.in_slots,
+        }
+    }
+
+    /// Redisson's layout, if it is that.
+    pub(super) fn redisson(&self) -> Option<Layout> {
+        match self {
+            Self::Redisson(layout) => Some(*layout),
+            _ => None,
+        }
+    }
+
     pub(super) fn lock<'a>(&'a self, key: &'a str) -> Name<'a> {
         self.name(key, "")
     }
@@ -86,13 +106,18 @@ impl Keyspace {
     }
 
     /// All that is kept of a lock, and of which type it is.
-    pub(super) fn parts<'a>(&'a self, key: &'a str) -> [(Name<'a>, &'static str); 4] {
-        [
-            (self.lock(key), "string"),
-            (self.queue(key), "list"),
-            (self.readers(key), "zset"),
-            (self.counter(key), "string"),
-        ]
+    pub(super) fn parts<'a>(&'a self, key: &'a str) -> Vec<(Name<'a>, &'static str)> {
+        match self {
+            Self::Redisson(layout) => {
+                vec![(layout.lock(key), "hash"), (layout.token(key), "string")]
+            }
+            _ => vec![
+                (self.lock(key), "string"),
+                (self.queue(key), "list"),
+                (self.readers(key), "zset"),
+                (self.counter(key), "string"),
+            ],
+        }
     }
 
     fn name<'a>(&'a self, key: &'a str, part: &'static str) -> Name<'a> {
@@ -102,6 +127,7 @@ impl Keyspace {
             }
             Self::Server | Self::Slots => Name([LOCK_START, "", "", key, LOCK_END, part]),
             Self::Vote(tag) => Name([VOTE_START, tag, VOTE_MIDDLE, key, LOCK_END, part]),
+            Self::Redisson(layout) => layout.lock(key),
         }
     }
 
@@ -121,7 +147,7 @@ impl Keyspace {
             self.never(key),
         ];
         all.into_iter().take(match self {
-            Self::Server => 1,
+            Self::Server | Self::Redisson(_) => 1,
             Self::Vote(_) => 3,
             Self::Slots => 4,
         })
@@ -135,6 +161,7 @@ impl Keyspace {
                 .strip_prefix(VOTE_START)?
                 .strip_prefix(&**tag)?
                 .strip_prefix(VOTE_MIDDLE)?,
+            Self::Redisson(_) => return Some(lock),
         };
         let key = rest.strip_suffix(LOCK_END)?;
         match self {
@@ -155,18 +182,21 @@ impl Keyspace {
             pattern.push(character);
         }
         pattern.push('*');
-        pattern.push_str(LOCK_END);
+        if self.redisson().is_none() {
+            pattern.push_str(LOCK_END);
+        }
         pattern
     }
 
     /// The counter that the tokens of a lock are drawn from. A counter for each
     /// lock would have to be kept for ever, or its tokens would start again when
     /// it is dropped; so there is one for all locks, or one for all of a slot.
-    pub(super) fn counter(&self, key: &str) -> Name<'_> {
+    pub(super) fn counter<'a>(&'a self, key: &'a str) -> Name<'a> {
         match self {
             Self::Server => Name([COUNTER, "", "", "", "", ""]),
             Self::Slots => Name([COUNTER, ":{", tag_of(self.slot(key)), "}", "", ""]),
             Self::Vote(tag) => Name([COUNTER, ":{", tag, "}", "", ""]),
+            Self::Redisson(layout) => layout.token(key),
         }
     }
 
@@ -174,6 +204,7 @@ impl Keyspace {
     pub(super) fn slot(&self, key: &str) -> u16 {
         match self {
             Self::Vote(tag) => slot_of(tag.as_bytes()),
+            Self::Redisson(layout) => layout.slot(key),
             // Up to where the first brace is closed.
             Self::Slots if would_end_its_tag(key) => {
                 let braces = key.bytes().take_while(|byte| *byte == b'{').count();
@@ -188,7 +219,11 @@ impl Keyspace {
     /// The channel on which a process is told of grants: of this lock, where each has
     /// its slot.
     pub(super) fn wake_channel(&self, process: Process, key: &str) -> String {
-        self.of_process(WAKE, process, key)
+        match self {
+            // Who waits is told of the lock, and asks.
+            Self::Redisson(layout) => layout.channel(key).to_string(),
+            _ => self.of_process(WAKE, process, key),
+        }
     }
 
     /// The key that says that the waiters of a process are alive: those for this lock,
@@ -212,9 +247,18 @@ impl Keyspace {
         format!("{WAKE}{}", self.lock(key))
     }
 
-    /// The key whose lock this channel is for.
-    pub(super) fn freed_key<'n>(&self, channel: &'n str) -> Option<&'n str> {
-        self.key_of(channel.strip_prefix(WAKE)?)
+    /// The keys whose locks this channel is for.
+    pub(super) fn freed_keys<'n>(&self, channel: &'n str) -> impl Iterator<Item = &'n str> {
+        let keys = match self {
+            Self::Redisson(layout) => layout.freed_keys(channel),
+            _ => [
+                channel
+                    .strip_prefix(WAKE)
+                    .and_then(|lock| self.key_of(lock)),
+                None,
+            ],
+        };
+        keys.into_iter().flatten()
     }
 
     /// A message on a wake channel: the queue entry that was granted a lock, its
@@ -260,7 +304,7 @@ pub(super) fn tag_of(slot: u16) -> &'static str {
 
 /// The name of a key, in its parts.
 #[derive(Clone, Copy)]
-pub(super) struct Name<'a>([&'a str; 6]);
+pub(super) struct Name<'a>(pub(super) [&'a str; 6]);
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -318,7 +362,7 @@ mod tests {
                 assert_eq!(space.key_of(&space.queue(key).to_string()), None);
                 assert_eq!(space.key_of(&space.readers(key).to_string()), None);
                 let channel = space.freed_channel(key);
-                assert_eq!(space.freed_key(&channel), Some(key));
+                assert_eq!(space.freed_keys(&channel).collect::<Vec<_>>(), [key]);
             }
             let names: std::collections::HashSet<_> =
                 KEYS.map(|key| space.lock(key).to_string()).into();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::{Arg, Cmd};
 
 use super::names::{ALIVE, Keyspace, Name, QUEUE, READERS, WAKE};
+use super::redisson;
 use super::values::UNCLAIMED;
 
 /// How long a process counts as alive after it was last heard of.
@@ -40,9 +41,31 @@ scripts! {
 }
 
 /// A script as servers know it.
-struct Loaded {
+pub(super) struct Loaded {
     source: String,
     sha: String,
+}
+
+impl Loaded {
+    pub(super) fn new(source: String) -> Self {
+        let sha = redis::Script::new(&source).get_hash().to_owned();
+        Self { source, sha }
+    }
+
+    /// A command that runs the script by its digest, as the server has it from an
+    /// earlier call; the other arguments are added to it. What comes from outside
+    /// is an argument or the name of a key, and never in the text of a script.
+    pub(super) fn on<'a>(&self, keys: impl Iterator<Item = Name<'a>> + Clone, args: usize) -> Cmd {
+        let count = keys.clone().count();
+        let arguments = count + args;
+        let mut command = Cmd::with_capacity(3 + arguments, 64 + 48 * arguments);
+        command.arg("EVALSHA").arg(&self.sha);
+        command.arg(count);
+        for key in keys {
+            command.arg(key);
+        }
+        command
+    }
 }
 
 static ON_SERVER: LazyLock<Vec<Loaded>> = LazyLock::new(|| load(false, false));
@@ -61,17 +84,12 @@ fn load(in_slot: bool, by_clock: bool) -> Vec<Loaded> {
         // What is in front of it is run without it.
         let (head, body) = file.split_once("-- prelude\n").unwrap_or(("", file));
         let prelude = include_str!("scripts/prelude.lua");
-        let source = format!("{constants}{head}{prelude}{body}");
-        let sha = redis::Script::new(&source).get_hash().to_owned();
-        Loaded { source, sha }
+        Loaded::new(format!("{constants}{head}{prelude}{body}"))
     };
     FILES.iter().map(load).collect()
 }
 
 impl Script {
-    /// A command that runs the script by its digest, as the server has it from an
-    /// earlier call; the other arguments are added to it. What comes from outside
-    /// is an argument or the name of a key, and never in the text of a script.
     pub(super) fn on<'a>(
         self,
         space: &Keyspace,
@@ -79,19 +97,11 @@ impl Script {
         args: usize,
     ) -> Cmd {
         let loaded = match space {
-            Keyspace::Server => &ON_SERVER,
+            Keyspace::Server | Keyspace::Redisson(_) => &ON_SERVER,
             Keyspace::Slots => &IN_SLOT,
             Keyspace::Vote(_) => &OF_VOTE,
         };
-        let count = keys.clone().count();
-        let arguments = count + args;
-        let mut command = Cmd::with_capacity(3 + arguments, 64 + 48 * arguments);
-        command.arg("EVALSHA").arg(&loaded[self as usize].sha);
-        command.arg(count);
-        for key in keys {
-            command.arg(key);
-        }
-        command
+        loaded[self as usize].on(keys, args)
     }
 }
 
@@ -106,7 +116,8 @@ pub(super) fn in_full(command: &Cmd) -> Cmd {
     let digest = arguments.nth(1).unwrap_or_default();
     let mut all = [&ON_SERVER, &IN_SLOT, &OF_VOTE]
         .into_iter()
-        .flat_map(|all| all.iter());
+        .flat_map(|all| all.iter())
+        .chain(redisson::scripts::all());
     let script = all.find(|script| script.sha.as_bytes() == digest);
     let mut full = redis::cmd("EVAL");
     full.arg(script.map_or("", |script| &script.source));

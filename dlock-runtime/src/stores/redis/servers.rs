@@ -17,7 +17,7 @@ use super::errors::{RetryPolicy, classify};
 use super::names::{Keyspace, Part};
 use super::scripts;
 use super::timer::Sending;
-use super::topology::Topology;
+use super::topology::{Subscriptions, Topology};
 use super::values::Process;
 use crate::backend::{BackendError, LockInfo};
 use crate::deadline::Deadline;
@@ -39,6 +39,8 @@ pub(crate) struct RedisStore {
     pub(super) votes: bool,
     /// Those of a cluster whose slots vote, if this is one of them.
     pub(super) electorate: Option<Arc<dyn Electorate>>,
+    /// What is listened to on one server, where each lock has a channel of its own.
+    pub(super) subscriptions: Option<Arc<Subscriptions>>,
 }
 
 /// Which of them has a lock.
@@ -95,6 +97,14 @@ impl RedisStore {
         match &self.route {
             Route::One(_, topology) => topology.as_ref(),
             Route::BySlot(topology) => Some(topology),
+        }
+    }
+
+    /// What is listened to, if each lock has a channel of its own.
+    pub(super) fn subscriptions(&self) -> Option<&Arc<Subscriptions>> {
+        match &self.route {
+            Route::One(..) => self.subscriptions.as_ref(),
+            Route::BySlot(topology) => Some(&topology.subscriptions),
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::{ProtocolVersion, RedisConnectionInfo};
 
+use super::redisson::{self, Recipe};
 #[cfg(feature = "tls")]
 use super::tls::Tls;
 use crate::backend::BackendError;
@@ -24,6 +25,8 @@ pub(super) struct Settings {
     pub(super) request_timeout: Duration,
     /// How many replicas must know of a lease before it counts.
     pub(super) replicas: usize,
+    /// Whose keys these are, if they are not dlock's own.
+    pub(super) recipe: Option<Recipe>,
 }
 
 pub(super) static FORM: Form = Form {
@@ -32,7 +35,7 @@ pub(super) static FORM: Form = Form {
     encrypted: Some("rediss"),
     example: "redis://127.0.0.1:6379",
     port: DEFAULT_PORT,
-    options: &[],
+    options: redisson::OPTIONS,
     files: FILES,
 };
 
@@ -45,6 +48,7 @@ impl Settings {
             tls: url.encrypted.then(|| Tls::new(url)).transpose()?,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             replicas: 0,
+            recipe: redisson::read(url)?,
         })
     }
 

@@ -18,14 +18,17 @@ use super::durability;
 use super::errors::{RetryPolicy, classify};
 use super::listener::Listener;
 use super::locate::Locator;
-use super::look::Seen;
+use super::look::{PERIOD, Seen};
+use super::names::Keyspace;
+use super::redisson::{self, field::Field};
 use super::scripts::{self, ALIVE_FOR, CLAIM};
 use super::sentinel;
 use super::servers::{Answer, Attempt, RedisStore, Route, nonsense};
-use super::topology::{self, Topology};
+use super::topology::{self, Subscriptions, Topology};
 use super::values::{Process, done_by, owner_of};
 use crate::backend::{
-    self, BackendError, Capabilities, LockInfo, Mode, Owner, Renewed, Request, TokenTier,
+    self, BackendError, Capabilities, HolderInfo, LockInfo, Mode, Owner, Renewed, Request,
+    TokenTier,
 };
 use crate::deadline::Deadline;
 use crate::key::Shown;
@@ -41,8 +44,8 @@ const HEARTBEAT: Duration = Duration::from_secs(3);
 /// How long a subscription in a cluster outlives its last waiter.
 const LINGERS: Duration = Duration::from_secs(3);
 
-/// How often a lock is looked at that somebody waits for.
-const PERIOD: Duration = Duration::from_secs(1);
+/// The same beside Redisson. Who waits again at once goes on listening.
+const LEAVES_AFTER: Duration = Duration::from_millis(50);
 
 /// So many places are asked for, and so many are undone, in one command: the
 /// server does nothing else meanwhile. If there are more, the next of them is
@@ -93,17 +96,24 @@ impl Store for RedisStore {
             let listener = Listener {
                 space: connector.space.clone(),
                 events: events.clone(),
-                // Who waits for votes listens to the locks.
-                channel: (!votes).then(|| connector.space.wake_channel(process, "")),
+                // Who waits for votes listens to the locks, and so does who waits beside
+                // Redisson.
+                channel: (!votes && connector.space.redisson().is_none())
+                    .then(|| connector.space.wake_channel(process, "")),
             };
             let connections = Arc::new(Connections::new(Arc::clone(&connector), Some(listener)));
             let topology = electorate.as_ref().map(|all| Arc::clone(all.topology()));
             Route::One(connections, topology)
         };
+        let is_one = matches!(route, Route::One(..));
+        let by_lock = connector.space.redisson().is_some() && is_one;
+        let space = || connector.space.clone();
+        let subscriptions =
+            by_lock.then(|| Arc::new(Subscriptions::new(process, space(), None, &context)));
         let confirms = connector.settings.replicas > 0;
         let confirming = confirms.then(|| Arc::new(Connections::new(Arc::clone(&connector), None)));
         context.spawn(sentinel::follow(Arc::clone(&connector)));
-        Self {
+        let store = Self {
             connector,
             route,
             confirming,
@@ -111,7 +121,25 @@ impl Store for RedisStore {
             events,
             votes,
             electorate,
+            subscriptions,
+        };
+        if store.space().redisson().is_some()
+            && let Some(subscriptions) = store.subscriptions()
+        {
+            let (subscriptions, events) = (Arc::clone(subscriptions), store.events.clone());
+            let (time, patience) = (context.time.clone(), context.patience());
+            // Who listens is all that there is to be seen of who waits.
+            context.spawn(async move {
+                loop {
+                    events.left().await;
+                    time.sleep(time.after(LEAVES_AFTER)).await;
+                    subscriptions
+                        .leave_idle(LEAVES_AFTER, time.after(patience))
+                        .await;
+                }
+            });
         }
+        store
     }
 
     async fn check(&self, deadline: Deadline) -> Result<(), Failure> {
@@ -151,7 +179,7 @@ impl Store for RedisStore {
             Locator::Sentinels(_) => ("redis", "", true),
             Locator::Cluster(_) | Locator::Node(_) | Locator::Slot(..) => ("cluster", "", false),
         };
-        Capabilities {
+        let own = Capabilities {
             fair: true,
             tokens: TokenTier::BestEffort,
             strict_with,
@@ -160,6 +188,10 @@ impl Store for RedisStore {
             once: true,
             in_order,
             ..Capabilities::new(name)
+        };
+        match config.settings.recipe {
+            Some(recipe) => recipe.capabilities(own),
+            None => own,
         }
     }
 
@@ -168,7 +200,10 @@ impl Store for RedisStore {
     }
 
     fn tokens(&self) -> Option<TokenTier> {
-        Some(self.connector.tokens.get())
+        match self.space() {
+            Keyspace::Redisson(_) => None,
+            _ => Some(self.connector.tokens.get()),
+        }
     }
 
     fn located(&self) -> Option<backend::Servers> {
@@ -182,11 +217,12 @@ impl Store for RedisStore {
     }
 
     fn opening(&self, request: &Request) -> Opening {
-        match &self.route {
+        match (&self.route, self.subscriptions()) {
             // Each slot has a counter of its own: the script is the cheapest way. A
             // place in the queue needs a subscription, and the lock may be free.
-            Route::BySlot(topology) if !topology.subscriptions.hears(&request.key) => Opening::Try,
-            Route::One(..) if request.mode == Mode::Write => Opening::First,
+            (_, Some(subscriptions)) if !subscriptions.hears(&request.key) => Opening::Try,
+            (_, Some(_)) => Opening::Place,
+            (Route::One(..), None) if request.mode == Mode::Write => Opening::First,
             _ => Opening::Place,
         }
     }
@@ -199,6 +235,12 @@ impl Store for RedisStore {
         attempt: &mut Attempt,
     ) -> Result<Take<Self>, Failure> {
         let queues = matches!(want, Want::Queue { .. });
+        let redisson = self.space().redisson();
+        if let Some(layout) = redisson
+            && let Err(error) = layout.check(&request.key)
+        {
+            return Err(Failure::refused(error));
+        }
         let answer = if want == Want::First {
             let set = || commands::take(self.space(), request);
             let answer = self.exchange(&request.key, How::Take, deadline, attempt, set);
@@ -219,11 +261,17 @@ impl Store for RedisStore {
             })
             .await?
         };
+        let has_no_tokens = redisson.is_some_and(|layout| !layout.recipe.has_tokens());
         let drawn = match answer.value {
             drawn @ Value::Int(_) => drawn,
+            Value::Okay if has_no_tokens => Value::Nil,
             Value::Okay => answer.behind,
             Value::BulkString(_) | Value::Nil => {
                 self.events.answered(answer.sent_at);
+                if redisson.is_some() {
+                    // Nobody has a place.
+                    return Ok(Take::Busy);
+                }
                 if let Value::BulkString(value) = &answer.value
                     && done_by(value).is_some()
                 {
@@ -239,6 +287,7 @@ impl Store for RedisStore {
         };
         let (server, mut sent_at) = (answer.from, answer.sent_at);
         let last = match drawn {
+            Value::Nil if has_no_tokens => 0,
             Value::Int(last) => self.drawn(&server, last)?,
             // The lock is had without a number. The script asks for one again.
             Value::ServerError(error) => {
@@ -261,7 +310,7 @@ impl Store for RedisStore {
         }
         Ok(Take::Granted(Granted {
             // All of them are above the floor.
-            token: last - (TOKENS_PER_GRANT - 1),
+            token: last.saturating_sub(TOKENS_PER_GRANT - 1),
             sent_at,
             record: (),
         }))
@@ -374,18 +423,30 @@ impl Store for RedisStore {
         Late::Until(Deadline::from(sent_at, request.ttl))
     }
 
+    fn pace(&self, seen: &mut Seen) -> Duration {
+        seen.ends.map_or(PERIOD, redisson::look::pace)
+    }
+
+    fn longest_for(&self, request: &Request) -> Option<Duration> {
+        self.space().redisson()?.longest_for(request)
+    }
+
+    fn is_owner(holder: &HolderInfo, owner: Owner, _: Option<&()>) -> bool {
+        Field::read(&holder.owner).is_some_and(|field| field.owner == owner) || holder.shows(owner)
+    }
+
     async fn recheck(
         &self,
         waited: &mut [Waited<Self>],
         beat: bool,
         deadline: Deadline,
     ) -> Result<(), Failure> {
-        let Route::BySlot(topology) = &self.route else {
+        let Some(subscriptions) = self.subscriptions() else {
             return self.look(waited, beat, deadline).await;
         };
         let limit = deadline.within(PERIOD);
         let looked = self.look(waited, beat, limit).await;
-        let gone = topology.subscriptions.leave_idle(LINGERS, limit).await;
+        let gone = subscriptions.leave_idle(LINGERS, limit).await;
         self.forget(gone, limit).await;
         looked
     }
@@ -424,13 +485,12 @@ impl Store for RedisStore {
     }
 
     async fn farewell(&self, deadline: Deadline) {
-        match &self.route {
-            Route::BySlot(topology) => {
-                let subscriptions = &topology.subscriptions;
+        match self.subscriptions() {
+            Some(subscriptions) => {
                 let gone = subscriptions.leave_idle(Duration::ZERO, deadline).await;
                 self.forget(gone, deadline).await;
             }
-            Route::One(..) => self.farewell_to("", deadline).await,
+            None => self.farewell_to("", deadline).await,
         }
     }
 
@@ -503,8 +563,20 @@ impl RedisStore {
     /// decide on whether it may wait.
     async fn listen(&self, key: &Arc<str>, deadline: Deadline) {
         match &self.route {
-            // A message comes over the manager's connection.
-            Route::One(one, _) => one.of_manager().prepare(),
+            Route::One(one, _) => match &self.subscriptions {
+                // A message comes over the manager's connection.
+                None => one.of_manager().prepare(),
+                Some(subscriptions) if subscriptions.hears(key) => {}
+                Some(subscriptions) => {
+                    // So that it is left again, whatever becomes of the caller.
+                    self.events.beats(self.connector.time.now());
+                    let patience = self.connector.settings.patience();
+                    let limit = deadline.within(patience / 2);
+                    if let Ok(connection) = one.of_manager().connection(limit).await {
+                        let _ = subscriptions.listen(key, &connection, limit).await;
+                    }
+                }
+            },
             Route::BySlot(topology) => {
                 let patience = self.connector.settings.patience();
                 let _ = topology.listen(key, deadline.within(patience / 2)).await;

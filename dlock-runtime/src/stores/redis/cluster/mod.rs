@@ -36,7 +36,7 @@ static FORM: Form = Form {
     encrypted: Some("rediss+cluster"),
     example: "redis+cluster://10.0.0.1,10.0.0.2,10.0.0.3",
     port: DEFAULT_PORT,
-    options: &["quorum"],
+    options: &["quorum", "layout", "recipe"],
     files: FILES,
 };
 
@@ -104,7 +104,14 @@ impl Cluster {
             ));
         }
         let locator = Locator::Cluster(url.hosts.clone());
-        let config = Config::new(Settings::read(&url, "")?, locator);
+        let settings = Settings::read(&url, "")?;
+        if quorum && settings.recipe.is_some() {
+            return Err(url.invalid(
+                "with `layout=redisson` the node decides that has a lock's slot, as it does in \
+                 Java; leave out `quorum`",
+            ));
+        }
+        let config = Config::new(settings, locator);
         Ok(Self(if quorum {
             Decides::Masters(Engine::new(Voters {
                 voters: vec![config],
@@ -235,6 +242,10 @@ mod tests {
             ("redis+cluster://a?hunter2", "unknown parameter"),
             ("redis+cluster://a?quorum=hunter2", "can only be `masters`"),
             ("redis+cluster://a?ca=x", "rediss+cluster://"),
+            (
+                "redis+cluster://a?quorum=masters&layout=redisson",
+                "leave out `quorum`",
+            ),
         ] {
             let message = match Cluster::from_url(url) {
                 Ok(store) => panic!("{url} was read as {store:?}"),

@@ -36,7 +36,14 @@ static FORM: Form = Form {
     encrypted: Some("rediss+sentinel"),
     example: "redis+sentinel://host1,host2,host3/mymaster",
     port: 26379,
-    options: &["db", "replicas", "sentinel_username", "sentinel_password"],
+    options: &[
+        "db",
+        "replicas",
+        "sentinel_username",
+        "sentinel_password",
+        "layout",
+        "recipe",
+    ],
     files: FILES,
 };
 

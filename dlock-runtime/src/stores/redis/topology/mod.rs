@@ -9,3 +9,4 @@ mod subscriptions;
 pub(crate) use self::map::SlotMap;
 pub(crate) use self::nodes::Topology;
 pub(super) use self::refresh::keep_up_to_date;
+pub(crate) use self::subscriptions::Subscriptions;

@@ -11,10 +11,11 @@ use super::super::connections::Connections;
 use super::super::connector::Connector;
 use super::super::listener::Listener;
 use super::super::locate::Locator;
+use super::super::names::Keyspace;
 use super::super::settings::Settings;
 use super::super::values::Process;
 use super::map::{SlotMap, named_in};
-use super::subscriptions::{SPACE, Subscriptions};
+use super::subscriptions::Subscriptions;
 use crate::deadline::Deadline;
 use crate::engine::events::Events;
 use crate::engine::time::Time;
@@ -32,10 +33,11 @@ const DOUBT: Duration = Duration::from_millis(200);
 /// A cluster, as far as it is known.
 pub(crate) struct Topology {
     pub(crate) map: Arc<SlotMap>,
-    pub(crate) subscriptions: Subscriptions,
+    pub(crate) subscriptions: Arc<Subscriptions>,
     /// The nodes that the URL names.
     pub(super) seeds: Vec<Address>,
     pub(super) settings: Settings,
+    space: Keyspace,
     pub(super) time: Time,
     events: Events,
     nodes: Mutex<HashMap<Arc<Address>, Node>>,
@@ -54,11 +56,18 @@ impl Topology {
         process: Process,
         context: &Context,
     ) -> Arc<Self> {
-        let endpoint = Locator::Cluster(seeds.clone()).endpoint(&settings);
+        let locator = Locator::Cluster(seeds.clone());
+        let (endpoint, space) = (locator.endpoint(&settings), locator.space(&settings));
         let map = Arc::new(SlotMap::new(endpoint));
         let time = context.time.clone();
         Arc::new(Self {
-            subscriptions: Subscriptions::new(process, Arc::clone(&map), context),
+            subscriptions: Arc::new(Subscriptions::new(
+                process,
+                space.clone(),
+                Some(Arc::clone(&map)),
+                context,
+            )),
+            space,
             map,
             seeds,
             settings,
@@ -77,7 +86,7 @@ impl Topology {
         let locator = Locator::Node((**address).clone());
         let connector = Connector::new(self.settings.clone(), locator, self.time.clone());
         let listener = Listener {
-            space: SPACE,
+            space: self.space.clone(),
             events: self.events.clone(),
             channel: None,
         };
@@ -167,7 +176,10 @@ impl Topology {
         if self.subscriptions.hears(key) {
             return Ok(());
         }
-        let located = self.map.locate(SPACE.slot(key), &self.time, deadline).await;
+        let located = self
+            .map
+            .locate(self.space.slot(key), &self.time, deadline)
+            .await;
         let node = self.node(&located.map_err(Failure::refused)?);
         let connection = node.of_manager().connection(deadline).await?;
         let listened = self.subscriptions.listen(key, &connection, deadline);

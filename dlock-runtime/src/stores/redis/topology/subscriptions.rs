@@ -1,4 +1,5 @@
-//! What this process listens to in a cluster.
+//! What this process listens to in a cluster; and on one server, where each lock has a
+//! channel of its own, as with Redisson's layout.
 //!
 //! A channel belongs to a slot as a key does, so there is one for each lock that
 //! this process waits for, at the node that has the lock; it is subscribed to
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::batcher::Lost;
-use super::super::connection::Connection;
+use super::super::connection::{Connection, Listen};
 use super::super::names::Keyspace;
 use super::super::values::Process;
 use super::map::SlotMap;
@@ -26,12 +27,12 @@ use crate::engine::time::Time;
 use crate::store::Context;
 use crate::sync::Mutex;
 
-pub(super) const SPACE: Keyspace = Keyspace::Slots;
-
 /// What this process listens to.
 pub(crate) struct Subscriptions {
     process: Process,
-    map: Arc<SlotMap>,
+    space: Keyspace,
+    /// Which node has a lock, if there is more than one.
+    map: Option<Arc<SlotMap>>,
     events: Events,
     time: Time,
     keys: Mutex<HashMap<Arc<str>, Channel>>,
@@ -44,9 +45,15 @@ struct Channel {
 }
 
 impl Subscriptions {
-    pub(super) fn new(process: Process, map: Arc<SlotMap>, context: &Context) -> Self {
+    pub(crate) fn new(
+        process: Process,
+        space: Keyspace,
+        map: Option<Arc<SlotMap>>,
+        context: &Context,
+    ) -> Self {
         Self {
             process,
+            space,
             map,
             events: context.events.clone(),
             time: context.time.clone(),
@@ -69,13 +76,15 @@ impl Subscriptions {
         let (connection, true) = &keys.get(key)?.over else {
             return None;
         };
-        let owner = self.map.owner(SPACE.slot(key));
-        let leads_there = owner.is_some_and(|owner| *owner == *connection.address());
+        let leads_there = self.map.as_ref().is_none_or(|map| {
+            let owner = map.owner(self.space.slot(key));
+            owner.is_some_and(|owner| *owner == *connection.address())
+        });
         Some(leads_there && connection.is_open())
     }
 
     /// Hears of grants of this lock over a connection to its node from now on.
-    pub(super) async fn listen(
+    pub(crate) async fn listen(
         &self,
         key: &Arc<str>,
         connection: &Connection,
@@ -90,9 +99,13 @@ impl Subscriptions {
                 };
                 keys.insert(Arc::clone(key), channel);
                 // In the order in which the channel is entered here and taken out.
-                connection.listen(&self.channel_of(key), true)
+                self.ask(key, connection, true)
             };
-            if connection.listened(asked, deadline).await? {
+            let mut done = true;
+            for asked in asked {
+                done &= connection.listened(asked, deadline).await?;
+            }
+            if done {
                 break;
             }
         }
@@ -118,8 +131,8 @@ impl Subscriptions {
                 gone.push(Arc::clone(key));
                 let (connection, _) = &channel.over;
                 if connection.is_open() {
-                    let asked = connection.listen(&self.channel_of(key), false);
-                    leaving.push((asked, connection.clone()));
+                    let asked = self.ask(key, connection, false);
+                    leaving.extend(asked.into_iter().map(|asked| (asked, connection.clone())));
                 }
             }
             is_kept
@@ -133,8 +146,16 @@ impl Subscriptions {
         gone
     }
 
-    fn channel_of(&self, key: &str) -> String {
-        SPACE.wake_channel(self.process, key)
+    /// Sends that this lock's channel is listened to, or no longer.
+    fn ask(&self, key: &str, connection: &Connection, listens: bool) -> Vec<Listen> {
+        let channel = self.space.wake_channel(self.process, key);
+        let mut asked = vec![connection.listen(&channel, listens)];
+        if self.space.redisson().is_some() && self.map.is_some() {
+            // In a cluster, older services tell on the channel of that name that belongs
+            // to no slot.
+            asked.push(connection.listen_everywhere(&channel, listens));
+        }
+        asked
     }
 }
 
@@ -155,13 +176,18 @@ mod tests {
     #[tokio::test]
     async fn what_is_waited_for_again_is_heard() {
         let (connection, driver, mut server) = silent(Duration::from_secs(60)).await;
-        let map = SlotMap::new(Endpoint::new(Role::Cluster, "c", SPACE, None));
+        let map = SlotMap::new(Endpoint::new(Role::Cluster, "c", Keyspace::Slots, None));
         map.update(View {
             owners: vec![Some(Arc::new(connection.address().clone())); 16384],
             ..View::default()
         });
         let context = crate::engine::context();
-        let subscriptions = Subscriptions::new(Process::unique(), Arc::new(map), &context);
+        let subscriptions = Subscriptions::new(
+            Process::unique(),
+            Keyspace::Slots,
+            Some(Arc::new(map)),
+            &context,
+        );
         let (key, deadline) = (Arc::from("key"), Deadline::never());
         let task = &mut TaskContext::from_waker(Waker::noop());
         let mut first = Box::pin(subscriptions.listen(&key, &connection, deadline));

@@ -1,0 +1,121 @@
+//! The second look in this layout. A hash says nothing to `MGET`: one `EXISTS` counts the
+//! locks that are held, of all that a process waits for, and as a rule that is all of them.
+//! Each by itself is looked at when one is free, and when its lease ends unless its holder
+//! has renewed it.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use redis::Value;
+
+use super::super::look::{KEYS_AT_ONCE, PERIOD};
+use super::super::servers::{Answer, RedisStore, Route, nonsense};
+use super::{Layout, commands};
+use crate::backend::Mode;
+use crate::deadline::Deadline;
+use crate::store::{Failure, Waited};
+
+/// No lock is looked at more often.
+const LEAST: Duration = Duration::from_millis(20);
+
+impl RedisStore {
+    /// What is to be said of each of these locks: the answer of `look.lua`, or that it is
+    /// held and that is all.
+    pub(in super::super) async fn held(
+        &self,
+        layout: Layout,
+        waited: &[Waited<Self>],
+        deadline: Deadline,
+    ) -> Vec<Result<Value, Failure>> {
+        let at_once = match self.route {
+            Route::One(..) => KEYS_AT_ONCE,
+            Route::BySlot(_) => 1,
+        };
+        let looks = waited.chunks(at_once).map(|keys| async move {
+            match self.held_together(layout, keys, deadline).await {
+                Ok(values) => values.into_iter().map(Ok).collect(),
+                Err(failure) => vec![Err(failure); keys.len()],
+            }
+        });
+        join_all(looks).await.concat()
+    }
+
+    async fn held_together(
+        &self,
+        layout: Layout,
+        keys: &[Waited<Self>],
+        deadline: Deadline,
+    ) -> Result<Vec<Value>, Failure> {
+        let now = Instant::now();
+        let is_due = |key: &&Waited<Self>| {
+            let ends = key.seen.ends.is_none_or(|ends| ends <= now);
+            // A writer of Redisson's who becomes a reader tells nobody.
+            ends || key.waiters.iter().any(|waiter| waiter.mode == Mode::Read)
+        };
+        let first = &keys[0].key;
+        let mut looked_at: Vec<_> = keys.iter().filter(is_due).collect();
+        if looked_at.len() < keys.len() {
+            let names = || keys.iter().map(|key| &*key.key);
+            let count = || commands::count(layout, names());
+            let Answer { value, from, .. } = self.ask(first, deadline, count).await?;
+            let Value::Int(held) = value else {
+                return Err(nonsense(&from));
+            };
+            if held.unsigned_abs() < keys.len() as u64 {
+                looked_at = keys.iter().collect();
+            }
+        }
+        let mut found = Vec::new();
+        if !looked_at.is_empty() {
+            let names = || looked_at.iter().map(|key| &*key.key);
+            let look = || commands::look(layout, names());
+            let Answer { value, from, .. } = self.ask(first, deadline, look).await?;
+            match value {
+                Value::Array(values) if values.len() == looked_at.len() => found = values,
+                _ => return Err(nonsense(&from)),
+            }
+        }
+        let mut found = looked_at.iter().map(|key| &key.key).zip(found).peekable();
+        let values = keys.iter().map(|key| {
+            let next = found.next_if(|(looked_at, _)| **looked_at == key.key);
+            next.map_or(Value::Okay, |(_, value)| value)
+        });
+        Ok(values.collect())
+    }
+}
+
+/// Says who should ask again.
+pub(in super::super) fn wake(key: &mut Waited<RedisStore>, value: &Value) {
+    let held = match value {
+        Value::Okay => {
+            key.seen.free = false;
+            return;
+        }
+        Value::BulkString(held) => std::str::from_utf8(held).ok(),
+        _ => None,
+    };
+    let held = held.and_then(|held| held.split_once(':'));
+    let held = held.and_then(|(ms, mode)| Some((ms.parse::<i64>().ok()?, mode)));
+    let Some((ms, mode)) = held else {
+        // The message was lost, or the holder has died. One is enough to find out.
+        let all = if key.seen.free { usize::MAX } else { 1 };
+        let waiters = key.waiters.iter_mut().take(all);
+        waiters.for_each(|waiter| waiter.wake = true);
+        (key.seen.free, key.seen.ends) = (true, None);
+        return;
+    };
+    let Ok(ms) = u64::try_from(ms) else {
+        // It is no lock, as asking shows.
+        return key.wake_all();
+    };
+    for waiter in &mut key.waiters {
+        waiter.wake |= mode == "read" && waiter.mode == Mode::Read;
+    }
+    (key.seen.free, key.seen.ends) = (false, Some(Instant::now() + Duration::from_millis(ms)));
+}
+
+/// How soon a lock is looked at again whose lease ends then: its holder may have died.
+pub(in super::super) fn pace(ends: Instant) -> Duration {
+    let left = ends.saturating_duration_since(Instant::now());
+    left.clamp(LEAST, PERIOD)
+}

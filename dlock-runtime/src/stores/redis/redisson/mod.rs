@@ -1,0 +1,128 @@
+//! `layout=redisson`: the locks of services in Java that use Redisson.
+//!
+//! What is kept and how it changes is Redisson's: names, scripts and messages are here. How
+//! a command comes to its server, who waits in this process, and what becomes of a command
+//! that was not answered is what it is for dlock's own keys. `docs/design/redisson.md` has
+//! the reasons.
+
+pub(super) mod commands;
+pub(super) mod field;
+pub(super) mod inspect;
+pub(super) mod look;
+mod names;
+pub(super) mod scripts;
+
+use std::time::Duration;
+
+use crate::backend::{BackendError, BackendErrorKind, Capabilities, Mode, Request, TokenTier};
+use crate::key::Shown;
+use crate::stores::url::StoreUrl;
+
+/// The options of a URL that say whose keys these are.
+pub(super) const OPTIONS: &[&str] = &["layout", "recipe"];
+
+/// What a user of the server must be allowed to do.
+pub(super) const PERMISSIONS: &str = "let this user do what dlock does: the keys of the locks, \
+    alone and in braces (`~stock:*`, `~{stock:*`), `~redisson_lock_token:*`, channels \
+    `&redisson_*`, and the commands +hello +subscribe +unsubscribe +publish +pubsub +eval +evalsha \
+    +exists +hset +hget +hdel +hexists +hlen +hgetall +set +del +incrby +pexpire +pttl +scan +type \
+    (with sentinels, +role and +wait too; in a cluster, +ssubscribe, +sunsubscribe, +spublish, \
+    +asking and +cluster|slots)";
+
+/// As which of Redisson's classes a lock is kept. They do not see each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recipe {
+    /// `RLock`.
+    Lock,
+    /// `RReadWriteLock`.
+    ReadWrite,
+    /// `RFencedLock`.
+    Fenced,
+}
+
+/// Redisson's `lockWatchdogTimeout`, unless a service sets another.
+const WATCH_DOG: Duration = Duration::from_secs(30);
+
+/// Where the keys are, and as what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(super) recipe: Recipe,
+    /// Each lock has its slot.
+    pub(super) in_slots: bool,
+}
+
+const RECIPES: &[(&str, Recipe)] = &[
+    ("lock", Recipe::Lock),
+    ("read-write", Recipe::ReadWrite),
+    ("fenced", Recipe::Fenced),
+];
+
+/// `None`: the keys are dlock's own.
+pub(super) fn read(url: &StoreUrl<'_>) -> Result<Option<Recipe>, BackendError> {
+    let layout = url.choice("layout", &[("redisson", ())])?;
+    let recipe = url.choice("recipe", RECIPES)?;
+    match (layout, recipe) {
+        (Some(()), recipe) => Ok(Some(recipe.unwrap_or(Recipe::Lock))),
+        (None, Some(_)) => Err(url.invalid(
+            "`recipe` says which class of Redisson has the locks; write `layout=redisson` too",
+        )),
+        (None, None) => Ok(None),
+    }
+}
+
+impl Layout {
+    /// Refuses a name whose lock a cluster keeps apart from what goes with it.
+    pub(super) fn check(self, key: &str) -> Result<(), BackendError> {
+        if self.is_apart(key) {
+            return Err(BackendError::new(
+                BackendErrorKind::Config,
+                format!(
+                    "`{}`: for a name with such braces, Redisson's keys are in several slots of a \
+                     cluster; put what stands for the slot into a pair of braces, as in \
+                     `{{orders}}:1`, or leave the braces out",
+                    Shown(key)
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// How long a lease lasts at most. A reader that uses Redisson sets the end of all
+    /// readers' leases anew whenever it renews its own, and that may be sooner: to its
+    /// `lockWatchdogTimeout`.
+    pub(super) fn longest_for(self, request: &Request) -> Option<Duration> {
+        (request.mode == Mode::Read).then_some(WATCH_DOG)
+    }
+}
+
+impl Recipe {
+    /// What its locks can do, in a store that could do so much with keys of its own.
+    pub(super) fn capabilities(self, own: Capabilities) -> Capabilities {
+        Capabilities {
+            name: "redisson",
+            fair: false,
+            tokens: match self {
+                // Its counter is anybody's to delete, and whoever takes the lock as another
+                // class does not raise it.
+                Self::Fenced => TokenTier::BestEffort,
+                Self::Lock | Self::ReadWrite => TokenTier::None,
+            },
+            strict_with: "",
+            read_write: self == Self::ReadWrite,
+            read_write_with: match self {
+                Self::ReadWrite => "",
+                Self::Lock | Self::Fenced => {
+                    "`recipe=read-write` in its URL, if the lock is an RReadWriteLock in Java"
+                }
+            },
+            permits: false,
+            once: false,
+            ..own
+        }
+    }
+
+    /// Whether its locks have tokens.
+    pub(super) fn has_tokens(self) -> bool {
+        self == Self::Fenced
+    }
+}

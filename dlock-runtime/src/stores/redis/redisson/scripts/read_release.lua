@@ -1,0 +1,27 @@
+-- Gives a read/write lock back that was had to read. The last reader tells those who wait.
+--
+--   KEYS[1] lock    KEYS[2] the timeout of this reader
+--   ARGV[1] owner   ARGV[2] channel   ARGV[3] what the names of the timeouts begin with
+--
+-- Returns 1 if the owner had it, else 0.
+
+local had = redis.call('DEL', KEYS[2])
+if redis.call('HDEL', lock, ARGV[1]) == 0 then
+  return 0
+end
+-- As long as the last of those who stay.
+local last = 0
+local fields = redis.call('HGETALL', lock)
+for index = 1, #fields, 2 do
+  for time = 1, tonumber(fields[index + 1]) or 0 do
+    local timeout = ARGV[3] .. ':' .. fields[index] .. ':rwlock_timeout:' .. time
+    last = math.max(last, redis.call('PTTL', timeout))
+  end
+end
+if last > 0 then
+  redis.call('PEXPIRE', lock, last)
+elseif redis.call('HGET', lock, 'mode') == 'read' then
+  redis.call('DEL', lock)
+  publish(ARGV[2], '0')
+end
+return had

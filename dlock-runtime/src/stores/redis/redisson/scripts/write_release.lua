@@ -1,0 +1,18 @@
+-- Gives a read/write lock back that was had to write, and tells all who wait.
+--
+--   KEYS[1] lock
+--   ARGV[1] owner, with ":write"   ARGV[2] channel
+--
+-- Returns 1 if the owner had it, else 0.
+
+if redis.call('HDEL', lock, ARGV[1]) == 0 then
+  return 0
+end
+if redis.call('HLEN', lock) == 1 then
+  redis.call('DEL', lock)
+else
+  -- Somebody has let readers in beside the writer, and they stay.
+  redis.call('HSET', lock, 'mode', 'read')
+end
+publish(ARGV[2], '1')
+return 1

@@ -1,0 +1,120 @@
+//! What somebody else has put where a lock belongs, and what is asked for that Redisson's
+//! classes do not have.
+
+use dlock::LockError;
+
+use crate::support::locks::{config, connect, held, is_busy, says};
+use crate::support::redis::RedisServer;
+use crate::url;
+
+const RECIPES: [&str; 3] = ["lock", "read-write", "fenced"];
+
+/// Nobody waits for it, and it stays as it was.
+#[tokio::test]
+async fn what_is_no_lock_is_told() {
+    let server = RedisServer::start().await;
+    for command in [
+        "SET text value",
+        "SET redisson_unlock_latch:{key}:1 1",
+        "RPUSH list value",
+        "HSET hash 8743c9c0-0795-4907-87fd-6c719a6b4586:1 1",
+        "HSET card name Alice",
+    ] {
+        let words: Vec<_> = command.split(' ').collect();
+        server.command::<redis::Value>(&words).await;
+        for recipe in RECIPES {
+            let manager = connect(config(&url(&server.url(), recipe))).await;
+            let error = manager.lock(words[1]).acquire().await;
+            says(&error.expect_err("no lock"), &[words[1], "not write"]);
+            let error = manager.inspect(words[1]).await;
+            says(&error.expect_err("no lock"), &[words[1], "not write"]);
+            let locks = manager.list("").await.expect("a list");
+            assert!(locks.is_empty(), "{locks:?}");
+        }
+        let left: bool = server.command(&["EXISTS", words[1]]).await;
+        assert!(left, "{command}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_none_is_told() {
+    let server = RedisServer::start().await;
+    let manager = connect(config(&url(&server.url(), "fenced"))).await;
+    for command in [
+        "SET redisson_lock_token:{key} x",
+        "HSET redisson_lock_token:{key} a 1",
+    ] {
+        let words: Vec<_> = command.split(' ').collect();
+        server.command::<()>(&["DEL", words[1]]).await;
+        server.command::<redis::Value>(&words).await;
+        let error = manager.lock("key").try_acquire().await;
+        says(&error.expect_err("no number"), &[words[1], "not write"]);
+        // It was not had.
+        let is_there: bool = server.command(&["EXISTS", "key"]).await;
+        assert!(!is_there, "{command}");
+    }
+}
+
+/// In Java, a read/write lock takes the hash of an `RLock` for one that is free.
+#[tokio::test]
+async fn the_holder_of_another_class_is_left_alone() {
+    let server = RedisServer::start().await;
+    let connect = async |recipe| connect(config(&url(&server.url(), recipe))).await;
+    let (lock, read_write) = (connect("lock").await, connect("read-write").await);
+    let guard = held(lock.lock("key")).await;
+    is_busy(read_write.lock("key").try_acquire().await);
+    is_busy(read_write.lock("key").read().try_acquire().await);
+    guard.release().await.expect("the release");
+    for read in [false, true] {
+        let guard = match read {
+            true => held(read_write.lock("key").read()).await,
+            false => held(read_write.lock("key")).await,
+        };
+        is_busy(lock.lock("key").try_acquire().await);
+        guard.release().await.expect("the release");
+    }
+}
+
+#[tokio::test]
+async fn what_it_does_not_have_is_unsupported() {
+    let server = RedisServer::start().await;
+    for recipe in RECIPES {
+        let manager = connect(config(&url(&server.url(), recipe))).await;
+        let error = manager.lock("key").permits(2).try_acquire().await;
+        let error = error.expect_err("no permits");
+        assert!(matches!(error, LockError::Unsupported { .. }), "{error}");
+        says(&error, &["no permits", "use another store"]);
+        let read = manager.lock("key").read().try_acquire().await;
+        if recipe != "read-write" {
+            let error = read.expect_err("no readers");
+            assert!(matches!(error, LockError::Unsupported { .. }), "{error}");
+            says(&error, &["mode \"write\"", "`recipe=read-write`"]);
+        } else {
+            read.expect("the lock")
+                .release()
+                .await
+                .expect("the release");
+        }
+    }
+}
+
+/// Others may have kept its field in the hash.
+#[tokio::test]
+async fn a_reader_whose_lease_has_ended_does_not_come_back() {
+    let server = RedisServer::start().await;
+    let config = || config(&url(&server.url(), "read-write"));
+    let manager = connect(config().ttl(std::time::Duration::from_millis(900))).await;
+    let other = connect(config()).await;
+    let stays = held(other.lock("key").read()).await;
+    let guard = held(manager.lock("key").read()).await;
+    let keys = server.keys().await;
+    let ends_soon = async |key: &String| server.command::<i64>(&["PTTL", key]).await < 1000;
+    for key in keys {
+        if key.contains("rwlock_timeout") && ends_soon(&key).await {
+            server.command::<()>(&["DEL", &key]).await;
+        }
+    }
+    crate::support::wait::within(crate::support::wait::HANG, guard.lost()).await;
+    is_busy(other.lock("key").try_acquire().await);
+    stays.release().await.expect("the release");
+}

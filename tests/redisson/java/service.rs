@@ -1,0 +1,94 @@
+//! A service in Java.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{ChildStdin, Stdio};
+use std::time::Duration;
+
+use crate::support::process::command;
+use crate::support::program::Program;
+use crate::support::wait::eventually;
+
+/// The last before 3.22, which brought channels that belong to slots, and a new one.
+pub(crate) const VERSIONS: [&str; 2] = ["3.21.3", "4.7.0"];
+
+/// How long a lock of Java's lasts whose service has died. Redisson renews every third of
+/// it.
+pub(crate) const WATCH_DOG: Duration = Duration::from_secs(3);
+
+const PROGRAM: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/redisson/java/Contender.java"
+);
+
+pub(crate) struct Service {
+    pub(crate) program: Program,
+    orders: ChildStdin,
+    heard: usize,
+}
+
+impl Service {
+    /// Connects to the servers on these ports, which are what `kind` says.
+    pub(crate) async fn start(version: &str, kind: &str, ports: &[u16]) -> Self {
+        let jars = jars(version);
+        let addresses = ports.iter().map(|port| format!("redis://127.0.0.1:{port}"));
+        let mut java = command("java");
+        java.args(["-XX:TieredStopAtLevel=1", "-cp"])
+            .arg(jars.join("*"))
+            .args([PROGRAM, kind, &WATCH_DOG.as_millis().to_string()])
+            .args(addresses);
+        let mut program = Program::start_with(java, Stdio::piped());
+        let mut service = Self {
+            orders: program.process.input().expect("a pipe"),
+            program,
+            heard: 0,
+        };
+        assert_eq!(service.answer().await, "connected");
+        service
+    }
+
+    /// Says what it is to do, and waits for its first answer.
+    pub(crate) async fn told(&mut self, order: &str) -> String {
+        self.order(order);
+        self.answer().await
+    }
+
+    pub(crate) fn order(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").expect("a service that listens");
+    }
+
+    pub(crate) async fn answer(&mut self) -> String {
+        let next = async || {
+            let printed = self.program.printed();
+            if let Some(line) = printed.lines().nth(self.heard) {
+                return Some(line.to_owned());
+            }
+            let errors = self.program.errors();
+            assert!(!self.program.is_silent(), "Java has ended: {errors}");
+            None
+        };
+        let answer = eventually("Redisson answers", next).await;
+        self.heard += 1;
+        answer
+    }
+
+    pub(crate) fn has_answered(&self) -> bool {
+        self.program.printed().lines().count() > self.heard
+    }
+}
+
+/// Where `./tests/run.sh --all` puts the jars: beside what was built.
+fn jars(version: &str) -> PathBuf {
+    let program = std::env::current_exe().expect("the path of this test binary");
+    let target = program.ancestors().nth(3).expect("target/debug/deps/…");
+    let jars = target.join("redisson").join(version);
+    let redisson = jars.join(format!("redisson-{version}.jar"));
+    assert!(
+        redisson.is_file(),
+        "{} is missing: ./tests/redisson/java/install.sh gets Redisson and what it needs from \
+         Maven Central, and ./tests/run.sh --all does so too (apt-get install maven \
+         default-jdk-headless)",
+        redisson.display()
+    );
+    jars
+}

@@ -1,0 +1,128 @@
+//! `layout=redisson`: the conformance suite on the keys of each of Redisson's classes, what
+//! only other people's keys can do wrong, and services in Java that use Redisson itself.
+
+#![cfg(feature = "redis")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod acl;
+mod foreign;
+
+use std::marker::PhantomData;
+
+use dlock::Config;
+use dlock_conformance::{Costs, Store, async_trait, conformance, contenders};
+
+use support::proxy::Proxy;
+use support::redis::RedisServer;
+
+/// A server of the test's own, reached through a proxy that can fail.
+struct RedissonStore<R> {
+    server: RedisServer,
+    proxy: Proxy,
+    recipe: PhantomData<R>,
+}
+
+/// As which class of Redisson's a lock is kept.
+trait Recipe {
+    const NAME: &str;
+    const TOKENS: bool = false;
+}
+
+#[async_trait(?Send)]
+impl<R: Recipe> Store for RedissonStore<R> {
+    async fn start() -> Self {
+        let server = RedisServer::start().await;
+        Self {
+            proxy: Proxy::to(server.port()),
+            server,
+            recipe: PhantomData,
+        }
+    }
+
+    fn has_tokens(&self) -> bool {
+        R::TOKENS
+    }
+
+    fn url(&self) -> String {
+        url(&self.server.url_through(self.proxy.port()), R::NAME)
+    }
+
+    fn proxies(&self) -> &[Proxy] {
+        std::slice::from_ref(&self.proxy)
+    }
+
+    fn past_proxies(&self) -> Option<Config> {
+        Some(Config::from_url(&url(&self.server.url(), R::NAME)).expect("a valid URL"))
+    }
+
+    async fn take_away(&self, key: &str) {
+        let deleted: u32 = self.server.command(&["DEL", key]).await;
+        assert_eq!(deleted, 1, "nobody held `{key}`");
+    }
+
+    async fn restart(&mut self) -> bool {
+        let _: String = self.server.command(&["SAVE"]).await;
+        self.server.restart().await;
+        true
+    }
+
+    async fn records(&self) -> Option<usize> {
+        // The token of a fenced lock stays, for services in Java.
+        let names: Vec<String> = self.server.command(&["KEYS", "*"]).await;
+        let is_token = |name: &&String| name.starts_with("redisson_lock_token:");
+        Some(names.len() - names.iter().filter(is_token).count())
+    }
+
+    fn costs(&self) -> Option<Costs> {
+        Some(Costs {
+            // What the scripts run is counted too.
+            section: 10,
+            waiting: 2.0,
+            keys: 1_000,
+            idle: 0,
+        })
+    }
+
+    async fn asked(&self) -> u64 {
+        self.server.commands_so_far().await
+    }
+}
+
+fn url(server: &str, recipe: &str) -> String {
+    format!("{server}?layout=redisson&recipe={recipe}")
+}
+
+contenders!(crate::RedissonStore<crate::lock::Lock>);
+
+mod lock {
+    pub(crate) struct Lock;
+
+    impl super::Recipe for Lock {
+        const NAME: &str = "lock";
+    }
+
+    super::conformance!(crate::RedissonStore<crate::lock::Lock>);
+}
+
+mod read_write {
+    pub(crate) struct ReadWrite;
+
+    impl super::Recipe for ReadWrite {
+        const NAME: &str = "read-write";
+    }
+
+    super::conformance!(crate::RedissonStore<crate::read_write::ReadWrite>);
+}
+
+mod fenced {
+    pub(crate) struct Fenced;
+
+    impl super::Recipe for Fenced {
+        const NAME: &str = "fenced";
+        const TOKENS: bool = true;
+    }
+
+    super::conformance!(crate::RedissonStore<crate::fenced::Fenced>);
+}
