@@ -4,7 +4,8 @@
 #
 #   ./tests/run.sh
 #   ./tests/run.sh --all    as CI does: also lints, the documentation, each set of
-#                           features that users pick, the examples, the simulator
+#                           features that users pick, the examples, the simulator, and
+#                           services in Java that use Redisson
 #
 # The last line says how many tests passed and failed. CARGO_TARGET_DIR,
 # CARGO_INCREMENTAL, RUST_TEST_THREADS and PROPTEST_RNG_SEED are respected.
@@ -50,6 +51,7 @@ needed=(cc:build-essential protoc:protobuf-compiler openssl:openssl redis-server
   etcd:etcd-server etcdctl:etcd-client memcached:memcached pg_lsclusters:postgresql
   /usr/sbin/pgbouncer:pgbouncer mariadb-install-db:mariadb-server faketime:faketime javac:default-jdk-headless
   /usr/share/java/zookeeper.jar:libzookeeper-java /usr/share/java/curator-recipes.jar:libcurator-recipes-java)
+[ -n "$all" ] && needed+=(mvn:maven)
 
 install_missing() {
   local pair missing=() root=()
@@ -176,6 +178,12 @@ example_on_redis() {
   cargo run --quiet --example flash_sale -- --store "redis://127.0.0.1:$port" --processes 4
 }
 
+# Redisson has no package of Debian's.
+redisson_in_java() {
+  ./tests/redisson/java/install.sh &&
+    RUST_TEST_THREADS=3 cargo test --workspace --all-features --test redisson_java -- --ignored
+}
+
 # So many runs of the simulator, drawn anew each time. A seed that fails is named, with the
 # command that runs it again: so it is built as that builds it.
 simulations() {
@@ -195,6 +203,7 @@ step "Planted bugs" ./tests/planted/run.sh --applies
 step "Format" cargo fmt --all -- --check
 step "Tests" all_tests
 if [ -n "$all" ]; then
+  step "Redisson in Java" redisson_in_java
   # Each of these builds once more what the tests have built.
   step "Lint" cargo clippy --workspace --all-features --all-targets --quiet -- -D warnings
   step "Lint without features" cargo clippy "${minimal[@]}" --all-targets --quiet -- -D warnings

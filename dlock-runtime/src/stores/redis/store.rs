@@ -237,7 +237,7 @@ impl Store for RedisStore {
         let queues = matches!(want, Want::Queue { .. });
         let redisson = self.space().redisson();
         if let Some(layout) = redisson
-            && let Err(error) = layout.check(&request.key)
+            && let Err(error) = layout.check(request)
         {
             return Err(Failure::refused(error));
         }
@@ -264,7 +264,6 @@ impl Store for RedisStore {
         let has_no_tokens = redisson.is_some_and(|layout| !layout.recipe.has_tokens());
         let drawn = match answer.value {
             drawn @ Value::Int(_) => drawn,
-            Value::Okay if has_no_tokens => Value::Nil,
             Value::Okay => answer.behind,
             Value::BulkString(_) | Value::Nil => {
                 self.events.answered(answer.sent_at);
@@ -376,6 +375,11 @@ impl Store for RedisStore {
         deadline: Deadline,
         _: &mut Attempt,
     ) -> Result<bool, Failure> {
+        if self.space().redisson().is_some() {
+            return Err(Failure::refused(BackendError::remembers_nothing(
+                "redisson",
+            )));
+        }
         let forget = || commands::forget(self.space(), key);
         let answer = self.ask(key, deadline, forget).await?;
         match answer.value {

@@ -71,8 +71,20 @@ pub(super) fn read(url: &StoreUrl<'_>) -> Result<Option<Recipe>, BackendError> {
 }
 
 impl Layout {
-    /// Refuses a name whose lock a cluster keeps apart from what goes with it.
-    pub(super) fn check(self, key: &str) -> Result<(), BackendError> {
+    /// Refuses what the class does not have, and a name whose lock a cluster keeps apart
+    /// from what goes with it.
+    pub(super) fn check(self, request: &Request) -> Result<(), BackendError> {
+        let Request { key, mode, .. } = request;
+        match mode {
+            Mode::Write => {}
+            Mode::Read if self.recipe == Recipe::ReadWrite => {}
+            Mode::Read | Mode::Permits(_) => {
+                return Err(BackendError::new(
+                    BackendErrorKind::Unsupported,
+                    "Redisson shares locks among the readers of `recipe=read-write` alone",
+                ));
+            }
+        }
         if self.is_apart(key) {
             return Err(BackendError::new(
                 BackendErrorKind::Config,
