@@ -383,6 +383,7 @@ macro_rules! __themes {
                 what_was_not_done_is_not_remembered
                 a_lease_that_was_lost_marks_nothing
                 who_waits_for_what_was_done_is_told
+                who_waits_is_told_at_once
                 tasks_that_wait_for_what_was_done_are_told
                 inside_another_it_is_remembered_when_that_ends
                 a_guard_says_that_it_is_done

@@ -260,6 +260,28 @@ impl<F: Future<Output = Result<(), LockError>> + Send> MapOkDrop for F {
     }
 }
 
+/// Over and over. A store that missed to tell, or looked only now and then, would not be
+/// done in time.
+pub(crate) async fn who_waits_is_told_at_once(store: &mut dyn Store) {
+    let Some([holder, other]) = processes(store).await else {
+        return;
+    };
+    let fair = holder.capabilities().fair;
+    let rounds = async {
+        for _ in 0..store.hand_overs() / 2 {
+            let guard = held(once(&holder)).await;
+            let waiting = tokio::spawn(other.lock("key").acquire());
+            if fair {
+                queued(store, &holder, "key", 1).await;
+            }
+            guard.release_done().await.expect("the release");
+            is_done(waiting.await.expect("no panic"));
+            forget(&other).await;
+        }
+    };
+    within(HANG, rounds).await;
+}
+
 /// Nothing is handed over to them.
 pub(crate) async fn tasks_that_wait_for_what_was_done_are_told(store: &mut dyn Store) {
     let Some([manager]) = processes(store).await else {
@@ -270,6 +292,8 @@ pub(crate) async fn tasks_that_wait_for_what_was_done_are_told(store: &mut dyn S
     for _ in 0..20 {
         let (lock, ran) = (once(&manager), Arc::clone(&ran));
         all.spawn(lock.run(async move {
+            // The others come meanwhile.
+            sleep(Duration::from_millis(50)).await;
             // The first fails, and the lock goes on.
             match ran.fetch_add(1, Relaxed) {
                 0 => Err("the first"),

@@ -1,8 +1,9 @@
 use std::future::pending;
+use std::time::Duration;
 
 use dlock_runtime::backend::Owner;
 use dlock_runtime::backend::memory::Memory;
-use dlock_runtime::{LockError, LockGuard, LockRequest, LossReason};
+use dlock_runtime::{LockError, LockGuard, LockRequest, LossReason, OnLost, current};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::locks::{had, held, is_lost, is_shut_down};
@@ -82,6 +83,31 @@ async fn a_lease_ends_here_before_it_ends_in_the_store() {
         let left = left.holders[0].expires_in.expect("memory says so");
         assert!(left >= ttl / 100, "{left:?} before the end of {ttl:?}");
         had(&there, "k").await;
+    }
+}
+
+/// Nobody else can have it at that moment, but the holder does not know: by another clock, it
+/// was over before.
+#[tokio::test(start_paused = true)]
+async fn what_ends_after_its_lease_is_not_remembered() {
+    let (memory, here) = manager().await;
+    let there = connect(&memory).await;
+    let ttl = seconds(100);
+    for (late, done) in [(false, true), (true, false)] {
+        let lock = here.lock("k").once(10 * ttl).ttl(ttl).renew(false);
+        let body = async {
+            if late {
+                sleep(ttl - Duration::from_millis(100)).await;
+            }
+            let shown = there.inspect("k").await.expect("answers").expect("held");
+            assert_eq!(shown.holders.len(), 1);
+            assert_eq!(current().expect("inside").is_held(), done);
+            Ok::<_, ()>(())
+        };
+        let ran = lock.on_lost(OnLost::Continue).run(body).await;
+        ran.expect("free").expect("it goes on");
+        let remembered = there.forget("k").await.expect("answers");
+        assert_eq!(remembered, done);
     }
 }
 

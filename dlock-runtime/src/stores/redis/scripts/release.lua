@@ -21,7 +21,7 @@ end
 -- Ends the queue: nobody is let in, and all who wait are told to ask again.
 local function tell_all()
   for _, entry in ipairs(redis.call('LRANGE', queue, 0, -1)) do
-    local process = string.match(entry, '^[rw]:' .. OWNER .. ':%d+:(.+)$')
+    local _, process = string.match(entry, '^[rw]:' .. OWNER .. ':%d+:(.+)$')
     if process then
       tell(process, entry .. ' ' .. lock)
     end
