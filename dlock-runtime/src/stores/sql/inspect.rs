@@ -6,7 +6,8 @@ use super::database::Row;
 use crate::backend::{HolderInfo, LockInfo, Mode};
 use crate::stores::asker::Asker;
 
-/// Key, mode, owner, ms until the lease ends, number of waiters.
+/// Key, mode, owner, ms until the lease ends or what was done is forgotten, number of
+/// waiters.
 pub(super) const COLUMNS: usize = 5;
 
 /// The rows of one lock stand beside each other.
@@ -22,6 +23,10 @@ pub(super) fn read(rows: &[Row]) -> Vec<LockInfo> {
             _ => Mode::Write,
         };
         let holder = HolderInfo::new(owner, left);
+        if row.text(1) == "d" {
+            locks.push(LockInfo::of_done(row.text(0).to_owned(), holder));
+            continue;
+        }
         match locks.last_mut().filter(|lock| lock.key == row.text(0)) {
             Some(lock) => {
                 lock.mode = Mode::shown([lock.mode, mode]).unwrap_or(mode);

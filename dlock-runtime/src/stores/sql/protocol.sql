@@ -3,6 +3,9 @@
 --
 -- Who asks for one of n permits is a reader, whose owner has "/<n>" behind it; in the
 -- queue its mode is `p`.
+--
+-- A lock whose body was to run once, and has been done, has the mode `d`: its row is a
+-- mark, with who has done it as its owner, for as long as `expires_at` says.
 
 --- acquire
 -- Takes the lock, or a place in its queue. The one question of a waiter, asked
@@ -18,8 +21,8 @@
 --   $most: how many may have the lock together, as the asker would have it
 --   $beside: `wake_beside` for a permit, else nothing
 --
--- One row: 1 if it is had, else 0; the token; for how many ms more somebody
--- else has it; 1 if the token outlives a crash, else 0.
+-- One row: 1 if it is had, 2 if its body has been done, else 0; the token; for how many
+-- ms more somebody else has it; 1 if the token outlives a crash, else 0.
 {begin_grant};
 {lock};
 {number};
@@ -34,7 +37,7 @@ $grant
 {pass};
 $beside
 {mark_waited};
-SELECT CASE WHEN {held} THEN 1 ELSE 0 END, l.token,
+SELECT CASE WHEN {held} THEN 1 WHEN {is_done} THEN 2 ELSE 0 END, l.token,
     CASE WHEN l.expires_at > {now} THEN l.expires_at - {now} ELSE 0 END, {durable}
     FROM dlock_lock l WHERE l.name = $key;
 COMMIT
@@ -63,6 +66,10 @@ EXISTS (SELECT 1 FROM dlock_lock h
     OR EXISTS (SELECT 1 FROM dlock_reader s, dlock_lock h
         WHERE s.name = $key AND s.owner = $owner AND s.expires_at > {now}
             AND h.name = s.name AND h.mode = 'r' AND h.expires_at > {now}))
+
+--- is_done
+EXISTS (SELECT 1 FROM dlock_lock h
+        WHERE h.name = $key AND h.mode = 'd' AND h.expires_at > {now})
 
 --- true_end
 -- What the row says of the end: of the last reader's lease, or that nobody has
@@ -139,12 +146,13 @@ COALESCE((SELECT m.ticket FROM (SELECT MIN(t.ticket) AS ticket
 --- pass
 -- Who is let in leaves the queue, and so do those before it who did not come
 -- when the lock was free: they are dead, or take a new place when they notice.
--- Those whom it could go past have lost nothing, and stay.
+-- Those whom it could go past have lost nothing, and stay. Who is told that it has been
+-- done leaves the queue as well.
 -- In this order: without its own place it would be behind everybody, and
 -- MySQL reads it only when it comes to a row that it has to compare.
 DELETE FROM dlock_queue WHERE name = $key AND ticket < {place}
     AND ($mode = 'w' OR {most} < $most) AND {held};
-DELETE FROM dlock_queue WHERE name = $key AND owner = $owner AND {held}
+DELETE FROM dlock_queue WHERE name = $key AND owner = $owner AND ({held} OR {is_done})
 
 --- mark_waited
 UPDATE dlock_lock SET waited = CASE WHEN EXISTS (
@@ -204,6 +212,42 @@ UPDATE dlock_lock SET owner = '', expires_at = {now}
 {wake};
 COMMIT
 
+--- done
+-- Leaves a mark in the place of the lock that its owner holds, and tells all who wait.
+-- They keep their places until they ask, by which who looks finds out; but the dead.
+--
+--   $key $owner   $ttl: for how long it is remembered
+--
+-- One row: 1 if the mark is there, by this or by the same script before, else 0.
+{begin_grant};
+{lock};
+{number};
+UPDATE dlock_lock SET mode = 'd', expires_at = {now} + $ttl
+    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now};
+{leave_queue};
+DELETE FROM dlock_reader WHERE name = $key AND NOT {is_read};
+{mark_waited};
+{wake_all};
+SELECT CASE WHEN mode = 'd' AND owner = $owner THEN 1 ELSE 0 END FROM dlock_lock
+    WHERE name = $key;
+COMMIT
+
+--- forget
+-- Removes the mark of what has been done: the lock is free.
+--
+--   $key
+--
+-- One row if there was one.
+{begin_grant};
+{remove_mark};
+{wake};
+COMMIT
+
+--- remove_mark
+UPDATE dlock_lock SET mode = 'w', owner = '', expires_at = {now}
+    WHERE name = $key AND mode = 'd' AND expires_at > {now}
+    RETURNING name
+
 --- leave_queue
 DELETE FROM dlock_queue WHERE name = $key AND (owner = $owner OR process NOT IN (
     SELECT process FROM dlock_process WHERE alive_until > {now}))
@@ -241,7 +285,7 @@ SELECT r.owner FROM dlock_reader r
     WHERE r.name = $key AND r.owner = $owner AND r.expires_at > {now}
 
 --- look
--- Which waiters of a process the lock is free for. Those who wait for permits may be
+-- Which waiters of a process the lock is free for, or has been done. Those who wait for permits may be
 -- shown twice.
 --
 --   $process   $permits: `look_for_room` if it has such, else nothing
@@ -251,7 +295,7 @@ SELECT q.owner, q.name, 1 FROM dlock_queue q, dlock_lock l
 
 --- beat
 -- Says that a process is alive, and shows its places in queues: with 1 where the
--- lock is free for it.
+-- lock is free for it, or has been done.
 --
 --   $process $alive $permits
 {alive};
@@ -261,7 +305,7 @@ SELECT q.owner, q.name, CASE WHEN {free_for} THEN 1 ELSE 0 END
     WHERE q.process = $process AND l.name = q.name
 
 --- free_for
-(l.expires_at <= {now} - $claim
+(l.expires_at <= {now} - $claim OR (l.mode = 'd' AND l.expires_at > {now})
         OR ((l.expires_at <= {now} OR l.owner = '' OR (l.mode = 'r' AND q.mode = 'r')) AND {first}))
 
 --- look_for_room
@@ -301,7 +345,8 @@ SELECT CASE WHEN cleaned_at <= {now} - $pause OR cleaned_at > {now} THEN 1 ELSE 
 -- same transaction; but not to one that no lock's counting leads to: above it
 -- there may be no room for the tokens of all others. Such a row stays.
 --
--- Rows: locks that are free and waited for, perhaps by the dead only.
+-- Rows: locks that are free, or have been done, and are waited for, perhaps by the dead
+-- only.
 {begin};
 UPDATE dlock_meta SET cleaned_at = {now};
 DELETE FROM dlock_process WHERE alive_until <= {now};
@@ -309,7 +354,7 @@ DELETE FROM dlock_reader WHERE expires_at <= {now} AND NOT EXISTS (
     SELECT 1 FROM dlock_lock l WHERE l.name = dlock_reader.name AND l.expires_at > {now});
 UPDATE dlock_meta SET floor = {highest} WHERE floor < {highest};
 DELETE FROM dlock_lock WHERE {is_over};
-SELECT l.name FROM dlock_lock l WHERE l.expires_at <= {now} AND l.waited = 1;
+SELECT l.name FROM dlock_lock l WHERE (l.expires_at <= {now} OR l.mode = 'd') AND l.waited = 1;
 COMMIT
 
 --- is_over
@@ -343,7 +388,7 @@ SELECT version, floor, cleaned_at, {durable}, {durable_tables} FROM dlock_meta
 {holders} AND SUBSTR(l.name, 1, LENGTH($key)) = $key ORDER BY l.name
 
 --- holders
--- Who holds the locks, one row for each holder.
+-- Who holds the locks, one row for each holder; or who has done what they were for.
 SELECT l.name, l.mode, COALESCE(r.owner, l.owner), COALESCE(r.expires_at, l.expires_at) - {now}, (
         SELECT COUNT(*) FROM dlock_queue q, dlock_process p
         WHERE q.name = l.name AND p.process = q.process AND p.alive_until > {now})
@@ -358,11 +403,12 @@ CREATE TABLE IF NOT EXISTS dlock_lock (
     name {name} NOT NULL PRIMARY KEY,
     -- The last fencing token.
     token BIGINT NOT NULL,
-    -- w: one writer; r: readers, in a table of their own.
+    -- w: one writer; r: readers, in a table of their own; d: nobody, its body was to run
+    -- once and has been done.
     mode {letter} NOT NULL,
-    -- The writer, or the reader who was let in last.
+    -- The writer, or the reader who was let in last, or who has done it.
     owner {id} NOT NULL,
-    -- When the lease ends, or that of the last reader.
+    -- When the lease ends, or that of the last reader, or what was done is forgotten.
     expires_at BIGINT NOT NULL,
     -- 1: somebody waits in the queue.
     waited SMALLINT NOT NULL
@@ -423,6 +469,8 @@ TEXT
 --- key_of_processes
 
 --- wake
+
+--- wake_all
 
 --- wake_beside
 

@@ -17,13 +17,15 @@
 //! | `durable_tables` | the same of the tables that the tokens are in |
 //! | `now` | milliseconds since 1970, by the database's clock, as they are now and not when the transaction began |
 //! | `lock` | makes the row of `$key` if there is none, and locks it until the end of the transaction |
-//! | `take` | takes locks that are free and that nobody waits for, in the cheapest way: one row for each that was taken, with its key, the token, `durable` and a 0, as other statements of the script have fewer columns |
+//! | `take` | takes locks that are free and that nobody waits for, in the cheapest way: one row for each that was taken, with its key, the token, `durable` and a 0, as other statements of the script have fewer columns; or a 2 for one that has been done |
 //! | `hurry` | from here on waits for a moment only: a row that somebody keeps is not to keep those of others |
 //! | `calm` | ends that |
 //! | `wake` | tells those who are first in the queues of these locks |
+//! | `wake_all` | tells all who wait for this lock that it has been done, if it has |
 //! | `wake_beside` | tells those for whom there is room beside the owner, if it is had by one |
 //! | `is_over` | whether a row may be removed |
 //! | `free` | ends the leases of these owners: one row with the key for each that was held |
+//! | `remove_mark` | makes free what has been done: one row if it had been |
 //! | `create_tables` | makes what `schema` has, and is nothing if that is there |
 //!
 //! What is in square brackets is a list, with an item for each of the requests that

@@ -30,6 +30,9 @@ use crate::token::TOKENS_PER_GRANT;
 /// Who is told when it is its turn looks as often.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// What the scripts answer of a lock whose body has been done.
+const DONE: i64 = 2;
+
 /// A database, and what this process does in it.
 pub(crate) struct SqlStore<D: Notifies> {
     tables: Arc<Tables<D>>,
@@ -122,6 +125,7 @@ impl<D: Notifies> Store for SqlStore<D> {
             strict_with: D::DURABLE_WITH,
             read_write: true,
             permits: true,
+            once: true,
             ..Capabilities::new(D::NAME)
         }
     }
@@ -164,10 +168,13 @@ impl<D: Notifies> Store for SqlStore<D> {
         if want == Want::First {
             let answer = tables.together(Together::Take, request, deadline, attempt);
             let answer = answer.await?;
-            let row = answer.rows.last().filter(|row| row.int(3) == 0);
-            return row.map_or(Ok(Take::Busy), |row| {
-                self.granted(row.text(1), row.int(2), answer.sent_at)
-            });
+            return match answer.rows.last() {
+                Some(row) if row.int(3) == 0 => {
+                    self.granted(row.text(1), row.int(2), answer.sent_at)
+                }
+                Some(row) if row.int(3) == DONE => Ok(Take::Done),
+                _ => Ok(Take::Busy),
+            };
         }
         let mut args = Args::of(request);
         args.queue = match want {
@@ -190,6 +197,7 @@ impl<D: Notifies> Store for SqlStore<D> {
         };
         match (row.int(0), want) {
             (1, _) => self.granted(row.text(1), row.int(3), answer.sent_at),
+            (DONE, _) => Ok(Take::Done),
             (_, Want::Queue { .. }) => Ok(Take::Queued),
             _ => Ok(Take::Busy),
         }
@@ -214,22 +222,33 @@ impl<D: Notifies> Store for SqlStore<D> {
         attempt: &mut Attempt,
     ) -> Result<Freed, Failure> {
         let tables = &self.tables;
-        // It has the lock and no place, so that less is to be done.
-        let was_held = if ending == Ending::Released && request.mode == Mode::Write {
-            let answer = tables.together(Together::Release, request, deadline, attempt);
-            !answer.await?.rows.is_empty()
-        } else {
-            let answer = tables.ask("leave", Args::of(request), 1, deadline, attempt);
-            answer
-                .await?
-                .rows
-                .first()
-                .is_some_and(|row| row.int(0) == 1)
+        let mut args = Args::of(request);
+        let script = match ending {
+            // It has the lock and no place, so that less is to be done.
+            Ending::Released if request.mode == Mode::Write => {
+                let answer = tables.together(Together::Release, request, deadline, attempt);
+                return Ok(freed(!answer.await?.rows.is_empty()));
+            }
+            Ending::Done(time) => {
+                args.ttl = time;
+                "done"
+            }
+            Ending::Released | Ending::Left | Ending::Outvoted => "leave",
         };
-        Ok(match was_held {
-            true => Freed::Released,
-            false => Freed::NotHeld,
-        })
+        let answer = tables.ask(script, args, 1, deadline, attempt).await?;
+        let row = answer.rows.first();
+        Ok(freed(row.is_some_and(|row| row.int(0) == 1)))
+    }
+
+    async fn forget(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<bool, Failure> {
+        let args = Args::of_key(key);
+        let answer = self.tables.ask("forget", args, 1, deadline, attempt);
+        Ok(!answer.await?.rows.is_empty())
     }
 
     fn silent(&self, _: Duration) -> BackendError {
@@ -303,6 +322,13 @@ impl<D: Notifies> Store for SqlStore<D> {
         let answer = tables.ask("list", args, inspect::COLUMNS, deadline, attempt);
         let answer = answer.await?;
         Ok(Some(inspect::read(&answer.rows)))
+    }
+}
+
+fn freed(was_held: bool) -> Freed {
+    match was_held {
+        true => Freed::Released,
+        false => Freed::NotHeld,
     }
 }
 

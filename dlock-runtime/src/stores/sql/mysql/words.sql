@@ -48,8 +48,8 @@ INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
 UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = $owner, expires_at = {now} + $ttl
     WHERE name = $key AND ((expires_at <= {now} AND waited = 0)
         OR (mode = 'w' AND owner = $owner AND expires_at > {now}));
-SELECT name, token, {durable}, 0 FROM dlock_lock
-    WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now};
+SELECT name, token, {durable}, CASE mode WHEN 'd' THEN 2 ELSE 0 END FROM dlock_lock
+    WHERE name = $key AND (mode = 'd' OR (mode = 'w' AND owner = $owner)) AND expires_at > {now};
 COMMIT
 
 --- begin_together
@@ -72,14 +72,16 @@ ELT(FIELD(name, [$key]), [$owner])
 -- owner has meanwhile. A row that is reached late, behind others that somebody kept, is
 -- left alone: nothing is done to it after its owner has given up.
 --
--- One row for each that is had, ending in 0, or that somebody else has.
+-- One row for each that is had, ending in 0, that has been done, ending in 2, or that
+-- somebody else has.
 {begin_together};
 UPDATE dlock_lock SET token = token + $tokens, mode = 'w', owner = {owner_of_each},
         expires_at = GREATEST(expires_at, {now} + CAST(ELT(FIELD(name, [$key]), [$ttl]) AS SIGNED))
     WHERE name IN ([$key]) AND SYSDATE(6) < NOW(6) + INTERVAL ($moment * 1000) MICROSECOND
         AND ({can_be_had} OR {is_had});
 {committed};
-SELECT name, token, {durable}, CASE WHEN {is_had} THEN 0 ELSE 1 END
+SELECT name, token, {durable}, CASE WHEN {is_had} THEN 0
+        WHEN mode = 'd' AND expires_at > {now} THEN 2 ELSE 1 END
     FROM dlock_lock WHERE name IN ([$key]) AND ({is_had} OR NOT {can_be_had})
 
 --- can_be_had
@@ -100,6 +102,11 @@ SELECT name FROM dlock_lock
     WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now} FOR UPDATE;
 UPDATE dlock_lock SET owner = '', expires_at = {now}
     WHERE name = $key AND mode = 'w' AND owner = $owner AND expires_at > {now}
+
+--- remove_mark
+SELECT name FROM dlock_lock WHERE name = $key AND mode = 'd' AND expires_at > {now} FOR UPDATE;
+UPDATE dlock_lock SET mode = 'w', owner = '', expires_at = {now}
+    WHERE name = $key AND mode = 'd' AND expires_at > {now}
 
 --- alive
 INSERT INTO dlock_process (process, alive_until) VALUES ($process, {now} + $alive)

@@ -45,7 +45,8 @@ INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
 
 --- take
 -- Until when is counted before the row is waited for. Meanwhile an owner that asks twice
--- may have got the lock, and had its lease extended.
+-- may have got the lock, and had its lease extended. The mark of what has been done is
+-- told, and stays as it is.
 {begin_grant};
 $hurry
 INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
@@ -55,9 +56,11 @@ INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
     WHERE (l.expires_at <= {now} AND l.waited = 0)
         OR (l.mode = 'w' AND l.owner = excluded.owner AND l.expires_at > {now})
     RETURNING name, token, {durable}, 0;
-UPDATE dlock_lock SET token = (SELECT floor FROM dlock_meta) + $tokens
-    WHERE name IN ([$key]) AND owner IN ([$owner]) AND token = 0
-    RETURNING name, token, {durable}, 0;
+UPDATE dlock_lock SET token = CASE token
+        WHEN 0 THEN (SELECT floor FROM dlock_meta) + $tokens ELSE token END
+    WHERE name IN ([$key]) AND ((owner IN ([$owner]) AND token = 0)
+        OR (mode = 'd' AND expires_at > {now}))
+    RETURNING name, token, {durable}, CASE mode WHEN 'd' THEN 2 ELSE 0 END;
 $calm
 COMMIT
 
@@ -85,6 +88,10 @@ name IN (SELECT name FROM dlock_lock WHERE {is_unused} ORDER BY name FOR UPDATE 
 -- Two columns, so that no row of it is taken for the answer of a script.
 SELECT pg_notify('dlock_' || q.process, {message}), 0 FROM dlock_queue q
     WHERE q.name IN ([$key]) AND {first}
+
+--- wake_all
+SELECT pg_notify('dlock_' || q.process, {message}), 0 FROM dlock_queue q
+    WHERE q.name = $key AND {is_done}
 
 --- wake_beside
 -- A permit that was let in tells those for whom there is room beside it.

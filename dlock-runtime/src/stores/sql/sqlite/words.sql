@@ -26,14 +26,23 @@ INSERT INTO dlock_lock (name, token, mode, owner, expires_at, waited)
     VALUES ($key, 0, 'w', '', 0, 0) ON CONFLICT (name) DO NOTHING
 
 --- take
+-- One statement has one time, and gives back no row that it leaves alone: so the mark of
+-- what has been done is written anew, as it is.
 PRAGMA synchronous = EXTRA;
 INSERT INTO dlock_lock AS l (name, token, mode, owner, expires_at, waited)
     VALUES [($key, (SELECT floor FROM dlock_meta) + $tokens, 'w', $owner, {now} + $ttl, 0)]
-    ON CONFLICT (name) DO UPDATE SET token = l.token + $tokens, mode = 'w',
-        owner = excluded.owner, expires_at = excluded.expires_at
+    ON CONFLICT (name) DO UPDATE SET
+        token = CASE WHEN {is_mark} THEN l.token ELSE l.token + $tokens END,
+        mode = CASE WHEN {is_mark} THEN 'd' ELSE 'w' END,
+        owner = CASE WHEN {is_mark} THEN l.owner ELSE excluded.owner END,
+        expires_at = CASE WHEN {is_mark} THEN l.expires_at ELSE excluded.expires_at END
     WHERE (l.expires_at <= {now} AND l.waited = 0)
         OR (l.mode = 'w' AND l.owner = excluded.owner AND l.expires_at > {now})
-    RETURNING name, token, {durable}, 0
+        OR {is_mark}
+    RETURNING name, token, {durable}, CASE mode WHEN 'd' THEN 2 ELSE 0 END
+
+--- is_mark
+(l.mode = 'd' AND l.expires_at > {now})
 
 --- permits
 CAST(substr(owner, instr(owner, '/') + 1) AS INTEGER)
