@@ -6,8 +6,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use dlock::backend::memory::Memory;
-use dlock::backend::{Backend, BackendError, Grant, LockInfo, Owner, Released, Renewed, Request};
-use dlock::bare::Said;
+use dlock::backend::{
+    Backend, BackendError, BackendErrorKind, Grant, HolderInfo, LockInfo, Owner, Released, Renewed,
+    Request,
+};
+use dlock::bare::{self, Said};
 use dlock::store::{Ending, Want};
 
 use crate::reference::Answer;
@@ -34,12 +37,22 @@ fn failed(error: BackendError) -> String {
     error.to_string()
 }
 
+/// What has been done is told as an error.
+fn told(error: BackendError) -> Result<(Answer, u64), String> {
+    match error.kind() {
+        BackendErrorKind::Done => Ok((Answer::Done, 0)),
+        _ => Err(failed(error)),
+    }
+}
+
 impl Process for Clone {
     async fn take(&mut self, request: &Request, want: Want) -> Result<(Answer, u64), String> {
         let granted = |grant: Grant| (Answer::Granted, u64::from(grant.token));
         if !matches!(want, Want::Queue { .. }) {
-            let tried = self.memory.try_acquire(request).await.map_err(failed)?;
-            return Ok(tried.map_or((Answer::Busy, 0), granted));
+            return match self.memory.try_acquire(request).await {
+                Ok(tried) => Ok(tried.map_or((Answer::Busy, 0), granted)),
+                Err(error) => told(error),
+            };
         }
         let (memory, asked) = (self.memory.clone(), request.clone());
         let waiting = self
@@ -52,7 +65,7 @@ impl Process for Clone {
             Poll::Pending => Ok((Answer::Queued, 0)),
             Poll::Ready(grant) => {
                 self.waiting.remove(&request.owner);
-                grant.map(granted).map_err(failed)
+                grant.map_or_else(told, |grant| Ok(granted(grant)))
             }
         }
     }
@@ -65,10 +78,18 @@ impl Process for Clone {
             .collect()
     }
 
-    async fn release(&mut self, request: &Request, _: Ending) -> Result<bool, String> {
-        let released = self.memory.release(request).await.map_err(failed)?;
+    async fn release(&mut self, request: &Request, ending: Ending) -> Result<bool, String> {
+        let released = match ending {
+            Ending::Done(time) => self.memory.release(&bare::done(request, time)).await,
+            _ => self.memory.release(request).await,
+        };
+        let released = released.map_err(failed)?;
         self.waiting.remove(&request.owner);
         Ok(released == Released::Released)
+    }
+
+    async fn forget(&mut self, key: &str) -> Result<bool, String> {
+        self.memory.forget(key).await.map_err(failed)
     }
 
     async fn look(&mut self, _: &str, _: &[Request], _: bool) -> Result<Vec<bool>, String> {
@@ -119,15 +140,16 @@ impl Scene for AtMemory {
             let Some(lock) = self.0.inspect(key).await.expect("it answers") else {
                 continue;
             };
-            let holders = lock.holders.iter().map(|holder| KeptHolder {
+            let holder = |holder: &HolderInfo| KeptHolder {
                 owner: holder.owner.clone(),
                 left: i64::try_from(holder.expires_in.unwrap_or_default().as_millis())
                     .expect("a ttl"),
                 unclaimed: false,
-            });
+            };
             let lock = KeptLock {
                 read: lock.mode.is_shared(),
-                holders: holders.collect(),
+                holders: lock.holders.iter().map(holder).collect(),
+                done: lock.done.as_ref().map(holder),
                 ..KeptLock::default()
             };
             kept.locks.insert(key.to_owned(), lock);

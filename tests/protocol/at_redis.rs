@@ -201,8 +201,10 @@ where
                     let (mode, owner) = holds[0].split_once(':').expect("a lock");
                     lock.ends.push(left + late);
                     lock.read = mode == "r";
-                    if mode == "w" {
-                        lock.holders.push(holder(owner, left + late));
+                    match mode {
+                        "w" => lock.holders.push(holder(owner, left + late)),
+                        "d" => lock.done = Some(holder(owner, left + late)),
+                        _ => {}
                     }
                 }
                 _ => panic!("{name} is nothing that dlock keeps"),

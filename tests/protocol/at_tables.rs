@@ -245,18 +245,19 @@ where
                 lock.ends.push(left(ends));
             }
             let queue = lock.queue.get_or_insert_default();
-            let mut holder = |owner: &String, left| {
-                lock.holders.push(KeptHolder {
-                    owner: owner.clone(),
-                    left,
-                    unclaimed: false,
-                });
+            let holder = |owner: &String, left| KeptHolder {
+                owner: owner.clone(),
+                left,
+                unclaimed: false,
             };
             match &row[..] {
                 [_, mode, owner, ends, _] => {
                     lock.read = mode == "r";
-                    if !lock.read && !owner.is_empty() && left(ends) > 0 {
-                        holder(owner, left(ends));
+                    let lasts = !owner.is_empty() && left(ends) > 0;
+                    match &**mode {
+                        "w" if lasts => lock.holders.push(holder(owner, left(ends))),
+                        "d" if lasts => lock.done = Some(holder(owner, left(ends))),
+                        _ => {}
                     }
                     // Nobody's ttl is as long.
                     if left(ends) > 1_000_000 {
@@ -266,7 +267,7 @@ where
                 [_, owner, ends] => {
                     // They have what the row of the lock says.
                     if lock.read && left(ends) > 0 {
-                        holder(owner, left(ends));
+                        lock.holders.push(holder(owner, left(ends)));
                     }
                 }
                 [_, owner] => queue.push(owner.clone()),

@@ -2,6 +2,7 @@
 //! lock, who is next, who is told, what remains. Time is a number that the test sets.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use dlock::backend::Mode;
 use dlock::store::{Ending, Want};
@@ -24,6 +25,7 @@ pub(crate) enum Answer {
     Granted,
     Busy,
     Queued,
+    Done,
 }
 
 /// Whom a store has told of its own accord.
@@ -48,6 +50,8 @@ pub(crate) struct Lock {
     /// One writer, or readers and permits.
     pub(crate) holders: Vec<Holder>,
     pub(crate) queue: VecDeque<Who>,
+    /// Who has done its body, and until when that is remembered.
+    pub(crate) done: Option<(Who, u64)>,
     /// The release of its writer looks into the queue.
     is_aware: bool,
     free_since: u64,
@@ -111,11 +115,16 @@ impl Reference {
         let not_had = if queues { Answer::Queued } else { Answer::Busy };
         self.settle(key);
         if want == Want::First && self.rules.first_knows_no_queue {
-            if !self.locks[key].holders.is_empty() {
+            let lock = &self.locks[key];
+            if !lock.holders.is_empty() || lock.done.is_some() {
                 return Answer::Busy;
             }
             self.let_in(who, false);
             return Answer::Granted;
+        }
+        if self.locks[key].done.is_some() {
+            self.is_told_that_it_is_done(who, want);
+            return Answer::Done;
         }
         if let Some(reserved) = self.rules.reserved {
             let beats = want == (Want::Queue { beat: true });
@@ -165,6 +174,9 @@ impl Reference {
     pub(crate) fn release(&mut self, who: Who, ending: Ending) -> bool {
         let Asked { key, mode, .. } = self.asked[who];
         self.settle(key);
+        if let Ending::Done(time) = ending {
+            return self.is_done(who, time);
+        }
         let rules = self.rules;
         let only_lease = match ending {
             Ending::Left => false,
@@ -200,6 +212,18 @@ impl Reference {
             }
         }
         holder.is_some()
+    }
+
+    /// Whether there was something to forget.
+    pub(crate) fn forget(&mut self, key: usize) -> bool {
+        self.settle(key);
+        let lock = &mut self.locks[key];
+        let was_done = lock.done.take().is_some();
+        if was_done {
+            lock.free_since = self.now;
+        }
+        self.tell_of_end(key);
+        was_done
     }
 
     /// A process shows that it is alive, for the waiters of this lock at least.
@@ -254,6 +278,9 @@ impl Reference {
         let Some(place) = lock.queue.iter().position(|&waiter| waiter == who) else {
             return beat;
         };
+        if lock.done.is_some() {
+            return true;
+        }
         let is_let_in = match mode {
             Mode::Permits(_) => lock.holders.is_empty(),
             _ => self.admits(key, mode),
@@ -282,6 +309,12 @@ impl Reference {
         (holders.copied().collect(), waiters)
     }
 
+    /// Who has done it, and until when that is remembered.
+    pub(crate) fn done(&self, key: usize) -> Option<(Who, u64)> {
+        let done = self.locks[key].done;
+        done.filter(|(_, until)| *until > self.now)
+    }
+
     /// The places in the queue, those of the dead among them.
     pub(crate) fn queue(&self, key: usize) -> impl Iterator<Item = Who> {
         let lock = &self.locks[key];
@@ -304,6 +337,9 @@ impl Reference {
                     .flat_map(|time| leases.clone().map(move |end| end + time)),
             );
             ends.extend(reserved.map(|time| lock.free_since + time));
+            let forgotten = lock.done.map(|(_, until)| until);
+            ends.extend(forgotten);
+            ends.extend(forgotten.map(|until| until + reserved.unwrap_or(0)));
             ends.extend(Some(lock.queue_until).filter(|_| self.rules.queue_ends));
         }
         ends
@@ -327,7 +363,7 @@ impl Reference {
             Mode::Permits(most) => held < most as usize,
             _ => mode.is_shared(),
         };
-        held == 0 || (self.is_read(key) && has_room)
+        self.locks[key].done.is_none() && (held == 0 || (self.is_read(key) && has_room))
     }
 
     fn is_alive(&self, who: Who) -> bool {
@@ -340,7 +376,7 @@ impl Reference {
     fn is_open(&self, key: usize) -> bool {
         let lock = &self.locks[key];
         let kept = self.rules.reserved.unwrap_or(0);
-        lock.holders.is_empty() && lock.free_since + kept <= self.now
+        lock.holders.is_empty() && lock.done.is_none() && lock.free_since + kept <= self.now
     }
 
     /// Nobody alive is before it who would keep it out: but readers, the first of all who
@@ -383,6 +419,9 @@ impl Reference {
         if let Some(last) = last.filter(|_| lock.holders.is_empty()) {
             lock.free_since = last;
         }
+        if let Some((_, until)) = lock.done.filter(|(_, until)| *until <= now) {
+            (lock.done, lock.free_since) = (None, until);
+        }
         if rules.queue_ends && lock.queue_until <= now {
             lock.queue.clear();
         }
@@ -422,6 +461,51 @@ impl Reference {
         lock.holders.retain(|holder| holder.who != who);
         if lock.holders.is_empty() {
             lock.free_since = now;
+        }
+    }
+
+    /// It leaves a mark, and all who wait are told. Whether it is its own.
+    fn is_done(&mut self, who: Who, time: Duration) -> bool {
+        let Asked { key, .. } = self.asked[who];
+        let rules = self.rules;
+        let had = self.holder(who).is_some();
+        if had {
+            self.remove(key, who);
+            let until = self.now + u64::try_from(time.as_millis()).expect("a short time");
+            self.locks[key].done = Some((who, until));
+        }
+        let done = self.locks[key].done;
+        if rules.keeps_places {
+            self.leave_queue(key, Some(who));
+            if done.is_some() && rules.tells_of_ends {
+                self.tell(key, (0..self.locks[key].queue.len()).collect());
+            }
+        } else if had {
+            let told = std::mem::take(&mut self.locks[key].queue).into_iter();
+            let told = told.filter(|&who| !self.processes[self.asked[who].process].is_closed);
+            if rules.tells_of_grants {
+                self.told.extend(told.map(Told::Grant));
+            }
+        } else {
+            self.locks[key].queue.retain(|&waiter| waiter != who);
+            self.pass_on(key, None);
+        }
+        // A `Backend` is asked once.
+        had || (rules.asks_again && done.is_some_and(|(by, _)| by == who))
+    }
+
+    /// Nothing of it stays.
+    fn is_told_that_it_is_done(&mut self, who: Who, want: Want) {
+        let Asked { key, process, .. } = self.asked[who];
+        if self.rules.keeps_places && want != Want::First {
+            let queue = &self.locks[key].queue;
+            let stays = |&other: &Who| {
+                other != who && (self.asked[other].process == process || self.is_alive(other))
+            };
+            self.locks[key].queue = queue.iter().copied().filter(stays).collect();
+            if want == (Want::Queue { beat: true }) {
+                self.beat(process, key);
+            }
         }
     }
 

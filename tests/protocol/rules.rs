@@ -37,7 +37,7 @@ pub(crate) struct Rules {
     pub(crate) tells_of_ends: bool,
 
     /// A lock that is free is had by a plain `SET NX`, which knows of no queue, so that
-    /// its release does not either. There is a queue behind a free lock for a second at
+    /// its release does not either, nor why the lock is not free. There is a queue behind a free lock for a second at
     /// most, until somebody looks. `docs/design/redis.md`, "A release transfers".
     pub(crate) first_knows_no_queue: bool,
 
@@ -62,6 +62,13 @@ pub(crate) struct Rules {
 
     /// It has permits. What asks for one reads elsewhere.
     pub(crate) permits: bool,
+
+    /// It remembers what has been done.
+    pub(crate) once: bool,
+
+    /// Who waits for what has been done keeps its place until it asks: by that a look
+    /// finds it. `docs/design/sql.md`, "What has been done is a row".
+    pub(crate) keeps_places: bool,
 }
 
 pub(crate) const MEMORY: Rules = Rules {
@@ -80,6 +87,8 @@ pub(crate) const MEMORY: Rules = Rules {
     disowns: false,
     notices_deaths: false,
     permits: true,
+    once: true,
+    keeps_places: false,
 };
 
 pub(crate) const REDIS: Rules = Rules {
@@ -112,6 +121,7 @@ pub(crate) const VOTER: Rules = Rules {
     disowns: false,
     notices_deaths: false,
     permits: false,
+    once: false,
     ..REDIS
 };
 
@@ -121,6 +131,7 @@ pub(crate) const MYSQL: Rules = Rules {
     dead_after: Some(4_000),
     looks_let_in: false,
     asks_again: true,
+    keeps_places: true,
     ..MEMORY
 };
 

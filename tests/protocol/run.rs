@@ -18,6 +18,7 @@ pub(crate) trait Process {
     async fn take(&mut self, request: &Request, want: Want) -> Result<(Answer, u64), String>;
     async fn renew(&mut self, requests: &[Request]) -> Result<Vec<bool>, String>;
     async fn release(&mut self, request: &Request, ending: Ending) -> Result<bool, String>;
+    async fn forget(&mut self, key: &str) -> Result<bool, String>;
     /// Who of the waiters has cause to ask.
     async fn look(
         &mut self,
@@ -76,6 +77,8 @@ pub(crate) struct KeptLock {
     /// When the queue ends, if it does.
     pub(crate) queue_ends: Option<i64>,
     pub(crate) holders: Vec<KeptHolder>,
+    /// Who has done it.
+    pub(crate) done: Option<KeptHolder>,
     /// Owners, first come first, if that can be seen.
     pub(crate) queue: Option<Vec<String>>,
 }
@@ -275,6 +278,7 @@ impl<S: Scene> Run<'_, S> {
                 rules.disowns && client_runs(client) && self.clients[client].place.is_some()
             }
             Step::Inspect { .. } | Step::List => runs(0),
+            Step::Forget { .. } => rules.once && runs(0),
             Step::Pass { .. } => true,
         }
     }
@@ -328,6 +332,10 @@ impl<S: Scene> Run<'_, S> {
                 self.reference.close(process);
             }
             Step::Disown { client, unknown } => self.disown(client, unknown).await?,
+            Step::Forget { key } => {
+                let forgotten = at(&mut self.processes, 0).forget(KEYS[key]).await?;
+                same("forgotten", self.reference.forget(key), forgotten)?;
+            }
             Step::Inspect { key } => {
                 let found = at(&mut self.processes, 0).inspect(KEYS[key]).await?;
                 let expected = self.shown(key);
@@ -384,6 +392,8 @@ impl<S: Scene> Run<'_, S> {
             self.tokens[key] = token + dlock::TOKENS_PER_GRANT - 1;
         }
         self.clients[client].granted = answer == Answer::Granted;
+        // Who is told of this has nothing to give back.
+        self.clients[client].ended |= answer == Answer::Done;
         Ok(())
     }
 
@@ -396,6 +406,9 @@ impl<S: Scene> Run<'_, S> {
             // Who may have a place gives that back.
             _ if !self.clients[client].granted => Ending::Left,
             Ending::Outvoted if !rules.votes => Ending::Released,
+            Ending::Done(_) if !rules.once || self.reference.asked[who].mode != Mode::Write => {
+                Ending::Released
+            }
             ending => ending,
         };
         let process = self.reference.asked[who].process;
@@ -444,7 +457,10 @@ impl<S: Scene> Run<'_, S> {
                     same("it is told that it holds the lock", true, woken)?;
                 }
             }
-            if is_free && !waits.is_empty() {
+            if self.reference.done(key).is_some() {
+                let all = woken.iter().all(|&woken| woken);
+                same("all are told that it is done", true, all)?;
+            } else if is_free && !waits.is_empty() {
                 same(
                     "somebody is told that it is free",
                     true,
@@ -501,6 +517,15 @@ impl<S: Scene> Run<'_, S> {
     /// What the reference shows of a lock.
     fn shown(&mut self, key: usize) -> Option<Shown> {
         let (holders, waiters) = self.reference.look(key);
+        if let Some((who, _)) = self.reference.done(key) {
+            return Some(Shown {
+                key: KEYS[key].to_owned(),
+                mode: Mode::Write.to_string(),
+                holders: BTreeSet::new(),
+                waiters: 0,
+                done: Some(who),
+            });
+        }
         let modes = holders
             .iter()
             .map(|holder| self.reference.asked[holder.who].mode);
@@ -519,6 +544,7 @@ impl<S: Scene> Run<'_, S> {
             } else {
                 waiters
             },
+            done: None,
         })
     }
 
@@ -532,6 +558,7 @@ impl<S: Scene> Run<'_, S> {
                 .map(|holder| self.who(&holder.owner))
                 .collect(),
             waiters: lock.waiters,
+            done: lock.done.as_ref().map(|done| self.who(&done.owner)),
         }
     }
 
@@ -595,6 +622,15 @@ impl<S: Scene> Run<'_, S> {
             for &left in &kept.ends {
                 self.ends(name, last, left)?;
             }
+        }
+        let done = self.reference.done(key);
+        same(
+            &format!("who has done {name}"),
+            done.map(|(who, _)| who),
+            kept.done.as_ref().map(|done| self.who(&done.owner)),
+        )?;
+        if let (Some((_, until)), Some(done)) = (done, &kept.done) {
+            self.ends(&format!("the mark of {name}"), until, done.left)?;
         }
         let queue: Vec<Who> = self.reference.queue(key).collect();
         let Some(found) = &kept.queue else {
@@ -700,4 +736,5 @@ struct Shown {
     mode: String,
     holders: BTreeSet<Who>,
     waiters: usize,
+    done: Option<Who>,
 }

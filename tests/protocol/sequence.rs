@@ -1,6 +1,8 @@
 //! Sequences of steps, drawn from a seed. Each step means something after whatever
 //! came before it, so that any of them may be left out.
 
+use std::time::Duration;
+
 use dlock::backend::Mode;
 use dlock::store::{Ending, Want};
 use fastrand::Rng;
@@ -54,6 +56,10 @@ pub(crate) enum Step {
         client: usize,
         unknown: u16,
     },
+    /// What has been done.
+    Forget {
+        key: usize,
+    },
     Inspect {
         key: usize,
     },
@@ -100,9 +106,13 @@ fn draw_step(rng: &mut Rng, readers: u8) -> Step {
         37..43 => Step::Renew { process },
         43..63 => Step::Release {
             client,
-            ending: match rng.u8(0..8) {
+            ending: match rng.u8(0..10) {
                 0 => Ending::Left,
                 1 => Ending::Outvoted,
+                2 | 3 => Ending::Done(Duration::from_millis(pick(
+                    rng,
+                    &[2_000, 5_000, 20_000, 100_000],
+                ))),
                 _ => Ending::Released,
             },
         },
@@ -118,6 +128,7 @@ fn draw_step(rng: &mut Rng, readers: u8) -> Step {
         },
         78..82 => Step::Inspect { key },
         82 => Step::List,
+        83 => Step::Forget { key },
         _ => Step::Pass {
             ms: match rng.u8(0..8) {
                 0..3 => rng.u64(100..1_500),

@@ -86,6 +86,7 @@ impl<S: Store<Record = ()>> Process for AtStore<S> {
             Take::Granted(granted) => Ok((Answer::Granted, granted.token)),
             Take::Busy => Ok((Answer::Busy, 0)),
             Take::Queued => Ok((Answer::Queued, 0)),
+            Take::Done => Ok((Answer::Done, 0)),
             _ => Err("an answer that this store has not".into()),
         }
     }
@@ -115,6 +116,15 @@ impl<S: Store<Record = ()>> Process for AtStore<S> {
             released.await
         });
         Ok(released.await? == Freed::Released)
+    }
+
+    async fn forget(&mut self, key: &str) -> Result<bool, String> {
+        let store = &self.bare.store;
+        let forgotten = repeated(async || {
+            let mut attempt = S::Attempt::default();
+            store.forget(key, limit(), &mut attempt).await
+        });
+        forgotten.await
     }
 
     async fn look(

@@ -14,6 +14,11 @@ use crate::backend::{Mode, Owner, Request};
 use crate::limits::DEFAULT_REQUEST_TIMEOUT;
 use crate::store::{Context, Failure, Store, Waited, Waiter};
 
+/// This request, to be released as one whose body has been done.
+pub fn done(request: &Request, remembered: Duration) -> Request {
+    request.clone().done(Some(remembered))
+}
+
 /// An open store, and what it says of its own accord.
 pub struct Bare<S: Store> {
     pub store: S,
