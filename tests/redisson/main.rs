@@ -7,6 +7,7 @@
 mod support;
 
 mod acl;
+mod cluster;
 mod foreign;
 
 use std::marker::PhantomData;

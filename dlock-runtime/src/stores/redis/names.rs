@@ -251,12 +251,10 @@ impl Keyspace {
     pub(super) fn freed_keys<'n>(&self, channel: &'n str) -> impl Iterator<Item = &'n str> {
         let keys = match self {
             Self::Redisson(layout) => layout.freed_keys(channel),
-            _ => [
-                channel
-                    .strip_prefix(WAKE)
-                    .and_then(|lock| self.key_of(lock)),
-                None,
-            ],
+            _ => {
+                let lock = channel.strip_prefix(WAKE);
+                [lock.and_then(|lock| self.key_of(lock)), None, None]
+            }
         };
         keys.into_iter().flatten()
     }

@@ -85,9 +85,10 @@ pub(in super::super) fn release(layout: Layout, request: &Request) -> Cmd {
 fn of_reader(layout: Layout, script: Script, request: &Request, args: usize) -> Cmd {
     let key = &request.key;
     let reader = Field::of_read_write(request).to_string();
-    let timeout = match layout.timeouts(key) {
-        Name([start, key, end, ..]) => Name([start, key, end, ":", &reader, ":rwlock_timeout:1"]),
-    };
+    let behind = format!(":{reader}:rwlock_timeout:1");
+    let Name(mut parts) = layout.timeouts(key);
+    parts[5] = &behind;
+    let timeout = Name(parts);
     let keys = [layout.lock(key), timeout].into_iter();
     let mut command = script.on(layout, keys, args);
     command.arg(&reader);

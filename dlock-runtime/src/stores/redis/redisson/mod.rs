@@ -15,7 +15,6 @@ pub(super) mod scripts;
 use std::time::Duration;
 
 use crate::backend::{BackendError, BackendErrorKind, Capabilities, Mode, Request, TokenTier};
-use crate::key::Shown;
 use crate::stores::url::StoreUrl;
 
 /// The options of a URL that say whose keys these are.
@@ -71,11 +70,9 @@ pub(super) fn read(url: &StoreUrl<'_>) -> Result<Option<Recipe>, BackendError> {
 }
 
 impl Layout {
-    /// Refuses what the class does not have, and a name whose lock a cluster keeps apart
-    /// from what goes with it.
+    /// Refuses what the class does not have.
     pub(super) fn check(self, request: &Request) -> Result<(), BackendError> {
-        let Request { key, mode, .. } = request;
-        match mode {
+        match request.mode {
             Mode::Write => {}
             Mode::Read if self.recipe == Recipe::ReadWrite => {}
             Mode::Read | Mode::Permits(_) => {
@@ -84,17 +81,6 @@ impl Layout {
                     "Redisson shares locks among the readers of `recipe=read-write` alone",
                 ));
             }
-        }
-        if self.is_apart(key) {
-            return Err(BackendError::new(
-                BackendErrorKind::Config,
-                format!(
-                    "`{}`: for a name with such braces, Redisson's keys are in several slots of a \
-                     cluster; put what stands for the slot into a pair of braces, as in \
-                     `{{orders}}:1`, or leave the braces out",
-                    Shown(key)
-                ),
-            ));
         }
         Ok(())
     }

@@ -8,9 +8,12 @@
 //! | `redisson_lock__channel:{<key>}` | channel on which it is told that a lock is free |
 //! | `redisson_rwlock:{<key>}` | the same of a read/write lock |
 //!
-//! A key that has a brace goes unchanged into the others, without more around it.
+//! A key that has a brace goes unchanged into the others, without more around it. In a
+//! cluster, the braces of some keys lead the others to another slot than the lock's, and
+//! Redisson's scripts fail there: nobody in Java can use such a lock. So that dlock can,
+//! `{<key>}` is `{<tag>}:<key>` for them, with the tag that leads to the lock's slot.
 
-use super::super::names::{Name, slot_of};
+use super::super::names::{Name, slot_of, tag_of};
 use super::{Layout, Recipe};
 
 const TOKEN: &str = "redisson_lock_token";
@@ -23,12 +26,12 @@ impl Layout {
     }
 
     pub(in super::super) fn token(self, key: &str) -> Name<'_> {
-        prefixed(TOKEN, key)
+        self.prefixed(TOKEN, key)
     }
 
     /// Where it is told that a lock is free.
     pub(in super::super) fn channel(self, key: &str) -> Name<'_> {
-        prefixed(self.channels(), key)
+        self.prefixed(self.channels(), key)
     }
 
     fn channels(self) -> &'static str {
@@ -40,31 +43,47 @@ impl Layout {
 
     /// What the names of the timeouts of a lock's readers begin with.
     pub(super) fn timeouts(self, key: &str) -> Name<'_> {
-        match key.contains('{') {
-            true => Name([key, "", "", "", "", ""]),
-            false => Name(["{", key, "}", "", "", ""]),
+        match self.tag(key) {
+            Some(tag) => Name(["{", tag, "}:", key, "", ""]),
+            None if key.contains('{') => Name(["", "", "", key, "", ""]),
+            None => Name(["", "", "{", key, "}", ""]),
+        }
+    }
+
+    fn prefixed<'a>(self, prefix: &'static str, key: &'a str) -> Name<'a> {
+        match self.tag(key) {
+            Some(tag) => Name([prefix, ":{", tag, "}:", key, ""]),
+            None if key.contains('{') => Name([prefix, ":", "", key, "", ""]),
+            None => Name([prefix, ":", "{", key, "}", ""]),
         }
     }
 
     /// The keys whose lock this channel is for: `a` and `{a}` have the same.
-    pub(in super::super) fn freed_keys(self, channel: &str) -> [Option<&str>; 2] {
+    pub(in super::super) fn freed_keys(self, channel: &str) -> [Option<&str>; 3] {
         let rest = channel.strip_prefix(self.channels());
         let Some(rest) = rest.and_then(|rest| rest.strip_prefix(':')) else {
-            return [None, None];
+            return [None; 3];
         };
         let inner = rest
             .strip_prefix('{')
             .and_then(|rest| rest.strip_suffix('}'));
         let inner = inner.filter(|inner| !inner.contains('{'));
-        [Some(rest).filter(|rest| rest.contains('{')), inner]
+        let behind_tag = rest.split_once("}:").map(|(_, key)| key);
+        let apart = behind_tag.filter(|key| self.tag(key).is_some());
+        [Some(rest).filter(|rest| rest.contains('{')), inner, apart]
     }
 
-    /// Whether a cluster keeps the lock apart from what goes with it: Redisson's scripts
-    /// fail there for such a name.
-    pub(in super::super) fn is_apart(self, key: &str) -> bool {
-        self.in_slots
-            && key.contains(['{', '}'])
-            && self.slot(&self.channel(key).to_string()) != self.slot(key)
+    /// What leads to the slot of the lock, where its name in braces does not.
+    fn tag(self, key: &str) -> Option<&'static str> {
+        if !self.in_slots || !key.contains(['{', '}']) {
+            return None;
+        }
+        let beside = match key.contains('{') {
+            true => format!("{TOKEN}:{key}"),
+            false => format!("{{{key}}}"),
+        };
+        let slot = self.slot(key);
+        (self.slot(&beside) != slot).then(|| tag_of(slot))
     }
 
     /// The slot of a lock, by its name alone.
@@ -77,20 +96,13 @@ impl Layout {
     }
 }
 
-fn prefixed<'a>(prefix: &'static str, key: &'a str) -> Name<'a> {
-    match key.contains('{') {
-        true => Name([prefix, ":", key, "", "", ""]),
-        false => Name([prefix, ":{", key, "}", "", ""]),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const LAYOUT: Layout = Layout {
         recipe: Recipe::Lock,
-        in_slots: true,
+        in_slots: false,
     };
 
     #[test]
@@ -110,9 +122,9 @@ mod tests {
             assert!(keys.contains(&Some(key)), "{channel}: {keys:?}");
         }
         let both = LAYOUT.freed_keys("redisson_lock__channel:{a}");
-        assert_eq!(both, [Some("{a}"), Some("a")]);
+        assert_eq!(both, [Some("{a}"), Some("a"), None]);
         for other in ["", "redisson_rwlock:{a}", "redisson_lock__channel"] {
-            assert_eq!(LAYOUT.freed_keys(other), [None, None], "{other}");
+            assert_eq!(LAYOUT.freed_keys(other), [None; 3], "{other}");
         }
         assert_eq!(LAYOUT.token("a").to_string(), "redisson_lock_token:{a}");
     }
@@ -128,13 +140,39 @@ mod tests {
         ] {
             assert_eq!(LAYOUT.slot(key), slot_of(tag.as_bytes()), "{key}");
         }
-        for (key, is_apart) in [("a", false), ("{a}:b", false), ("a}", true), ("{}a", true)] {
-            assert_eq!(LAYOUT.is_apart(key), is_apart, "{key}");
-            let server = Layout {
-                in_slots: false,
-                ..LAYOUT
-            };
-            assert!(!server.is_apart(key), "{key}");
+    }
+
+    /// Whatever its braces, and as Redisson has them wherever it can use the lock.
+    #[test]
+    fn all_that_belongs_to_a_lock_is_in_its_slot() {
+        let cluster = Layout {
+            in_slots: true,
+            ..LAYOUT
+        };
+        for (key, is_apart) in [
+            ("a", false),
+            ("{a}", false),
+            ("{a}:b", false),
+            ("x{a}", false),
+            ("a}", true),
+            ("{}a", true),
+            ("{a", true),
+            ("}:{", true),
+        ] {
+            let names = [
+                cluster.token(key),
+                cluster.channel(key),
+                cluster.timeouts(key),
+            ];
+            let alone = [LAYOUT.token(key), LAYOUT.channel(key), LAYOUT.timeouts(key)];
+            for (name, alone) in names.iter().zip(alone) {
+                let name = name.to_string();
+                assert_eq!(cluster.slot(&name), cluster.slot(key), "{name}");
+                assert_eq!(name != alone.to_string(), is_apart, "{name}");
+            }
+            let channel = names[1].to_string();
+            let keys = cluster.freed_keys(&channel);
+            assert!(keys.contains(&Some(key)), "{channel}: {keys:?}");
         }
     }
 }

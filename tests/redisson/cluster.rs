@@ -1,0 +1,61 @@
+//! The same in a cluster, where each lock has its slot, and channels have too.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use dlock_conformance::{Store, async_trait, conformance};
+
+use crate::Recipe;
+use crate::support::cluster::{Cluster, Lent};
+use crate::support::proxy::Proxy;
+
+/// A cluster for one test, whose nodes say that they are where proxies are.
+pub(crate) struct InCluster<R>(Lent, PhantomData<R>);
+
+impl<R> InCluster<R> {
+    fn cluster(&self) -> &Cluster {
+        self.0.cluster()
+    }
+}
+
+#[async_trait(?Send)]
+impl<R: Recipe> Store for InCluster<R> {
+    async fn start() -> Self {
+        Self(Lent::empty().await, PhantomData)
+    }
+
+    fn has_tokens(&self) -> bool {
+        R::TOKENS
+    }
+
+    fn url(&self) -> String {
+        crate::url(&self.cluster().url(""), R::NAME)
+    }
+
+    fn proxies(&self) -> &[Proxy] {
+        &self.cluster().proxies
+    }
+
+    /// It is six servers.
+    fn request_timeout(&self) -> Duration {
+        Duration::from_millis(1_000)
+    }
+
+    async fn take_away(&self, key: &str) {
+        let owner = self.cluster().owner(key).await;
+        let deleted: u32 = owner.command(&["DEL", key]).await;
+        assert_eq!(deleted, 1, "nobody held `{key}`");
+    }
+
+    async fn records(&self) -> Option<usize> {
+        Some(self.cluster().keys().await.len())
+    }
+}
+
+mod lock {
+    super::conformance!(crate::cluster::InCluster<crate::lock::Lock>);
+}
+
+mod read_write {
+    super::conformance!(crate::cluster::InCluster<crate::read_write::ReadWrite>);
+}
