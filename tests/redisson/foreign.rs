@@ -3,7 +3,7 @@
 
 use dlock::LockError;
 
-use crate::support::locks::{config, connect, held, is_busy, says};
+use crate::support::locks::{config, connect, held, is_busy, queued, says, served, shown};
 use crate::support::redis::RedisServer;
 use crate::url;
 
@@ -117,4 +117,27 @@ async fn a_reader_whose_lease_has_ended_does_not_come_back() {
     crate::support::wait::within(crate::support::wait::HANG, guard.lost()).await;
     is_busy(other.lock("key").try_acquire().await);
     stays.release().await.expect("the release");
+}
+
+/// `key` and `{key}` are two locks with one channel.
+#[tokio::test]
+async fn who_leaves_does_not_take_the_channel_from_another_lock() {
+    let server = RedisServer::start().await;
+    let connect = async || connect(config(&url(&server.url(), "lock"))).await;
+    let (holder, manager) = (connect().await, connect().await);
+    let mut waiting = Vec::new();
+    for key in ["key", "other", "{key}"] {
+        let guard = held(holder.lock(key)).await;
+        let waiter = tokio::spawn(manager.lock(key).acquire());
+        queued(&holder, key, 1).await;
+        waiting.push((guard, waiter));
+    }
+    for (_, waiter) in &waiting[..2] {
+        waiter.abort();
+    }
+    queued(&holder, "other", 0).await;
+    assert_eq!(shown(&holder, "{key}").await.waiters, 1);
+    let (guard, waiter) = waiting.pop().expect("the last");
+    guard.release().await.expect("the release");
+    served(waiter).await.release().await.expect("the release");
 }

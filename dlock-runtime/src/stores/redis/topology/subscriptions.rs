@@ -118,9 +118,23 @@ impl Subscriptions {
 
     /// Leaves the channels that nobody has waited for for so long, and says whose.
     pub(crate) async fn leave_idle(&self, after: Duration, deadline: Deadline) -> Vec<Arc<str>> {
-        let (mut gone, mut leaving) = (Vec::new(), Vec::new());
+        let (gone, leaving) = self.leave(after);
+        for (asked, connection) in leaving {
+            if connection.listened(asked, deadline).await.is_err() {
+                // What it is subscribed to is not known any more.
+                connection.discard();
+            }
+        }
+        gone
+    }
+
+    /// Sends what is to be sent for that, in the order in which channels are entered and
+    /// taken out.
+    fn leave(&self, after: Duration) -> (Vec<Arc<str>>, Vec<(Listen, Connection)>) {
+        let (mut gone, mut left, mut leaving) = (Vec::new(), Vec::new(), Vec::new());
         let now = self.time.now();
-        self.keys.lock().retain(|key, channel| {
+        let mut keys = self.keys.lock();
+        keys.retain(|key, channel| {
             let is_waited_for = self.events.waits(key);
             if is_waited_for {
                 channel.last_waited_for = now;
@@ -131,19 +145,21 @@ impl Subscriptions {
                 gone.push(Arc::clone(key));
                 let (connection, _) = &channel.over;
                 if connection.is_open() {
-                    let asked = self.ask(key, connection, false);
-                    leaving.extend(asked.into_iter().map(|asked| (asked, connection.clone())));
+                    left.push((Arc::clone(key), connection.clone()));
                 }
             }
             is_kept
         });
-        for (asked, connection) in leaving {
-            if connection.listened(asked, deadline).await.is_err() {
-                // What it is subscribed to is not known any more.
-                connection.discard();
+        for (key, connection) in left {
+            let channel = self.space.wake_channel(self.process, &key);
+            // Some keys have a channel together.
+            let mut of_channel = self.space.freed_keys(&channel);
+            if of_channel.all(|other| !keys.contains_key(other)) {
+                let asked = self.ask(&key, &connection, false).into_iter();
+                leaving.extend(asked.map(|asked| (asked, connection.clone())));
             }
         }
-        gone
+        (gone, leaving)
     }
 
     /// Sends that this lock's channel is listened to, or no longer.
