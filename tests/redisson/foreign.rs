@@ -84,6 +84,11 @@ async fn what_it_does_not_have_is_unsupported() {
         let error = error.expect_err("no permits");
         assert!(matches!(error, LockError::Unsupported { .. }), "{error}");
         says(&error, &["no permits", "use another store"]);
+        let once = manager.lock("key").once(std::time::Duration::from_secs(60));
+        let error = once.try_acquire().await.expect_err("no marks");
+        assert!(matches!(error, LockError::Unsupported { .. }), "{error}");
+        let error = manager.forget("key").await.expect_err("no marks");
+        assert!(matches!(error, LockError::Unsupported { .. }), "{error}");
         let read = manager.lock("key").read().try_acquire().await;
         if recipe != "read-write" {
             let error = read.expect_err("no readers");
