@@ -132,7 +132,7 @@ pub(crate) async fn it_is_remembered_for_its_time(store: &mut dyn Store) {
         assert!(left.expires_in.is_none_or(|left| left <= time));
         eventually("it is forgotten", async || {
             match other.lock("key").try_acquire().await {
-                Ok(guard) => Some(drop(guard)),
+                Ok(_) => Some(()),
                 Err(LockError::Done { .. }) => None,
                 Err(error) => panic!("{error:?}"),
             }

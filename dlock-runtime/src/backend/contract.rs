@@ -83,7 +83,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Gives a lease back if the owner still holds it, and lets the next
     /// waiter in; or, if the request is [`done`](Request::done_for), leaves a mark in its
     /// place, in the same step: whoever asks or waits for the lock is then told
-    /// [`BackendErrorKind::Done`].
+    /// [`BackendErrorKind::Done`](crate::backend::BackendErrorKind::Done).
     async fn release(&self, request: &Request) -> Result<Released, BackendError>;
 
     /// Removes the mark that says that the body has been done. Whether there was one. The

@@ -62,9 +62,10 @@ struct Report;
 impl Job for Report {
     #[distributed_lock(key = "report", once = "48h", try)]
     async fn run(&self, fails: bool) -> Result<u32, ShopError> {
-        match fails {
-            true => Err(ShopError::SoldOut),
-            false => Ok(1),
+        if fails {
+            Err(ShopError::SoldOut)
+        } else {
+            Ok(1)
         }
     }
 }
