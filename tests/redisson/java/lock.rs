@@ -83,7 +83,7 @@ async fn each_sees_who_holds_the_lock() {
             };
             // As it stands in the hash.
             let fields: Vec<String> = server.command(&["HKEYS", key]).await;
-            assert_eq!(fields, [holder.owner.clone()]);
+            assert_eq!(fields, std::slice::from_ref(&holder.owner));
             assert_eq!(holder.owner.contains("00646c6f636b"), is_ours, "{lock:?}");
             assert!(holder.expires_in.is_some_and(|left| left > 2 * WATCH_DOG));
         }
