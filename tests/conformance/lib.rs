@@ -382,6 +382,9 @@ macro_rules! __themes {
                 it_is_remembered_for_its_time
                 what_was_not_done_is_not_remembered
                 a_lease_that_was_lost_marks_nothing
+                a_lock_that_was_taken_away_is_not_marked
+                a_task_inside_says_that_it_is_done
+                a_shutdown_waits_for_a_mark
                 who_waits_for_what_was_done_is_told
                 who_waits_is_told_at_once
                 tasks_that_wait_for_what_was_done_are_told

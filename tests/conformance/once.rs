@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use dlock::{LockError, LockManager, LockRequest, OnLost, Once, current, distributed_lock};
+use dlock::{
+    LockError, LockManager, LockRequest, LockScopeExt, OnLost, Once, current, distributed_lock,
+};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{Store, connect, free, had, nothing_left, process, queued};
 use crate::support::calm::unless_it_stands_still;
 use crate::support::locks::{
-    held, is_busy, is_done, is_misconfigured, is_unsupported, says, shown,
+    held, is_busy, is_done, is_lost, is_misconfigured, is_unsupported, says, shown,
 };
 use crate::support::wait::{HANG, eventually, within};
 
@@ -67,11 +69,22 @@ pub(crate) async fn once_is_refused_where_it_cannot_be_kept(store: &mut dyn Stor
     }
     if capabilities.once {
         let longer = capabilities.max_ttl + Duration::from_secs(1);
-        let refused = manager.lock("key").once(longer).acquire();
-        says(&is_misconfigured(within(HANG, refused).await), &["once"]);
+        let refused = || manager.lock("key").once(longer).acquire();
+        says(&is_misconfigured(within(HANG, refused()).await), &["once"]);
+        let inside = manager.lock("key").run(async { refused().await });
+        let inside = within(HANG, inside).await.expect("the lock");
+        says(&is_misconfigured(inside), &["once"]);
     } else {
+        let inside = manager.lock("key").run(async {
+            let ran = AtomicUsize::new(0);
+            let body = async { Ok::<_, ()>(ran.fetch_add(1, Relaxed)) };
+            let refused = once(&manager).run(body).await.map(drop);
+            assert_eq!(ran.into_inner(), 0, "the body ran");
+            refused
+        });
         for refused in [
             within(HANG, once(&manager).acquire()).await.map(drop),
+            within(HANG, inside).await.expect("the lock"),
             within(HANG, manager.forget("key")).await.map(drop),
         ] {
             says(
@@ -208,6 +221,69 @@ pub(crate) async fn a_lease_that_was_lost_marks_nothing(store: &mut dyn Store) {
     // Whether it was given back or ended.
     had(&other, "key").await;
     nothing_left(&one).await;
+}
+
+/// Its holder does not know yet, or just so; and somebody else has it by then, or nobody.
+pub(crate) async fn a_lock_that_was_taken_away_is_not_marked(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    for is_anothers in [false, true] {
+        let guard = held(once(&one)).await;
+        store.take_away("key").await;
+        let next = match is_anothers {
+            true => Some(held(other.lock("key")).await),
+            false => None,
+        };
+        is_lost(within(HANG, guard.release_done()).await);
+        if let Some(next) = next {
+            is_busy(one.lock("key").try_acquire().await);
+            next.release().await.expect("it is its own");
+        }
+        had(&other, "key").await;
+    }
+    nothing_left(&one).await;
+}
+
+/// Spawned from the body, and alive for longer.
+pub(crate) async fn a_task_inside_says_that_it_is_done(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    let inner = one.clone();
+    let spawned = one.lock("key").run(async move {
+        let (inside, is_inside) = tokio::sync::oneshot::channel();
+        let task = async move {
+            let work = once(&inner).run(async move {
+                inside.send(()).expect("the body");
+                sleep(Duration::from_millis(100)).await;
+                Ok::<_, ()>(())
+            });
+            work.await
+        };
+        let task = tokio::spawn(task.in_lock_scope());
+        is_inside.await.expect("it re-enters");
+        [task]
+    });
+    let [task] = within(HANG, spawned).await.expect("the lock");
+    is_busy(other.lock("key").try_acquire().await);
+    let done = within(HANG, task).await.expect("no panic");
+    assert!(matches!(done, Ok(Ok(()))), "{done:?}");
+    is_remembered(&other).await;
+    forget(&other).await;
+}
+
+/// Of one whose caller did not wait for it.
+pub(crate) async fn a_shutdown_waits_for_a_mark(store: &mut dyn Store) {
+    let Some([one, other]) = processes(store).await else {
+        return;
+    };
+    let guard = held(once(&one)).await;
+    // Polled once, and dropped.
+    let _ = timeout(Duration::ZERO, guard.release_done()).await;
+    within(HANG, one.shutdown()).await;
+    is_remembered(&other).await;
+    forget(&other).await;
 }
 
 /// Of all processes and kinds: they are woken, and nobody gets in.

@@ -8,7 +8,7 @@ use dlock_conformance::{Store, async_trait, conformance};
 use crate::EtcdStore;
 use crate::harness::{config, connect, places};
 use crate::support::etcd::{EtcdServer, etcd_url};
-use crate::support::locks::{self, held, is_busy, is_unsupported, queued, served};
+use crate::support::locks::{self, held, is_busy, is_done, is_unsupported, queued, served};
 use crate::support::proxy::Proxy;
 use crate::support::wait::{HANG, eventually, until};
 
@@ -72,6 +72,25 @@ async fn both_recipes_share_a_queue() {
         served(next).await;
     }
     is_unsupported(servers.lock("key").read().acquire().await);
+}
+
+/// Who takes it by the call is told what was done, whether it waits or not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_done_by_the_other_recipe_is_told() {
+    let store = EtcdStore::start().await;
+    let ours = connect(&store.url()).await;
+    let servers = connect(&format!("{}?recipe=lock-service", store.url())).await;
+    let guard = held(ours.lock("key").once(HANG)).await;
+    let waiting = tokio::spawn(servers.lock("key").acquire());
+    queued(&ours, "key", 1).await;
+    guard.release_done().await.expect("the release");
+    is_done(waiting.await.expect("no panic"));
+    is_done(servers.lock("key").try_acquire().await);
+    is_done(servers.lock("key").acquire().await);
+    assert!(ours.forget("key").await.expect("forget"));
+    drop(held(servers.lock("key")).await);
+    let left = async || places(&store, "key").await;
+    until("nothing is left", left, Vec::is_empty).await;
 }
 
 /// The call does not notice that its key is gone, and would wait in vain (etcd issue

@@ -82,7 +82,8 @@ impl LockManager {
 
     /// Forgets that the work of a key has been done, which
     /// [`once`](crate::LockRequest::once) remembers, so that it is done again. Whether
-    /// there was something to forget.
+    /// there was something to forget: after an outage, a `false` may be the answer to the
+    /// second of two commands.
     ///
     /// ```
     /// # use dlock_runtime as dlock;

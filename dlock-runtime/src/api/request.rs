@@ -82,6 +82,8 @@ impl LockRequest {
     /// that cannot remember is a [`LockError::Unsupported`].
     /// [`LockManager::forget`](crate::LockManager::forget) has it done again.
     ///
+    /// The request has another type from here on, whose `run` takes a future of a `Result`.
+    ///
     /// ```
     /// # use dlock_runtime as dlock;
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {

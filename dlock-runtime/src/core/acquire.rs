@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use super::inner::Inner;
 use super::requirements::{
-    check_fenced, check_longest, check_once, check_permits, check_remembers, check_shared,
-    check_ttl,
+    check_fenced, check_longest, check_once, check_permits, check_shared, check_ttl,
 };
 use super::scope::Scope;
 use super::section::{HeldKey, HeldLock, Section, SectionRef, Teardown};
@@ -41,7 +40,7 @@ pub(crate) fn reenter(
 ) -> Result<Option<SectionRef>, LockError> {
     let LockSpec { key, options } = spec;
     check_permits(options, manager.settings.fenced)
-        .and_then(|()| check_once(options, key))
+        .and_then(|()| check_once(options, key, &manager.at_start))
         .inspect_err(|error| manager.labels(options).refused(error))?;
     let Some(name) = key.single() else {
         return Ok(None);
@@ -342,10 +341,6 @@ impl Inner {
         limits::check_holds(options.renew, options.max_hold, options.min_hold)?;
         if let Some(least) = options.min_hold {
             check_longest("min_hold", least, capabilities)?;
-        }
-        if let Some(remembered) = options.once {
-            check_remembers(capabilities, || format!("lock `{key}`"))?;
-            check_longest("once", remembered, capabilities)?;
         }
         if let Patience::Within(limit) = options.patience {
             limits::TIMEOUT.check(limit)?;

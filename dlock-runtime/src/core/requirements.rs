@@ -47,8 +47,12 @@ pub(crate) fn check_permits(options: &Options, fenced: bool) -> Result<(), LockE
 }
 
 /// Refuses to remember what cannot be: a mark is for one lock, of which somebody has had
-/// all.
-pub(crate) fn check_once(options: &Options, key: &LockKey) -> Result<(), LockError> {
+/// all. Of one that is re-entered too, as it is the inner body that is remembered.
+pub(crate) fn check_once(
+    options: &Options,
+    key: &LockKey,
+    capabilities: &Capabilities,
+) -> Result<(), LockError> {
     let Some(remembered) = options.once else {
         return Ok(());
     };
@@ -63,7 +67,9 @@ pub(crate) fn check_once(options: &Options, key: &LockKey) -> Result<(), LockErr
     if key.single().is_none() {
         return refuse("it remembers one key, and there are several; give one, or leave it out");
     }
-    limits::ONCE.check(remembered)
+    limits::ONCE.check(remembered)?;
+    check_remembers(capabilities, || format!("lock `{key}`"))?;
+    check_longest("once", remembered, capabilities)
 }
 
 /// Refuses a store that remembers nothing.
@@ -78,7 +84,8 @@ pub(crate) fn check_remembers(
     Err(LockError::Unsupported {
         subject: subject(),
         reason: format!(
-            "the {store} store cannot remember what was done, as `once` asks; use another store"
+            "the {store} store cannot remember what was done, as `once` asks; use another store, or \
+             leave `quorum=masters` or `recipe` out of its URL, if that is there"
         ),
     })
 }

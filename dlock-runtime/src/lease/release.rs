@@ -221,7 +221,8 @@ impl LeaseGuard {
         lease.serve_nobody();
         self.arrived();
         Ok(match result {
-            Released::NotHeld if ran_out && !known_lost => Released::Released,
+            // Its work was done in time; but who asked for a mark has none.
+            Released::NotHeld if ran_out && !known_lost && done_for.is_none() => Released::Released,
             told => told,
         })
     }

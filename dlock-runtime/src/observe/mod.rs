@@ -182,12 +182,12 @@ impl SectionSpan {
         );
     }
 
-    /// The body was to run once, and has been done. Nobody will know.
+    /// The work was done, and will be done again, as the store does not remember it.
     pub(crate) fn not_remembered(&self, key: &str) {
         tracing::warn!(
             target: "dlock::release", parent: &self.span, key = %Shown(key),
-            "the body returned `Ok`, and the store could not be told before its lease ended: it \
-             may run once more"
+            "what was done could not be remembered, as `once` asks, before its lease ended; it may \
+             be done once more"
         );
     }
 

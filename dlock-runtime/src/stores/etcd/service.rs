@@ -91,9 +91,14 @@ impl LockCall {
             if let Ok(answer) = members.time.bound(limit, self.answer()).await {
                 answer?;
             }
-            let own = std::iter::once(&*key.name.key);
-            let found = members.created_at(own, deadline).await?;
-            let created = found.into_iter().flatten().next().unwrap_or(0);
+            let asks = [&*key.name.key, asked.lock.mark()];
+            let found = members.created_at(asks.into_iter(), deadline).await?;
+            let mut found = found.into_iter();
+            let created = found.next().flatten().unwrap_or(0);
+            if found.next().flatten().is_some() {
+                // The call knows nothing of marks. What it has written ends with its lease.
+                return Ok(Stands::Done);
+            }
             let before = std::mem::replace(&mut key.create_revision, created);
             if self.answer.is_none() || before != 0 && created == 0 {
                 return Ok(match created {
