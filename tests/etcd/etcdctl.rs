@@ -9,7 +9,7 @@ use crate::EtcdStore;
 use crate::harness::connect;
 use crate::support::locks::{held, is_busy, queued, served};
 use crate::support::program::Program;
-use crate::support::wait::{eventually, until};
+use crate::support::wait::{HANG, eventually, until};
 
 /// `etcdctl lock`, which holds until it is told to end.
 struct Control(Program);
@@ -38,6 +38,19 @@ impl Control {
         self.0.process.terminate();
         self.0.process.end().await;
     }
+}
+
+/// It knows nothing of marks, and does not stand behind one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcdctl_does_not_wait_behind_a_mark() {
+    let store = EtcdStore::start().await;
+    let manager = connect(&store.url()).await;
+    let guard = held(manager.lock("stock:42").once(HANG)).await;
+    guard.release_done().await.expect("the release");
+    let control = Control::lock(&store, "stock:42");
+    control.holds().await;
+    control.release().await;
+    assert!(manager.forget("stock:42").await.expect("forget"));
 }
 
 async fn managers(store: &EtcdStore) -> [LockManager; 2] {

@@ -19,6 +19,7 @@ mod hand_over;
 mod harness;
 mod lists;
 mod lock_service;
+mod marks;
 mod names;
 #[cfg(feature = "tls")]
 mod tls;

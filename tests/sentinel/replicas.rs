@@ -53,6 +53,26 @@ async fn a_lock_that_is_had_is_on_the_replicas() {
     }
 }
 
+/// As durable as the lock was.
+#[tokio::test]
+async fn what_was_done_is_on_the_replicas() {
+    let (deployment, manager) = scene("?replicas=2").await;
+    let lock = |key: &str| manager.lock(key).once(HANG);
+    for round in 0..20 {
+        let key = format!("key:{round}");
+        let guard = held(lock(&key)).await;
+        guard.release_done().await.expect("the release");
+        let words = ["GET", &format!("dlock:{{{key}}}")];
+        for replica in [1, 2] {
+            let value: String = deployment.servers[replica].command(&words).await;
+            assert!(value.starts_with("d:"), "{key} at {replica}: {value}");
+        }
+    }
+    let guard = held(lock("key")).await;
+    deployment.servers[2].pause();
+    is_unavailable(within(HANG, guard.release_done()).await);
+}
+
 /// It is given back, and the caller hears why.
 #[tokio::test]
 async fn a_lock_that_too_few_replicas_have_is_not_had() {

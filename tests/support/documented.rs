@@ -6,7 +6,7 @@ use dlock::LockManager;
 use tokio::time::sleep;
 
 use super::calm::unless_it_stands_still;
-use super::locks::{held, queued, served, wants};
+use super::locks::{held, is_done, queued, served, wants};
 
 /// The `ACL SETUSER` commands of a page, word by word.
 pub(crate) fn acl_commands(page: &'static str) -> Vec<Vec<&'static str>> {
@@ -41,6 +41,15 @@ pub(crate) async fn all_that_locks_need(here: &LockManager, there: &LockManager)
         for guard in [second, served(waiting).await] {
             guard.release().await.expect("the release");
         }
+    }
+    if here.capabilities().once {
+        let done = held(here.lock("key").once(Duration::from_secs(3600))).await;
+        let waiting = tokio::spawn(there.lock("key").acquire());
+        queued(here, "key", 1).await;
+        done.release_done().await.expect("the release");
+        is_done(waiting.await.expect("no panic"));
+        assert_eq!(there.list("k").await.expect("list").len(), 1);
+        assert!(there.forget("key").await.expect("forget"));
     }
     let ttl = Duration::from_secs(3);
     unless_it_stands_still(ttl / 4, async || {

@@ -7,6 +7,7 @@ use dlock_runtime::{LockError, LockGuard, LockRequest, LossReason, OnLost, curre
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::locks::{had, held, is_lost, is_shut_down};
+use crate::support::log::Log;
 use crate::support::over_memory::Otherwise;
 use crate::{connect, current_thread, manager, seconds};
 
@@ -109,6 +110,23 @@ async fn what_ends_after_its_lease_is_not_remembered() {
         let remembered = there.forget("k").await.expect("answers");
         assert_eq!(remembered, done);
     }
+}
+
+/// The store hears of it when the lease has ended there: the guard is told, and so is whoever
+/// reads the log, though its work was done in time.
+#[tokio::test(start_paused = true)]
+async fn what_the_store_hears_too_late_is_told_as_not_remembered() {
+    let (warnings, _guard) = Log::of_this_thread();
+    let (memory, here) = manager().await;
+    let ttl = seconds(10);
+    let guard = held(here.lock("k").once(10 * ttl).ttl(ttl).renew(false)).await;
+    sleep(ttl / 2).await;
+    memory.faults().set_delay(Some(ttl));
+    is_lost(guard.release_done().await);
+    memory.faults().set_delay(None);
+    let told = warnings.text();
+    assert!(told.contains("could not be remembered"), "{told}");
+    had(&here, "k").await;
 }
 
 /// Beyond the ttl of the lock, by the manager that lives on or by the store alone.
