@@ -7,6 +7,7 @@ use std::time::Duration;
 use dlock::{
     LockError, LockManager, LockRequest, LockScopeExt, OnLost, Once, current, distributed_lock,
 };
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -251,12 +252,13 @@ pub(crate) async fn a_task_inside_says_that_it_is_done(store: &mut dyn Store) {
         return;
     };
     let inner = one.clone();
+    let (ends, may_end) = oneshot::channel();
     let spawned = one.lock("key").run(async move {
-        let (inside, is_inside) = tokio::sync::oneshot::channel();
+        let (inside, is_inside) = oneshot::channel();
         let task = async move {
             let work = once(&inner).run(async move {
                 inside.send(()).expect("the body");
-                sleep(Duration::from_millis(100)).await;
+                may_end.await.expect("the test");
                 Ok::<_, ()>(())
             });
             work.await
@@ -267,6 +269,7 @@ pub(crate) async fn a_task_inside_says_that_it_is_done(store: &mut dyn Store) {
     });
     let [task] = within(HANG, spawned).await.expect("the lock");
     is_busy(other.lock("key").try_acquire().await);
+    ends.send(()).expect("the task");
     let done = within(HANG, task).await.expect("no panic");
     assert!(matches!(done, Ok(Ok(()))), "{done:?}");
     is_remembered(&other).await;

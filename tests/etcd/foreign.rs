@@ -61,7 +61,7 @@ async fn is_told_and_kept(server: &EtcdServer, name: &[u8], value: &[u8]) -> Tes
     client.delete(name, None).await.expect("our own server");
     client.put(name, value, None).await.expect("our own server");
     let manager = connect(&etcd_url(&[server.port()])).await;
-    let is_mark = name == b"dlock/key";
+    let is_mark = name == b"dlock//key";
     if !name.starts_with(b"dlock/key/") {
         let tried = within(HANG, manager.lock("key").try_acquire()).await;
         let passes = match tried {

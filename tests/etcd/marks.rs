@@ -14,7 +14,7 @@ async fn nothing_is_left_of_what_is_forgotten() {
     let manager = connect(&store.url()).await;
     let guard = held(manager.lock("key").once(10 * HANG)).await;
     guard.release_done().await.expect("the release");
-    let mark = format!("{}/key", store.prefix);
+    let mark = format!("{}//key", store.prefix);
     let lease = lease_of(&store.server, &mark).await;
     let leases = async || store.server.control(&["lease", "list"]).await;
     assert!(leases().await.contains(&lease));
@@ -28,7 +28,7 @@ async fn nothing_is_left_of_what_is_forgotten() {
 async fn what_stands_in_the_place_of_a_mark_is_named() {
     let store = EtcdStore::start().await;
     let manager = connect(&store.url()).await;
-    let name = format!("{}/key", store.prefix);
+    let name = format!("{}//key", store.prefix);
     let put = ["put", &*name, "somebody's own"];
     store.server.control(&put).await;
     for refused in [

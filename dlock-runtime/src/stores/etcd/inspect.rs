@@ -8,6 +8,7 @@ use etcd_client::{Client, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
 use futures_util::future::try_join_all;
 
 use super::errors::Failed;
+use super::marks::owner_of;
 use super::members::Members;
 use super::names::{LockName, mode_of};
 use crate::backend::{HolderInfo, LockInfo, Mode};
@@ -38,20 +39,20 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// All places whose keys begin with the prefix.
+    /// All places and marks of the locks whose keys begin so.
     pub(super) async fn read(
         members: &Members,
         prefix: &str,
         deadline: Deadline,
     ) -> Result<Self, Failed> {
-        let options = GetOptions::new().with_prefix();
-        let read = |client: Client| async move {
-            // However long the answer is.
-            let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
-            client.get(prefix, Some(options)).await
-        };
-        let mut found = members.ask(deadline, read).await?;
-        Ok(Self::of(members, &found.take_kvs()))
+        let names = &members.settings.names;
+        let places = names.beginning_with(prefix);
+        let marks = names.marks_beginning_with(prefix);
+        let all = [places, marks].map(|prefix| {
+            let options = GetOptions::new().with_prefix();
+            TxnOp::get(prefix, Some(options))
+        });
+        Self::found(members, all, deadline).await
     }
 
     /// The places of one lock, and its mark.
@@ -60,9 +61,18 @@ impl Listing {
         lock: &LockName,
         deadline: Deadline,
     ) -> Result<Self, Failed> {
-        let places = TxnOp::get(&*lock.0, Some(GetOptions::new().with_prefix()));
-        let look = Txn::new().and_then([places, lock.get_mark()]);
+        let places = TxnOp::get(&*lock.queue, Some(GetOptions::new().with_prefix()));
+        Self::found(members, [places, lock.get_mark()], deadline).await
+    }
+
+    async fn found(
+        members: &Members,
+        looks: [TxnOp; 2],
+        deadline: Deadline,
+    ) -> Result<Self, Failed> {
+        let look = Txn::new().and_then(looks);
         let read = |client: Client| async move {
+            // However long the answer is.
             let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
             client.txn(look).await
         };
@@ -137,7 +147,7 @@ fn holders(queue: &[Place]) -> &[Place] {
 }
 
 /// Whether a value may be what dlock writes. Another program's may be long, and a secret.
-pub(super) fn is_owner(value: &[u8]) -> bool {
+fn is_owner(value: &[u8]) -> bool {
     const LONGEST: usize = 64;
     let is_part = |byte: &u8| byte.is_ascii_hexdigit() || *byte == b'.';
     (1..=LONGEST).contains(&value.len()) && value.iter().all(is_part)
@@ -145,13 +155,12 @@ pub(super) fn is_owner(value: &[u8]) -> bool {
 
 /// The marks, by the keys of their locks.
 fn marks(members: &Members, found: &[KeyValue]) -> BTreeMap<String, Place> {
-    let marks = found.iter().filter(|key| is_owner(key.value()));
-    let marks = marks.filter_map(|key| {
+    let marks = found.iter().filter_map(|key| {
         let lock = members.settings.names.read_mark(key.key_str().ok()?)?;
         let place = Place {
             created: key.create_revision(),
             mode: Mode::Write,
-            owner: String::from_utf8_lossy(key.value()).into_owned(),
+            owner: owner_of(key)?.to_string(),
             lease: key.lease(),
         };
         Some((lock, place))

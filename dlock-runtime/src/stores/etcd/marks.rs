@@ -7,11 +7,12 @@
 
 use std::time::Duration;
 
-use etcd_client::{Client, Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{
+    Client, Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse,
+};
 
 use super::batches::Write;
 use super::errors::foreign;
-use super::inspect::is_owner;
 use super::leases::seconds;
 use super::names::LockName;
 use super::queue::Key;
@@ -36,16 +37,17 @@ impl LockName {
         answers: impl IntoIterator<Item = TxnOpResponse>,
         place: &str,
     ) -> Result<Option<String>, Failure> {
+        let name = self.mark();
         let mut marks = answers.into_iter().filter_map(|answer| match answer {
             TxnOpResponse::Get(found) => found.kvs().first().cloned(),
             _ => None,
         });
-        match marks.find(|key| key.key() == self.mark().as_bytes()) {
+        match marks.find(|key| key.key() == name.as_bytes()) {
             None => Ok(None),
-            Some(mark) if is_owner(mark.value()) => {
-                Ok(Some(String::from_utf8_lossy(mark.value()).into_owned()))
-            }
-            Some(_) => Err(Failure::refused(foreign(place, self.mark()))),
+            Some(mark) => match owner_of(&mark) {
+                Some(owner) => Ok(Some(owner.to_string())),
+                None => Err(Failure::refused(foreign(place, &name))),
+            },
         }
     }
 }
@@ -71,7 +73,7 @@ impl EtcdStore {
             ])
             .or_else([lock.get_mark()]);
         let write = Write {
-            lock: lock.0.clone(),
+            lock: lock.queue.clone(),
             lease: Some(lease),
             txn,
         };
@@ -108,6 +110,11 @@ impl EtcdStore {
         let revoke = |mut client: Client| async move { client.lease_revoke(lease).await };
         let _ = self.members.ask(deadline, revoke).await;
     }
+}
+
+/// Who has done it, of a key that stands where a mark would.
+pub(super) fn owner_of(mark: &KeyValue) -> Option<Owner> {
+    Owner::read(mark.value_str().ok()?)
 }
 
 /// The lease of an owner's mark: each time the same, so that a command which is repeated

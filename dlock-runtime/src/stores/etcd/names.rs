@@ -5,11 +5,12 @@
 //! dlock/<key>/<place>             a writer's place in the queue for <key>
 //! dlock/<key>/read-<place>        a reader's
 //! dlock/<key>/permit-<n>-<place>  that of one who asks for one of n permits
-//! dlock/<key>                     a mark: its body was to run once, and has been done
+//! dlock//<key>                    a mark: its body was to run once, and has been done
 //! ```
 //!
 //! The value is the request whose place it is at the moment: a place is used again
 //! (`places.rs`). That of a mark is the request that has done it (`marks.rs`).
+//! No lock has an empty key: so no place stands where the marks are.
 //!
 //! That is how `etcdctl lock dlock/<key>` names what it writes, with the id of
 //! its lease for the place: whoever has the lowest create-revision under
@@ -30,7 +31,11 @@ pub(super) struct Names {
 
 /// The keys of one lock, all of which begin with this.
 #[derive(Clone, Debug)]
-pub(super) struct LockName(pub(super) String);
+pub(super) struct LockName {
+    pub(super) queue: String,
+    /// So many bytes of it are before the key.
+    prefix: usize,
+}
 
 /// A range of keys, from the first to before the second.
 pub(super) type Range = (Vec<u8>, Vec<u8>);
@@ -47,7 +52,10 @@ impl Names {
     }
 
     pub(super) fn lock(&self, key: &str) -> LockName {
-        LockName(format!("{}{}/", self.prefix, escaped(key)))
+        LockName {
+            queue: format!("{}{}/", self.prefix, escaped(key)),
+            prefix: self.prefix.len(),
+        }
     }
 
     /// What the keys of all locks begin with whose own key begins with `prefix`.
@@ -55,15 +63,23 @@ impl Names {
         format!("{}{}", self.prefix, escaped(prefix))
     }
 
+    /// What their marks begin with.
+    pub(super) fn marks_beginning_with(&self, prefix: &str) -> String {
+        format!("{}/{}", self.prefix, escaped(prefix))
+    }
+
     /// The lock's key and the place in its queue, of a key that is one.
     pub(super) fn read<'k>(&self, key: &'k str) -> Option<(String, &'k str)> {
         let (lock, place) = key.strip_prefix(&self.prefix)?.split_once('/')?;
+        if lock.is_empty() {
+            return None;
+        }
         Some((unescaped(lock)?, place))
     }
 
     /// The lock's key, of a key that is its mark.
     pub(super) fn read_mark(&self, key: &str) -> Option<String> {
-        let lock = key.strip_prefix(&self.prefix)?;
+        let lock = key.strip_prefix(&self.prefix)?.strip_prefix('/')?;
         if lock.contains('/') {
             None
         } else {
@@ -75,36 +91,37 @@ impl Names {
 impl LockName {
     /// The lock as the Lock call and `etcdctl lock` name it.
     pub(super) fn for_lock_service(&self) -> &str {
-        self.0.trim_end_matches('/')
+        self.queue.trim_end_matches('/')
     }
 
     /// Where it is remembered that what the lock is for has been done.
-    pub(super) fn mark(&self) -> &str {
-        self.for_lock_service()
+    pub(super) fn mark(&self) -> String {
+        let (prefix, key) = self.for_lock_service().split_at(self.prefix);
+        format!("{prefix}/{key}")
     }
 
     /// The place that the Lock call takes with this lease.
     pub(super) fn of_lock_service(&self, lease: i64) -> String {
-        format!("{}{lease:x}", self.0)
+        format!("{}{lease:x}", self.queue)
     }
 
     /// What stands before each place of those who want this.
     pub(super) fn places(&self, mode: Mode) -> String {
         match mode {
-            Mode::Write => self.0.clone(),
-            Mode::Read => format!("{}{READER}", self.0),
-            Mode::Permits(most) => format!("{}{PERMIT}{most}-", self.0),
+            Mode::Write => self.queue.clone(),
+            Mode::Read => format!("{}{READER}", self.queue),
+            Mode::Permits(most) => format!("{}{PERMIT}{most}-", self.queue),
         }
     }
 
     /// What a place with this key is for.
     pub(super) fn mode_of(&self, key: &str) -> Mode {
-        mode_of(key.strip_prefix(&self.0).unwrap_or(key))
+        mode_of(key.strip_prefix(&self.queue).unwrap_or(key))
     }
 
     /// The places of all.
     pub(super) fn queue(&self) -> Range {
-        range_of(&self.0)
+        range_of(&self.queue)
     }
 
     /// The places of those that a request may have to wait for if they came before
@@ -114,7 +131,7 @@ impl LockName {
         match mode {
             Mode::Write | Mode::Permits(_) => vec![all],
             Mode::Read => {
-                let readers = range_of(&format!("{}{READER}", self.0));
+                let readers = range_of(&format!("{}{READER}", self.queue));
                 vec![(all.0, readers.0), (readers.1, all.1)]
             }
         }
@@ -166,12 +183,13 @@ mod tests {
                 Mode::Permits(1),
                 Mode::Permits(u32::MAX),
             ] {
-                assert_eq!(names.read_mark(lock.mark()).as_deref(), Some(key));
+                assert_eq!(names.read_mark(&lock.mark()).as_deref(), Some(key));
                 let place = format!("{}694d8c2e5f.0", lock.places(mode));
                 assert_eq!(lock.mode_of(&place), mode);
                 let (found, place) = names.read(&place).expect("a place in a queue");
                 assert_eq!(found, key);
-                assert_eq!(names.read_mark(&format!("{}x", lock.0)), None);
+                assert_eq!(names.read_mark(&format!("{}x", lock.queue)), None);
+                assert!(names.read(&lock.mark()).is_none());
                 assert_eq!(mode_of(place), mode);
             }
         }

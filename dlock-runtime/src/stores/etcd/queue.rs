@@ -137,7 +137,7 @@ impl Key {
             let (txn, deadline) = (self.ask(asked, &look), asked.deadline);
             let answer = if is_new {
                 let write = Write {
-                    lock: asked.lock.0.clone(),
+                    lock: asked.lock.queue.clone(),
                     lease: Some(self.lease().id),
                     txn,
                 };

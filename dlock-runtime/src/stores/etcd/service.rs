@@ -91,8 +91,9 @@ impl LockCall {
             if let Ok(answer) = members.time.bound(limit, self.answer()).await {
                 answer?;
             }
-            let asks = [&*key.name.key, asked.lock.mark()];
-            let found = members.created_at(asks.into_iter(), deadline).await?;
+            let (own, mark) = (&*key.name.key, asked.lock.mark());
+            let found = members.created_at([own, &mark].into_iter(), deadline);
+            let found = found.await?;
             let mut found = found.into_iter();
             let created = found.next().flatten().unwrap_or(0);
             if found.next().flatten().is_some() {

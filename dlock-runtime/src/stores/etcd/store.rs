@@ -221,7 +221,7 @@ impl Store for EtcdStore {
             key.delete(key.is_own())
         };
         let write = Write {
-            lock: self.members.settings.names.lock(&request.key).0,
+            lock: self.members.settings.names.lock(&request.key).queue,
             lease: None,
             txn,
         };
@@ -323,8 +323,7 @@ impl Store for EtcdStore {
         if let Some(listing) = &mut attempt.listing {
             return Ok(listing.go_on(&self.members, deadline).await?);
         }
-        let prefix = self.members.settings.names.beginning_with(prefix);
-        let listing = Listing::read(&self.members, &prefix, deadline).await?;
+        let listing = Listing::read(&self.members, prefix, deadline).await?;
         attempt.listing = Some(listing);
         Ok(None)
     }
