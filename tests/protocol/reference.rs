@@ -285,9 +285,12 @@ impl Reference {
             Mode::Permits(_) => lock.holders.is_empty(),
             _ => self.admits(key, mode),
         };
+        // Who is taken for dead hears of room beside others when it has shown that it lives:
+        // with its next beat.
+        let permit = matches!(mode, Mode::Permits(_)) && self.is_alive(who);
         self.is_open(key)
             || (is_let_in && self.is_first(key, place))
-            || (matches!(mode, Mode::Permits(_)) && self.fits(key, place))
+            || (permit && self.fits(key, place))
     }
 
     // What is seen.
