@@ -248,10 +248,17 @@ pub(crate) async fn a_block_past_max_hold_holds_up_no_other_lock(store: &mut dyn
 /// The runtime of the caller, after so many polls of his, stands still for longer
 /// than the ttl: what the store granted meanwhile is over. It is asked again.
 pub(crate) async fn a_runtime_that_stands_still_has_its_lock(store: &mut dyn Store) {
+    // And no more than it is made to.
+    let still = store.short_ttl() / 8;
+    unless_it_stands_still(still, async || has_its_lock(store).await).await;
+}
+
+async fn has_its_lock(store: &dyn Store) {
     // The manager is connected elsewhere, and may stand still for a while.
     let manager = connect(super::config(store).request_timeout(HANG)).await;
     let capabilities = manager.capabilities();
-    let ttl = capabilities.min_ttl.max(Duration::from_millis(200));
+    // Shorter than the block, and long enough for a grant on a busy machine.
+    let ttl = capabilities.min_ttl.max(store.short_ttl() / 2);
     // Who does not wait asks twice only: on a busy machine, the second has to be in
     // time.
     let long = ttl.max(store.short_ttl());
