@@ -8,10 +8,9 @@ use etcd_client::{Client, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
 use futures_util::future::try_join_all;
 
 use super::errors::Failed;
-use super::marks::owner_of;
 use super::members::Members;
 use super::names::{LockName, mode_of};
-use crate::backend::{HolderInfo, LockInfo, Mode};
+use crate::backend::{HolderInfo, LockInfo, Mode, Owner};
 use crate::deadline::Deadline;
 use crate::key::Shown;
 
@@ -151,6 +150,11 @@ fn is_owner(value: &[u8]) -> bool {
     const LONGEST: usize = 64;
     let is_part = |byte: &u8| byte.is_ascii_hexdigit() || *byte == b'.';
     (1..=LONGEST).contains(&value.len()) && value.iter().all(is_part)
+}
+
+/// Who has done it, of a key that stands where a mark would.
+pub(super) fn owner_of(mark: &KeyValue) -> Option<Owner> {
+    Owner::read(mark.value_str().ok()?)
 }
 
 /// The marks, by the keys of their locks.

@@ -7,12 +7,11 @@
 
 use std::time::Duration;
 
-use etcd_client::{
-    Client, Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse,
-};
+use etcd_client::{Client, Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse};
 
 use super::batches::Write;
 use super::errors::foreign;
+use super::inspect::owner_of;
 use super::leases::seconds;
 use super::names::LockName;
 use super::queue::Key;
@@ -110,11 +109,6 @@ impl EtcdStore {
         let revoke = |mut client: Client| async move { client.lease_revoke(lease).await };
         let _ = self.members.ask(deadline, revoke).await;
     }
-}
-
-/// Who has done it, of a key that stands where a mark would.
-pub(super) fn owner_of(mark: &KeyValue) -> Option<Owner> {
-    Owner::read(mark.value_str().ok()?)
 }
 
 /// The lease of an owner's mark: each time the same, so that a command which is repeated

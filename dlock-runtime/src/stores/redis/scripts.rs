@@ -16,6 +16,7 @@ pub(super) const ALIVE_FOR: Duration = Duration::from_secs(8);
 /// How long a grant waits for the answer of the waiter who was given it.
 pub(super) const CLAIM: Duration = Duration::from_secs(3);
 
+/// The files beside whoever calls it, and their names.
 macro_rules! scripts {
     ($($script:ident $file:literal)+) => {
         #[derive(Clone, Copy)]
@@ -27,6 +28,7 @@ macro_rules! scripts {
         const FILES: &[&str] = &[$(include_str!(concat!("scripts/", $file, ".lua"))),+];
     };
 }
+pub(super) use scripts;
 
 scripts! {
     Acquire "acquire"

@@ -5,20 +5,8 @@ use std::sync::LazyLock;
 use redis::Cmd;
 
 use super::super::names::Name;
-use super::super::scripts::Loaded;
+use super::super::scripts::{Loaded, scripts};
 use super::Layout;
-
-macro_rules! scripts {
-    ($($script:ident $file:literal)+) => {
-        #[derive(Clone, Copy)]
-        pub(super) enum Script {
-            $($script),+
-        }
-
-        /// In the same order.
-        const FILES: &[&str] = &[$(include_str!(concat!("scripts/", $file, ".lua"))),+];
-    };
-}
 
 scripts! {
     LockAcquire "lock_acquire"
