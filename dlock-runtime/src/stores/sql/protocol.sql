@@ -228,8 +228,8 @@ UPDATE dlock_lock SET mode = 'd', expires_at = {now} + $ttl
 DELETE FROM dlock_reader WHERE name = $key AND NOT {is_read};
 {mark_waited};
 {wake_all};
-SELECT CASE WHEN mode = 'd' AND owner = $owner THEN 1 ELSE 0 END FROM dlock_lock
-    WHERE name = $key;
+SELECT CASE WHEN mode = 'd' AND owner = $owner AND expires_at > {now} THEN 1 ELSE 0 END
+    FROM dlock_lock WHERE name = $key;
 COMMIT
 
 --- forget
