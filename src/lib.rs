@@ -378,4 +378,4 @@ pub use dlock_runtime::{
 pub use dlock_runtime::tower;
 
 #[doc(hidden)]
-pub use dlock_runtime::{__private, bare};
+pub use dlock_runtime::{__private, bare, parse_duration};

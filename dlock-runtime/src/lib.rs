@@ -48,6 +48,8 @@ pub use api::{
     Always, Config, Held, InLockScope, LockGuard, LockManager, LockRequest, LockScopeExt, Once,
     Run, current, init, lock, shutdown,
 };
+#[doc(hidden)]
+pub use duration::parse_duration;
 pub use engine::Engine;
 #[doc(hidden)]
 pub use engine::bare;

@@ -4,8 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use pin_project_lite::pin_project;
+use tokio::time::Instant;
 
 use crate::core::inner::Inner;
 use crate::core::scope::Scope;
@@ -69,10 +71,68 @@ impl Held {
         self.section.is_held()
     }
 
+    /// Until when the lock is held for certain, by the local monotonic clock; of several
+    /// keys, until the first lease ends. Each renewal moves it on. `None` once the lock is
+    /// lost or released.
+    ///
+    /// By then, what cannot ask [`is_held`](Self::is_held) any more has to have stopped: a
+    /// child process, a device, a thread that blocks. The store may say that the lock is
+    /// gone before: [`lost`](Self::lost) tells.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), dlock::LockError> {
+    /// # use std::time::Duration;
+    /// # let manager = dlock::LockManager::connect(dlock::Config::default()).await?;
+    /// let body = async { dlock::current().and_then(|held| held.deadline()) };
+    /// let until = manager.lock("press").run(body).await?;
+    /// assert!(until.is_some());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.section.deadline()
+    }
+
     /// Resolves when the lease is lost, at once if it has been; never if the
     /// lock is released first. Cancel-safe.
     pub async fn lost(&self) {
         self.section.lost().await;
+    }
+
+    /// Resolves `early` before the lock would be lost, when no renewal has been confirmed
+    /// until then: time to end in good order what must not outlive the lock. At once if
+    /// there is less time left or the lock is lost, and never if it is released first.
+    /// A renewal may still be confirmed afterwards. Cancel-safe.
+    ///
+    /// A lease that is renewed is never nearer to its end than two thirds of its ttl, less
+    /// the time that the store takes to answer, so choose less than that: with more, this
+    /// resolves though nothing is wrong. Where renewals end
+    /// ([`max_hold`](crate::LockRequest::max_hold), `renew(false)`), it resolves before the
+    /// last lease ends.
+    ///
+    /// Needs a tokio runtime with timers.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), dlock::LockError> {
+    /// # use std::time::Duration;
+    /// # use dlock::backend::memory::Memory;
+    /// # let memory = Memory::new();
+    /// # let manager = dlock::LockManager::connect(dlock::Config::with_backend(memory.clone())).await?;
+    /// let body = async {
+    ///     let held = dlock::current().expect("inside");
+    /// #   memory.faults().set_unavailable(true);
+    ///     // The store cannot be reached any more.
+    ///     held.lost_within(Duration::from_secs(5)).await;
+    ///     held.is_held()
+    /// };
+    /// assert!(manager.lock("press").run(body).await?, "for five seconds more");
+    /// # Ok(()) }
+    /// ```
+    pub async fn lost_within(&self, early: Duration) {
+        self.section.lost_within(early).await;
     }
 }
 

@@ -182,11 +182,31 @@ impl Section {
         }
     }
 
+    /// Until when all locks of this section are held for certain; none once one is lost or
+    /// all have gone back.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let deadlines = self.locks.iter().map(|lock| lock.lease.deadline());
+        deadlines.min().filter(|_| self.is_held())
+    }
+
     /// Resolves when a lease of this section is lost, never if the locks go back
     /// first: the lease may then be somebody else's.
     pub(crate) async fn lost(&self) {
         let losses = self.locks.iter().map(|lock| lock.lease.loss_token());
         select_all(losses.map(|token| Box::pin(token.cancelled_owned()))).await;
+        self.unless_over().await;
+    }
+
+    /// Resolves when a lease of this section has no more than `early` left, or is lost;
+    /// never if the locks go back first.
+    pub(crate) async fn lost_within(&self, early: Duration) {
+        let ends = self.locks.iter();
+        select_all(ends.map(|lock| Box::pin(lock.lease.lost_within(early)))).await;
+        self.unless_over().await;
+    }
+
+    /// Never resolves if the locks went back before one was lost.
+    async fn unless_over(&self) {
         let ended_unharmed = {
             let state = self.state.lock();
             state.teardown.is_none() && !state.lost

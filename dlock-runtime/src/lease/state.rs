@@ -15,6 +15,7 @@ use crate::error::LossReason;
 use crate::in_flight::Counted;
 use crate::observe::SectionSpan;
 use crate::sync::{Mutex, MutexGuard, found};
+use crate::timer;
 use crate::token::FencingToken;
 
 /// One lease that the store gave to this process.
@@ -208,6 +209,24 @@ impl Lease {
         token
     }
 
+    /// Resolves when there is no more than `early` left of the lease, or it is lost; never
+    /// if it is given back first. A renewal puts it off.
+    pub(crate) async fn lost_within(&self, early: Duration) {
+        let loss = self.loss_token();
+        loop {
+            let (phase, left) = self.look();
+            match phase {
+                Phase::Held if left > early => {}
+                Phase::Held | Phase::Lost(_) => return,
+                Phase::Released => return std::future::pending().await,
+            }
+            tokio::select! {
+                () = loss.cancelled() => return,
+                () = timer::sleep(left.saturating_sub(early)) => {}
+            }
+        }
+    }
+
     /// Sets what comes after this lease: it goes on at once if that is lost already.
     pub(crate) fn follow_with(&self, follower: Arc<dyn Follower>) {
         let follower = Following(follower);
@@ -312,7 +331,7 @@ impl Lease {
         }
     }
 
-    pub(super) fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         self.state.lock().plan.deadline()
     }
 }

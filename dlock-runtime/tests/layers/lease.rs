@@ -212,3 +212,101 @@ fn a_store_that_tells_of_no_losses_keeps_nobody_from_renewal() {
     let renewed = is_done.recv_timeout(seconds(60));
     renewed.expect("the keeper does not hang").unwrap();
 }
+
+/// The time until which a lock is held moves on with each renewal, and is never later than
+/// the store's.
+#[tokio::test(start_paused = true)]
+async fn the_deadline_moves_on_with_each_renewal() {
+    let (memory, manager) = manager().await;
+    let ttl = seconds(30);
+    let guard = held(manager.lock("k").ttl(ttl)).await;
+    let mut last = guard.deadline().expect("held");
+    for _ in 0..10 {
+        sleep(ttl).await;
+        let next = guard.deadline().expect("renewed");
+        let left = manager.inspect("k").await.expect("answers").expect("held");
+        let left = left.holders[0].expires_in.expect("memory says so");
+        assert!(last < next && next <= Instant::now() + left);
+        last = next;
+    }
+    memory.faults().take_away("k");
+    guard.lost().await;
+    assert_eq!(guard.deadline(), None);
+}
+
+/// Of several keys, the first that ends counts; of a body that has ended, none.
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_several_keys_is_the_first() {
+    let (_, manager) = manager().await;
+    let body = async {
+        let held = current().expect("inside");
+        let outer = held.deadline().expect("held");
+        sleep(seconds(1)).await;
+        let both = held(manager.lock(["a", "b"]).ttl(seconds(30))).await;
+        assert_eq!(
+            both.deadline(),
+            Some(outer),
+            "what is re-entered ends first"
+        );
+        held
+    };
+    let scope = manager.lock("a").ttl(seconds(20)).renew(false).run(body);
+    let ended = scope.await.expect("free");
+    assert_eq!(ended.deadline(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warning_comes_before_the_end_when_renewals_fail() {
+    let (memory, manager) = manager().await;
+    let (ttl, early) = (seconds(30), seconds(5));
+    let guard = held(manager.lock("k").ttl(ttl)).await;
+    let warned = timeout(20 * ttl, guard.lost_within(early)).await;
+    assert!(warned.is_err(), "it is renewed");
+
+    memory.faults().set_unavailable(true);
+    guard.lost_within(early).await;
+    let deadline = guard.deadline().expect("not yet");
+    let left = deadline - Instant::now();
+    assert!(left <= early && left > early - seconds(1), "{left:?}");
+    // What is heard again in time is put off again.
+    memory.faults().set_unavailable(false);
+    sleep(early).await;
+    assert!(guard.is_held());
+    let warned = timeout(20 * ttl, guard.lost_within(early)).await;
+    assert!(warned.is_err(), "it is renewed again");
+
+    memory.faults().set_unavailable(true);
+    guard.lost_within(Duration::ZERO).await;
+    assert!(!guard.is_held(), "with no time left, it is lost");
+    guard.lost_within(early).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warning_comes_before_the_last_lease_ends() {
+    let (_, manager) = manager().await;
+    let lock = |key| manager.lock(key).ttl(seconds(30));
+    for guard in [
+        held(lock("fixed").renew(false)).await,
+        held(lock("limited").max_hold(seconds(60))).await,
+    ] {
+        guard.lost_within(seconds(5)).await;
+        let left = guard.deadline().expect("not yet") - Instant::now();
+        assert!(left <= seconds(5) && left > seconds(4), "{left:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_loses_or_gives_back_is_warned_at_once_or_never() {
+    let (memory, manager) = manager().await;
+    let guard = held(manager.lock("k").ttl(seconds(30))).await;
+    memory.faults().take_away("k");
+    let start = Instant::now();
+    guard.lost_within(seconds(5)).await;
+    assert!(start.elapsed() < seconds(1), "the store says so at once");
+    drop(guard);
+
+    let ended = manager.lock("k").run(async { current().expect("inside") });
+    let ended = ended.await.expect("free");
+    let warned = timeout(seconds(3600), ended.lost_within(seconds(5))).await;
+    assert!(warned.is_err(), "it was given back");
+}

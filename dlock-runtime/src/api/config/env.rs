@@ -28,19 +28,26 @@ const KNOWN: [&str; 6] = [
 /// How many letters a name may be from a known one to be taken for it.
 const TYPING_ERRORS: usize = 2;
 
-/// Reads the variables of a process, or those that stand in for them.
+/// Reads the variables of a process, or those that stand in for them. A URL that is given
+/// stands in for that in the environment.
 pub(super) fn read(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
+    url: Option<&str>,
 ) -> Result<Config, LockError> {
     let environment = Environment::of(variables)?;
-    let Some(url) = environment.text(URL)? else {
-        return Err(LockError::config(
-            URL,
-            "not set; name the store, for example redis://127.0.0.1:6379, or memory: for locks \
-             of this process only",
-        ));
+    let mut config = match (url, environment.text(URL)) {
+        (Some(url), _) => Config::from_url(url)?,
+        (None, url) => {
+            let url = url?.ok_or_else(|| {
+                LockError::config(
+                    URL,
+                    "not set; name the store, for example redis://127.0.0.1:6379, or memory: for \
+                     locks of this process only",
+                )
+            })?;
+            Config::from_setting(URL, &url)?
+        }
     };
-    let mut config = Config::from_setting(URL, &url)?;
     if let Some(namespace) = environment.text(NAMESPACE)? {
         config = config.namespace(namespace);
     }
@@ -183,6 +190,7 @@ mod tests {
             variables
                 .iter()
                 .map(|(name, value)| (OsString::from(name), OsString::from(value))),
+            None,
         )
     }
 

@@ -118,7 +118,24 @@ impl Config {
     /// back to locks that hold nobody off. So is a variable that is one of these
     /// but for one or two letters: it would not apply. Others are left alone.
     pub fn from_env() -> Result<Self, LockError> {
-        env::read(std::env::vars_os())
+        env::read(std::env::vars_os(), None)
+    }
+
+    /// The store at this URL, and everything else as [`from_env`](Self::from_env) reads it:
+    /// for a program whose user may name another store than `DLOCK_URL` does.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// let config = dlock::Config::from_env_at("memory:")?;
+    /// # let _ = config; Ok::<_, dlock::LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`from_url`](Self::from_url), and of `from_env` but for `DLOCK_URL`, which is
+    /// not read.
+    pub fn from_env_at(url: &str) -> Result<Self, LockError> {
+        env::read(std::env::vars_os(), Some(url))
     }
 
     /// A store of your own, or one that is set up in code. It serves one
@@ -210,7 +227,21 @@ impl Config {
         self
     }
 
-    pub(crate) fn is_memory(&self) -> bool {
+    /// The lease of locks that do not say their own, as it is set.
+    #[must_use]
+    pub fn get_ttl(&self) -> Duration {
+        self.settings.ttl
+    }
+
+    /// How long the store may take to answer, as it is set.
+    #[must_use]
+    pub fn get_request_timeout(&self) -> Duration {
+        self.request_timeout
+    }
+
+    /// Whether this is the URL `memory:`, whose locks are of this process only.
+    #[must_use]
+    pub fn is_memory(&self) -> bool {
         self.store.is_memory()
     }
 

@@ -87,7 +87,7 @@ proptest! {
     fn any_environment_is_read_or_refused_by_the_name_that_is_wrong(
         variables in vec((name(), value()), 0..8),
     ) {
-        match read(variables.clone()) {
+        match read(variables.clone(), None) {
             Ok(config) => {
                 // A namespace is no secret, whatever is in it.
                 let shown = format!("{:?}", config.namespace(""));
