@@ -15,6 +15,7 @@ async fn the_documented_user_can_do_all_that_locks_need() {
     for (recipe, modes) in [
         ("lock", &[false][..]),
         ("fenced", &[false]),
+        ("fair", &[false]),
         ("read-write", &[false, true]),
     ] {
         let connect = async || connect(config(&url(&user, recipe))).await;

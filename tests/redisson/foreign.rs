@@ -7,7 +7,7 @@ use crate::support::locks::{config, connect, held, is_busy, queued, says, served
 use crate::support::redis::RedisServer;
 use crate::url;
 
-const RECIPES: [&str; 3] = ["lock", "read-write", "fenced"];
+const RECIPES: [&str; 4] = ["lock", "read-write", "fenced", "fair"];
 
 /// Nobody waits for it, and it stays as it was.
 #[tokio::test]

@@ -8,6 +8,7 @@ mod support;
 
 mod acl;
 mod cluster;
+mod fair;
 mod foreign;
 
 use std::marker::PhantomData;
@@ -115,6 +116,31 @@ mod read_write {
     }
 
     super::conformance!(crate::RedissonStore<crate::read_write::ReadWrite>);
+}
+
+mod in_order {
+    pub(crate) struct Fair;
+
+    impl super::Recipe for Fair {
+        const NAME: &str = "fair";
+    }
+
+    super::conformance!(crate::RedissonStore<crate::in_order::Fair>);
+
+    /// Those who are killed while they wait must not hold up a test for long.
+    pub(crate) struct Hasty;
+
+    impl super::Recipe for Hasty {
+        const NAME: &str = "fair&fair_wait=3s";
+    }
+
+    super::contenders!(crate::RedissonStore<crate::in_order::Hasty>:
+        processes_add_up
+        a_killed_holder_frees_its_lock
+        a_killed_waiter_delays_the_rest_for_a_bounded_time
+        a_paused_holder_stops_when_it_comes_back
+        kills_and_pauses_at_random_moments_add_up
+    );
 }
 
 mod fenced {

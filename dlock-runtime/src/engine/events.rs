@@ -116,6 +116,12 @@ impl Events {
         self.0.waiters.has(key)
     }
 
+    /// Whether this one does.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_waiting(&self, owner: Owner, key: &str) -> bool {
+        self.0.waiters.is_waiting(owner, key)
+    }
+
     /// Waits until nobody waits for a lock any more, for which somebody did. There is one
     /// who is told.
     #[cfg(feature = "redis")]

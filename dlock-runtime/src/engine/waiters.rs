@@ -141,6 +141,11 @@ impl Waiters {
         self.state.lock().keys.contains_key(key)
     }
 
+    #[cfg(feature = "redis")]
+    pub(super) fn is_waiting(&self, owner: Owner, key: &str) -> bool {
+        self.state.lock().entry(key, owner).is_some()
+    }
+
     pub(super) fn wake_key(&self, key: &str) {
         if let Some(waiters) = self.state.lock().keys.get(key) {
             waiters.values().for_each(|entry| entry.wake.notify_one());

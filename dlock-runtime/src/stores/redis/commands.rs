@@ -61,7 +61,7 @@ pub(super) fn acquire(
     lowest: u64,
 ) -> Cmd {
     if let Some(layout) = space.redisson() {
-        return redisson::commands::acquire(layout, request);
+        return redisson::commands::acquire(layout, request, queues);
     }
     let key = &request.key;
     let names = space.script_keys(key).chain([space.counter(key)]);
@@ -105,7 +105,7 @@ pub(super) fn release(
     done_for: Option<Duration>,
 ) -> Cmd {
     if let Some(layout) = space.redisson() {
-        return redisson::commands::release(layout, request);
+        return redisson::commands::release(layout, request, queued_by.is_some());
     }
     let asker = Asker::of(request);
     let mut release = Script::Release.on(space, space.script_keys(&request.key), 3);

@@ -138,13 +138,29 @@ mod tests {
             ("redis://:hunter2@one,two", "several servers"),
             (
                 "redis://host?hunter2",
-                "there are `layout`, `recipe`, and with rediss:// `ca`",
+                "there are `layout`, `recipe`, `fair_wait`, and with rediss:// `ca`",
             ),
             ("redis://host?layout=hunter2", "`layout` is `redisson`"),
             ("redis://host?recipe=lock", "write `layout=redisson` too"),
             (
                 "redis://host?layout=redisson&recipe=hunter2",
-                "`recipe` is `lock` or `read-write` or `fenced`",
+                "`recipe` is `lock` or `read-write` or `fenced` or `fair`",
+            ),
+            (
+                "redis://host?layout=redisson&recipe=lock&fair_wait=1m",
+                "only `layout=redisson&recipe=fair`",
+            ),
+            (
+                "redis://host?recipe=fair&fair_wait=1m",
+                "write `layout=redisson` too",
+            ),
+            (
+                "redis://host?layout=redisson&recipe=fair&fair_wait=1s",
+                "a time from 3s to 24h",
+            ),
+            (
+                "redis://host?layout=redisson&recipe=fair&fair_wait=hunter2",
+                "a time from 3s to 24h",
             ),
         ] {
             let message = refusal(url);

@@ -27,8 +27,12 @@ impl Listener {
         if let Some((entry, owner, key)) = self.space.parse_wake(message) {
             self.events.granted(owner, key, entry);
         } else {
+            let (channel, owner) = self.space.heard_by(channel);
             for key in self.space.freed_keys(channel) {
-                self.events.freed(key);
+                match owner {
+                    Some(owner) => self.events.wake(owner, key),
+                    None => self.events.freed(key),
+                }
             }
         }
     }

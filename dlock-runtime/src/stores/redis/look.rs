@@ -82,12 +82,16 @@ impl RedisStore {
                 Ok(value) => {
                     answered = true;
                     match redisson {
-                        Some(_) => redisson::look::wake(key, &value),
+                        Some(layout) => redisson::look::wake(layout, key, &value),
                         None => wake(key, value),
                     }
-                    if subscriptions
-                        .is_some_and(|subscriptions| subscriptions.is_disconnected(&key.key))
-                    {
+                    if subscriptions.is_some_and(|subscriptions| {
+                        let mut waiters = key.waiters.iter();
+                        waiters.any(|waiter| {
+                            let heard = self.space().heard(&key.key, waiter.owner);
+                            subscriptions.is_disconnected(&heard)
+                        })
+                    }) {
                         // Its turn would pass by.
                         key.wake_all();
                     }

@@ -61,6 +61,13 @@ pub(super) enum Keyspace {
     Redisson(Layout),
 }
 
+/// What is listened to: a lock, by all who wait for it in this process, or by one of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Heard {
+    pub(super) key: Arc<str>,
+    pub(super) owner: Option<Owner>,
+}
+
 /// What holds text, which may be of the right type and yet not dlock's.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
@@ -109,7 +116,12 @@ impl Keyspace {
     pub(super) fn parts<'a>(&'a self, key: &'a str) -> Vec<(Name<'a>, &'static str)> {
         match self {
             Self::Redisson(layout) => {
-                vec![(layout.lock(key), "hash"), (layout.token(key), "string")]
+                let mut parts = vec![(layout.lock(key), "hash"), (layout.token(key), "string")];
+                if layout.recipe.queues() {
+                    let places = (layout.ends_of_places(key), "zset");
+                    parts.extend([(layout.queue(key), "list"), places]);
+                }
+                parts
             }
             _ => vec![
                 (self.lock(key), "string"),
@@ -217,12 +229,29 @@ impl Keyspace {
     }
 
     /// The channel on which a process is told of grants: of this lock, where each has
-    /// its slot.
-    pub(super) fn wake_channel(&self, process: Process, key: &str) -> String {
+    /// its slot. In Redisson's layout, all who wait for a lock; or one of them.
+    pub(super) fn wake_channel(&self, process: Process, key: &str, by: Option<Owner>) -> String {
         match self {
             // Who waits is told of the lock, and asks.
-            Self::Redisson(layout) => layout.channel(key).to_string(),
+            Self::Redisson(layout) => layout.wake_channel(key, by),
             _ => self.of_process(WAKE, process, key),
+        }
+    }
+
+    /// What this owner listens to, who waits for a lock.
+    pub(super) fn heard(&self, key: &Arc<str>, owner: Owner) -> Heard {
+        let by_owner = self.redisson().is_some_and(|layout| layout.recipe.queues());
+        Heard {
+            key: Arc::clone(key),
+            owner: by_owner.then_some(owner),
+        }
+    }
+
+    /// Which of those who wait a channel is for, if it is for one, and that of its lock.
+    pub(super) fn heard_by<'n>(&self, channel: &'n str) -> (&'n str, Option<Owner>) {
+        match self {
+            Self::Redisson(layout) => layout.heard_by(channel),
+            _ => (channel, None),
         }
     }
 
@@ -388,7 +417,7 @@ mod tests {
                     space.queue(key).to_string(),
                     space.readers(key).to_string(),
                     space.counter(key).to_string(),
-                    space.wake_channel(process, key),
+                    space.wake_channel(process, key, None),
                     space.alive_key(process, key),
                     space.freed_channel(key),
                 ] {

@@ -19,7 +19,7 @@ use super::errors::{RetryPolicy, classify};
 use super::listener::Listener;
 use super::locate::Locator;
 use super::look::{PERIOD, Seen};
-use super::names::Keyspace;
+use super::names::{Heard, Keyspace};
 use super::redisson::{self, field::Field};
 use super::scripts::{self, ALIVE_FOR, CLAIM};
 use super::sentinel;
@@ -99,7 +99,7 @@ impl Store for RedisStore {
                 // Who waits for votes listens to the locks, and so does who waits beside
                 // Redisson.
                 channel: (!votes && connector.space.redisson().is_none())
-                    .then(|| connector.space.wake_channel(process, "")),
+                    .then(|| connector.space.wake_channel(process, "", None)),
             };
             let connections = Arc::new(Connections::new(Arc::clone(&connector), Some(listener)));
             let topology = electorate.as_ref().map(|all| Arc::clone(all.topology()));
@@ -220,7 +220,7 @@ impl Store for RedisStore {
         match (&self.route, self.subscriptions()) {
             // Each slot has a counter of its own: the script is the cheapest way. A
             // place in the queue needs a subscription, and the lock may be free.
-            (_, Some(subscriptions)) if !subscriptions.hears(&request.key) => Opening::Try,
+            (_, Some(subscriptions)) if !subscriptions.hears(&self.heard(request)) => Opening::Try,
             (_, Some(_)) => Opening::Place,
             (Route::One(..), None) if request.mode == Mode::Write => Opening::First,
             _ => Opening::Place,
@@ -255,7 +255,7 @@ impl Store for RedisStore {
         } else {
             Box::pin(async {
                 if queues {
-                    self.listen(&request.key, deadline).await;
+                    self.listen(request, deadline).await;
                 }
                 self.ask_for_lock(request, queues, deadline, attempt).await
             })
@@ -267,9 +267,9 @@ impl Store for RedisStore {
             Value::Okay => answer.behind,
             Value::BulkString(_) | Value::Nil => {
                 self.events.answered(answer.sent_at);
-                if redisson.is_some() {
-                    // Nobody has a place.
-                    return Ok(Take::Busy);
+                if let Some(layout) = redisson {
+                    let has_place = queues && layout.recipe.queues();
+                    return Ok(if has_place { Take::Queued } else { Take::Busy });
                 }
                 if let Value::BulkString(value) = &answer.value
                     && done_by(value).is_some()
@@ -549,6 +549,11 @@ impl RedisStore {
         }
     }
 
+    /// What it listens to while it waits.
+    fn heard(&self, request: &Request) -> Heard {
+        self.space().heard(&request.key, request.owner)
+    }
+
     /// The one question of a waiter, asked as often as it likes.
     pub(super) async fn ask_for_lock(
         &self,
@@ -565,25 +570,26 @@ impl RedisStore {
 
     /// Who cannot be told of its turn would be passed over. But whether it can must not
     /// decide on whether it may wait.
-    async fn listen(&self, key: &Arc<str>, deadline: Deadline) {
+    async fn listen(&self, request: &Request, deadline: Deadline) {
+        let heard = &self.heard(request);
         match &self.route {
             Route::One(one, _) => match &self.subscriptions {
                 // A message comes over the manager's connection.
                 None => one.of_manager().prepare(),
-                Some(subscriptions) if subscriptions.hears(key) => {}
+                Some(subscriptions) if subscriptions.hears(heard) => {}
                 Some(subscriptions) => {
                     // So that it is left again, whatever becomes of the caller.
                     self.events.beats(self.connector.time.now());
                     let patience = self.connector.settings.patience();
                     let limit = deadline.within(patience / 2);
                     if let Ok(connection) = one.of_manager().connection(limit).await {
-                        let _ = subscriptions.listen(key, &connection, limit).await;
+                        let _ = subscriptions.listen(heard, &connection, limit).await;
                     }
                 }
             },
             Route::BySlot(topology) => {
                 let patience = self.connector.settings.patience();
-                let _ = topology.listen(key, deadline.within(patience / 2)).await;
+                let _ = topology.listen(heard, deadline.within(patience / 2)).await;
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Every command that is sent in this layout, and nothing else.
 
+use std::time::Duration;
+
 use redis::{Cmd, cmd};
 
 use super::super::commands::whole_ms;
@@ -9,10 +11,11 @@ use super::field::Field;
 use super::scripts::Script;
 use super::{Layout, Recipe};
 use crate::backend::{Mode, Request};
+use crate::store::Waiter;
 use crate::token::TOKENS_PER_GRANT;
 
-/// Asks for the lock.
-pub(in super::super) fn acquire(layout: Layout, request: &Request) -> Cmd {
+/// Asks for the lock; or for a place in its queue, if it has one.
+pub(in super::super) fn acquire(layout: Layout, request: &Request, queues: bool) -> Cmd {
     let key = &request.key;
     let ttl = layout
         .longest_for(request)
@@ -30,6 +33,10 @@ pub(in super::super) fn acquire(layout: Layout, request: &Request) -> Cmd {
             acquire.arg(Field::of(request)).arg(ttl);
             acquire.arg(TOKENS_PER_GRANT).take()
         }
+        (Recipe::Fair(lasts), _) => {
+            let mut acquire = of_fair(layout, Script::FairAcquire, lasts, request, 5);
+            acquire.arg(ttl).arg(u8::from(queues)).take()
+        }
         (Recipe::ReadWrite, Mode::Write) => {
             let mut acquire = Script::WriteAcquire.on(layout, one, 2);
             acquire.arg(Field::of_read_write(request)).arg(ttl).take()
@@ -45,7 +52,7 @@ pub(in super::super) fn renew(layout: Layout, request: &Request) -> Cmd {
     let ttl = whole_ms(request.ttl);
     let one = [layout.lock(&request.key)].into_iter();
     match (layout.recipe, request.mode) {
-        (Recipe::Lock | Recipe::Fenced, _) => {
+        (Recipe::Lock | Recipe::Fenced | Recipe::Fair(_), _) => {
             let mut renew = Script::Renew.on(layout, one, 2);
             renew.arg(Field::of(request)).arg(ttl).take()
         }
@@ -59,8 +66,9 @@ pub(in super::super) fn renew(layout: Layout, request: &Request) -> Cmd {
     }
 }
 
-/// Gives a lease back.
-pub(in super::super) fn release(layout: Layout, request: &Request) -> Cmd {
+/// Gives a lease back; with `queued`, the owner may have a place in the queue instead, or
+/// as well.
+pub(in super::super) fn release(layout: Layout, request: &Request, queued: bool) -> Cmd {
     let key = &request.key;
     let channel = layout.channel(key);
     let one = [layout.lock(key)].into_iter();
@@ -68,6 +76,10 @@ pub(in super::super) fn release(layout: Layout, request: &Request) -> Cmd {
         (Recipe::Lock | Recipe::Fenced, _) => {
             let mut release = Script::LockRelease.on(layout, one, 2);
             release.arg(Field::of(request)).arg(channel).take()
+        }
+        (Recipe::Fair(lasts), _) => {
+            let mut release = of_fair(layout, Script::FairRelease, lasts, request, 4);
+            release.arg(u8::from(queued)).take()
         }
         (Recipe::ReadWrite, Mode::Write) => {
             let mut release = Script::WriteRelease.on(layout, one, 2);
@@ -95,9 +107,23 @@ fn of_reader(layout: Layout, script: Script, request: &Request, args: usize) -> 
     command
 }
 
+/// A script of a lock with a queue.
+fn of_fair(layout: Layout, script: Script, lasts: Duration, request: &Request, args: usize) -> Cmd {
+    let key = &request.key;
+    let mut command = script.on(layout, layout.of_fair(key).into_iter(), args);
+    command.arg(whole_ms(lasts)).arg(Field::of(request));
+    command.arg(layout.channel(key));
+    command
+}
+
 /// Looks at a lock.
 pub(in super::super) fn inspect(layout: Layout, key: &str) -> Cmd {
-    let mut inspect = Script::Inspect.on(layout, [layout.lock(key)].into_iter(), 2);
+    let keys = [layout.lock(key), layout.ends_of_places(key)].into_iter();
+    let keys = keys.take(match layout.recipe {
+        Recipe::Fair(_) => 2,
+        Recipe::Lock | Recipe::ReadWrite | Recipe::Fenced => 1,
+    });
+    let mut inspect = Script::Inspect.on(layout, keys, 2);
     inspect.arg(layout.channel(key));
     inspect.arg(layout.timeouts(key)).take()
 }
@@ -111,9 +137,23 @@ pub(super) fn count<'a>(layout: Layout, keys: impl Iterator<Item = &'a str>) -> 
     exists
 }
 
-/// What holds these locks.
-pub(super) fn look<'a>(layout: Layout, keys: impl Iterator<Item = &'a str> + Clone) -> Cmd {
-    Script::Look.on(layout, keys.map(|key| layout.lock(key)), 0)
+/// What holds these locks, for which those wait.
+pub(super) fn look<'a>(
+    layout: Layout,
+    keys: impl Iterator<Item = (&'a str, &'a [Waiter])> + Clone,
+) -> Cmd {
+    let Recipe::Fair(lasts) = layout.recipe else {
+        return Script::Look.on(layout, keys.map(|(key, _)| layout.lock(key)), 0);
+    };
+    let names = keys.clone().flat_map(|(key, _)| layout.of_fair(key));
+    let mut look = Script::FairLook.on(layout, names, 1 + keys.clone().count());
+    look.arg(whole_ms(lasts));
+    for (_, waiters) in keys {
+        let owners = waiters.iter().map(|waiter| Field::of_owner(waiter.owner));
+        let owners: Vec<_> = owners.map(|owner| owner.to_string()).collect();
+        look.arg(owners.join(" "));
+    }
+    look
 }
 
 /// A message to nobody in particular, to see whether scripts may send messages.

@@ -32,8 +32,12 @@ impl Field {
     }
 
     pub(super) fn of(request: &Request) -> Self {
+        Self::of_owner(request.owner)
+    }
+
+    pub(super) fn of_owner(owner: Owner) -> Self {
         Self {
-            owner: request.owner,
+            owner,
             writes: false,
         }
     }

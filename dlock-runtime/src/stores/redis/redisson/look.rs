@@ -53,21 +53,21 @@ impl RedisStore {
             ends || key.waiters.iter().any(|waiter| waiter.mode == Mode::Read)
         };
         let first = &keys[0].key;
-        let mut looked_at: Vec<_> = keys.iter().filter(is_due).collect();
-        if looked_at.len() < keys.len() {
-            let names = || keys.iter().map(|key| &*key.key);
+        let (mut looked_at, others): (Vec<_>, Vec<_>) = keys.iter().partition(is_due);
+        if !others.is_empty() {
+            let names = || others.iter().map(|key| &*key.key);
             let count = || commands::count(layout, names());
             let Answer { value, from, .. } = self.ask(first, deadline, count).await?;
             let Value::Int(held) = value else {
                 return Err(nonsense(&from));
             };
-            if held.unsigned_abs() < keys.len() as u64 {
+            if held.unsigned_abs() < others.len() as u64 {
                 looked_at = keys.iter().collect();
             }
         }
         let mut found = Vec::new();
         if !looked_at.is_empty() {
-            let names = || looked_at.iter().map(|key| &*key.key);
+            let names = || looked_at.iter().map(|key| (&*key.key, &*key.waiters));
             let look = || commands::look(layout, names());
             let Answer { value, from, .. } = self.ask(first, deadline, look).await?;
             match value {
@@ -85,7 +85,7 @@ impl RedisStore {
 }
 
 /// Says who should ask again.
-pub(in super::super) fn wake(key: &mut Waited<RedisStore>, value: &Value) {
+pub(in super::super) fn wake(layout: Layout, key: &mut Waited<RedisStore>, value: &Value) {
     let held = match value {
         Value::Okay => {
             key.seen.free = false;
@@ -108,10 +108,17 @@ pub(in super::super) fn wake(key: &mut Waited<RedisStore>, value: &Value) {
         // It is no lock, as asking shows.
         return key.wake_all();
     };
+    if mode == "lost" {
+        // Places were lost, and nobody was told.
+        key.wake_all();
+    }
     for waiter in &mut key.waiters {
         waiter.wake |= mode == "read" && waiter.mode == Mode::Read;
     }
-    (key.seen.free, key.seen.ends) = (false, Some(Instant::now() + Duration::from_millis(ms)));
+    let ends = Duration::from_millis(ms);
+    let next = layout.recipe.keeps_places_every();
+    let next = next.map_or(ends, |next| next.min(ends));
+    (key.seen.free, key.seen.ends) = (false, Some(Instant::now() + next));
 }
 
 /// How soon a lock is looked at again whose lease ends then: its holder may have died.

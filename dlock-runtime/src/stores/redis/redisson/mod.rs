@@ -12,20 +12,26 @@ pub(super) mod look;
 mod names;
 pub(super) mod scripts;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::backend::{BackendError, BackendErrorKind, Capabilities, Mode, Request, TokenTier};
+use crate::duration::parse_duration;
 use crate::stores::url::StoreUrl;
 
 /// The options of a URL that say whose keys these are.
-pub(super) const OPTIONS: &[&str] = &["layout", "recipe"];
+pub(super) const OPTIONS: &[&str] = &["layout", "recipe", FAIR_WAIT];
+
+const FAIR_WAIT: &str = "fair_wait";
 
 /// What a user of the server must be allowed to do.
 pub(super) const PERMISSIONS: &str = "let this user do what dlock does: the keys of the locks, \
     alone and in braces (`~stock:*`, `~{stock:*`), `~redisson_lock_token:*`, channels \
     `&redisson_*`, and the commands +hello +subscribe +unsubscribe +publish +pubsub +eval +evalsha \
     +exists +hset +hget +hdel +hexists +hlen +hgetall +set +del +incrby +pexpire +pttl +scan +type \
-    (with sentinels, +role and +wait too; in a cluster, +ssubscribe, +sunsubscribe, +spublish, \
+    (with `recipe=fair`, `~redisson_lock_queue:*`, `~redisson_lock_timeout:*`, +lindex, +lpop, +lpos, \
+    +lrange, +lrem, +rpush, +zadd, +zcount, +zmscore, +zrem, +zscore and +time too; \
+    with sentinels, +role and +wait too; in a cluster, +ssubscribe, +sunsubscribe, +spublish, \
     +asking and +cluster|slots)";
 
 /// As which of Redisson's classes a lock is kept. They do not see each other.
@@ -37,10 +43,18 @@ pub(crate) enum Recipe {
     ReadWrite,
     /// `RFencedLock`.
     Fenced,
+    /// `RFairLock`. So long who waits may be first in its queue.
+    Fair(Duration),
 }
 
 /// Redisson's `lockWatchdogTimeout`, unless a service sets another.
 const WATCH_DOG: Duration = Duration::from_secs(30);
+
+/// Its `fairLockWaitTimeout`, likewise, and what else it may be here. Who waits is looked
+/// after once a second, and must not lose its place by that.
+const FAIR_LOCK_WAIT: Duration = Duration::from_secs(300);
+const FAIR_LOCK_WAITS: RangeInclusive<Duration> =
+    Duration::from_secs(3)..=Duration::from_secs(24 * 3600);
 
 /// Where the keys are, and as what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +68,27 @@ const RECIPES: &[(&str, Recipe)] = &[
     ("lock", Recipe::Lock),
     ("read-write", Recipe::ReadWrite),
     ("fenced", Recipe::Fenced),
+    ("fair", Recipe::Fair(FAIR_LOCK_WAIT)),
 ];
 
 /// `None`: the keys are dlock's own.
 pub(super) fn read(url: &StoreUrl<'_>) -> Result<Option<Recipe>, BackendError> {
     let layout = url.choice("layout", &[("redisson", ())])?;
-    let recipe = url.choice("recipe", RECIPES)?;
+    let mut recipe = url.choice("recipe", RECIPES)?;
+    if let Some(said) = url.option(FAIR_WAIT) {
+        let Some(Recipe::Fair(lasts)) = &mut recipe else {
+            return Err(url.invalid(
+                "`fair_wait` is for a queue, which only `layout=redisson&recipe=fair` has",
+            ));
+        };
+        let wait = parse_duration(said).ok();
+        let wait = wait.filter(|wait| FAIR_LOCK_WAITS.contains(wait));
+        *lasts = wait.ok_or_else(|| {
+            url.invalid(
+                "`fair_wait` is a time from 3s to 24h, that of `fairLockWaitTimeout` in Java",
+            )
+        })?;
+    }
     match (layout, recipe) {
         (Some(()), recipe) => Ok(Some(recipe.unwrap_or(Recipe::Lock))),
         (None, Some(_)) => Err(url.invalid(
@@ -98,24 +127,37 @@ impl Recipe {
     pub(super) fn capabilities(self, own: Capabilities) -> Capabilities {
         Capabilities {
             name: "redisson",
-            fair: false,
+            fair: matches!(self, Self::Fair(_)),
             tokens: match self {
                 // Its counter is anybody's to delete, and whoever takes the lock as another
                 // class does not raise it.
                 Self::Fenced => TokenTier::BestEffort,
-                Self::Lock | Self::ReadWrite => TokenTier::None,
+                Self::Lock | Self::ReadWrite | Self::Fair(_) => TokenTier::None,
             },
             strict_with: "",
             read_write: self == Self::ReadWrite,
             read_write_with: match self {
                 Self::ReadWrite => "",
-                Self::Lock | Self::Fenced => {
+                Self::Lock | Self::Fenced | Self::Fair(_) => {
                     "`recipe=read-write` in its URL, if the lock is an RReadWriteLock in Java"
                 }
             },
             permits: false,
             once: false,
             ..own
+        }
+    }
+
+    /// Whether who waits has a place.
+    pub(super) fn queues(self) -> bool {
+        matches!(self, Self::Fair(_))
+    }
+
+    /// How often who waits is seen to have its place yet, and keeps it.
+    pub(super) fn keeps_places_every(self) -> Option<Duration> {
+        match self {
+            Self::Fair(lasts) => Some(WATCH_DOG.min(lasts / 3)),
+            Self::Lock | Self::ReadWrite | Self::Fenced => None,
         }
     }
 

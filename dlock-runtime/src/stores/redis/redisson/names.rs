@@ -7,6 +7,9 @@
 //! | `{<key>}:<owner>:rwlock_timeout:<n>` | when the lease of a reader ends |
 //! | `redisson_lock__channel:{<key>}` | channel on which it is told that a lock is free |
 //! | `redisson_rwlock:{<key>}` | the same of a read/write lock |
+//! | `redisson_lock__channel:{<key>}:<owner>` | channel on which it is told who is first in the queue of a fair lock that is free |
+//! | `redisson_lock_queue:{<key>}` | who waits for a fair lock |
+//! | `redisson_lock_timeout:{<key>}` | how long their places last |
 //!
 //! A key that has a brace goes unchanged into the others, without more around it. In a
 //! cluster, the braces of some keys lead the others to another slot than the lock's, and
@@ -14,9 +17,13 @@
 //! `{<key>}` is `{<tag>}:<key>` for them, with the tag that leads to the lock's slot.
 
 use super::super::names::{Name, slot_of, tag_of};
+use super::field::Field;
 use super::{Layout, Recipe};
+use crate::backend::Owner;
 
 const TOKEN: &str = "redisson_lock_token";
+const QUEUE: &str = "redisson_lock_queue";
+const TIMEOUTS: &str = "redisson_lock_timeout";
 const LOCK_CHANNEL: &str = "redisson_lock__channel";
 const READ_WRITE_CHANNEL: &str = "redisson_rwlock";
 
@@ -29,14 +36,51 @@ impl Layout {
         self.prefixed(TOKEN, key)
     }
 
-    /// Where it is told that a lock is free.
+    pub(in super::super) fn queue(self, key: &str) -> Name<'_> {
+        self.prefixed(QUEUE, key)
+    }
+
+    /// When the places in the queue end.
+    pub(in super::super) fn ends_of_places(self, key: &str) -> Name<'_> {
+        self.prefixed(TIMEOUTS, key)
+    }
+
+    /// All that a fair lock has.
+    pub(super) fn of_fair(self, key: &str) -> [Name<'_>; 3] {
+        [self.lock(key), self.queue(key), self.ends_of_places(key)]
+    }
+
+    /// Where it is told that a lock is free: all who wait, or one of them.
+    pub(in super::super) fn wake_channel(self, key: &str, owner: Option<Owner>) -> String {
+        let channel = self.channel(key);
+        match owner {
+            Some(owner) => format!("{channel}:{}", Field::of_owner(owner)),
+            None => channel.to_string(),
+        }
+    }
+
+    /// Which of those who wait such a channel is for, and what is before its name.
+    pub(in super::super) fn heard_by(self, channel: &str) -> (&str, Option<Owner>) {
+        let heard = || {
+            let (rest, _) = channel.rsplit_once(':')?;
+            let (rest, _) = rest.rsplit_once(':')?;
+            let field = Field::read(&channel[rest.len() + 1..])?;
+            Some((rest, field.owner))
+        };
+        match self.recipe {
+            Recipe::Fair(_) => heard().map_or((channel, None), |(rest, owner)| (rest, Some(owner))),
+            Recipe::Lock | Recipe::ReadWrite | Recipe::Fenced => (channel, None),
+        }
+    }
+
+    /// What the names of these begin with.
     pub(in super::super) fn channel(self, key: &str) -> Name<'_> {
         self.prefixed(self.channels(), key)
     }
 
     fn channels(self) -> &'static str {
         match self.recipe {
-            Recipe::Lock | Recipe::Fenced => LOCK_CHANNEL,
+            Recipe::Lock | Recipe::Fenced | Recipe::Fair(_) => LOCK_CHANNEL,
             Recipe::ReadWrite => READ_WRITE_CHANNEL,
         }
     }
@@ -130,6 +174,33 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_a_fair_lock_is_heard_by_its_own_channel() {
+        let owner = Owner::read("0123456789abcdef.10").expect("an owner");
+        for in_slots in [false, true] {
+            let recipe = Recipe::Fair(std::time::Duration::from_secs(300));
+            let fair = Layout { recipe, in_slots };
+            for key in ["a", "a:1", "{a}", "{a}:b", "{}a", "a}", "a:8743c9c0:1"] {
+                let channel = fair.wake_channel(key, Some(owner));
+                let is_there = fair.slot(&channel) == fair.slot(key);
+                assert!(is_there || !in_slots, "{channel}");
+                let (of_lock, heard_by) = fair.heard_by(&channel);
+                assert_eq!(heard_by, Some(owner), "{channel}");
+                let keys = fair.freed_keys(of_lock);
+                assert!(keys.contains(&Some(key)), "{channel}: {keys:?}");
+                assert_eq!(fair.heard_by(of_lock), (of_lock, None));
+            }
+        }
+        let channel = LAYOUT.wake_channel("a", Some(owner));
+        let behind = "redisson_lock__channel:{a}:01234567-89ab-8cde-8f00-00646c6f636b:16";
+        assert_eq!(channel, behind);
+        // Another class has locks whose names end so.
+        assert_eq!(LAYOUT.heard_by(&channel), (&*channel, None));
+        assert_eq!(LAYOUT.queue("a").to_string(), "redisson_lock_queue:{a}");
+        let timeouts = LAYOUT.ends_of_places("{a}").to_string();
+        assert_eq!(timeouts, "redisson_lock_timeout:{a}");
+    }
+
+    #[test]
     fn a_lock_is_where_a_cluster_looks_for_its_name() {
         for (key, tag) in [
             ("a", "a"),
@@ -163,8 +234,16 @@ mod tests {
                 cluster.token(key),
                 cluster.channel(key),
                 cluster.timeouts(key),
+                cluster.queue(key),
+                cluster.ends_of_places(key),
             ];
-            let alone = [LAYOUT.token(key), LAYOUT.channel(key), LAYOUT.timeouts(key)];
+            let alone = [
+                LAYOUT.token(key),
+                LAYOUT.channel(key),
+                LAYOUT.timeouts(key),
+                LAYOUT.queue(key),
+                LAYOUT.ends_of_places(key),
+            ];
             for (name, alone) in names.iter().zip(alone) {
                 let name = name.to_string();
                 assert_eq!(cluster.slot(&name), cluster.slot(key), "{name}");

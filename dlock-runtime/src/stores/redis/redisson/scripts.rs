@@ -16,6 +16,9 @@ scripts! {
     ReadAcquire "read_acquire"
     ReadRenew "read_renew"
     ReadRelease "read_release"
+    FairAcquire "fair_acquire"
+    FairRelease "fair_release"
+    FairLook "fair_look"
     Renew "renew"
     Look "look"
     Inspect "inspect"
@@ -27,7 +30,10 @@ static IN_SLOT: LazyLock<Vec<Loaded>> = LazyLock::new(|| load(true));
 
 fn load(in_slots: bool) -> Vec<Loaded> {
     let prelude = include_str!("scripts/prelude.lua");
-    let load = |file: &&str| Loaded::new(format!("local IN_SLOT = {in_slots}\n{prelude}{file}"));
+    let load = |file: &&str| {
+        let file = file.replace("-- queue\n", include_str!("scripts/queue.lua"));
+        Loaded::new(format!("local IN_SLOT = {in_slots}\n{prelude}{file}"))
+    };
     FILES.iter().map(load).collect()
 }
 

@@ -43,6 +43,7 @@ static FORM: Form = Form {
         "sentinel_password",
         "layout",
         "recipe",
+        "fair_wait",
     ],
     files: FILES,
 };

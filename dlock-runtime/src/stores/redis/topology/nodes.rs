@@ -11,7 +11,7 @@ use super::super::connections::Connections;
 use super::super::connector::Connector;
 use super::super::listener::Listener;
 use super::super::locate::Locator;
-use super::super::names::Keyspace;
+use super::super::names::{Heard, Keyspace};
 use super::super::settings::Settings;
 use super::super::values::Process;
 use super::map::{SlotMap, named_in};
@@ -172,17 +172,17 @@ impl Topology {
     }
 
     /// Hears of grants of this lock from now on. Somebody waits for it.
-    pub(crate) async fn listen(&self, key: &Arc<str>, deadline: Deadline) -> Result<(), Failure> {
-        if self.subscriptions.hears(key) {
+    pub(crate) async fn listen(&self, heard: &Heard, deadline: Deadline) -> Result<(), Failure> {
+        if self.subscriptions.hears(heard) {
             return Ok(());
         }
         let located = self
             .map
-            .locate(self.space.slot(key), &self.time, deadline)
+            .locate(self.space.slot(&heard.key), &self.time, deadline)
             .await;
         let node = self.node(&located.map_err(Failure::refused)?);
         let connection = node.of_manager().connection(deadline).await?;
-        let listened = self.subscriptions.listen(key, &connection, deadline);
+        let listened = self.subscriptions.listen(heard, &connection, deadline);
         listened.await.map_err(|lost| {
             match lost.refusal() {
                 Some(error) => self.map.redirected(&error, connection.address()),

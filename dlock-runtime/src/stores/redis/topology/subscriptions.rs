@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use super::super::batcher::Lost;
 use super::super::connection::{Connection, Listen};
-use super::super::names::Keyspace;
+use super::super::names::{Heard, Keyspace};
 use super::super::values::Process;
 use super::map::SlotMap;
 use crate::deadline::Deadline;
@@ -35,7 +35,7 @@ pub(crate) struct Subscriptions {
     map: Option<Arc<SlotMap>>,
     events: Events,
     time: Time,
-    keys: Mutex<HashMap<Arc<str>, Channel>>,
+    keys: Mutex<HashMap<Heard, Channel>>,
 }
 
 struct Channel {
@@ -62,22 +62,22 @@ impl Subscriptions {
     }
 
     /// Whether grants of this lock are heard of.
-    pub(crate) fn hears(&self, key: &str) -> bool {
-        self.is_heard(key) == Some(true)
+    pub(crate) fn hears(&self, heard: &Heard) -> bool {
+        self.is_heard(heard) == Some(true)
     }
 
     /// Whether they were, and are not any more.
-    pub(crate) fn is_disconnected(&self, key: &str) -> bool {
-        self.is_heard(key) == Some(false)
+    pub(crate) fn is_disconnected(&self, heard: &Heard) -> bool {
+        self.is_heard(heard) == Some(false)
     }
 
-    fn is_heard(&self, key: &str) -> Option<bool> {
+    fn is_heard(&self, heard: &Heard) -> Option<bool> {
         let keys = self.keys.lock();
-        let (connection, true) = &keys.get(key)?.over else {
+        let (connection, true) = &keys.get(heard)?.over else {
             return None;
         };
         let leads_there = self.map.as_ref().is_none_or(|map| {
-            let owner = map.owner(self.space.slot(key));
+            let owner = map.owner(self.space.slot(&heard.key));
             owner.is_some_and(|owner| *owner == *connection.address())
         });
         Some(leads_there && connection.is_open())
@@ -86,7 +86,7 @@ impl Subscriptions {
     /// Hears of grants of this lock over a connection to its node from now on.
     pub(crate) async fn listen(
         &self,
-        key: &Arc<str>,
+        heard: &Heard,
         connection: &Connection,
         deadline: Deadline,
     ) -> Result<(), Lost> {
@@ -97,9 +97,9 @@ impl Subscriptions {
                     last_waited_for: self.time.now(),
                     over: (connection.clone(), false),
                 };
-                keys.insert(Arc::clone(key), channel);
+                keys.insert(heard.clone(), channel);
                 // In the order in which the channel is entered here and taken out.
-                self.ask(key, connection, true)
+                self.ask(heard, connection, true)
             };
             let mut done = true;
             for asked in asked {
@@ -109,7 +109,7 @@ impl Subscriptions {
                 break;
             }
         }
-        if let Some(channel) = self.keys.lock().get_mut(key) {
+        if let Some(channel) = self.keys.lock().get_mut(heard) {
             let (over, is_answered) = &mut channel.over;
             *is_answered |= over.is(connection);
         }
@@ -134,8 +134,12 @@ impl Subscriptions {
         let (mut gone, mut left, mut leaving) = (Vec::new(), Vec::new(), Vec::new());
         let now = self.time.now();
         let mut keys = self.keys.lock();
-        keys.retain(|key, channel| {
-            let is_waited_for = self.events.waits(key);
+        keys.retain(|heard, channel| {
+            let Heard { key, owner } = heard;
+            let is_waited_for = match *owner {
+                Some(owner) => self.events.is_waiting(owner, key),
+                None => self.events.waits(key),
+            };
             if is_waited_for {
                 channel.last_waited_for = now;
             }
@@ -145,17 +149,23 @@ impl Subscriptions {
                 gone.push(Arc::clone(key));
                 let (connection, _) = &channel.over;
                 if connection.is_open() {
-                    left.push((Arc::clone(key), connection.clone()));
+                    left.push((heard.clone(), connection.clone()));
                 }
             }
             is_kept
         });
-        for (key, connection) in left {
-            let channel = self.space.wake_channel(self.process, &key);
+        for (heard, connection) in left {
+            let channel = self
+                .space
+                .wake_channel(self.process, &heard.key, heard.owner);
             // Some keys have a channel together.
-            let mut of_channel = self.space.freed_keys(&channel);
-            if of_channel.all(|other| !keys.contains_key(other)) {
-                let asked = self.ask(&key, &connection, false).into_iter();
+            let (of_lock, owner) = self.space.heard_by(&channel);
+            let mut of_channel = self.space.freed_keys(of_lock).map(|key| Heard {
+                key: Arc::from(key),
+                owner,
+            });
+            if of_channel.all(|other| !keys.contains_key(&other)) {
+                let asked = self.ask(&heard, &connection, false).into_iter();
                 leaving.extend(asked.map(|asked| (asked, connection.clone())));
             }
         }
@@ -163,8 +173,10 @@ impl Subscriptions {
     }
 
     /// Sends that this lock's channel is listened to, or no longer.
-    fn ask(&self, key: &str, connection: &Connection, listens: bool) -> Vec<Listen> {
-        let channel = self.space.wake_channel(self.process, key);
+    fn ask(&self, heard: &Heard, connection: &Connection, listens: bool) -> Vec<Listen> {
+        let channel = self
+            .space
+            .wake_channel(self.process, &heard.key, heard.owner);
         let mut asked = vec![connection.listen(&channel, listens)];
         if self.space.redisson().is_some() && self.map.is_some() {
             // In a cluster, older services tell on the channel of that name that belongs
@@ -186,6 +198,7 @@ mod tests {
     use super::super::super::errors::{Endpoint, Role};
     use super::super::map::View;
     use super::*;
+    use crate::backend::Owner;
 
     /// A key that is waited for again is subscribed to behind the end of the
     /// subscription that it had, though neither was answered.
@@ -204,7 +217,8 @@ mod tests {
             Some(Arc::new(map)),
             &context,
         );
-        let (key, deadline) = (Arc::from("key"), Deadline::never());
+        let heard = Keyspace::Slots.heard(&Arc::from("key"), Owner::unique());
+        let (key, deadline) = (heard, Deadline::never());
         let task = &mut TaskContext::from_waker(Waker::noop());
         let mut first = Box::pin(subscriptions.listen(&key, &connection, deadline));
         assert!(first.as_mut().poll(task).is_pending());

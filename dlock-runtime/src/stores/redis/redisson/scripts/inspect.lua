@@ -1,6 +1,6 @@
 -- What is known of a lock. Changes nothing.
 --
---   KEYS[1] lock
+--   KEYS[1] lock      KEYS[2] when the places in its queue end, if it has one
 --   ARGV[1] channel   ARGV[2] what the names of its readers' timeouts begin with
 --
 -- Returns nothing if it is free, else its remaining ms, how many processes wait, its mode,
@@ -51,8 +51,15 @@ end
 
 -- As far as the server says: an error has no such element. One of a cluster that has both
 -- kinds of channels has those who wait for the lock on either.
-local waiters = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1])[2] or 0
-if IN_SLOT then
+local waiters
+if KEYS[2] then
+  local time = redis.call('TIME')
+  local ms = string.format('(%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
+  waiters = redis.pcall('ZCOUNT', KEYS[2], ms, '+inf')
+else
+  waiters = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1])[2] or 0
+end
+if IN_SLOT and not KEYS[2] then
   waiters = math.max(waiters, redis.pcall('PUBSUB', 'SHARDNUMSUB', ARGV[1])[2] or 0)
 end
 return { ms, waiters, mode, found }

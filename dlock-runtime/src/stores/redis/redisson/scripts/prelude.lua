@@ -9,6 +9,7 @@
 --   token    the last token of a fenced lock, for ever
 --   timeout  a string for each time that a reader has the lock, which ends with its
 --            lease: the hash lasts as long as the last of them
+--   queue, timeouts   who waits for a fair lock, see queue.lua
 -- An owner of dlock's has a lock once: the repetition of a command is no second time.
 
 local lock = KEYS[1]
