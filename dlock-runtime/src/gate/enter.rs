@@ -88,7 +88,7 @@ impl Gate {
         let labels = entry.section.labels();
         let guard = answer.inspect_err(|not_had| match not_had {
             NotHad::Busy => {}
-            NotHad::Done => queue.fail_all(not_had),
+            NotHad::Done => queue.fail_who_waited(not_had),
             NotHad::Store(error) => {
                 labels.store_error("acquire", error);
                 queue.fail_all(not_had);
@@ -109,8 +109,89 @@ impl Gate {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use async_trait::async_trait;
+    use tokio::sync::Notify;
+    use tokio::time::Instant;
+
     use crate::backend::owner::refusal;
+    use crate::backend::{
+        Backend, BackendError, Capabilities, Grant, LockInfo, Released, Renewed, Request,
+    };
+    use crate::token::FencingToken;
     use crate::{Config, LockError, LockManager};
+
+    /// A store whose first question is answered late: it had been done then. Nothing is
+    /// remembered by now.
+    #[derive(Debug, Default)]
+    struct Remembered {
+        was_asked: AtomicBool,
+        answers: Arc<Notify>,
+    }
+
+    #[async_trait]
+    impl Backend for Remembered {
+        fn capabilities(&self) -> Capabilities {
+            let mut capabilities = Capabilities::new("remembered");
+            capabilities.once = true;
+            capabilities
+        }
+
+        async fn try_acquire(&self, _: &Request) -> Result<Option<Grant>, BackendError> {
+            Ok(None)
+        }
+
+        async fn acquire(&self, _: &Request) -> Result<Grant, BackendError> {
+            if !self.was_asked.swap(true, Ordering::Relaxed) {
+                self.answers.notified().await;
+                return Err(BackendError::done());
+            }
+            Ok(Grant::new(FencingToken::from(1), Instant::now()))
+        }
+
+        async fn renew(&self, requests: &[Request]) -> Vec<Result<Renewed, BackendError>> {
+            let sent_at = Instant::now();
+            let extended = |_| Ok(Renewed::Extended { sent_at });
+            requests.iter().map(extended).collect()
+        }
+
+        async fn release(&self, _: &Request) -> Result<Released, BackendError> {
+            Ok(Released::Released)
+        }
+
+        async fn forget(&self, _: &str) -> Result<bool, BackendError> {
+            Ok(true)
+        }
+
+        async fn inspect(&self, _: &str) -> Result<Option<LockInfo>, BackendError> {
+            Ok(None)
+        }
+
+        async fn list(&self, _: &str) -> Result<Vec<LockInfo>, BackendError> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_done_when_another_asked_is_not_told_to_who_came_since() {
+        let store = Remembered::default();
+        let answers = Arc::clone(&store.answers);
+        let manager = LockManager::connect(Config::with_backend(store)).await;
+        let manager = manager.expect("it connects");
+        let lock = || tokio::spawn(manager.lock("key").acquire());
+        let before = lock();
+        tokio::task::yield_now().await;
+        assert!(manager.forget("key").await.expect("it answers"));
+        let since = lock();
+        tokio::task::yield_now().await;
+        answers.notify_one();
+        let told = before.await.expect("no panic");
+        assert!(matches!(told, Err(LockError::Done { .. })), "{told:?}");
+        let had = since.await.expect("no panic");
+        assert!(had.is_ok(), "{had:?}");
+    }
 
     /// Says what is wrong, and what to do.
     fn is_told<T: std::fmt::Debug>(answer: Result<T, LockError>) {

@@ -64,6 +64,8 @@ struct State {
     served: Option<Arc<Ticket>>,
     /// What the store is asked, or was for a place that is kept.
     asked: Option<Request>,
+    /// How many had come to wait when it was asked.
+    came_before: u64,
     /// The lock as it is held in this process, until the lead passes on.
     held: Option<Arc<Lease>>,
     /// When it was held last.
@@ -170,6 +172,7 @@ impl Queue {
         let mut state = self.state.lock();
         state.served = Some(Arc::clone(ticket));
         state.asked = Some(request);
+        state.came_before = state.came;
     }
 
     /// The lock is held from now on. Says how many wait for it.
@@ -281,9 +284,20 @@ impl Queue {
     /// after the other.
     pub(super) fn fail_all(&self, not_had: &NotHad) {
         let waiters = std::mem::take(&mut self.state.lock().waiters);
-        for waiter in waiters {
-            let _gone = waiter.give(Stage::Failed(not_had.clone()));
-        }
+        fail(waiters, not_had);
+    }
+
+    /// What was so when the store was asked is so for those who waited then. Who has come
+    /// since asks by itself: it may not be so any more.
+    pub(super) fn fail_who_waited(&self, not_had: &NotHad) {
+        let waited = {
+            let mut state = self.state.lock();
+            let before = state.came_before;
+            let waited = state.waiters.partition_point(|one| one.number <= before);
+            let since = state.waiters.split_off(waited);
+            std::mem::replace(&mut state.waiters, since)
+        };
+        fail(waited, not_had);
     }
 
     /// A waiter was dropped.
@@ -334,6 +348,12 @@ impl Queue {
     /// Somebody did not come for the lease: nor may those behind.
     pub(super) fn doubt(&self) {
         self.state.lock().doubtful = true;
+    }
+}
+
+fn fail(waiters: VecDeque<Arc<Ticket>>, not_had: &NotHad) {
+    for waiter in waiters {
+        let _gone = waiter.give(Stage::Failed(not_had.clone()));
     }
 }
 
