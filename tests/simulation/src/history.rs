@@ -5,8 +5,12 @@ use std::ops::AddAssign;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dlock::backend::Mode;
+
 use crate::checker::Seen;
+use crate::checker::once::Done;
 use crate::checker::order::{Grants, Line};
+use crate::checker::permits::Permits;
 use crate::faults::Fault;
 use crate::network::{ServerId, Witness};
 use crate::world::{At, ProcessId, World};
@@ -42,7 +46,7 @@ pub(crate) struct History {
 pub(crate) struct State {
     /// By the order of entering.
     pub(crate) bodies: Vec<Entered>,
-    /// Of each key, who entered last: to write, and to read.
+    /// Of each key, who entered last: alone, and to share it.
     pub(crate) last: BTreeMap<Key, [Option<usize>; 2]>,
     pub(crate) calls: Vec<Call>,
     /// Those that have not ended.
@@ -52,6 +56,9 @@ pub(crate) struct State {
     /// When each process last gave back what it had of a lock.
     pub(crate) released: BTreeMap<(ProcessId, Key), At>,
     pub(crate) grants: Grants,
+    pub(crate) permits: Permits,
+    /// What was to be done once, and has been.
+    pub(crate) done: Vec<Done>,
     /// When a call of several keys last gave back what it had of them.
     pub(crate) collected: BTreeMap<(ProcessId, Key), At>,
     /// Processes that were killed.
@@ -77,6 +84,18 @@ pub(crate) struct Counts {
     pub(crate) reentered: u64,
     pub(crate) refused_writes: u64,
     pub(crate) writes: u64,
+    /// Bodies that came in by a permit.
+    pub(crate) permits: u64,
+    /// Bodies that were to run once, and have returned `Ok`.
+    pub(crate) once: u64,
+    /// Those of them that were marked.
+    pub(crate) marks: u64,
+    /// Marks that were forgotten for somebody.
+    pub(crate) forgotten: u64,
+    /// Calls that were told that it had been done.
+    pub(crate) told_done: u64,
+    /// Bodies that returned `Err`, or panicked.
+    pub(crate) failed: u64,
 }
 
 impl AddAssign for Counts {
@@ -87,6 +106,12 @@ impl AddAssign for Counts {
         self.reentered += other.reentered;
         self.refused_writes += other.refused_writes;
         self.writes += other.writes;
+        self.permits += other.permits;
+        self.once += other.once;
+        self.marks += other.marks;
+        self.forgotten += other.forgotten;
+        self.told_done += other.told_done;
+        self.failed += other.failed;
     }
 }
 
@@ -95,7 +120,7 @@ impl AddAssign for Counts {
 pub(crate) struct Entered {
     pub(crate) call: usize,
     pub(crate) keys: Vec<(Key, u64)>,
-    pub(crate) reads: bool,
+    pub(crate) mode: Mode,
     pub(crate) ended: Option<At>,
 }
 
@@ -104,6 +129,7 @@ pub(crate) struct Call {
     pub(crate) process: ProcessId,
     pub(crate) keys: Vec<Key>,
     pub(crate) how: &'static str,
+    pub(crate) mode: Mode,
     pub(crate) began: At,
     pub(crate) entered: Option<At>,
     pub(crate) body_ended: Option<At>,
@@ -170,13 +196,20 @@ impl History {
         self.store.was_held_since(&name(key), since)
     }
 
-    pub(crate) fn begins(&self, process: ProcessId, keys: &[Key], how: &'static str) -> usize {
+    pub(crate) fn begins(
+        &self,
+        process: ProcessId,
+        keys: &[Key],
+        how: &'static str,
+        mode: Mode,
+    ) -> usize {
         let began = self.world.now();
         let mut state = self.state();
         state.calls.push(Call {
             process,
             keys: keys.to_vec(),
             how,
+            mode,
             began,
             entered: None,
             body_ended: None,

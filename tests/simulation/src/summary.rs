@@ -44,6 +44,12 @@ impl Summary {
             reentered,
             writes,
             refused_writes,
+            permits,
+            once,
+            marks,
+            forgotten,
+            told_done,
+            failed,
         } = self.counts;
         println!("{} seeds, {} steps", self.seeds, self.steps);
         println!(
@@ -52,6 +58,11 @@ impl Summary {
             100 * had / sections.max(1)
         );
         println!("{writes} guarded writes, and {refused_writes} refused for their token");
+        println!("{permits} came in by a permit");
+        println!(
+            "{once} were done that were to be done once, and {failed} failed; {marks} marks, of \
+             which {told_done} calls were told, and {forgotten} were forgotten"
+        );
         print!("\n{:<32}", "faults");
         Kind::ALL
             .iter()
@@ -75,12 +86,28 @@ impl Summary {
         if !unmet.is_empty() {
             println!("\nnone had {}", unmet.join(", "));
         }
+        // Of all that they can do.
+        let does = [
+            ("permits", permits),
+            ("once", once),
+            ("marks", marks),
+            ("forget", forgotten),
+        ];
+        let can = self
+            .kinds
+            .iter()
+            .any(|kind| *kind == Kind::Queue || *kind == Kind::Sessions);
+        let undone = does.iter().filter(|(_, times)| can && *times == 0);
+        let undone: Vec<_> = undone.map(|(what, _)| *what).collect();
+        if !undone.is_empty() {
+            println!("\nno call had {}", undone.join(", "));
+        }
         let most_succeed = 2 * had > sections;
         if !most_succeed {
             println!("\nmost calls were not in their section");
         }
         // Of fewer it may be chance.
-        let all_met = unmet.is_empty() || self.seeds < ENOUGH;
+        let all_met = (unmet.is_empty() && undone.is_empty()) || self.seeds < ENOUGH;
         println!("\n{} seeds with violations", self.failed.len());
         for failed in self.failed.iter().take(20) {
             let (seed, store) = (failed.seed, failed.kind.name());

@@ -20,10 +20,12 @@ impl History {
     /// A call has ended.
     pub(crate) fn ends(&self, call: usize, bound: Bound, outcome: &Result<(), LockError>) {
         self.world.log(|| format!("call {call} ends: {outcome:?}"));
+        let number = call;
         let call = self.is_over(call);
         self.ended_in_time(&call, bound);
-        if let Err(error) = outcome {
-            self.is_so(&call, bound, error);
+        match outcome {
+            Ok(()) => self.may_be_marked(number, &call),
+            Err(error) => self.is_so(&call, bound, error),
         }
     }
 
@@ -41,6 +43,8 @@ impl History {
                     None
                 } else if self.is_outage(call) {
                     Some("the store was out of reach")
+                } else if self.was_to_be_told(call) {
+                    Some("it had been done")
                 } else {
                     (!held()).then_some("nobody held it")
                 }
@@ -62,6 +66,10 @@ impl History {
                     (!troubled).then_some("nothing was wrong")
                 }
             },
+            (LockError::Done { .. }, _) => {
+                self.state().counts.told_done += 1;
+                (!self.was_done(call)).then_some("nobody has done it")
+            }
             _ => Some("no call of this kind ends so"),
         };
         if let Some(wrong) = wrong {

@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use dlock::backend::Mode;
+
 use super::order::grant_of;
 use super::tokens;
 use crate::history::{Entered, History, Key};
@@ -22,11 +24,11 @@ impl History {
         call: usize,
         process: ProcessId,
         keys: Vec<(Key, u64)>,
-        reads: bool,
+        mode: Mode,
     ) -> usize {
         let at = self.world.now();
         self.world
-            .log(|| format!("{process:?} enters {keys:?}, call {call}, reads: {reads}"));
+            .log(|| format!("{process:?} enters {keys:?}, call {call}, {mode:?}"));
         // A grant from before a promise was broken excludes nobody.
         let excludes: Vec<_> = keys
             .iter()
@@ -34,17 +36,18 @@ impl History {
             .map(|&(key, _)| key)
             .collect();
         for &(key, token) in &keys {
-            self.is_in_order(call, key, token);
+            self.is_in_order(call, key, token, mode);
+            self.runs_once_more(call, key, token);
         }
         let mut wrong = Vec::new();
         let body = {
             let mut state = self.state();
             for &(key, token) in &keys {
-                wrong.extend(tokens::rises(&state, key, token, reads));
+                wrong.extend(tokens::rises(&state, key, token, mode));
             }
             let body = state.bodies.len();
             for key in excludes {
-                state.last.entry(key).or_default()[usize::from(reads)] = Some(body);
+                state.last.entry(key).or_default()[usize::from(mode.is_shared())] = Some(body);
             }
             state.calls[call].entered.get_or_insert(at);
             for &(key, token) in &keys {
@@ -55,9 +58,10 @@ impl History {
             state.bodies.push(Entered {
                 call,
                 keys,
-                reads,
+                mode,
                 ended: None,
             });
+            state.is_let_in(body);
             body
         };
         for (key, token, before, what) in wrong {
@@ -74,12 +78,16 @@ impl History {
 
     /// A body does something.
     pub(crate) fn acts(&self, body: usize) {
+        self.is_beside(body);
         let found = {
             let state = self.state();
             let this = &state.bodies[body];
             let later = this.keys.iter().find_map(|&(key, token)| {
                 let last = state.last.get(&key)?;
-                let excludes = if this.reads { &last[..1] } else { &last[..] };
+                let excludes = match this.mode.is_shared() {
+                    true => &last[..1],
+                    false => &last[..],
+                };
                 let other = excludes
                     .iter()
                     .flatten()

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::order::grant_of;
+use super::order::{REGARDLESS, grant_of};
 use crate::history::{Call, History, Key, State, name};
 use crate::network::Holder;
 use crate::world::{At, ProcessId};
@@ -18,6 +18,8 @@ const LOOK: Duration = Duration::from_millis(40);
 const AT_ONCE: Duration = Duration::from_millis(120);
 /// And from then on.
 const IN_THE_END: Duration = Duration::from_millis(2_500);
+/// A lock that nobody gives back is looked at so often by who waits.
+const LOOKED_AT: Duration = Duration::from_millis(1_200);
 /// How long it takes to recover from something that lasted not at all, and how much
 /// longer for each time that it lasted.
 const RECOVERS: Duration = Duration::from_secs(3);
@@ -80,10 +82,17 @@ impl History {
 
     /// Whether somebody waits for a lock that nobody has.
     fn is_left_free(&self, state: &State, key: Key, since: At, now: At) -> Option<String> {
-        let waits =
-            |call: &&Call| call.entered.is_none() && call.keys == [key] && call.how != "tries";
+        let waits = |call: &&Call| call.entered.is_none() && call.keys == [key] && !call.tries();
+        // A lease that ends under its body, which goes on, is given back by nobody.
+        let goes_on = state.open.iter().any(|number| {
+            let call = &state.calls[*number];
+            call.how == REGARDLESS && call.entered.is_some() && call.keys == [key]
+        });
         let too_long = |call: &&Call| {
-            let most = self.promises.wakes;
+            let most = match goes_on {
+                true => self.promises.wakes.max(LOOKED_AT),
+                false => self.promises.wakes,
+            };
             // Its process may have the lock still, as far as that knows.
             let forgotten = self.store.thinks_it_has(&name(key), call.process);
             let idle = since.max(call.began).max(forgotten);

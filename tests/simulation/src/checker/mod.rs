@@ -8,7 +8,9 @@ mod errors;
 mod exclusion;
 mod fencing;
 mod idle;
+pub(crate) mod once;
 pub(crate) mod order;
+pub(crate) mod permits;
 mod rest;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::history::{Call, History, Key, State};
+use dlock::backend::Mode;
+
+use crate::history::{Call, History, Key, State, name};
 use crate::world::{At, ProcessId};
 
 /// What one grant of the store was used for.
@@ -31,6 +33,9 @@ pub(crate) struct Line {
     short: bool,
 }
 
+/// How a call has its lock whose body goes on after a loss.
+pub(crate) const REGARDLESS: &str = "once, regardless";
+
 /// Whoever has begun to wait has a place after this: some round trips.
 const MARGIN: Duration = Duration::from_millis(40);
 /// What is wrong with a process may show in its order for so long.
@@ -42,17 +47,27 @@ pub(crate) fn grant_of(token: u64) -> u64 {
 }
 
 impl Call {
+    /// It does not wait.
+    pub(super) fn tries(&self) -> bool {
+        matches!(self.how, "tries" | "tries a permit" | "tries once")
+    }
+
+    /// Its lease is shorter than that of others, and may end under it.
+    fn is_short(&self) -> bool {
+        matches!(self.how, "fixed" | "limited" | REGARDLESS)
+    }
+
     fn waits(&self) -> bool {
         self.entered.is_none() && self.ended.is_none()
     }
 
     /// Where it queues in its process for this key.
     fn line(&self, key: Key) -> Option<Line> {
-        let queues = self.keys.contains(&key) && !matches!(self.how, "tries" | "reads");
+        let queues = self.keys.contains(&key) && !self.tries() && !self.mode.is_shared();
         queues.then_some(Line {
             key,
             process: self.process,
-            short: matches!(self.how, "fixed" | "limited"),
+            short: self.is_short(),
         })
     }
 }
@@ -80,7 +95,7 @@ impl State {
     pub(crate) fn is_served(&mut self, call: usize, now: At, kept_until: At) {
         let call = &self.calls[call];
         // A lease that cannot be renewed may have ended before.
-        let ends_sooner = matches!(call.how, "fixed" | "limited");
+        let ends_sooner = call.is_short();
         for &key in &call.keys {
             if let Some(line) = call.line(key).filter(|_| !ends_sooner) {
                 self.lines.insert(line, now);
@@ -106,7 +121,7 @@ impl State {
 
 impl History {
     /// A body begins, with this token. Who was to be served before it?
-    pub(super) fn is_in_order(&self, call: usize, key: Key, token: u64) {
+    pub(super) fn is_in_order(&self, call: usize, key: Key, token: u64, mode: Mode) {
         let now = self.world.now();
         let wrong = {
             let mut state = self.state();
@@ -128,6 +143,9 @@ impl History {
                     "key {key}: hand-over {handed_over} in a row, of {} at most",
                     self.promises.handoff
                 )),
+                false if mode.is_shared() => self
+                    .overtaken(&state, call, key, is_fresh, now)
+                    .or_else(|| self.was_overtaken(&state, call, key, token, now)),
                 false => self.overtaken(&state, call, key, is_fresh, now),
             }
         };
@@ -178,19 +196,49 @@ impl History {
         key: Key,
         now: At,
     ) -> bool {
-        if !self.promises.fair
-            || first.how == "tries"
-            || (first.how, other.how) == ("reads", "reads")
-        {
+        // Of two who share it, the first may be told later.
+        if first.mode.is_shared() && other.mode.is_shared() {
+            return false;
+        }
+        self.came_before(state, first, other, key, now)
+    }
+
+    /// One that shares a lock begins. Was another, who came later, granted it before?
+    fn was_overtaken(
+        &self,
+        state: &State,
+        served: usize,
+        key: Key,
+        token: u64,
+        now: At,
+    ) -> Option<String> {
+        let this = &state.calls[served];
+        let by = state.bodies.iter().rev().find(|other| {
+            let call = &state.calls[other.call];
+            let mut keys = other.keys.iter();
+            other.mode.is_shared()
+                && keys.any(|&(known, earlier)| known == key && earlier < token)
+                && self.came_before(state, this, call, key, now)
+        })?;
+        // Numbers that were forgotten say nothing of the order.
+        let exempt = self.broke_promise_to(key, token) || self.forgot_number(key, token);
+        (!exempt).then(|| format!("key {key}: {this:?} is granted it by {token} after {by:?}"))
+    }
+
+    fn came_before(&self, state: &State, first: &Call, other: &Call, key: Key, now: At) -> bool {
+        if !self.promises.fair || first.tries() {
             return false;
         }
         let released = state.released.get(&(first.process, key)).copied();
-        let from = first.began.max(released.unwrap_or_default());
+        // Who is told that it has been done has no place any more.
+        let marked = self.store.marks(&name(key)).last().map(|mark| mark.set);
+        let placed = released.max(marked).unwrap_or_default();
+        let from = first.began.max(placed);
         let line = other.line(key).and_then(|line| state.lines.get(&line));
         let since = line.map_or(other.began, |since| other.began.min(*since));
         // In its own process it waits for a body, or for a call that has collected the lock.
         let has = |call: &Call| match call.keys.len() {
-            1 => call.entered.is_some() && call.how != "reads",
+            1 => call.entered.is_some() && !call.mode.is_shared(),
             _ => true,
         };
         let waits_inside = || {

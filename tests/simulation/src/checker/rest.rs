@@ -8,6 +8,7 @@ use crate::network::RanOut;
 use crate::world::Process;
 
 pub(crate) fn nothing_is_left(history: &History, processes: &[Arc<Process>]) {
+    history.marks_are_right();
     for left in history.store.left() {
         history.violation(format!("left at the server: {left}"));
     }

@@ -2,8 +2,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backend::{Mode, Owner, Request};
+use dlock::{Config as LockConfig, LockError, LockManager};
 use tokio::runtime::{Builder, Runtime};
 
+use super::bounds::Bound;
+use super::nothing_is_left;
 use crate::faults::Fault;
 use crate::history::{History, Promises, Trouble, name};
 use crate::network::{Connection, Machine, Server, ServerId};
@@ -66,22 +69,74 @@ impl Scene {
     }
 
     fn release(&self, owner: Owner) {
+        self.gives_back(owner, None);
+    }
+
+    fn gives_back(&self, owner: Owner, done: Option<Duration>) {
         self.server.run(Command::Release {
             key: name(0).into(),
             owner,
             place_too: true,
+            done,
         });
     }
 
     fn enters(&self, process: ProcessId, token: u64) -> usize {
-        let call = self.history.begins(process, &[0], "waits");
-        let token = vec![(0, token)];
-        self.history.enters(call, process, token, false)
+        self.enters_as(process, token, Mode::Write)
+    }
+
+    fn enters_as(&self, process: ProcessId, token: u64, mode: Mode) -> usize {
+        let call = self.begins(process, "waits", mode);
+        self.history.enters(call, process, vec![(0, token)], mode)
+    }
+
+    fn begins(&self, process: ProcessId, how: &'static str, mode: Mode) -> usize {
+        self.history.begins(process, &[0], how, mode)
+    }
+
+    /// A body that was to run once has the lock, is done, and gives it back so.
+    fn does_once(&self, held: bool, done: Option<Duration>) {
+        let first = asked(ONE, Mode::Write);
+        let token = self.ask(0, &first).expect("it is free");
+        let body = self.enters(ONE, token);
+        self.history.returns_ok(body, SECOND, held);
+        self.history.leaves(body);
+        self.gives_back(first.owner, done);
+    }
+
+    /// A call of the other process ends so.
+    fn is_told(&self, call: usize, error: LockError) {
+        self.history.ends(call, Bound::Tries, &Err(error));
+    }
+
+    /// What is found when all has ended.
+    fn ends(&self) -> usize {
+        nothing_is_left(&self.history, &[]);
+        self.found()
     }
 
     fn found(&self) -> usize {
         self.history.state().violations.len()
     }
+}
+
+/// What somebody is told of a lock that is held, or whose body has been done.
+fn error(is_done: bool) -> LockError {
+    let runtime = Builder::new_current_thread().enable_time().build();
+    runtime.expect("a runtime").block_on(async {
+        let manager = LockManager::connect(LockConfig::default()).await;
+        let manager = manager.expect("memory connects");
+        let lock = || manager.lock(name(0)).once(SECOND);
+        let guard = lock().acquire().await.expect("it is free");
+        let _held = match is_done {
+            true => {
+                guard.release_done().await.expect("it is held");
+                None
+            }
+            false => Some(guard),
+        };
+        lock().try_acquire().await.expect_err("it is not free")
+    })
 }
 
 fn asked(process: ProcessId, mode: Mode) -> Asked {
@@ -109,7 +164,7 @@ fn who_asks_over_a_connection_that_broke_without_a_word_may_be_overtaken() {
             drop(connection.send(farewell()));
             scene.pass(before);
         }
-        scene.history.begins(ONE, &[0], "waits");
+        scene.history.begins(ONE, &[0], "waits", Mode::Write);
         scene.pass(SECOND);
         scene.enters(OTHER, 64);
         assert_eq!(scene.found() == 0, may_be, "{sent:?}");
@@ -122,7 +177,7 @@ fn what_a_connection_says_that_broke_is_no_excuse() {
     let connection = Connection::open(&scene.server, ONE).expect("it is there");
     connection.breaks(false);
     drop(connection.send(Command::Farewell(ONE)));
-    scene.history.begins(ONE, &[0], "waits");
+    scene.history.begins(ONE, &[0], "waits", Mode::Write);
     scene.pass(SECOND);
     scene.enters(OTHER, 64);
     assert_eq!(scene.found(), 1);
@@ -172,4 +227,195 @@ fn a_number_that_no_promise_was_broken_to_is_used_by_itself() {
     scene.history.watch();
     scene.pass(SECOND);
     assert_eq!(scene.found(), 1, "{:?}", scene.history.state().violations);
+}
+
+#[test]
+fn one_who_has_a_permit_beside_as_many_as_there_are_is_one_too_many() {
+    for (most, may_be) in [(1, false), (2, false), (3, true)] {
+        let scene = Scene::new();
+        let ask = |mode| scene.ask(0, &asked(ONE, mode)).expect("there is room");
+        let before = [Mode::Read, Mode::Permits(2)].map(|mode| {
+            let token = ask(mode);
+            scene.enters_as(ONE, token, mode)
+        });
+        let token = ask(Mode::Permits(3));
+        let last = scene.enters_as(OTHER, token, Mode::Permits(most));
+        // That it has gone is no excuse.
+        scene.history.leaves(last);
+        before.iter().for_each(|body| scene.history.acts(*body));
+        assert_eq!(scene.found() == 0, may_be, "{most}");
+    }
+}
+
+#[test]
+fn who_ended_before_a_permit_was_had_does_not_count() {
+    let scene = Scene::new();
+    let first = asked(ONE, Mode::Permits(1));
+    let token = scene.ask(0, &first).expect("it is free");
+    let body = scene.enters_as(ONE, token, Mode::Permits(1));
+    scene.history.acts(body);
+    scene.history.leaves(body);
+    scene.release(first.owner);
+    let second = scene.ask(0, &asked(OTHER, Mode::Permits(1)));
+    scene.enters_as(OTHER, second.expect("it is free"), Mode::Permits(1));
+    assert_eq!(scene.found(), 0);
+}
+
+#[test]
+fn a_permit_is_not_had_beside_a_writer() {
+    let scene = Scene::new();
+    let token = scene.ask(0, &asked(ONE, Mode::Permits(9)));
+    let token = token.expect("it is free");
+    let shared = scene.enters_as(ONE, token, Mode::Permits(9));
+    scene.enters(OTHER, token + 64);
+    scene.history.acts(shared);
+    assert_eq!(scene.found(), 1);
+}
+
+#[test]
+fn who_shares_a_lock_is_not_granted_it_after_one_who_came_later() {
+    for (tokens, may_be) in [([64, 128], false), ([128, 64], true)] {
+        let scene = Scene::new();
+        let mode = Mode::Permits(2);
+        for _ in 0..2 {
+            scene.ask(0, &asked(ONE, mode)).expect("there is room");
+        }
+        let first = scene.begins(ONE, "has a permit", mode);
+        scene.pass(SECOND);
+        let later = scene.begins(OTHER, "has a permit", mode);
+        for (call, process, token) in [(later, OTHER, tokens[0]), (first, ONE, tokens[1])] {
+            scene.history.enters(call, process, vec![(0, token)], mode);
+        }
+        assert_eq!(scene.found() == 0, may_be, "{tokens:?}");
+    }
+}
+
+#[test]
+fn what_was_done_goes_back_with_its_mark() {
+    for (done, may_be) in [(None, false), (Some(SECOND), true)] {
+        let scene = Scene::new();
+        scene.does_once(true, done);
+        scene.pass(SECOND * 2);
+        assert_eq!(scene.ends() == 0, may_be, "{done:?}");
+    }
+}
+
+#[test]
+fn nothing_is_marked_that_was_not_done() {
+    let scene = Scene::new();
+    let first = asked(ONE, Mode::Write);
+    let token = scene.ask(0, &first).expect("it is free");
+    let body = scene.enters(ONE, token);
+    scene.history.leaves(body);
+    scene.gives_back(first.owner, Some(SECOND));
+    scene.pass(SECOND * 2);
+    assert_eq!(scene.ends(), 1);
+
+    let scene = Scene::new();
+    // By a lease that was lost.
+    scene.does_once(false, Some(SECOND));
+    scene.pass(SECOND * 2);
+    assert_eq!(scene.ends(), 1);
+}
+
+#[test]
+fn what_is_remembered_is_not_run_again() {
+    // How long after it was done, and whether it was forgotten.
+    for (passes, forgotten, may_be) in [
+        (SECOND / 2, false, false),
+        (SECOND / 2, true, true),
+        (SECOND * 2, false, true),
+    ] {
+        let scene = Scene::new();
+        scene.does_once(true, Some(SECOND));
+        scene.pass(passes);
+        if forgotten {
+            scene.server.run(Command::Forget(name(0).into()));
+        }
+        let token = scene.ask(0, &asked(OTHER, Mode::Write));
+        assert_eq!(token.is_some(), may_be);
+        scene.enters(OTHER, token.unwrap_or(128));
+        assert_eq!(scene.found() == 0, may_be, "{passes:?}, {forgotten}");
+    }
+}
+
+#[test]
+fn nobody_has_it_from_who_has_done_it() {
+    let scene = Scene::new();
+    let token = scene.ask(0, &asked(ONE, Mode::Write)).expect("it is free");
+    let body = scene.enters(ONE, token);
+    scene.history.returns_ok(body, SECOND, true);
+    scene.history.leaves(body);
+    scene.enters(ONE, token + 1);
+    // And no lock was handed over so often, but that is another check's.
+    let found = scene.history.state().violations.clone();
+    assert!(found.iter().any(|one| one.contains("runs by")), "{found:?}");
+}
+
+#[test]
+fn what_is_told_to_be_marked_is() {
+    for (done, may_be) in [
+        (None, false),
+        (Some(SECOND / 2), false),
+        (Some(SECOND), true),
+    ] {
+        let scene = Scene::new();
+        scene.does_once(true, done);
+        scene.history.is_marked(0);
+        assert_eq!(scene.found() == 0, may_be, "{done:?}");
+    }
+}
+
+#[test]
+fn a_call_that_ended_well_while_nothing_was_wrong_is_marked() {
+    let scene = Scene::new();
+    scene.does_once(true, None);
+    scene.history.ends(0, Bound::Waits, &Ok(()));
+    assert_eq!(scene.found(), 1);
+}
+
+#[test]
+fn who_is_told_that_it_was_done_is_told_so_in_its_time() {
+    for (time, passes, may_be) in [
+        (None, SECOND / 2, false),
+        (Some(SECOND), SECOND / 2, true),
+        (Some(SECOND), SECOND * 2, false),
+    ] {
+        let scene = Scene::new();
+        scene.does_once(true, time);
+        scene.pass(passes);
+        // A look of its server's.
+        scene.ask(0, &asked(OTHER, Mode::Write));
+        scene.pass(SECOND / 100);
+        let call = scene.begins(OTHER, "tries", Mode::Write);
+        scene.pass(SECOND / 100);
+        scene.is_told(call, error(true));
+        assert_eq!(scene.found() == 0, may_be, "{time:?}, {passes:?}");
+    }
+}
+
+#[test]
+fn who_asks_for_what_was_done_is_not_told_that_it_is_held() {
+    let scene = Scene::new();
+    scene.does_once(true, Some(SECOND * 9));
+    scene.history.ends(0, Bound::Waits, &Ok(()));
+    scene.pass(SECOND * 3);
+    let call = scene.begins(OTHER, "tries", Mode::Write);
+    scene.is_told(call, error(false));
+    assert_eq!(scene.found(), 1);
+}
+
+#[test]
+fn what_was_forgotten_is_not_remembered() {
+    for (forgotten, may_be) in [(false, false), (true, true)] {
+        let scene = Scene::new();
+        scene.does_once(true, Some(SECOND * 9));
+        scene.pass(SECOND);
+        let began = scene.world.now();
+        if forgotten {
+            scene.server.run(Command::Forget(name(0).into()));
+        }
+        scene.history.forgets(OTHER, 0, began, &Ok(true));
+        assert_eq!(scene.found() == 0, may_be);
+    }
 }

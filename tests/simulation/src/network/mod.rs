@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub(crate) use self::connection::Connection;
 pub(crate) use self::server::{
-    Holder, Machine, Pushed, RanOut, Server, ServerId, Service, Visit, Witness,
+    Holder, Machine, Marked, Pushed, RanOut, Server, ServerId, Service, Visit, Witness,
 };
 pub(crate) use self::weather::Weather;
 

@@ -76,6 +76,23 @@ pub(crate) struct Visit {
     pub(super) freed: Vec<String>,
     /// Who knows what it has: it was told, or has given it back.
     pub(super) knows: Vec<Owner>,
+    /// Marks that were set, by the grants of those who set them, and for how long.
+    pub(super) marked: Vec<(String, u64, Duration)>,
+    /// Locks whose marks are gone.
+    pub(super) unmarked: Vec<String>,
+    /// Grants that their owners have given back without a mark.
+    pub(super) given_back: Vec<(String, u64)>,
+}
+
+/// That a body has been done, as its server remembered it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Marked {
+    /// The first number of the grant of who did it.
+    pub(crate) token: u64,
+    pub(crate) set: At,
+    pub(crate) lasts: Duration,
+    /// Since when it is not remembered any more.
+    pub(crate) over: Option<At>,
 }
 
 /// What a server says by itself.
@@ -96,7 +113,23 @@ impl Visit {
             granted: Vec::new(),
             freed: Vec::new(),
             knows: Vec::new(),
+            marked: Vec::new(),
+            unmarked: Vec::new(),
+            given_back: Vec::new(),
         }
+    }
+
+    /// From now on it is remembered that the body of this grant has been done.
+    pub(crate) fn marked(&mut self, key: &str, token: u64, lasts: Duration) {
+        self.marked.push((key.to_owned(), token, lasts));
+    }
+
+    pub(crate) fn unmarked(&mut self, key: &str) {
+        self.unmarked.push(key.to_owned());
+    }
+
+    pub(crate) fn given_back(&mut self, key: &str, token: u64) {
+        self.given_back.push((key.to_owned(), token));
     }
 
     pub(crate) fn knows(&mut self, owner: Owner) {
@@ -151,6 +184,10 @@ struct State<S> {
     grants: BTreeMap<(String, u64), At>,
     /// When each lock was last given back, or seen to have run out.
     freed: BTreeMap<String, At>,
+    /// What was ever remembered of each lock.
+    marks: BTreeMap<String, Vec<Marked>>,
+    /// When each grant was given back without a mark.
+    given_back: BTreeMap<(String, u64), At>,
     /// When it last broke a promise: what was granted before may be granted again.
     broke: Option<At>,
     forgotten: Vec<Forgotten>,
@@ -214,6 +251,8 @@ impl<S: Service> Server<S> {
                 cuts: BTreeMap::new(),
                 grants: BTreeMap::new(),
                 freed: BTreeMap::new(),
+                marks: BTreeMap::new(),
+                given_back: BTreeMap::new(),
                 broke: None,
                 forgotten: Vec::new(),
             }),
@@ -303,6 +342,22 @@ impl<S: Service> Server<S> {
         }
         for key in visit.freed {
             state.freed.insert(key, at);
+        }
+        for key in visit.unmarked {
+            for mark in state.marks.entry(key).or_default() {
+                mark.over.get_or_insert(at);
+            }
+        }
+        for (key, token, lasts) in visit.marked {
+            state.marks.entry(key).or_default().push(Marked {
+                token,
+                set: at,
+                lasts,
+                over: None,
+            });
+        }
+        for grant in visit.given_back {
+            state.given_back.insert(grant, at);
         }
         for lease in &mut state.forgotten {
             if visit.knows.contains(&lease.owner) {
@@ -419,6 +474,21 @@ pub(crate) trait Witness: Send + Sync {
     /// forgotten.
     fn thinks_it_has(&self, _key: &str, _process: ProcessId) -> At {
         At::ZERO
+    }
+
+    /// When the grant with this first number was made, where one server decides that.
+    fn granted(&self, _key: &str, _token: u64) -> Option<At> {
+        None
+    }
+
+    /// What was ever remembered of this lock, in the order in which it was set.
+    fn marks(&self, _key: &str) -> Vec<Marked> {
+        Vec::new()
+    }
+
+    /// When the grant with this first number was given back by its owner without a mark.
+    fn given_back(&self, _key: &str, _token: u64) -> Option<At> {
+        None
     }
 
     /// What is left when all should have been given back.
@@ -569,6 +639,19 @@ impl<S: Service> Witness for Server<S> {
         let of_it = state.forgotten.iter();
         let of_it = of_it.filter(|lease| lease.key == key && lease.process == process);
         of_it.map(|lease| lease.known).max().unwrap_or_default()
+    }
+
+    fn granted(&self, key: &str, token: u64) -> Option<At> {
+        self.state().grants.get(&(key.to_owned(), token)).copied()
+    }
+
+    fn marks(&self, key: &str) -> Vec<Marked> {
+        self.state().marks.get(key).cloned().unwrap_or_default()
+    }
+
+    fn given_back(&self, key: &str, token: u64) -> Option<At> {
+        let state = self.state();
+        state.given_back.get(&(key.to_owned(), token)).copied()
     }
 
     fn left(&self) -> Vec<String> {

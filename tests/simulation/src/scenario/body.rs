@@ -6,11 +6,34 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dlock::LockError;
+use dlock::backend::Mode;
+use dlock::{FencingToken, LockError, LockGuard};
 
 use crate::checker::Resource;
 use crate::history::{History, Key};
 use crate::world::Process;
+
+/// How a body ends that is not dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    Well,
+    Badly,
+    Panics,
+}
+
+/// Why a call did not do its work.
+#[derive(Debug)]
+pub(crate) enum NotDone {
+    Lock(LockError),
+    /// The body said so.
+    Failed,
+}
+
+impl From<LockError> for NotDone {
+    fn from(error: LockError) -> Self {
+        Self::Lock(error)
+    }
+}
 
 /// What is done under a lock. Read from the seed before it is called.
 #[derive(Clone)]
@@ -20,7 +43,10 @@ pub(crate) struct Body {
     pub(crate) process: Arc<Process>,
     pub(crate) call: usize,
     pub(crate) keys: Vec<Key>,
-    pub(crate) reads: bool,
+    pub(crate) mode: Mode,
+    pub(crate) ends: Ends,
+    /// It is to run once, and so long that is remembered.
+    pub(crate) once: Option<Duration>,
     /// How often it goes through what it does, and how long it rests before each.
     pub(crate) rounds: u32,
     pub(crate) rests: Duration,
@@ -28,34 +54,56 @@ pub(crate) struct Body {
 
 impl Body {
     /// Inside the lock: reads, and writes what it has read and one more.
-    pub(crate) async fn run(self) -> Result<(), LockError> {
-        let tokens = match dlock::current() {
-            Some(held) => held.tokens(),
-            None => {
-                self.history
-                    .violation(format!("call {} runs unlocked", self.call));
-                return Ok(());
-            }
+    pub(crate) async fn run(self) -> Result<(), NotDone> {
+        let Some(held) = dlock::current() else {
+            self.history
+                .violation(format!("call {} runs unlocked", self.call));
+            return Ok(());
         };
-        let keys: Vec<_> = self
-            .keys
-            .iter()
-            .copied()
-            .zip(tokens.into_iter().map(u64::from))
-            .collect();
+        let is_held = move || held.is_held();
+        let tokens = dlock::current().map(|held| held.tokens());
+        self.run_by(tokens.unwrap_or_default(), is_held).await
+    }
+
+    /// Beside a guard, which cancels nothing.
+    pub(crate) async fn run_beside(self, guard: &LockGuard) -> Result<(), NotDone> {
+        tokio::select! {
+            biased;
+            () = guard.lost() => Ok(()),
+            ended = self.run_by(guard.tokens(), || guard.is_held()) => ended,
+        }
+    }
+
+    async fn run_by(
+        self,
+        tokens: Vec<FencingToken>,
+        is_held: impl Fn() -> bool,
+    ) -> Result<(), NotDone> {
+        let tokens = tokens.into_iter().map(u64::from);
+        let keys: Vec<_> = self.keys.iter().copied().zip(tokens).collect();
         let body = self
             .history
-            .enters(self.call, self.process.id, keys.clone(), self.reads);
+            .enters(self.call, self.process.id, keys.clone(), self.mode);
+        let (history, ends, once) = (Arc::clone(&self.history), self.ends, self.once);
         let entered = Entered {
-            history: Arc::clone(&self.history),
+            history: Arc::clone(&history),
             body,
         };
         Acting {
-            entered,
+            entered: &entered,
+            is_held: &is_held,
             work: Box::pin(self.work(keys)),
         }
         .await;
-        Ok(())
+        match ends {
+            Ends::Well => {
+                once.inspect(|time| history.returns_ok(body, *time, is_held()));
+                Ok(())
+            }
+            Ends::Badly => Err(NotDone::Failed),
+            // As a panic that was printed already.
+            Ends::Panics => std::panic::resume_unwind(Box::new(body)),
+        }
     }
 
     async fn work(self, keys: Vec<(Key, u64)>) {
@@ -65,7 +113,7 @@ impl Body {
                     return;
                 };
                 self.process.sleep(self.rests).await;
-                if !self.reads && self.resource.write(key, token, read).await.is_err() {
+                if !self.mode.is_shared() && self.resource.write(key, token, read).await.is_err() {
                     return;
                 }
             }
@@ -85,17 +133,20 @@ impl Drop for Entered {
     }
 }
 
-/// Whenever it is polled, it does something.
-struct Acting {
-    entered: Entered,
+/// Whenever it is polled, it does something, unless it goes on after its lease was lost.
+struct Acting<'h, H> {
+    entered: &'h Entered,
+    is_held: &'h H,
     work: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-impl Future for Acting {
+impl<H: Fn() -> bool> Future for Acting<'_, H> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        self.entered.history.acts(self.entered.body);
+        if (self.is_held)() {
+            self.entered.history.acts(self.entered.body);
+        }
         self.work.as_mut().poll(context)
     }
 }

@@ -8,9 +8,9 @@ mod worker;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock::LockManager;
+use dlock::{LockError, LockManager};
 
-pub(crate) use self::body::Body;
+pub(crate) use self::body::{Body, Ends, NotDone};
 use crate::checker::Resource;
 use crate::history::{History, Key, name};
 use crate::stores::Stores;
@@ -25,6 +25,8 @@ pub(crate) struct Size {
     /// Of most calls.
     pub(crate) ttl: Duration,
     pub(crate) handoff: u32,
+    /// Most of those who ask for a permit name this number.
+    pub(crate) permits: u32,
     /// Workers go on until then at least, and until they have made so many calls.
     pub(crate) until: At,
     pub(crate) calls: u32,
@@ -33,6 +35,9 @@ pub(crate) struct Size {
 /// When nothing is wrong, and everybody wants each lock for a moment, it is had within this
 /// time.
 const SERVED: Duration = Duration::from_secs(3);
+
+/// What is remembered as done is looked at again after this.
+const DONE_STILL: Duration = Duration::from_millis(50);
 
 /// What is not given back shows under the long ones, and runs out under the short ones.
 const TTLS: [Duration; 6] = [
@@ -55,6 +60,7 @@ impl Size {
             keys: world.draw(|chance| chance.u8(2..=4)),
             ttl: TTLS[world.draw(|chance| chance.usize(..TTLS.len()))],
             handoff: HANDOFFS[world.draw(|chance| chance.usize(..HANDOFFS.len()))],
+            permits: world.draw(|chance| chance.u32(1..=4)),
             until,
             calls: 240 / (processes * workers),
         }
@@ -196,11 +202,17 @@ impl Program {
         let recovered = self.history.state().recovered(self.size.ttl);
         let within = SERVED + recovered.saturating_sub(self.history.world.now());
         for (place, process, manager) in self.managers() {
-            let program = Arc::clone(self);
+            let (program, process_too) = (Arc::clone(self), Arc::clone(&process));
             self.state().processes[place].ended = 0;
             process.spawn(async move {
                 for key in 0..program.size.keys {
-                    let had = manager.lock(name(key)).acquire_within(within).await;
+                    let had = loop {
+                        match manager.lock(name(key)).acquire_within(within).await {
+                            // It is over in time.
+                            Err(LockError::Done { .. }) => process_too.sleep(DONE_STILL).await,
+                            had => break had,
+                        }
+                    };
                     let released = match had {
                         Ok(guard) => guard.release().await,
                         Err(error) => Err(error),

@@ -1,19 +1,35 @@
 //! A task that calls for locks, one call after the other.
 
 use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use dlock::LockManager;
+use dlock::{LockError, LockManager};
 
-use super::calls::How;
-use super::{Body, Program};
+use super::calls::{How, ONCE};
+use super::{Body, Ends, NotDone, Program};
+use crate::history::{Key, name};
 use crate::world::Process;
 
 /// A call that is dropped at some time is so within this.
 const DROPPED_WITHIN: Duration = Duration::from_secs(3);
+
+/// A guard's mark lasts so long at least and at most; now and then for longer.
+const REMEMBERED: [Duration; 3] = [
+    Duration::from_millis(50),
+    Duration::from_millis(300),
+    Duration::from_millis(1_500),
+];
+
+/// What has come of a call.
+enum Came<T> {
+    Returned(T),
+    Panicked,
+    Dropped,
+}
 
 pub(super) struct Worker {
     pub(super) program: Arc<Program>,
@@ -42,17 +58,35 @@ impl Worker {
 
     async fn call(&self) {
         let (program, world) = (&self.program, self.process.world());
-        let has_readers = program.stores.has_readers();
-        let how = world.draw(|chance| How::draw(chance, has_readers));
+        let can = program.stores.can();
+        let how = world.draw(|chance| How::draw(chance, can));
         let keys = program.size.keys;
         let (key, next) = world.draw(|chance| (chance.u8(..keys), chance.u8(1..keys)));
+        // Most of what is to run once is behind one of the keys.
+        let key = match how.is_once() && world.happens(700) {
+            true => keys - 1,
+            false => key,
+        };
         let other = (key + next) % keys;
         let wanted = match how {
             How::Both => vec![key, other],
             _ => vec![key],
         };
-        let call = program.history.begins(self.process.id, &wanted, how.name());
-        world.log(|| format!("{:?}: call {call} {how:?} {wanted:?}", self.process.id));
+        // As while another version is rolled out.
+        let permits = match world.happens(200) {
+            true => world.draw(|chance| chance.u32(1..=5)),
+            false => program.size.permits,
+        };
+        let mode = how.mode(permits);
+        let call = program
+            .history
+            .begins(self.process.id, &wanted, how.name(), mode);
+        world.log(|| {
+            format!(
+                "{:?}: call {call} {how:?} {wanted:?} {mode:?}",
+                self.process.id
+            )
+        });
         // As a rule short, now and then longer than a ttl.
         let rests = match world.happens(30) {
             true => world.between(Duration::from_secs(1), Duration::from_secs(4)),
@@ -64,7 +98,13 @@ impl Worker {
             process: Arc::clone(&self.process),
             call,
             keys: wanted,
-            reads: matches!(how, How::Reads),
+            mode,
+            ends: match how.is_once() && world.happens(300) {
+                true if world.happens(500) => Ends::Badly,
+                true => Ends::Panics,
+                false => Ends::Well,
+            },
+            once: how.is_once().then(|| self.remembered(how)),
             rounds: world.draw(|chance| chance.u32(1..=2)),
             rests,
         };
@@ -77,8 +117,24 @@ impl Worker {
             .happens(40)
             .then(|| world.between(Duration::ZERO, DROPPED_WITHIN));
         match self.until_dropped(polls, time, calling).await {
-            Some(outcome) => program.history.ends(call, how.bound(), &outcome),
-            None => {
+            Came::Returned(Err(NotDone::Lock(error))) => {
+                let is_done = matches!(error, LockError::Done { .. });
+                program.history.ends(call, how.bound(), &Err(error));
+                if is_done && world.happens(200) {
+                    self.forget(key).await;
+                }
+            }
+            Came::Returned(Err(NotDone::Failed)) => {
+                program.history.ends(call, how.bound(), &Ok(()));
+                program.history.state().counts.failed += 1;
+            }
+            Came::Returned(Ok(())) => program.history.ends(call, how.bound(), &Ok(())),
+            Came::Panicked => {
+                world.log(|| format!("call {call} panics"));
+                program.history.is_over(call);
+                program.history.state().counts.failed += 1;
+            }
+            Came::Dropped => {
                 world.log(|| format!("call {call} is dropped"));
                 program.history.is_over(call);
                 program.history.state().counts.dropped += 1;
@@ -86,26 +142,46 @@ impl Worker {
         }
     }
 
+    fn remembered(&self, how: How) -> Duration {
+        let world = self.process.world();
+        let [least, usual, most] = REMEMBERED;
+        match how {
+            How::OnceGuarded if world.happens(200) => world.between(least, most),
+            How::OnceGuarded => world.between(least, usual),
+            _ => ONCE,
+        }
+    }
+
+    /// Has it done again.
+    async fn forget(&self, key: Key) {
+        let history = &self.program.history;
+        let began = self.process.world().now();
+        let answer = self.manager.forget(name(key)).await;
+        history.forgets(self.process.id, key, began, &answer);
+    }
+
     async fn until_dropped<F: Future>(
         &self,
         polls: Option<u32>,
         time: Option<Duration>,
         work: F,
-    ) -> Option<F::Output> {
+    ) -> Came<F::Output> {
         let mut work = pin!(work);
         let mut timer = pin!(self.process.sleep(time.unwrap_or(DROPPED_WITHIN)));
         let mut left = polls;
         poll_fn(|context| {
-            if let Poll::Ready(output) = work.as_mut().poll(context) {
-                return Poll::Ready(Some(output));
+            match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
+                Ok(Poll::Ready(output)) => return Poll::Ready(Came::Returned(output)),
+                Ok(Poll::Pending) => {}
+                Err(_) => return Poll::Ready(Came::Panicked),
             }
             if time.is_some() && timer.as_mut().poll(context).is_ready() {
-                return Poll::Ready(None);
+                return Poll::Ready(Came::Dropped);
             }
             if let Some(left) = &mut left {
                 *left -= 1;
                 if *left == 0 {
-                    return Poll::Ready(None);
+                    return Poll::Ready(Came::Dropped);
                 }
             }
             Poll::Pending

@@ -1,6 +1,7 @@
 //! Stores of the simulator: each a small `Store` over a simulated server.
 
 mod client;
+mod listing;
 mod polling;
 pub(crate) mod queue;
 mod quorum;
@@ -74,6 +75,14 @@ impl Kind {
     }
 }
 
+/// What the locks of a store can do.
+#[derive(Clone, Copy)]
+pub(crate) struct Abilities {
+    pub(crate) readers: bool,
+    pub(crate) permits: bool,
+    pub(crate) once: bool,
+}
+
 /// The servers of a run.
 #[derive(Clone)]
 pub(crate) enum Stores {
@@ -142,10 +151,13 @@ impl Stores {
         }
     }
 
-    pub(crate) fn has_readers(&self) -> bool {
-        match self {
-            Self::Queue(_) | Self::Sessions(_) | Self::Quorum(_) => true,
-            Self::Polling(_) => false,
+    pub(crate) fn can(&self) -> Abilities {
+        let alone = !matches!(self, Self::Quorum(_));
+        let shares = !matches!(self, Self::Polling(_));
+        Abilities {
+            readers: shares,
+            permits: shares && alone,
+            once: alone,
         }
     }
 }

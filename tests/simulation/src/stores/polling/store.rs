@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dlock::backend::{
-    BackendError, Capabilities, HolderInfo, LockInfo, Mode, Renewed, Request, Servers, TokenTier,
-};
+use dlock::backend::{BackendError, Capabilities, LockInfo, Renewed, Request, Servers, TokenTier};
 use dlock_runtime::store::{
     Abandoned, Context, Deadline, Due, Ending, Events, Failure, Followed, Freed, Granted, Late,
     LeftBehind, Looks, Opening, Store, Take, Waited, Want,
@@ -14,6 +12,7 @@ use dlock_runtime::store::{
 use super::server::{Answer, Command, PollingServer};
 use crate::network::{Connection, LATEST};
 use crate::stores::client::{Client, Config, silent};
+use crate::stores::listing::{Listed, infos};
 
 /// The first pause between two looks, and the longest.
 const PACE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(250));
@@ -62,6 +61,7 @@ impl Store for Polling {
 
     fn capabilities(_: &Self::Config) -> Capabilities {
         let mut capabilities = Capabilities::new("polling");
+        capabilities.once = true;
         capabilities.tokens = TokenTier::Strict;
         capabilities
     }
@@ -95,6 +95,7 @@ impl Store for Polling {
                 sent_at,
                 record: (),
             }),
+            Answer::Remembered => Take::Done,
             _ => Take::Busy,
         })
     }
@@ -123,15 +124,31 @@ impl Store for Polling {
         &self,
         request: &Request,
         _: Option<&()>,
-        _: Ending,
+        ending: Ending,
         deadline: Deadline,
         flight: &mut Option<Flight>,
     ) -> Result<Freed, Failure> {
-        let command = Command::Release(Arc::clone(&request.key), request.owner);
+        let done = match ending {
+            Ending::Done(time) => Some(time),
+            _ => None,
+        };
+        let command = Command::Release(Arc::clone(&request.key), request.owner, done);
         Ok(match self.ask(command, deadline, flight).await?.0 {
             Answer::Done(true) => Freed::Released,
             _ => Freed::NotHeld,
         })
+    }
+
+    async fn forget(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        flight: &mut Option<Flight>,
+    ) -> Result<bool, Failure> {
+        let (answer, _) = self
+            .ask(Command::Forget(key.into()), deadline, flight)
+            .await?;
+        Ok(matches!(answer, Answer::Done(true)))
     }
 
     fn silent(&self, for_long: Duration) -> BackendError {
@@ -198,7 +215,7 @@ impl Store for Polling {
         flight: &mut Option<Flight>,
     ) -> Result<Option<LockInfo>, Failure> {
         let (answer, _) = self.ask(Command::List, deadline, flight).await?;
-        Ok(infos(answer, |known| known == key).pop())
+        Ok(infos(listed(answer), |known| known == key).pop())
     }
 
     async fn list(
@@ -208,18 +225,15 @@ impl Store for Polling {
         flight: &mut Option<Flight>,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
         let (answer, _) = self.ask(Command::List, deadline, flight).await?;
-        Ok(Some(infos(answer, |known| known.starts_with(prefix))))
+        Ok(Some(infos(listed(answer), |known| {
+            known.starts_with(prefix)
+        })))
     }
 }
 
-fn infos(answer: Answer, is_one: impl Fn(&str) -> bool) -> Vec<LockInfo> {
-    let Answer::Locks(locks) = answer else {
-        return Vec::new();
-    };
-    let locks = locks.into_iter().filter(|(key, _)| is_one(key));
-    let infos = locks.map(|(key, owner)| {
-        let holder = HolderInfo::new(owner.to_string(), None);
-        LockInfo::new(key.to_string(), Mode::Write, vec![holder], 0)
-    });
-    infos.collect()
+fn listed(answer: Answer) -> Vec<Listed> {
+    match answer {
+        Answer::Locks(locks) => locks,
+        _ => Vec::new(),
+    }
 }

@@ -8,6 +8,7 @@ use dlock::backend::{Mode, Owner};
 use dlock_runtime::TOKENS_PER_GRANT;
 
 use crate::network::{Holder as Holding, Pushed, Service, Visit};
+use crate::stores::listing::{Listed, Mark, fits};
 use crate::world::ProcessId;
 
 /// A lock that was handed over waits for its new holder for so long.
@@ -26,6 +27,8 @@ pub(crate) struct QueueServer {
 struct Lock {
     holders: Vec<Holder>,
     queue: VecDeque<Asked>,
+    /// Its body has been done.
+    done: Option<Mark>,
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +63,10 @@ pub(crate) enum Command {
         key: Arc<str>,
         owner: Owner,
         place_too: bool,
+        /// For so long it is remembered that the body has been done.
+        done: Option<Duration>,
     },
+    Forget(Arc<str>),
     /// Whose each of these is.
     Look {
         keys: Vec<Arc<str>>,
@@ -77,12 +83,14 @@ pub(crate) enum Answer {
     Granted(u64),
     Busy,
     Queued,
+    /// Its body has been done.
+    Remembered,
     Done(bool),
     /// Who holds each.
     Holders(Vec<Vec<Owner>>),
     /// Who holds each, and who waits for it.
     Seen(Vec<(Vec<Owner>, Vec<Owner>)>),
-    Locks(Vec<(Arc<str>, Mode, Vec<Owner>, usize)>),
+    Locks(Vec<Listed>),
 }
 
 impl Service for QueueServer {
@@ -94,7 +102,7 @@ impl Service for QueueServer {
             Command::First(key, asked) => {
                 self.advance(visit, &key);
                 let lock = self.locks.entry(Arc::clone(&key)).or_default();
-                match lock.holders.is_empty() && lock.queue.is_empty() {
+                match lock.is_free() {
                     true => self.grant(visit, &key, asked),
                     false => Answer::Busy,
                 }
@@ -123,23 +131,38 @@ impl Service for QueueServer {
                 key,
                 owner,
                 place_too,
+                done,
             } => {
                 visit.knows(owner);
                 self.expire(visit, &key);
                 let Some(lock) = self.locks.get_mut(&key) else {
                     return Answer::Done(false);
                 };
-                let before = lock.holders.len();
-                lock.holders.retain(|holder| holder.asked.owner != owner);
-                let held = lock.holders.len() < before;
-                if held {
-                    visit.freed(&key);
-                }
                 if place_too {
                     lock.queue.retain(|place| place.owner != owner);
                 }
+                let had = lock.take_back(owner);
+                // It may have been done by the same command, sent before.
+                let marked = done.is_some() && lock.done.is_some_and(|mark| mark.owner == owner);
+                if let Some(holder) = &had {
+                    visit.freed(&key);
+                    match done {
+                        Some(time) => self.mark(visit, &key, holder, time),
+                        None => visit.given_back(&key, holder.token),
+                    }
+                }
                 self.advance(visit, &key);
-                Answer::Done(held)
+                Answer::Done(had.is_some() || marked)
+            }
+            Command::Forget(key) => {
+                self.expire(visit, &key);
+                let lock = self.locks.get_mut(&key);
+                let mark = lock.and_then(|lock| lock.done.take());
+                if mark.is_some() {
+                    visit.unmarked(&key);
+                }
+                self.advance(visit, &key);
+                Answer::Done(mark.is_some())
             }
             Command::Look { keys, alive } => {
                 if let Some(process) = alive {
@@ -173,8 +196,15 @@ impl Service for QueueServer {
         let keys: Vec<_> = self.locks.keys().cloned().collect();
         keys.iter().for_each(|key| self.advance(visit, key));
         let left = self.locks.iter();
-        left.map(|(key, lock)| format!("{key}: {:?}, {:?}", lock.holders, lock.queue))
-            .collect()
+        left.map(|(key, lock)| {
+            let Lock {
+                holders,
+                queue,
+                done,
+            } = lock;
+            format!("{key}: {holders:?}, {queue:?}, {done:?}")
+        })
+        .collect()
     }
 
     fn is_held(&mut self, visit: &mut Visit, key: &str) -> bool {
@@ -201,6 +231,9 @@ impl QueueServer {
         self.advance(visit, key);
         let now = visit.now;
         let lock = self.locks.entry(Arc::clone(key)).or_default();
+        if lock.done.is_some() {
+            return Answer::Remembered;
+        }
         if let Some(holder) = lock.holder(asked.owner) {
             holder.until = now + asked.ttl;
             visit.knows(asked.owner);
@@ -238,8 +271,29 @@ impl QueueServer {
         token
     }
 
+    /// Nobody is let in, and all who wait are told to ask again.
+    fn mark(&mut self, visit: &mut Visit, key: &Arc<str>, of: &Holder, time: Duration) {
+        let lock = self.locks.entry(Arc::clone(key)).or_default();
+        lock.done = Some(Mark {
+            owner: of.asked.owner,
+            until: visit.now + time,
+        });
+        visit.marked(key, of.token, time);
+        for place in lock.queue.drain(..) {
+            let pushed = Pushed {
+                key: Arc::clone(key),
+                owner: Some(place.owner),
+            };
+            visit.tell(place.process, pushed);
+        }
+    }
+
     fn expire(&mut self, visit: &mut Visit, key: &Arc<str>) {
         if let Some(lock) = self.locks.get_mut(key) {
+            if lock.done.is_some_and(|mark| mark.until <= visit.now) {
+                lock.done = None;
+                visit.unmarked(key);
+            }
             let before = lock.holders.len();
             lock.holders.retain(|holder| holder.until > visit.now);
             if lock.holders.len() < before {
@@ -262,8 +316,7 @@ impl QueueServer {
             };
             visit.tell(process, pushed);
         }
-        let is_idle = |lock: &Lock| lock.holders.is_empty() && lock.queue.is_empty();
-        if self.locks.get(key).is_some_and(is_idle) {
+        if self.locks.get(key).is_some_and(Lock::is_free) {
             self.locks.remove(key);
         }
     }
@@ -293,26 +346,41 @@ impl QueueServer {
         holders.map(|holder| holder.asked.owner).collect()
     }
 
-    fn list(&mut self, visit: &mut Visit) -> Vec<(Arc<str>, Mode, Vec<Owner>, usize)> {
+    fn list(&mut self, visit: &mut Visit) -> Vec<Listed> {
         let keys: Vec<_> = self.locks.keys().cloned().collect();
         keys.iter().for_each(|key| self.advance(visit, key));
-        let locks = self.locks.iter().filter_map(|(key, lock)| {
-            let mode = lock.holders.first()?.asked.mode;
-            Some((Arc::clone(key), mode, self.owners(key), lock.queue.len()))
+        let locks = self.locks.iter().map(|(key, lock)| {
+            let holders = lock.holders.iter();
+            let holders = holders.map(|holder| (holder.asked.owner, holder.asked.mode));
+            Listed {
+                key: Arc::clone(key),
+                holders: holders.collect(),
+                waiters: lock.queue.len(),
+                done: lock.done,
+            }
         });
         locks.collect()
     }
 }
 
 impl Lock {
+    fn is_free(&self) -> bool {
+        self.holders.is_empty() && self.queue.is_empty() && self.done.is_none()
+    }
+
     fn holder(&mut self, owner: Owner) -> Option<&mut Holder> {
         self.holders
             .iter_mut()
             .find(|holder| holder.asked.owner == owner)
     }
 
+    fn take_back(&mut self, owner: Owner) -> Option<Holder> {
+        let mut holders = self.holders.iter();
+        let index = holders.position(|holder| holder.asked.owner == owner)?;
+        Some(self.holders.remove(index))
+    }
+
     fn lets_in(&self, mode: Mode) -> bool {
-        let read = |holder: &Holder| holder.asked.mode == Mode::Read;
-        self.holders.is_empty() || (mode == Mode::Read && self.holders.iter().all(read))
+        fits(mode, self.holders.iter().map(|holder| holder.asked.mode))
     }
 }

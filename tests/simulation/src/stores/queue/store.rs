@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backend::{
-    BackendError, Capabilities, HolderInfo, LockInfo, Mode, Owner, Renewed, Request, Servers,
-    TokenTier,
+    BackendError, Capabilities, LockInfo, Mode, Owner, Renewed, Request, Servers, TokenTier,
 };
 use dlock_runtime::store::{
     Abandoned, Context, Deadline, Due, Ending, Events, Failure, Followed, Freed, Granted, Late,
@@ -16,6 +15,7 @@ use super::server::{Answer, Asked, CLAIM, Command, DEAD_AFTER, QueueServer};
 use crate::network::{Connection, LATEST};
 use crate::stores::Config;
 use crate::stores::client::{Client, not_reached, silent};
+use crate::stores::listing::{Listed, infos};
 use crate::world::Flag;
 
 /// The pause before a connection that listens is made again.
@@ -145,6 +145,8 @@ impl Store for Queue {
         let mut capabilities = Capabilities::new("queue");
         capabilities.fair = true;
         capabilities.read_write = true;
+        capabilities.permits = true;
+        capabilities.once = true;
         capabilities.tokens = TokenTier::BestEffort;
         capabilities.in_order = true;
         capabilities
@@ -199,6 +201,7 @@ impl Store for Queue {
                 record: (),
             }),
             Answer::Queued => Take::Queued,
+            Answer::Remembered => Take::Done,
             _ => Take::Busy,
         })
     }
@@ -238,6 +241,18 @@ impl Store for Queue {
             Answer::Done(true) => Freed::Released,
             _ => Freed::NotHeld,
         })
+    }
+
+    async fn forget(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        attempt: &mut Attempt,
+    ) -> Result<bool, Failure> {
+        let (answer, _) = self
+            .ask(Command::Forget(key.into()), deadline, attempt)
+            .await?;
+        Ok(matches!(answer, Answer::Done(true)))
     }
 
     fn silent(&self, for_long: Duration) -> BackendError {
@@ -328,6 +343,7 @@ impl Store for Queue {
                 key,
                 owner,
                 place_too: true,
+                done: None,
             };
             self.ask(release, deadline, attempt).await?;
         }
@@ -346,7 +362,7 @@ impl Store for Queue {
         attempt: &mut Attempt,
     ) -> Result<Option<LockInfo>, Failure> {
         let (answer, _) = self.ask(Command::List, deadline, attempt).await?;
-        Ok(infos(answer, |known| known == key).pop())
+        Ok(infos(listed(answer), |known| known == key).pop())
     }
 
     async fn list(
@@ -356,7 +372,9 @@ impl Store for Queue {
         attempt: &mut Attempt,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
         let (answer, _) = self.ask(Command::List, deadline, attempt).await?;
-        Ok(Some(infos(answer, |known| known.starts_with(prefix))))
+        Ok(Some(infos(listed(answer), |known| {
+            known.starts_with(prefix)
+        })))
     }
 }
 
@@ -365,19 +383,16 @@ fn releases(request: &Request, ending: Ending) -> Command {
         key: Arc::clone(&request.key),
         owner: request.owner,
         place_too: ending != Ending::Released,
+        done: match ending {
+            Ending::Done(time) => Some(time),
+            _ => None,
+        },
     }
 }
 
-fn infos(answer: Answer, is_one: impl Fn(&str) -> bool) -> Vec<LockInfo> {
-    let Answer::Locks(locks) = answer else {
-        return Vec::new();
-    };
-    let locks = locks.into_iter().filter(|(key, ..)| is_one(key));
-    let infos = locks.map(|(key, mode, holders, waiters)| {
-        let holders = holders
-            .iter()
-            .map(|owner| HolderInfo::new(owner.to_string(), None));
-        LockInfo::new(key.to_string(), mode, holders.collect(), waiters)
-    });
-    infos.collect()
+fn listed(answer: Answer) -> Vec<Listed> {
+    match answer {
+        Answer::Locks(locks) => locks,
+        _ => Vec::new(),
+    }
 }

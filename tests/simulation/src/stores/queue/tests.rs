@@ -60,6 +60,7 @@ impl Scene {
             key: KEY.into(),
             owner,
             place_too: true,
+            done: None,
         });
     }
 

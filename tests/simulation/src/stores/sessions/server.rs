@@ -8,6 +8,7 @@ use dlock::backend::{Mode, Owner};
 use dlock_runtime::TOKENS_PER_GRANT;
 
 use crate::network::{Holder, Pushed, Service, Visit};
+use crate::stores::listing::{Listed, Mark, fits};
 use crate::world::ProcessId;
 
 /// A session of which nothing was heard for so long has ended.
@@ -17,6 +18,10 @@ pub(super) const SESSION: Duration = Duration::from_secs(4);
 pub(crate) struct SessionServer {
     sessions: BTreeMap<u64, Session>,
     keys: BTreeMap<Arc<str>, BTreeMap<u64, Node>>,
+    /// Whose nodes wait for room beside several others.
+    rooms: BTreeMap<Arc<str>, BTreeMap<u64, ProcessId>>,
+    /// Of no session.
+    marks: BTreeMap<Arc<str>, Mark>,
     /// Of sessions, and of nodes.
     last: u64,
 }
@@ -60,8 +65,10 @@ pub(crate) enum What {
         waits: bool,
     },
     IsHeld(Arc<str>, Owner),
-    Delete(Arc<str>, Owner),
-    /// Whether these nodes are there.
+    /// And for how long is remembered that the body has been done.
+    Delete(Arc<str>, Owner, Option<Duration>),
+    Forget(Arc<str>),
+    /// Whether these are still in the way of those who wait for them.
     Look(Vec<String>),
     List,
     Close,
@@ -76,16 +83,31 @@ pub(crate) enum Answer {
     },
     Granted(u64),
     Busy,
-    /// Behind this node.
-    Behind(u64),
+    /// Behind what is called so.
+    Behind(Arc<str>),
+    /// Its body has been done.
+    Remembered,
     Done(bool),
     Here(Vec<bool>),
-    Locks(Vec<(Arc<str>, Mode, Vec<Owner>, usize)>),
+    Locks(Vec<Listed>),
 }
 
-/// How a node is called.
-pub(super) fn node_name(key: &str, number: u64) -> String {
-    format!("{key}#{number}")
+/// What keeps a node from its lock.
+enum Ahead {
+    /// This one.
+    Node(u64),
+    /// As many as there are.
+    Several,
+}
+
+/// How a node is called that is waited for.
+fn node_name(key: &str, number: u64) -> Arc<str> {
+    format!("{key}#{number}").into()
+}
+
+/// How that is called for which the node of this number waits.
+fn room_name(key: &str, number: u64) -> Arc<str> {
+    format!("{key}~{number}").into()
 }
 
 impl Service for SessionServer {
@@ -129,19 +151,37 @@ impl Service for SessionServer {
                 self.find(&key, owner)
                     .is_some_and(|node| self.before(&key, node).is_none()),
             ),
-            What::Delete(key, owner) => {
-                let found = self.find(&key, owner);
-                if let Some(number) = found {
-                    self.delete(visit, &key, number);
+            What::Delete(key, owner, done) => {
+                let Some(number) = self.find(&key, owner) else {
+                    let marked = self.marks.get(&key).is_some_and(|mark| mark.owner == owner);
+                    // By the same command, sent before.
+                    return Answer::Done(done.is_some() && marked);
+                };
+                if self.before(&key, number).is_none() {
+                    let token = number * TOKENS_PER_GRANT;
+                    match done {
+                        Some(time) => {
+                            let until = visit.now + time;
+                            self.marks.insert(Arc::clone(&key), Mark { owner, until });
+                            visit.marked(&key, token, time);
+                            visit.freed(&key);
+                        }
+                        None => visit.given_back(&key, token),
+                    }
                 }
-                Answer::Done(found.is_some())
+                self.delete(visit, &key, number);
+                Answer::Done(true)
+            }
+            What::Forget(key) => {
+                let mark = self.marks.remove(&key);
+                if mark.is_some() {
+                    visit.unmarked(&key);
+                }
+                Answer::Done(mark.is_some())
             }
             What::Look(names) => {
-                let is_here = |name: &String| {
-                    let (key, number) = name.rsplit_once('#')?;
-                    self.keys.get(key)?.get(&number.parse().ok()?).map(drop)
-                };
-                Answer::Here(names.iter().map(|name| is_here(name).is_some()).collect())
+                let here = names.iter().map(|name| self.is_in_the_way(name));
+                Answer::Here(here.collect())
             }
             What::List => Answer::Locks(self.list()),
             What::Close => {
@@ -154,17 +194,21 @@ impl Service for SessionServer {
     fn left(&mut self, visit: &mut Visit) -> Vec<String> {
         self.expire(visit);
         let keys = self.keys.iter();
-        keys.map(|(key, nodes)| format!("{key}: {nodes:?}"))
-            .collect()
+        let nodes = keys.map(|(key, nodes)| format!("{key}: {nodes:?}"));
+        let marks = self.marks.iter();
+        let marks = marks.map(|(key, mark)| format!("{key}: {mark:?}"));
+        nodes.chain(marks).collect()
     }
 
     fn is_held(&mut self, visit: &mut Visit, key: &str) -> bool {
         self.expire(visit);
-        self.keys.contains_key(key)
+        self.keys.contains_key(key) && !self.marks.contains_key(key)
     }
 
     fn holders(&self, now: Duration, key: &str) -> Option<Vec<Holder>> {
-        let nodes = self.keys.get(key).into_iter().flatten();
+        let marked = self.marks.get(key).is_some_and(|mark| mark.until > now);
+        let nodes = self.keys.get(key).filter(|_| !marked);
+        let nodes = nodes.into_iter().flatten();
         let lasts = |node: &Node| {
             let session = self.sessions.get(&node.session);
             session.is_some_and(|session| session.heard + SESSION > now)
@@ -211,11 +255,17 @@ impl SessionServer {
         waits: bool,
         process: ProcessId,
     ) -> Answer {
-        let number = match self.find(&key, node.owner) {
+        let known = self.find(&key, node.owner);
+        if self.marks.contains_key(&key) {
+            // Its place is of no use any more.
+            known.inspect(|number| self.delete(visit, &key, *number));
+            return Answer::Remembered;
+        }
+        let number = match known {
             Some(number) => number,
             None => {
                 let last = self.last + 1;
-                if !waits && self.excluded(&key, node.mode, last).is_some() {
+                if !waits && self.ahead(&key, node.mode, last).is_some() {
                     return Answer::Busy;
                 }
                 self.last = last;
@@ -232,12 +282,17 @@ impl SessionServer {
                 visit.granted(&key, token);
                 Answer::Granted(token)
             }
-            Some(before) => {
+            Some(Ahead::Node(before)) => {
                 let nodes = self.keys.get_mut(&key);
                 if let Some(before) = nodes.and_then(|nodes| nodes.get_mut(&before)) {
                     before.watched_by.insert(process);
                 }
-                Answer::Behind(before)
+                Answer::Behind(node_name(&key, before))
+            }
+            Some(Ahead::Several) => {
+                let rooms = self.rooms.entry(Arc::clone(&key)).or_default();
+                rooms.insert(number, process);
+                Answer::Behind(room_name(&key, number))
             }
         }
     }
@@ -249,18 +304,48 @@ impl SessionServer {
             .map(|(number, _)| *number)
     }
 
-    /// What keeps this node from its lock.
-    fn before(&self, key: &str, number: u64) -> Option<u64> {
+    fn before(&self, key: &str, number: u64) -> Option<Ahead> {
         let mode = self.keys.get(key)?.get(&number)?.mode;
-        self.excluded(key, mode, number)
+        self.ahead(key, mode, number)
     }
 
-    fn excluded(&self, key: &str, mode: Mode, number: u64) -> Option<u64> {
-        let mut before = self.keys.get(key)?.range(..number).rev();
-        let excludes = |node: &Node| mode != Mode::Read || node.mode != Mode::Read;
-        before
-            .find(|(_, node)| excludes(node))
-            .map(|(number, _)| *number)
+    /// What is in the way of one who asks so, behind all nodes below this number. Each has
+    /// the lock who fits beside all before it, if they have it too.
+    fn ahead(&self, key: &str, mode: Mode, number: u64) -> Option<Ahead> {
+        let before: Vec<_> = self.keys.get(key)?.range(..number).collect();
+        let modes = || before.iter().map(|(_, node)| node.mode);
+        let holds = |place: usize, mode: Mode| fits(mode, modes().take(place));
+        let all_hold = modes().enumerate().all(|(place, mode)| holds(place, mode));
+        if all_hold && holds(before.len(), mode) {
+            return None;
+        }
+        let is_permit = |mode: Mode| matches!(mode, Mode::Permits(_));
+        let mut before = before.iter().rev();
+        let one = match mode {
+            Mode::Read if !modes().any(is_permit) => {
+                before.find(|(_, node)| !node.mode.is_shared())
+            }
+            mode if !mode.is_shared() => before.next(),
+            _ => None,
+        };
+        Some(one.map_or(Ahead::Several, |(number, _)| Ahead::Node(**number)))
+    }
+
+    fn is_in_the_way(&self, name: &str) -> bool {
+        let waits_for = |separator| {
+            let (key, number) = name.rsplit_once(separator)?;
+            Some((key, number.parse().ok()?))
+        };
+        let found = match (waits_for('#'), waits_for('~')) {
+            (Some((key, number)), _) => {
+                let nodes = self.keys.get(key);
+                Some(key).filter(|_| nodes.is_some_and(|nodes| nodes.contains_key(&number)))
+            }
+            (_, Some((key, number))) => Some(key).filter(|_| self.before(key, number).is_some()),
+            _ => None,
+        };
+        // Who waits for what was done is to be told.
+        found.is_some_and(|key| !self.marks.contains_key(key))
     }
 
     fn delete(&mut self, visit: &mut Visit, key: &Arc<str>, number: u64) {
@@ -268,13 +353,31 @@ impl SessionServer {
             return;
         };
         let gone = nodes.remove(&number);
+        let watched = gone.into_iter().flat_map(|node| node.watched_by);
+        let mut told: Vec<_> = watched
+            .map(|process| (process, node_name(key, number)))
+            .collect();
+        if self.marks.contains_key(key) {
+            for (number, node) in nodes.iter_mut() {
+                let watched = std::mem::take(&mut node.watched_by).into_iter();
+                told.extend(watched.map(|process| (process, node_name(key, *number))));
+            }
+        }
         if nodes.is_empty() {
             self.keys.remove(key);
             visit.freed(key);
         }
-        for process in gone.into_iter().flat_map(|node| node.watched_by) {
+        let rooms = self.rooms.remove(key).into_iter().flatten();
+        let (waits, has_room): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            rooms.partition(|(number, _)| self.is_in_the_way(&room_name(key, *number)));
+        if !waits.is_empty() {
+            self.rooms.insert(Arc::clone(key), waits);
+        }
+        let has_room = has_room.into_iter();
+        told.extend(has_room.map(|(number, process)| (process, room_name(key, number))));
+        for (process, name) in told {
             let pushed = Pushed {
-                key: node_name(key, number).into(),
+                key: name,
                 owner: None,
             };
             visit.tell(process, pushed);
@@ -293,6 +396,14 @@ impl SessionServer {
     }
 
     fn expire(&mut self, visit: &mut Visit) {
+        let now = visit.now;
+        self.marks.retain(|key, mark| {
+            let lasts = mark.until > now;
+            if !lasts {
+                visit.unmarked(key);
+            }
+            lasts
+        });
         let over = self
             .sessions
             .iter()
@@ -301,19 +412,25 @@ impl SessionServer {
         over.into_iter().for_each(|number| self.end(visit, number));
     }
 
-    fn list(&self) -> Vec<(Arc<str>, Mode, Vec<Owner>, usize)> {
-        let locks = self.keys.iter().map(|(key, nodes)| {
-            let holds = |number: &&u64| self.before(key, **number).is_none();
-            let holders: Vec<_> = nodes
-                .keys()
-                .filter(holds)
-                .filter_map(|number| nodes.get(number))
-                .collect();
-            let mode = holders.first().map_or(Mode::Write, |node| node.mode);
-            let waiters = nodes.len() - holders.len();
-            let owners = holders.iter().map(|node| node.owner).collect();
-            (Arc::clone(key), mode, owners, waiters)
+    fn list(&self) -> Vec<Listed> {
+        let marked = self.marks.iter().map(|(key, mark)| Listed {
+            key: Arc::clone(key),
+            holders: Vec::new(),
+            waiters: 0,
+            done: Some(*mark),
         });
-        locks.collect()
+        let held = self.keys.iter().map(|(key, nodes)| {
+            let holds = |number: &u64| self.before(key, *number).is_none();
+            let holders = nodes.iter().filter(|(number, _)| holds(number));
+            let holders: Vec<_> = holders.map(|(_, node)| (node.owner, node.mode)).collect();
+            Listed {
+                key: Arc::clone(key),
+                waiters: nodes.len() - holders.len(),
+                holders,
+                done: None,
+            }
+        });
+        let held = held.filter(|lock| !self.marks.contains_key(&lock.key));
+        marked.chain(held).collect()
     }
 }

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dlock::backend::{
-    BackendError, Capabilities, HolderInfo, LockInfo, Renewed, Request, Servers, TokenTier,
-};
+use dlock::backend::{BackendError, Capabilities, LockInfo, Renewed, Request, Servers, TokenTier};
 use dlock_runtime::store::{
     Abandoned, Behind, Context, Deadline, Due, Ending, Failure, Followed, Freed, Granted, Late,
     LeftBehind, Looks, Opening, Scope, Store, Take, Time, Waited, Want,
 };
 
-use super::server::{Answer, SessionServer, What, node_name};
+use super::server::{Answer, SessionServer, What};
 use super::session::{Attached, Keeper, SURE};
 use crate::network::LATEST;
 use crate::stores::client::{Config, silent};
+use crate::stores::listing::{Listed, infos};
 
 pub(crate) struct Sessions {
     keeper: Arc<Keeper>,
@@ -58,6 +57,8 @@ impl Store for Sessions {
         let mut capabilities = Capabilities::new("sessions");
         capabilities.fair = true;
         capabilities.read_write = true;
+        capabilities.permits = true;
+        capabilities.once = true;
         capabilities.tokens = TokenTier::Strict;
         capabilities
     }
@@ -90,10 +91,8 @@ impl Store for Sessions {
                 sent_at,
                 record: session,
             }),
-            Answer::Behind(before) => Take::Behind(Behind {
-                name: node_name(&request.key, before).into(),
-                watch: (),
-            }),
+            Answer::Behind(name) => Take::Behind(Behind { name, watch: () }),
+            Answer::Remembered => Take::Done,
             _ => Take::Busy,
         })
     }
@@ -122,15 +121,30 @@ impl Store for Sessions {
         &self,
         request: &Request,
         _: Option<&u64>,
-        _: Ending,
+        ending: Ending,
         deadline: Deadline,
         flight: &mut Option<Attached>,
     ) -> Result<Freed, Failure> {
-        let what = What::Delete(Arc::clone(&request.key), request.owner);
+        let done = match ending {
+            Ending::Done(time) => Some(time),
+            _ => None,
+        };
+        let what = What::Delete(Arc::clone(&request.key), request.owner, done);
         Ok(match self.keeper.ask(what, deadline, flight).await?.0 {
             Answer::Done(true) => Freed::Released,
             _ => Freed::NotHeld,
         })
+    }
+
+    async fn forget(
+        &self,
+        key: &str,
+        deadline: Deadline,
+        flight: &mut Option<Attached>,
+    ) -> Result<bool, Failure> {
+        let what = What::Forget(key.into());
+        let (answer, ..) = self.keeper.ask(what, deadline, flight).await?;
+        Ok(matches!(answer, Answer::Done(true)))
     }
 
     fn silent(&self, for_long: Duration) -> BackendError {
@@ -145,7 +159,7 @@ impl Store for Sessions {
         if !connection.is_open() {
             return Followed::Unknown;
         }
-        let what = What::Delete(Arc::clone(&request.key), request.owner);
+        let what = What::Delete(Arc::clone(&request.key), request.owner, None);
         let release = connection.send(self.keeper.command(Some(session), &connection, what));
         match self.time.bound(self.time.after(LATEST), release).await {
             Ok(Ok(Answer::Done(_))) => Followed::Settled,
@@ -195,7 +209,7 @@ impl Store for Sessions {
         flight: &mut Option<Attached>,
     ) -> Result<Option<LockInfo>, Failure> {
         let (answer, ..) = self.keeper.ask(What::List, deadline, flight).await?;
-        Ok(infos(answer, |known| known == key).pop())
+        Ok(infos(listed(answer), |known| known == key).pop())
     }
 
     async fn list(
@@ -205,20 +219,15 @@ impl Store for Sessions {
         flight: &mut Option<Attached>,
     ) -> Result<Option<Vec<LockInfo>>, Failure> {
         let (answer, ..) = self.keeper.ask(What::List, deadline, flight).await?;
-        Ok(Some(infos(answer, |known| known.starts_with(prefix))))
+        Ok(Some(infos(listed(answer), |known| {
+            known.starts_with(prefix)
+        })))
     }
 }
 
-fn infos(answer: Answer, is_one: impl Fn(&str) -> bool) -> Vec<LockInfo> {
-    let Answer::Locks(locks) = answer else {
-        return Vec::new();
-    };
-    let locks = locks.into_iter().filter(|(key, ..)| is_one(key));
-    let infos = locks.map(|(key, mode, holders, waiters)| {
-        let holders = holders
-            .iter()
-            .map(|owner| HolderInfo::new(owner.to_string(), None));
-        LockInfo::new(key.to_string(), mode, holders.collect(), waiters)
-    });
-    infos.collect()
+fn listed(answer: Answer) -> Vec<Listed> {
+    match answer {
+        Answer::Locks(locks) => locks,
+        _ => Vec::new(),
+    }
 }
