@@ -127,14 +127,16 @@ impl History {
 
     /// Whether somebody may have been told by this call's time that it had been done.
     pub(super) fn was_done(&self, call: &Call) -> bool {
-        let state = self.state();
-        let mut done = state.done.iter();
-        done.any(|done| {
-            let lasted = |mark: Marked| mark.over.is_none_or(|over| over >= call.began);
-            call.keys.contains(&done.key)
-                && self
-                    .mark_of(done)
-                    .is_some_and(|mark| lasted(mark) || self.is_broken(done))
+        let lasted = |key: Key, mark: &Marked| {
+            mark.over.is_none_or(|over| over >= call.began)
+                // It may have been brought back.
+                || self.broke_promise_to(key, mark.token)
+        };
+        let mut keys = call.keys.iter();
+        keys.any(|&key| {
+            let marks = self.store.marks(&name(key)).into_iter();
+            let mut marks = marks.filter(|mark| lasted(key, mark));
+            marks.any(|mark| self.is_of_who_did_it(key, &mark))
         })
     }
 
@@ -197,10 +199,7 @@ impl History {
         for key in 0..self.promises.keys {
             for mark in self.store.marks(&name(key)) {
                 self.state().counts.marks += 1;
-                let is_of = |done: &&Done| {
-                    (done.key, done.grant) == (key, mark.token) && done.at <= mark.set && done.held
-                };
-                let found = self.state().done.iter().any(|done| is_of(&done));
+                let found = self.is_of_who_did_it(key, &mark);
                 if !found && !self.broke_promise_to(key, mark.token) {
                     self.violation(format!("key {key}: {mark:?} is of no body that was done"));
                 }
@@ -220,6 +219,17 @@ impl History {
                 self.violation(format!("{done:?} went back without a mark at {back:?}"));
             }
         }
+    }
+
+    /// By the number of a body that had done it, or by another of its owner's: where a
+    /// server has forgotten that it had granted the lock, it may do so once more.
+    fn is_of_who_did_it(&self, key: Key, mark: &Marked) -> bool {
+        let state = self.state();
+        let mut done = state.done.iter();
+        done.any(|done| {
+            (done.key == key && done.at <= mark.set && done.held)
+                && (done.grant == mark.token || self.is_broken(done))
+        })
     }
 
     fn mark_of(&self, done: &Done) -> Option<Marked> {
