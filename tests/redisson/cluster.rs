@@ -48,12 +48,20 @@ impl<R: Recipe> Store for InCluster<R> {
     }
 
     async fn records(&self) -> Option<usize> {
-        Some(self.cluster().keys().await.len())
+        Some(crate::records(&self.cluster().keys().await))
     }
 }
 
 mod lock {
     super::conformance!(crate::cluster::InCluster<crate::lock::Lock>);
+}
+
+mod fenced {
+    super::conformance!(crate::cluster::InCluster<crate::fenced::Fenced>);
+}
+
+mod in_order {
+    super::conformance!(crate::cluster::InCluster<crate::in_order::Fair>);
 }
 
 mod read_write {

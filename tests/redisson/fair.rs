@@ -231,7 +231,7 @@ async fn a_place_that_was_taken_away_is_taken_again() {
 }
 
 /// In Java, a place ends while a lock is held for long. Who uses dlock keeps it as long as
-/// it lives: nobody comes between.
+/// it lives, if nobody from Java is behind it.
 #[tokio::test]
 async fn who_waits_for_long_is_not_overtaken() {
     let server = RedisServer::start().await;
@@ -250,6 +250,15 @@ async fn who_waits_for_long_is_not_overtaken() {
     let second = tokio::spawn(late.lock("key").acquire());
     queued(&holder, "key", 2).await;
     assert_eq!(places(&server).await[0], ours);
+    // In older versions of Java, one who waits behind it counts on its end.
+    java_waits(&server, LONG).await;
+    let kept = async || ends(&server, &ours).await.expect("a place");
+    let begun = kept().await;
+    let is_later = async || now(&server).await > begun - 500;
+    until("time passes", is_later, |later| *later).await;
+    assert_eq!(kept().await, begun);
+    java_leaves(&server).await;
+    until("it is kept again", kept, |ends| *ends > begun).await;
     guard.release().await.expect("the release");
     let guard = served(first).await;
     assert!(!second.is_finished());

@@ -71,10 +71,7 @@ impl<R: Recipe> Store for RedissonStore<R> {
     }
 
     async fn records(&self) -> Option<usize> {
-        // The token of a fenced lock stays, for services in Java.
-        let names: Vec<String> = self.server.command(&["KEYS", "*"]).await;
-        let is_token = |name: &&String| name.starts_with("redisson_lock_token:");
-        Some(names.len() - names.iter().filter(is_token).count())
+        Some(records(&self.server.keys().await))
     }
 
     fn costs(&self) -> Option<Costs> {
@@ -90,6 +87,12 @@ impl<R: Recipe> Store for RedissonStore<R> {
     async fn asked(&self) -> u64 {
         self.server.commands_so_far().await
     }
+}
+
+/// The token of a fenced lock stays, for services in Java.
+fn records(keys: &[String]) -> usize {
+    let is_token = |key: &&String| key.starts_with("redisson_lock_token:");
+    keys.len() - keys.iter().filter(is_token).count()
 }
 
 fn url(server: &str, recipe: &str) -> String {

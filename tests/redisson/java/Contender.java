@@ -1,20 +1,23 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.lang.reflect.Constructor;
 import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
+import org.redisson.RedissonFairLock;
 import org.redisson.api.RBucket;
 import org.redisson.api.RLock;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.RedisException;
 import org.redisson.client.codec.StringCodec;
+import org.redisson.command.CommandAsyncExecutor;
 import org.redisson.config.Config;
 
 /**
  * A Java service that locks with Redisson, as its users do. Its arguments are "single",
- * "cluster" or "sentinel:&lt;master&gt;", the milliseconds of the watch dog, and where the
- * servers are. Each line that it is told is a word, a kind of lock and a name:
+ * "cluster" or "sentinel:&lt;master&gt;", the milliseconds of the watch dog, those of a place in
+ * the queue of a fair lock, and where the servers are. Each line that it is told is a word, a kind of lock and a name:
  *
  * "lock" takes the lock and "try" takes it if it is free, for as many milliseconds as
  * stand behind the name, or as long as the watch dog lives; "release" gives back the one
@@ -26,6 +29,9 @@ import org.redisson.config.Config;
  */
 public class Contender {
     private static RedissonClient client;
+    /** A new one is set in the configuration, an old one when a lock is made. */
+    private static Constructor<RedissonFairLock> withWait;
+    private static long fairWait;
 
     public static void main(String[] arguments) {
         try {
@@ -83,13 +89,20 @@ public class Contender {
         client.shutdown();
     }
 
-    private static Config config(String[] arguments) {
+    private static Config config(String[] arguments) throws Exception {
         Config config = new Config();
         config.setCodec(StringCodec.INSTANCE);
         config.setThreads(4);
         config.setNettyThreads(4);
         config.setLockWatchdogTimeout(Long.parseLong(arguments[1]));
-        String[] servers = Arrays.copyOfRange(arguments, 2, arguments.length);
+        fairWait = Long.parseLong(arguments[2]);
+        try {
+            Config.class.getMethod("setFairLockWaitTimeout", long.class).invoke(config, fairWait);
+        } catch (NoSuchMethodException old) {
+            withWait = RedissonFairLock.class.getConstructor(
+                    CommandAsyncExecutor.class, String.class, long.class);
+        }
+        String[] servers = Arrays.copyOfRange(arguments, 3, arguments.length);
         if (arguments[0].equals("single")) {
             config.useSingleServer().setAddress(servers[0]).setConnectionMinimumIdleSize(2);
         } else if (arguments[0].equals("cluster")) {
@@ -107,12 +120,15 @@ public class Contender {
         return config;
     }
 
-    private static RLock lock(String kind, String name) {
+    private static RLock lock(String kind, String name) throws Exception {
         switch (kind) {
             case "lock":
                 return client.getLock(name);
             case "fair":
-                return client.getFairLock(name);
+                return withWait == null
+                        ? client.getFairLock(name)
+                        : withWait.newInstance(
+                                ((Redisson) client).getCommandExecutor(), name, fairWait);
             case "fenced":
                 return client.getFencedLock(name);
             case "read":

@@ -1,13 +1,12 @@
 //! `recipe=fenced`, which is `RFencedLock`.
 
 use crate::Scene;
-use crate::support::locks::{held, is_busy, queued, served};
+use crate::support::locks::{held, is_busy};
 
 #[tokio::test]
 #[ignore = "needs Redisson: ./tests/run.sh --all"]
 async fn tokens_rise_from_side_to_side() {
-    Scene::of_each("fenced", async |scene| {
-        let Scene { mut java, ours, .. } = scene;
+    Scene::of_each("fenced", async |mut scene| {
         let mut last = 0;
         let mut rises = |token: u64| {
             assert!(token > last, "{token} behind {last}");
@@ -15,18 +14,13 @@ async fn tokens_rise_from_side_to_side() {
         };
         for key in ["key", "{key}"] {
             for _ in 0..3 {
-                let guard = held(ours.lock(key)).await;
+                let guard = held(scene.ours.lock(key)).await;
                 rises(guard.token().into());
-                assert_eq!(java.told(&format!("lock fenced {key}")).await, "waits");
-                queued(&ours, key, 1).await;
-                guard.release().await.expect("the release");
-                assert_eq!(java.answer().await, "held");
-                rises(java.told("token").await.parse().expect("a number"));
-                is_busy(ours.lock(key).try_acquire().await);
-                let waiting = tokio::spawn(ours.lock(key).acquire());
-                queued(&ours, key, 1).await;
-                assert_eq!(java.told("release").await, "released");
-                let guard = served(waiting).await;
+                scene.give_to_java(guard, "fenced", key).await;
+                let token = scene.java.told("token").await;
+                rises(token.parse().expect("a number"));
+                is_busy(scene.ours.lock(key).try_acquire().await);
+                let guard = scene.take_from_java(scene.ours.lock(key), key).await;
                 rises(guard.token().into());
                 guard.release().await.expect("the release");
             }

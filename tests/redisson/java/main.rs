@@ -13,16 +13,20 @@
 #[path = "../../support/mod.rs"]
 mod support;
 
+mod fair;
 mod fenced;
 mod lock;
 mod processes;
 mod read_write;
+mod scenes;
 mod service;
 mod topologies;
 
-use dlock::LockManager;
+use dlock::{LockError, LockGuard, LockManager, LockRequest};
+use tokio::task::JoinHandle;
 
-use service::{Service, VERSIONS};
+use service::{FAIR_WAIT, Service, VERSIONS};
+use support::locks::{queued, served};
 use support::redis::RedisServer;
 
 /// A server, a service in Java, and dlock.
@@ -42,10 +46,44 @@ impl Scene {
             play(Self { server, java, ours }).await;
         }
     }
+
+    /// Waits on our side, behind what holds the lock.
+    async fn waits(
+        &self,
+        request: LockRequest,
+        key: &str,
+    ) -> JoinHandle<Result<LockGuard, LockError>> {
+        let waiting = tokio::spawn(request.acquire());
+        queued(&self.ours, key, 1).await;
+        assert!(!waiting.is_finished());
+        waiting
+    }
+
+    /// Ours is given back to one in Java who waits for it.
+    async fn give_to_java(&mut self, guard: LockGuard, kind: &str, key: &str) {
+        let Self { java, ours, .. } = self;
+        assert_eq!(java.told(&format!("lock {kind} {key}")).await, "waits");
+        queued(ours, key, 1).await;
+        assert!(guard.is_held() && !java.has_answered());
+        // Ours lasts longer than any test: only our message wakes Java.
+        guard.release().await.expect("the release");
+        assert_eq!(java.answer().await, "held");
+    }
+
+    /// And theirs to one of ours.
+    async fn take_from_java(&mut self, request: LockRequest, key: &str) -> LockGuard {
+        let waiting = self.waits(request, key).await;
+        assert_eq!(self.java.told("release").await, "released");
+        served(waiting).await
+    }
 }
 
 fn url(server: &str, recipe: &str) -> String {
-    format!("{server}?layout=redisson&recipe={recipe}")
+    let wait = match recipe {
+        "fair" => format!("&fair_wait={}s", FAIR_WAIT.as_secs()),
+        _ => String::new(),
+    };
+    format!("{server}?layout=redisson&recipe={recipe}{wait}")
 }
 
 /// With leases that outlast every test.

@@ -15,11 +15,16 @@ use crate::url;
 const TTL: Duration = WATCH_DOG;
 
 /// A process of ours that holds a lock for as long as it lives.
-pub(crate) async fn holder(server: &RedisServer, key: &str) -> Process {
-    let process = start("holds", server, "lock", key);
+pub(crate) async fn holder(server: &RedisServer, recipe: &str, key: &str) -> Process {
+    let process = start("holds", server, recipe, key);
     let is_held = async || server.command::<bool>(&["EXISTS", key]).await;
     until("it holds", is_held, |held| *held).await;
     process
+}
+
+/// One that wants to.
+pub(crate) fn waiter(server: &RedisServer, recipe: &str, key: &str) -> Process {
+    start("holds", server, recipe, key)
 }
 
 fn start(role: &str, server: &RedisServer, recipe: &str, key: &str) -> Process {
@@ -157,4 +162,10 @@ async fn kills_and_pauses_add_up_under_a_writers_lock() {
 #[ignore = "needs Redisson: ./tests/run.sh --all"]
 async fn kills_and_pauses_add_up_under_a_fenced_lock() {
     add_up("fenced", "fenced").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Redisson: ./tests/run.sh --all"]
+async fn kills_and_pauses_add_up_under_a_fair_lock() {
+    add_up("fair", "fair").await;
 }

@@ -16,6 +16,10 @@ pub(crate) const VERSIONS: [&str; 2] = ["3.21.3", "4.7.0"];
 /// it.
 pub(crate) const WATCH_DOG: Duration = Duration::from_secs(3);
 
+/// How long a place in the queue of a fair lock lasts, on all sides. Longer than a service
+/// is paused: in 3.21.3, who loses its place hears nothing, and waits for ever.
+pub(crate) const FAIR_WAIT: Duration = Duration::from_secs(12);
+
 const PROGRAM: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/tests/redisson/java/Contender.java"
@@ -35,7 +39,8 @@ impl Service {
         let mut java = command("java");
         java.args(["-XX:TieredStopAtLevel=1", "-cp"])
             .arg(jars.join("*"))
-            .args([PROGRAM, kind, &WATCH_DOG.as_millis().to_string()])
+            .args([PROGRAM, kind])
+            .args([WATCH_DOG, FAIR_WAIT].map(|time| time.as_millis().to_string()))
             .args(addresses);
         let mut program = Program::start_with(java, Stdio::piped());
         let mut service = Self {

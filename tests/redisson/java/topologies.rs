@@ -10,12 +10,15 @@ use crate::support::cluster::Cluster;
 use crate::support::locks::{had, held, is_busy, served};
 use crate::support::sentinel::{Deployment, MASTER};
 
+/// In Java by the same name.
+const RECIPES: [&str; 3] = ["lock", "fenced", "fair"];
+
 /// There and back, for keys on all nodes.
-async fn take_turns(java: &mut Service, ours: &LockManager) {
+async fn take_turns(java: &mut Service, ours: &LockManager, kind: &str) {
     for key in ["a", "b", "c", "{d}:1", "e:1", "f{g}"] {
         let guard = held(ours.lock(key)).await;
-        assert_eq!(java.told(&format!("try lock {key}")).await, "busy");
-        assert_eq!(java.told(&format!("lock lock {key}")).await, "waits");
+        assert_eq!(java.told(&format!("try {kind} {key}")).await, "busy");
+        assert_eq!(java.told(&format!("lock {kind} {key}")).await, "waits");
         for _ in 0..3 {
             // Ours lasts longer than any test: only our message wakes Java.
             guard_waits(java).await;
@@ -41,10 +44,12 @@ async fn guard_waits(java: &Service) {
 async fn they_exclude_and_wake_each_other_in_a_cluster() {
     let cluster = Cluster::start(Duration::from_secs(5)).await;
     let ports: Vec<_> = cluster.masters().iter().map(|node| node.port()).collect();
-    let ours = connect(&cluster.url(""), "lock").await;
     for version in VERSIONS {
         let mut java = Service::start(version, "cluster", &ports).await;
-        take_turns(&mut java, &ours).await;
+        for recipe in RECIPES {
+            let ours = connect(&cluster.url(""), recipe).await;
+            take_turns(&mut java, &ours, recipe).await;
+        }
     }
 }
 
@@ -53,10 +58,12 @@ async fn they_exclude_and_wake_each_other_in_a_cluster() {
 async fn they_exclude_and_wake_each_other_behind_sentinels() {
     let deployment = Deployment::watchful().await;
     let ports: Vec<_> = deployment.sentinels.iter().map(|it| it.port()).collect();
-    let ours = connect(&deployment.url(""), "lock").await;
     for version in VERSIONS {
         let kind = format!("sentinel:{MASTER}");
         let mut java = Service::start(version, &kind, &ports).await;
-        take_turns(&mut java, &ours).await;
+        for recipe in RECIPES {
+            let ours = connect(&deployment.url(""), recipe).await;
+            take_turns(&mut java, &ours, recipe).await;
+        }
     }
 }

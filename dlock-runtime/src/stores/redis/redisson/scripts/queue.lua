@@ -11,6 +11,9 @@
 -- In Java it is the caller's clock that ends a place. Here it is the server's: all who
 -- use dlock have the same.
 
+-- What the owners have in them who use dlock.
+local DLOCK = '-00646c6f636b:'
+
 local queue, timeouts = KEYS[2], KEYS[3]
 local lasts, owner, channel = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 
@@ -63,12 +66,19 @@ local function move_up(from)
   end
 end
 
--- Who has a place and is alive keeps it for as long as if all had come just now. Returns
--- whether it has one.
+-- Who has a place and is alive keeps it for as long as if all had come just now; but not
+-- with somebody from Java behind it: in older versions that one sleeps until this place was
+-- to end when it looked, and if it finds it there yet, sleeps for ever unless it is told.
+-- Returns whether there is a place.
 local function keep_place()
   local before = redis.call('LPOS', queue, owner)
   if not before then
     return false
+  end
+  for _, behind in ipairs(redis.call('LRANGE', queue, before + 1, -1)) do
+    if not string.find(behind, DLOCK, 1, true) then
+      return true
+    end
   end
   redis.call('ZADD', timeouts, 'GT', text(now() + (before + 1) * lasts), owner)
   return true

@@ -1,0 +1,169 @@
+//! `recipe=fair`, which is `RFairLock`.
+
+use crate::service::{Service, VERSIONS};
+use crate::support::locks::{held, queued, served};
+use crate::support::redis::RedisServer;
+use crate::{Scene, connect, processes, scenes};
+
+#[tokio::test]
+#[ignore = "needs Redisson: ./tests/run.sh --all"]
+async fn a_lock_and_ours_exclude_each_other() {
+    scenes::exclude_each_other("fair", "fair").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Redisson: ./tests/run.sh --all"]
+async fn who_waits_is_woken_by_the_other_at_once() {
+    scenes::wake_each_other_at_once("fair", "fair").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Redisson: ./tests/run.sh --all"]
+async fn each_sees_who_holds_the_lock() {
+    scenes::see_who_holds("fair", "fair").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Redisson: ./tests/run.sh --all"]
+async fn what_was_taken_away_is_lost_on_either_side() {
+    scenes::lose_what_was_taken_away("fair", "fair").await;
+}
+
+#[tokio::test]
+#[ignore = "needs Redisson: ./tests/run.sh --all"]
+async fn a_killed_service_frees_its_lock() {
+    scenes::a_killed_service_frees_its_lock("fair", "fair").await;
+}
+
+/// In 3.21.3 nobody in Java looks again when a lease ends that was renewed, or a few
+/// milliseconds later than it thinks, and would sleep for ever; but one of ours behind it
+/// does, and tells it.
+#[tokio::test]
+#[ignore = "needs Redisson: ./tests/run.sh --all"]
+async fn a_dead_process_of_ours_frees_its_lock() {
+    Scene::of_each("fair", async |scene| {
+        let Scene {
+            server,
+            mut java,
+            ours,
+        } = scene;
+        let holder = processes::holder(&server, "fair", "key").await;
+        assert_eq!(java.told("lock fair key 600000").await, "waits");
+        queued(&ours, "key", 1).await;
+        let behind = tokio::spawn(ours.lock("key").acquire());
+        queued(&ours, "key", 2).await;
+        assert!(!java.has_answered());
+        drop(holder);
+        assert_eq!(java.answer().await, "held");
+        assert!(!behind.is_finished());
+        assert_eq!(java.told("release").await, "released");
+        served(behind).await.release().await.expect("the release");
+    })
+    .await;
+}
+
+/// Of both versions, and dlock between them.
+#[tokio::test]
+#[ignore = "needs Redisson: ./tests/run.sh --all"]
+async fn who_comes_first_is_served_first_on_whichever_side() {
+    let server = RedisServer::start().await;
+    let ours = connect(&server.url(), "fair").await;
+    let [mut old, mut new] = [
+        Service::start(VERSIONS[0], "single", &[server.port()]).await,
+        Service::start(VERSIONS[1], "single", &[server.port()]).await,
+    ];
+    for round in 0..3 {
+        let guard = held(ours.lock("key")).await;
+        let mut waiting = Vec::new();
+        for (place, java) in [&mut old, &mut new].into_iter().enumerate() {
+            assert_eq!(java.told("lock fair key").await, "waits");
+            queued(&ours, "key", 2 * place + 1).await;
+            let other = connect(&server.url(), "fair").await;
+            let behind = tokio::spawn(async move { other.lock("key").acquire().await });
+            waiting.push(behind);
+            queued(&ours, "key", 2 * place + 2).await;
+        }
+        guard.release().await.expect("the release");
+        let mut waiting = waiting.into_iter();
+        for (place, java) in [&mut old, &mut new].into_iter().enumerate() {
+            assert_eq!(java.answer().await, "held");
+            queued(&ours, "key", 3 - 2 * place).await;
+            assert_eq!(java.told("release").await, "released");
+            let guard = served(waiting.next().expect("one")).await;
+            queued(&ours, "key", 2 - 2 * place).await;
+            guard.release().await.expect("the release");
+        }
+        assert!(!old.has_answered() && !new.has_answered(), "round {round}");
+    }
+}
+
+/// It is told, as the one who is first, and cannot take it.
+#[tokio::test]
+#[ignore = "needs Redisson: ./tests/run.sh --all"]
+async fn a_killed_waiter_of_theirs_blocks_for_no_longer_than_its_place_lasts() {
+    Scene::of_each("fair", async |scene| {
+        let Scene {
+            server,
+            mut java,
+            ours,
+        } = scene;
+        // Its place ends as long after the lease as it lasts.
+        let holder = processes::holder(&server, "fair", "key").await;
+        assert_eq!(java.told("lock fair key").await, "waits");
+        queued(&ours, "key", 1).await;
+        java.program.process.kill();
+        let waiting = tokio::spawn(ours.lock("key").acquire());
+        queued(&ours, "key", 2).await;
+        drop(holder);
+        served(waiting).await.release().await.expect("the release");
+    })
+    .await;
+}
+
+#[tokio::test]
+#[ignore = "needs Redisson: ./tests/run.sh --all"]
+async fn a_killed_waiter_of_ours_blocks_for_no_longer_than_its_place_lasts() {
+    Scene::of_each("fair", async |scene| {
+        let Scene {
+            server,
+            mut java,
+            ours,
+        } = scene;
+        let holder = processes::holder(&server, "fair", "key").await;
+        let waiter = processes::waiter(&server, "fair", "key");
+        queued(&ours, "key", 1).await;
+        assert_eq!(java.told("lock fair key").await, "waits");
+        queued(&ours, "key", 2).await;
+        drop(waiter);
+        drop(holder);
+        assert_eq!(java.answer().await, "held");
+        assert_eq!(java.told("release").await, "released");
+    })
+    .await;
+}
+
+/// Neither stands in the queue for longer than it waits.
+#[tokio::test]
+#[ignore = "needs Redisson: ./tests/run.sh --all"]
+async fn who_gives_up_on_either_side_leaves_the_queue() {
+    Scene::of_each("fair", async |scene| {
+        let Scene {
+            server,
+            mut java,
+            ours,
+        } = scene;
+        let guard = held(ours.lock("key")).await;
+        let other = connect(&server.url(), "fair").await;
+        let waiting = tokio::spawn(other.lock("key").acquire());
+        queued(&ours, "key", 1).await;
+        assert_eq!(java.told("try fair key").await, "busy");
+        assert_eq!(java.told("lock fair key").await, "waits");
+        queued(&ours, "key", 2).await;
+        waiting.abort();
+        queued(&ours, "key", 1).await;
+        guard.release().await.expect("the release");
+        assert_eq!(java.answer().await, "held");
+        assert_eq!(java.told("release").await, "released");
+    })
+    .await;
+}
