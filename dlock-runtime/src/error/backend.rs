@@ -14,7 +14,18 @@ pub struct BackendError {
     kind: BackendErrorKind,
     message: String,
     source: Option<Source>,
+    denied: bool,
 }
+
+/// Stands above the cause of an error, where the store does not let its user.
+#[derive(Debug, thiserror::Error)]
+#[error("the store does not allow it to this user")]
+pub(super) struct Denied(#[source] Option<Below>);
+
+/// A cause that others have too.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct Below(Source);
 
 /// What a caller can do about a [`BackendError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +72,16 @@ impl BackendError {
             kind,
             message: message.into(),
             source: None,
+            denied: false,
         }
+    }
+
+    /// Says that the store does not allow this to its user, who needs another right there.
+    /// [`LockError::is_denied`](crate::LockError::is_denied) tells.
+    #[must_use]
+    pub fn denied(mut self) -> Self {
+        self.denied = true;
+        self
     }
 
     /// Keeps the cause.
@@ -77,7 +97,10 @@ impl BackendError {
     }
 
     pub(super) fn into_cause(self) -> Option<Source> {
-        self.source
+        match self.denied {
+            true => Some(Arc::new(Denied(self.source.map(Below)))),
+            false => self.source,
+        }
     }
 
     /// What can be done about it.

@@ -4,6 +4,7 @@ mod backend;
 
 use std::time::Duration;
 
+use self::backend::Denied;
 pub use self::backend::{BackendError, BackendErrorKind, Source};
 use crate::backend::Mode;
 use crate::key::LockKey;
@@ -200,6 +201,17 @@ impl LockError {
                 Self::Unsupported { subject, reason }
             }
         }
+    }
+
+    /// Whether the store did not allow it: its user needs another right there, such as one
+    /// to the keys of dlock. Then this is a [`Config`](Self::Config), as a rule, or an
+    /// [`Unavailable`](Self::Unavailable). A wrong password is not meant.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        let (Self::Config { source, .. } | Self::Unavailable { source, .. }) = self else {
+            return false;
+        };
+        source.as_ref().is_some_and(|source| source.is::<Denied>())
     }
 
     pub(crate) fn config(setting: impl Into<String>, reason: impl Into<String>) -> Self {

@@ -17,6 +17,8 @@ pub struct Meaning<R> {
     pub(super) retry: R,
     /// Empty if there is none.
     pub(super) advice: &'static str,
+    /// The user has not the right to it.
+    pub(super) denied: bool,
 }
 
 impl<R> Meaning<R> {
@@ -29,6 +31,18 @@ impl<R> Meaning<R> {
             kind: BackendErrorKind::Config,
             retry: R::default(),
             advice,
+            denied: false,
+        }
+    }
+
+    /// Somebody has to give the user a right.
+    pub(super) fn denied(advice: &'static str) -> Self
+    where
+        R: Default,
+    {
+        Self {
+            denied: true,
+            ..Self::config(advice)
         }
     }
 
@@ -37,19 +51,24 @@ impl<R> Meaning<R> {
             kind: BackendErrorKind::Unavailable,
             retry,
             advice,
+            denied: false,
         }
     }
 
     /// The error, of a server that said so.
     pub(super) fn error(&self, place: impl Display, said: impl Display) -> BackendError {
         let said = Said(&said.to_string()).to_string();
-        BackendError::new(
+        let error = BackendError::new(
             self.kind,
             match self.advice {
                 "" => format!("{place}: {said}"),
                 advice => format!("{place}: {said}; {advice}"),
             },
-        )
+        );
+        match self.denied {
+            true => error.denied(),
+            false => error,
+        }
     }
 }
 

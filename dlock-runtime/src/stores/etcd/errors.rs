@@ -111,7 +111,7 @@ fn meaning(error: &Error) -> Meaning<ErrorClass> {
         ),
         (
             "permission denied",
-            Meaning::config(
+            Meaning::denied(
                 "give this user's role reading and writing of all keys that begin with the prefix \
                  (`etcdctl role grant-permission ROLE readwrite dlock/ --prefix`)",
             ),

@@ -37,6 +37,7 @@ impl Failed {
             kind,
             retry: Next::Stop,
             advice,
+            denied: false,
         };
         Self::NotDone(meaning, said.into())
     }

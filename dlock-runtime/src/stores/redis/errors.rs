@@ -137,8 +137,8 @@ fn meaning(code: &str, role: Role) -> Meaning<RetryPolicy> {
             retry: Reconnect,
             ..config(role.password_advice())
         },
-        ("NOPERM", Role::Sentinel) => config(SENTINEL_PERMISSIONS),
-        ("NOPERM", _) => config(PERMISSIONS),
+        ("NOPERM", Role::Sentinel) => Meaning::denied(SENTINEL_PERMISSIONS),
+        ("NOPERM", _) => Meaning::denied(PERMISSIONS),
         ("DENIED", _) => config("it is in protected mode; set a password, or bind an address"),
         ("READONLY" | "MASTERDOWN", Role::Master | Role::Cluster) => unavailable(
             Reconnect,
@@ -270,7 +270,7 @@ impl Endpoint {
         let (code, details) = (error.code(), error.details().unwrap_or_default());
         let said = self.without_secret(&format!("{code} {details}"));
         let meaning = match (code_of(error), &self.space) {
-            ("NOPERM", Keyspace::Redisson(_)) => Meaning::config(redisson::PERMISSIONS),
+            ("NOPERM", Keyspace::Redisson(_)) => Meaning::denied(redisson::PERMISSIONS),
             (code, _) => meaning(code, self.role),
         };
         let told = meaning.error(format_args!("{self} answered"), said.trim_end());

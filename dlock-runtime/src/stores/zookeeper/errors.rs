@@ -66,7 +66,7 @@ fn meaning(error: &Error) -> Meaning<ErrorClass> {
         | Error::Throttled
         | Error::UnmarshalError { .. }
         | Error::Custom(_) => Meaning::unavailable(Lost, ""),
-        Error::NoAuth | Error::InvalidAcl => Meaning::config(
+        Error::NoAuth | Error::InvalidAcl => Meaning::denied(
             "the server does not allow it; give the user all rights (cdrwa) there, or name another \
              user or folder in the store URL",
         ),

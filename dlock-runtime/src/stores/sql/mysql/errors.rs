@@ -26,7 +26,7 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
             "its tables are not those of this version of dlock; compare them with \
              docs/stores/sql.md",
         ),
-        1142 | 1143 | 1370 => Meaning::config(GRANTS),
+        1142 | 1143 | 1370 => Meaning::denied(GRANTS),
         1044 | 1045 | 1698 => {
             Meaning::config("check the user and password in the URL, and its rights")
         }

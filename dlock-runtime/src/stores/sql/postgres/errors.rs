@@ -25,7 +25,7 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
             "its tables are not those of this version of dlock; compare them with \
              docs/stores/sql.md",
         ),
-        "42501" => Meaning::config(GRANTS),
+        "42501" => Meaning::denied(GRANTS),
         "28P01" | "28000" => {
             Meaning::config("check the user and password in the URL, and the server's pg_hba.conf")
         }

@@ -18,9 +18,10 @@ pub(super) fn meaning(error: &sqlx::Error) -> Option<Meaning> {
         ),
         Some(13) => stop("make room on its disk"),
         // No permission, read-only, not authorized.
-        Some(3 | 8 | 23) => {
-            stop("this process may not write to it; make the file and its directory writable")
-        }
+        Some(3 | 8 | 23) => Meaning {
+            denied: true,
+            ..stop("this process may not write to it; make the file and its directory writable")
+        },
         // It cannot be opened.
         Some(14) => Meaning::config(
             "its directory must be there, and this process must be allowed to write in it",

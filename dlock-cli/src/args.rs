@@ -1,0 +1,236 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::duration;
+use crate::exit::Exit;
+use crate::say;
+
+/// Locks for scripts and cron jobs, over the store that your services use
+#[derive(Debug, Parser)]
+#[command(
+    name = "dlock",
+    version,
+    after_help = "Examples:
+  dlock run nightly -- ./report.sh        one at a time, on all machines
+  dlock run -n nightly -- ./report.sh     … or not at all, if it runs already
+  dlock ls                                what is held
+
+The store is that of DLOCK_URL, such as redis://127.0.0.1:6379; DLOCK_NAMESPACE, DLOCK_TTL,
+DLOCK_TIMEOUT and DLOCK_REQUEST_TIMEOUT count as for services."
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Common {
+    /// The store, in place of DLOCK_URL (which others do not see in the list of processes)
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// Says more on standard error: what lies behind an error, and what the lock does
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Ls(Ls),
+    Show(Show),
+    Wait(Wait),
+    Forget(Forget),
+    /// Prints completions for a shell
+    #[command(after_help = "Examples:
+  dlock completions bash > /etc/bash_completion.d/dlock
+  dlock completions zsh  > \"${fpath[1]}/_dlock\"")]
+    Completions {
+        /// Which
+        shell: Shell,
+    },
+}
+
+/// Runs a command under a lock, or under several at once
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  dlock run nightly -- ./report.sh
+  dlock run -n --skip-ok nightly -- ./report.sh           from cron, on every machine
+  dlock run -w 30s deploy:shop -- make deploy
+  dlock run --once 20h report:monday -- ./report.sh       not again today, if it succeeds
+  dlock run --permits 3 api:acme -- ./import.sh           three at a time
+  dlock run account:1 account:2 -- ./transfer.sh 1 2      both or none
+
+The command has DLOCK_KEY and DLOCK_TOKEN in its environment, of several keys one a line.
+
+Exit codes: the command's own, 128 + signal if one ended it; 75 busy or timed out; 74 the lock
+was lost, or about to be; 69 the store is down; 77 not allowed there; 78 configuration; 64 usage;
+126 the command cannot be run; 127 it is not found.")]
+pub(crate) struct Run {
+    /// What to lock
+    #[arg(required = true, value_name = "KEY")]
+    pub(crate) keys: Vec<String>,
+    /// Does not wait if the lock is held
+    #[arg(short = 'n', long = "try", conflicts_with = "timeout")]
+    pub(crate) try_once: bool,
+    /// Waits no longer than this; else DLOCK_TIMEOUT, else for as long as it takes
+    #[arg(short = 'w', long, value_name = "DUR", value_parser = duration::or_zero)]
+    pub(crate) timeout: Option<Duration>,
+    /// Shares the lock with other readers
+    #[arg(long, conflicts_with_all = ["permits", "once"])]
+    pub(crate) read: bool,
+    /// At most so many commands under the lock at once
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "once")]
+    pub(crate) permits: Option<u32>,
+    /// Remembers for so long that the command succeeded; meanwhile it is not run
+    #[arg(long, value_name = "DUR", value_parser = duration::above_zero)]
+    pub(crate) once: Option<Duration>,
+    /// How long the lock outlives a machine that dies; else DLOCK_TTL, else 30s
+    #[arg(long, value_name = "DUR", value_parser = duration::above_zero)]
+    pub(crate) ttl: Option<Duration>,
+    /// Gives up the lock, and so ends the command, after this and a ttl at most
+    #[arg(long, value_name = "DUR", value_parser = duration::above_zero)]
+    pub(crate) max_hold: Option<Duration>,
+    /// Keeps the lock for at least this long
+    #[arg(long, value_name = "DUR", value_parser = duration::or_zero)]
+    pub(crate) min_hold: Option<Duration>,
+    /// How long before the lock would be lost the command is sent TERM; KILL follows when it is
+    #[arg(short, long, value_name = "DUR", default_value = "5s", value_parser = duration::or_zero)]
+    pub(crate) kill_after: Duration,
+    /// What becomes of the command when the lock is lost
+    #[arg(long, value_name = "WHAT", default_value = "kill")]
+    pub(crate) on_lost: OnLost,
+    /// Exits with this if the lock is busy, in place of 75
+    #[arg(short = 'E', long, value_name = "N", default_value_t = Exit::BUSY)]
+    pub(crate) busy_code: u8,
+    /// Exits with 0 if the lock is busy
+    #[arg(long, conflicts_with = "busy_code")]
+    pub(crate) skip_ok: bool,
+    /// The command, with its arguments; no shell reads them
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What becomes of a command whose lock is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// TERM --kill-after before, and KILL when the lock is lost
+    Kill,
+    /// TERM --kill-after before, and no more
+    Signal,
+    /// Nothing: it goes on without the lock
+    Ignore,
+}
+
+/// Lists the locks that are held, or remembered as done
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  dlock ls
+  dlock ls stock: --sort left
+  dlock ls -o json | jq -r '.[].key'")]
+pub(crate) struct Ls {
+    /// Only keys that begin so
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+    /// In which order
+    #[arg(long, value_name = "COLUMN", default_value = "key")]
+    pub(crate) sort: Sort,
+    /// In which form
+    #[arg(short, long, value_name = "FORM", default_value = "table")]
+    pub(crate) output: Form,
+}
+
+/// What a list is sorted by.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Sort {
+    /// By key
+    Key,
+    /// What ends first, first
+    Left,
+    /// What is waited for most, first
+    Waiters,
+}
+
+/// How a list is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// A line for each lock
+    Table,
+    /// A line for each holder, with all that is known
+    Wide,
+    /// For programs
+    Json,
+}
+
+/// Shows who holds a lock
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  dlock show stock:42
+  dlock show stock:42 -o json")]
+pub(crate) struct Show {
+    /// Which
+    pub(crate) key: String,
+    /// In which form
+    #[arg(short, long, value_name = "FORM", default_value = "table")]
+    pub(crate) output: Form,
+}
+
+/// Waits in the queue of a lock and returns when its turn has come
+///
+/// It takes the lock and gives it back at once.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  dlock wait deploy && echo 'the deploy is over'
+  dlock wait -w 5m deploy")]
+pub(crate) struct Wait {
+    /// Which
+    pub(crate) key: String,
+    /// Waits no longer than this; else DLOCK_TIMEOUT, else for as long as it takes
+    #[arg(short = 'w', long, value_name = "DUR", value_parser = duration::or_zero)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// Drops what `--once` remembers, so that it is done again
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:
+  dlock forget report:monday")]
+pub(crate) struct Forget {
+    /// Which
+    pub(crate) key: String,
+}
+
+/// What clap says: `--help` on standard output, a mistake on standard error.
+pub(crate) fn refuse(error: &clap::Error) -> Exit {
+    if !error.use_stderr() {
+        return match error.print() {
+            Ok(()) => Exit::OK,
+            Err(_) => Exit::BROKEN_PIPE,
+        };
+    }
+    let text = error.render().to_string();
+    // In one line: what is wrong, and what may have been meant.
+    let said = text
+        .split("\n\n")
+        .filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"));
+    let words: Vec<_> = said.flat_map(str::split_whitespace).collect();
+    let mut text = words.join(" ");
+    // A URL that stands where clap did not look for one may hold a password.
+    for argument in std::env::args() {
+        let value = argument
+            .split_once('=')
+            .map_or(&*argument, |(_, value)| value);
+        if value.contains('@') {
+            text = text.replace(value, "…");
+        }
+    }
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    say::line(format_args!("{text}; see `dlock --help`"));
+    Exit::USAGE
+}

@@ -1,0 +1,68 @@
+//! Exit codes: those of `sysexits.h` where it has one, and those of shells.
+
+use std::process::ExitCode;
+
+use dlock::LockError;
+
+use crate::say;
+
+/// How this ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exit(pub(crate) u8);
+
+impl Exit {
+    pub(crate) const OK: Self = Self(0);
+    pub(crate) const USAGE: Self = Self(64);
+    pub(crate) const DOWN: Self = Self(69);
+    /// Something that dlock does not expect of itself.
+    pub(crate) const INTERNAL: Self = Self(70);
+    /// The system would not make a process.
+    pub(crate) const SYSTEM: Self = Self(71);
+    pub(crate) const LOST: Self = Self(74);
+    pub(crate) const BUSY: u8 = 75;
+    pub(crate) const NOT_ALLOWED: Self = Self(77);
+    pub(crate) const CONFIG: Self = Self(78);
+    pub(crate) const CANNOT_RUN: Self = Self(126);
+    pub(crate) const NOT_FOUND: Self = Self(127);
+    /// Nobody reads what is printed any more.
+    pub(crate) const BROKEN_PIPE: Self = Self(128 + 13);
+
+    /// As a shell tells that a signal ended a command.
+    pub(crate) fn of_signal(signal: i32) -> Self {
+        Self(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+    }
+
+    /// Says what is wrong, and which exit that is.
+    pub(crate) fn of(error: &LockError) -> Self {
+        match error {
+            LockError::Done { key, .. } => {
+                say::line(format_args!(
+                    "lock `{key}`: done already; `dlock forget` has it done again"
+                ));
+                return Self::OK;
+            }
+            LockError::Busy { key, .. } => say::line(format_args!(
+                "lock `{key}` is held by somebody else; wait for it with -w, or see who with `dlock show`"
+            )),
+            LockError::Timeout { key, waited, .. } => say::line(format_args!(
+                "lock `{key}` was not had within {waited:?}; see who has it with `dlock show`"
+            )),
+            error => say::error(error),
+        }
+        match error {
+            LockError::Busy { .. } | LockError::Timeout { .. } => Self(Self::BUSY),
+            LockError::Lost { .. } => Self::LOST,
+            error if error.is_denied() => Self::NOT_ALLOWED,
+            LockError::Unavailable { .. } => Self::DOWN,
+            LockError::Config { .. } | LockError::Unsupported { .. } => Self::CONFIG,
+            LockError::InvalidKey { .. } => Self::USAGE,
+            _ => Self::INTERNAL,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.0)
+    }
+}

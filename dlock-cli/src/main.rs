@@ -1,0 +1,53 @@
+//! `dlock`: locks for scripts and cron jobs, and a look at who holds what.
+
+#[cfg(not(unix))]
+compile_error!("`dlock` runs commands in process groups, which only Unix has");
+
+mod args;
+mod duration;
+mod exit;
+mod forget;
+mod output;
+mod run;
+mod say;
+mod show;
+mod store;
+mod wait;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use self::args::{Args, Command};
+use self::exit::Exit;
+
+fn main() -> ExitCode {
+    let mut given = std::env::args_os();
+    // What the tool runs of itself takes no part in the command line of its users.
+    if let (_, Some(first)) = (given.next(), given.next()) {
+        if first == run::launch::MODE {
+            return run::launch::main(given);
+        }
+        if first == run::watch::MODE {
+            return run::watch::main(given);
+        }
+    }
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return args::refuse(&error).into(),
+    };
+    say::set_verbose(args.common.verbose);
+    let exit = match args.command {
+        Command::Run(command) => run::run(&command, &args.common),
+        Command::Ls(command) => show::ls(&command, &args.common),
+        Command::Show(command) => show::show(&command, &args.common),
+        Command::Wait(command) => wait::wait(&command, &args.common),
+        Command::Forget(command) => forget::forget(&command, &args.common),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "dlock", &mut script);
+            output::write(&script)
+        }
+    };
+    exit.unwrap_or_else(|exit: Exit| exit).into()
+}

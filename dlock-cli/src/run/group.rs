@@ -1,0 +1,111 @@
+//! The process group of a command.
+
+use std::fs;
+
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process_group, test_kill_process_group, waitid,
+};
+
+/// A process group and its leader, which is a child of the tool. As long as the leader has
+/// not been reaped, or another process is in the group, the number is nobody else's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Group(Pid);
+
+/// What became of the leader.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Look {
+    Runs,
+    Stopped(Signal),
+    /// With this exit code.
+    Exited(i32),
+    /// By the signal of this number.
+    Killed(i32),
+}
+
+impl Group {
+    pub(super) fn of(leader: u32) -> Option<Self> {
+        i32::try_from(leader).ok().and_then(Pid::from_raw).map(Self)
+    }
+
+    pub(super) fn id(self) -> Pid {
+        self.0
+    }
+
+    /// Sends a signal to all of the group. That nobody is left is no failure.
+    pub(super) fn send(self, signal: Signal) {
+        let _ = kill_process_group(self.0, signal);
+    }
+
+    /// Whether anybody has this number for a group, alive or not yet reaped.
+    pub(super) fn exists(self) -> bool {
+        test_kill_process_group(self.0) != Err(rustix::io::Errno::SRCH)
+    }
+
+    /// What has become of the leader, which stays unreaped.
+    pub(super) fn look(self) -> Look {
+        let of_leader = |options| {
+            let options = options | WaitIdOptions::NOHANG;
+            waitid(WaitId::Pid(self.0), options).ok().flatten()
+        };
+        if let Some(status) = of_leader(WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            return match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => Look::Exited(code),
+                (None, signal) => Look::Killed(signal.unwrap_or_default()),
+            };
+        }
+        let status = of_leader(WaitIdOptions::STOPPED);
+        let signal = status.and_then(|status| status.stopping_signal());
+        match signal.and_then(Signal::from_named_raw) {
+            Some(signal) => Look::Stopped(signal),
+            None => Look::Runs,
+        }
+    }
+
+    /// Whether anybody but the leader is alive in the group.
+    pub(super) fn has_others(self) -> bool {
+        let Ok(processes) = fs::read_dir("/proc") else {
+            return false;
+        };
+        processes.flatten().any(|process| {
+            let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+            self.is_other(&stat)
+        })
+    }
+
+    /// By a line as in `/proc/PID/stat`: number, name in brackets, state, parent, group.
+    fn is_other(self, stat: &str) -> bool {
+        let number = stat
+            .split(' ')
+            .next()
+            .and_then(|number| number.parse().ok());
+        // The name may hold anything, brackets too.
+        let Some((_, rest)) = stat.rsplit_once(") ") else {
+            return false;
+        };
+        let mut fields = rest.split(' ');
+        let state = fields.next();
+        let group: Option<i32> = fields.nth(1).and_then(|group| group.parse().ok());
+        let leader = self.0.as_raw_nonzero().get();
+        group == Some(leader) && number != Some(leader) && !matches!(state, Some("Z" | "X"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_in_the_group_shows_whatever_its_name_is() {
+        let group = Group::of(7).expect("a number");
+        for (stat, other) in [
+            ("9 (sleep) S 7 7 3 0", true),
+            ("9 (a) Z 1 2) R 7 7 3 0", true),
+            ("9 (sleep) Z 7 7 3 0", false),
+            ("7 (sh) S 3 7 3 0", false),
+            ("9 (sleep) S 7 8 3 0", false),
+            ("", false),
+        ] {
+            assert_eq!(group.is_other(stat), other, "{stat}");
+        }
+    }
+}

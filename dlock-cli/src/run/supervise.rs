@@ -1,0 +1,357 @@
+//! A command that runs under a lock, until nothing of it is left.
+
+use std::io;
+use std::time::Duration;
+
+use dlock::{FencingToken, LockGuard};
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep};
+
+use super::group::{Group, Look};
+use super::launch::Launcher;
+use super::shown;
+use super::signals::Signals;
+use super::terminal::{self, Terminal};
+use super::watch::Watcher;
+use crate::args::{OnLost, Run};
+use crate::exit::Exit;
+use crate::say;
+
+/// How often the watcher is told that the lease was renewed: as a part of the ttl, and at
+/// least so often.
+const TOLD_PER_TTL: u32 = 20;
+const TOLD: Duration = Duration::from_secs(1);
+
+/// How often is looked whether what the command left behind has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How long the job is given to hear that it is to stop.
+const HEARS: Duration = Duration::from_secs(1);
+
+/// How a command ended.
+pub(super) struct Ended {
+    pub(super) exit: Exit,
+    /// It ran, and returned 0.
+    pub(super) well: bool,
+    /// It was told to end, as the lock was lost or about to be.
+    pub(super) given_up: bool,
+}
+
+/// A command that runs.
+pub(super) struct Supervised {
+    launcher: Launcher,
+    group: Group,
+    watcher: Option<Watcher>,
+    terminal: Option<Terminal>,
+    on_lost: OnLost,
+    kill_after: Duration,
+    tell_every: Duration,
+    program: String,
+    /// TERM was sent as the lock was about to be lost, or KILL as it was.
+    warned: bool,
+    lost: bool,
+}
+
+/// What the loop does next.
+enum Event {
+    Signal(Signal),
+    Lost,
+    Warned,
+    Time,
+}
+
+impl Supervised {
+    /// Starts the command. It has not begun when this fails.
+    pub(super) fn start(args: &Run, guard: &LockGuard) -> Result<Self, Exit> {
+        let program = args.command.first().map(|name| name.to_string_lossy());
+        let program = program.unwrap_or_default().into_owned();
+        let failed = |error: &io::Error| {
+            say::line(format_args!("cannot start a process: {error}"));
+            Exit::SYSTEM
+        };
+        let Some(deadline) = guard.deadline() else {
+            // Why, is told when it is given back.
+            return Err(Exit::LOST);
+        };
+        let variables = variables(args, guard);
+        let mut launcher =
+            Launcher::start(&args.command, &variables).map_err(|error| failed(&error))?;
+        let group = launcher.group;
+        let kills = args.on_lost == OnLost::Kill;
+        let watcher = match args.on_lost {
+            OnLost::Ignore => Ok(None),
+            _ => Watcher::start(group, deadline, args.kill_after, kills).map(Some),
+        };
+        let mut terminal = Terminal::open();
+        let started = watcher.and_then(|watcher| {
+            if terminal::reads_from_it()
+                && let Some(terminal) = &mut terminal
+            {
+                terminal.give(group);
+            }
+            launcher.go().map(|()| watcher)
+        });
+        match started {
+            Ok(watcher) => Ok(Self {
+                launcher,
+                group,
+                watcher,
+                terminal,
+                on_lost: args.on_lost,
+                kill_after: args.kill_after,
+                tell_every: tell_every(guard),
+                program,
+                warned: false,
+                lost: false,
+            }),
+            Err(error) => {
+                group.send(Signal::KILL);
+                let _ = launcher.child.wait();
+                if let Some(terminal) = &mut terminal {
+                    terminal.take_back();
+                }
+                Err(failed(&error))
+            }
+        }
+    }
+
+    /// Returns when the command has ended, and all that it left in its group.
+    pub(super) async fn until_ended(mut self, guard: &LockGuard, signals: &mut Signals) -> Ended {
+        let exit = loop {
+            match self.group.look() {
+                Look::Runs => {}
+                Look::Stopped(signal) => self.stopped(signal, guard, signals).await,
+                Look::Exited(code) => break Exit(u8::try_from(code).unwrap_or(u8::MAX)),
+                Look::Killed(signal) => break Exit::of_signal(signal),
+            }
+            let event = self.next(guard, signals, self.tell_every).await;
+            self.handle(event, guard);
+        };
+        let given_up = self.gave_up(guard);
+        self.end_others(guard, signals).await;
+        let given_up = given_up || self.gave_up(guard);
+        if let Some(terminal) = &mut self.terminal {
+            let killed = exit.0 > 128 && terminal.is_given();
+            terminal.take_back();
+            if killed {
+                terminal.restore();
+            }
+        }
+        if let Some(watcher) = self.watcher.take() {
+            watcher.done();
+        }
+        let _ = self.launcher.child.wait();
+        let refusal = self.launcher.refusal();
+        let exit = match &refusal {
+            Some(error) => {
+                say::line(format_args!("{}: {error}", self.program));
+                match error.kind() {
+                    io::ErrorKind::NotFound => Exit::NOT_FOUND,
+                    _ => Exit::CANNOT_RUN,
+                }
+            }
+            None => exit,
+        };
+        Ended {
+            exit,
+            well: exit == Exit::OK && refusal.is_none(),
+            given_up,
+        }
+    }
+
+    /// Whether the command had to end because of its lock. The watcher tells it when this
+    /// process cannot.
+    fn gave_up(&self, guard: &LockGuard) -> bool {
+        if self.on_lost == OnLost::Ignore || self.warned || self.lost {
+            return self.on_lost != OnLost::Ignore;
+        }
+        let left = guard.deadline().map(|end| end - Instant::now());
+        let late = left.is_none_or(|left| left <= self.kill_after);
+        if late {
+            say::line(format_args!(
+                "the lock `{}` was not renewed in time; the command was told to end",
+                guard.key()
+            ));
+        }
+        late
+    }
+
+    /// What is next. A loss comes before all else.
+    async fn next(&self, guard: &LockGuard, signals: &mut Signals, time: Duration) -> Event {
+        let warns = self.on_lost != OnLost::Ignore && !self.warned;
+        tokio::select! {
+            biased;
+            () = guard.lost_within(Duration::ZERO), if !self.lost => Event::Lost,
+            () = guard.lost_within(self.kill_after), if warns && !self.lost => Event::Warned,
+            signal = signals.next() => Event::Signal(signal),
+            () = sleep(time) => Event::Time,
+        }
+    }
+
+    fn handle(&mut self, event: Event, guard: &LockGuard) {
+        match event {
+            // It was made for this process, of those of the tool.
+            Event::Signal(Signal::CHILD) => {}
+            Event::Signal(signal) => self.group.send(signal),
+            Event::Time => {}
+            Event::Warned => self.warn(guard),
+            Event::Lost => self.is_lost(),
+        }
+        if let (Some(watcher), Some(deadline)) = (&mut self.watcher, guard.deadline()) {
+            watcher.held_until(deadline);
+        }
+        self.keep_watched(guard);
+    }
+
+    fn warn(&mut self, guard: &LockGuard) {
+        self.warned = true;
+        let left = guard.deadline().map(|end| end - Instant::now());
+        say::line(format_args!(
+            "the lock `{}` was not renewed and ends in {}; the command is told to end",
+            guard.key(),
+            shown(left.unwrap_or_default()),
+        ));
+        self.terminate();
+    }
+
+    fn terminate(&mut self) {
+        self.group.send(Signal::TERM);
+        // Who is stopped hears nothing.
+        self.group.send(Signal::CONT);
+        if let Some(watcher) = &mut self.watcher {
+            watcher.warned();
+        }
+    }
+
+    fn is_lost(&mut self) {
+        self.lost = true;
+        match self.on_lost {
+            OnLost::Kill => {
+                self.group.send(Signal::KILL);
+                say::line("the lock is lost; the command was killed");
+            }
+            OnLost::Signal if self.warned => {}
+            OnLost::Signal => {
+                say::line("the lock is lost; the command is told to end");
+                self.terminate();
+            }
+            OnLost::Ignore => say::line("the lock is lost; the command goes on without it"),
+        }
+    }
+
+    /// A watcher that somebody has ended gets a successor.
+    fn keep_watched(&mut self, guard: &LockGuard) {
+        if !self.watcher.as_mut().is_some_and(Watcher::has_ended) {
+            return;
+        }
+        self.watcher = None;
+        let kills = self.on_lost == OnLost::Kill;
+        if let Some(deadline) = guard.deadline()
+            && (kills || !self.warned)
+        {
+            match Watcher::start(self.group, deadline, self.kill_after, kills) {
+                Ok(mut watcher) => {
+                    if self.warned {
+                        watcher.warned();
+                    }
+                    self.watcher = Some(watcher);
+                }
+                Err(error) => say::line(format_args!("nobody watches the command: {error}")),
+            }
+        }
+    }
+
+    /// What the command leaves behind in its group does not run without the lock.
+    async fn end_others(&mut self, guard: &LockGuard, signals: &mut Signals) {
+        if !self.group.has_others() {
+            return;
+        }
+        if !(self.lost && self.on_lost == OnLost::Kill) {
+            say::line("the command has ended; what it left running is told to end too");
+            self.group.send(Signal::TERM);
+            self.group.send(Signal::CONT);
+        }
+        let end = Instant::now() + self.kill_after;
+        while self.group.has_others() {
+            if Instant::now() >= end {
+                self.group.send(Signal::KILL);
+            }
+            let event = self.next(guard, signals, LOOK).await;
+            self.handle(event, guard);
+        }
+    }
+
+    /// The command was stopped: by its user, or as it asked for the terminal.
+    async fn stopped(&mut self, signal: Signal, guard: &LockGuard, signals: &mut Signals) {
+        let Some(terminal) = &mut self.terminal else {
+            return;
+        };
+        let asks = matches!(signal, Signal::TTIN | Signal::TTOU);
+        if asks && !terminal.is_given() && terminal.give(self.group) {
+            self.group.send(Signal::CONT);
+            return;
+        }
+        let by_user = asks || signal == Signal::TSTP || terminal.is_given();
+        if !by_user {
+            return;
+        }
+        terminal.take_back();
+        // Without a shell that knows of jobs, nobody would continue it.
+        if !terminal::is_alone() {
+            self.stop_with_it(guard, signals).await;
+        }
+        // Whoever was away for longer than the ttl goes on with nothing.
+        if !guard.is_held() && self.on_lost == OnLost::Kill {
+            return;
+        }
+        if let Some(terminal) = &mut self.terminal {
+            terminal.give(self.group);
+        }
+        self.group.send(Signal::CONT);
+    }
+
+    /// Stops the tool's own job, so that the shell sees it, until it is continued.
+    async fn stop_with_it(&mut self, guard: &LockGuard, signals: &mut Signals) {
+        if let Some(deadline) = guard.deadline() {
+            if let Some(watcher) = &mut self.watcher {
+                watcher.held_until(deadline);
+                let left = deadline - Instant::now();
+                say::line(format_args!(
+                    "stopped; the lock is not renewed meanwhile and lasts for {}",
+                    shown(left)
+                ));
+            }
+        }
+        terminal::stop_job();
+        // This process is told too, and does not pass it on.
+        let mut others = Vec::new();
+        let hears = signals.until(Signal::TSTP, &mut others);
+        let _ = tokio::time::timeout(HEARS, hears).await;
+        terminal::stop_oneself();
+        for signal in others {
+            self.handle(Event::Signal(signal), guard);
+        }
+    }
+}
+
+fn tell_every(guard: &LockGuard) -> Duration {
+    let left = guard.deadline().map(|end| end - Instant::now());
+    (left.unwrap_or_default() / TOLD_PER_TTL).clamp(LOOK, TOLD)
+}
+
+/// What the command is told: of several keys, one a line, in the order given.
+/// Where the store has no tokens, it is told none.
+fn variables(args: &Run, guard: &LockGuard) -> [(&'static str, Option<String>); 2] {
+    let mut keys: Vec<&str> = Vec::new();
+    for key in &args.keys {
+        if !keys.contains(&&**key) {
+            keys.push(key);
+        }
+    }
+    let has_tokens = guard.token() != FencingToken::NONE;
+    let tokens: Vec<_> = guard.tokens().iter().map(ToString::to_string).collect();
+    [
+        ("DLOCK_KEY", Some(keys.join("\n"))),
+        ("DLOCK_TOKEN", has_tokens.then(|| tokens.join("\n"))),
+    ]
+}

@@ -1,0 +1,260 @@
+//! The watcher: a process of its own, which ends the command's group at the deadline if the
+//! tool was killed or stopped and so cannot.
+//!
+//! The tool tells it the deadline, by the clock that all processes of the machine share, each
+//! time that the lease is renewed. It has a session of its own, so that neither the terminal
+//! nor who ends the tool's group ends it, and lets every signal pass that it can.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, ExitCode, Stdio};
+use std::time::{Duration, Instant as StdInstant};
+
+use nix::sys::signal::SigSet;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, setsid};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::time::Instant;
+
+use super::group::Group;
+use super::launch::oneself;
+use crate::exit::Exit;
+
+pub(crate) const MODE: &str = "__watch";
+
+/// How much later than the tool it sends TERM: the tool may be about to.
+const BEHIND_THE_TOOL: Duration = Duration::from_millis(200);
+
+/// How often it looks whether the group of a tool that died has ended.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// That the tool has sent TERM, and that there is nothing left to watch.
+const WARNED: &str = "warned";
+const DONE: &str = "done";
+
+/// The watcher, seen by the tool.
+pub(super) struct Watcher {
+    socket: UnixStream,
+    child: Child,
+    told: Option<Instant>,
+}
+
+impl Watcher {
+    /// Returns when it watches.
+    pub(super) fn start(
+        group: Group,
+        deadline: Instant,
+        kill_after: Duration,
+        kills: bool,
+    ) -> io::Result<Self> {
+        let (mut socket, theirs) = UnixStream::pair()?;
+        let child = oneself()?
+            .arg(MODE)
+            .arg(group.id().as_raw_nonzero().to_string())
+            .arg(kill_after.as_nanos().to_string())
+            .arg(kills.to_string())
+            .arg(on_clock(deadline).as_nanos().to_string())
+            .current_dir("/")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        socket.read_exact(&mut [0])?;
+        // One that does not read is not waited for.
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            socket,
+            child,
+            told: Some(deadline),
+        })
+    }
+
+    /// The lock is held until then.
+    pub(super) fn held_until(&mut self, deadline: Instant) {
+        if self.told != Some(deadline) {
+            self.told = Some(deadline);
+            self.tell(on_clock(deadline).as_nanos());
+        }
+    }
+
+    /// The tool has sent TERM.
+    pub(super) fn warned(&mut self) {
+        self.tell(WARNED);
+    }
+
+    /// The group has ended.
+    pub(super) fn done(mut self) {
+        self.tell(DONE);
+        drop(self.socket);
+        // It has nothing left to do but to end; one that was stopped is left alone.
+        for _ in 0..50 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Whether it has ended by itself, so that nobody watches.
+    pub(super) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    fn tell(&mut self, what: impl std::fmt::Display) {
+        let _ = self.socket.write_all(format!("{what}\n").as_bytes());
+    }
+}
+
+/// The clock that is the same for all processes of the machine, and the one that leases are
+/// measured by.
+fn now() -> Duration {
+    let now = clock_gettime(ClockId::Monotonic);
+    let (seconds, nanos) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
+    Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
+}
+
+/// A deadline by that clock. Whoever is stopped between the two looks gets an earlier one.
+fn on_clock(deadline: Instant) -> Duration {
+    let now = now();
+    now + deadline
+        .into_std()
+        .saturating_duration_since(StdInstant::now())
+}
+
+/// In the watcher.
+pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    match Watch::read(arguments).map(Watch::until_over) {
+        Some(Ok(())) => Exit::OK.into(),
+        _ => Exit::INTERNAL.into(),
+    }
+}
+
+struct Watch {
+    group: Group,
+    kill_after: Duration,
+    /// Whether KILL follows TERM.
+    kills: bool,
+    deadline: Duration,
+    /// TERM has been sent, by the tool or from here.
+    warned: bool,
+    done: bool,
+}
+
+impl Watch {
+    fn read(arguments: impl Iterator<Item = OsString>) -> Option<Self> {
+        let arguments: Vec<_> = arguments.map(OsString::into_string).collect();
+        let [Ok(group), Ok(kill_after), Ok(kills), Ok(deadline)] = &arguments[..] else {
+            return None;
+        };
+        Some(Self {
+            group: Group::of(group.parse().ok()?)?,
+            kill_after: Duration::from_nanos(kill_after.parse().ok()?),
+            kills: kills.parse().ok()?,
+            deadline: Duration::from_nanos(deadline.parse().ok()?),
+            warned: false,
+            done: false,
+        })
+    }
+
+    fn until_over(mut self) -> io::Result<()> {
+        // Those of a system that shuts down, too: the command is ended first.
+        let _ = SigSet::all().thread_block();
+        let _ = setsid();
+        let mut tool = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+        // The tool may be dead by now.
+        let _ = tool.write_all(b"w");
+        let mut heard = Heard::default();
+        let mut tool = Some(tool);
+        loop {
+            let Some(wait) = self.act(tool.is_some()) else {
+                return Ok(());
+            };
+            match &mut tool {
+                Some(socket) if wait_for(socket, wait)? => {
+                    if !heard.hear(socket, |line| self.hear(line)) {
+                        tool = None;
+                    }
+                }
+                Some(_) => {}
+                None => std::thread::sleep(wait.min(LOOK)),
+            }
+        }
+    }
+
+    fn hear(&mut self, line: &str) {
+        match line {
+            WARNED => self.warned = true,
+            DONE => self.done = true,
+            deadline => {
+                if let Ok(deadline) = deadline.parse() {
+                    self.deadline = self.deadline.max(Duration::from_nanos(deadline));
+                }
+            }
+        }
+    }
+
+    /// Does what is due, and says when to look again; `None` when there is nothing left.
+    fn act(&mut self, tool_lives: bool) -> Option<Duration> {
+        if self.done || !self.group.exists() {
+            return None;
+        }
+        let now = now();
+        let late = match tool_lives {
+            true => BEHIND_THE_TOOL.min(self.kill_after / 2),
+            false => Duration::ZERO,
+        };
+        let warn_at = self.deadline.saturating_sub(self.kill_after) + late;
+        if self.kills && now >= self.deadline {
+            self.group.send(Signal::KILL);
+            return None;
+        }
+        if !self.warned && now >= warn_at {
+            self.warned = true;
+            self.group.send(Signal::TERM);
+            // Who is stopped hears nothing.
+            self.group.send(Signal::CONT);
+        }
+        match (self.warned, self.kills) {
+            (false, _) => Some(warn_at - now),
+            (true, true) => Some(self.deadline - now),
+            (true, false) => None,
+        }
+    }
+}
+
+/// What has been read of the line that comes.
+#[derive(Default)]
+struct Heard(Vec<u8>);
+
+impl Heard {
+    /// Reads what is there, and says whether more may come.
+    fn hear(&mut self, socket: &mut UnixStream, mut line: impl FnMut(&str)) -> bool {
+        let mut buffer = [0; 1024];
+        match socket.read(&mut buffer) {
+            Ok(0) => return false,
+            Ok(length) => self.0.extend(&buffer[..length]),
+            Err(error) => return error.kind() == io::ErrorKind::Interrupted,
+        }
+        while let Some(end) = self.0.iter().position(|&byte| byte == b'\n') {
+            let whole: Vec<_> = self.0.drain(..=end).collect();
+            line(String::from_utf8_lossy(&whole).trim_end());
+        }
+        true
+    }
+}
+
+/// Whether there is something to read, after this time at most.
+fn wait_for(socket: &UnixStream, time: Duration) -> io::Result<bool> {
+    let time = Timespec::try_from(time).unwrap_or(Timespec {
+        tv_sec: 1,
+        tv_nsec: 0,
+    });
+    let mut readable = [PollFd::new(socket, PollFlags::IN)];
+    match poll(&mut readable, Some(&time)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

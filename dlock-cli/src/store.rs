@@ -1,0 +1,74 @@
+//! The store that the command line or the environment names.
+
+use std::future::Future;
+use std::time::Duration;
+
+use dlock::{Config, LockError, LockManager};
+
+use crate::args::Common;
+use crate::exit::Exit;
+use crate::say;
+
+/// How long the end waits for what is on its way back, when the store is silent.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+
+/// What is set. Locks of one process keep nobody out, so `memory:` is refused.
+pub(crate) fn config(common: &Common) -> Result<Config, Exit> {
+    let config = match &common.url {
+        Some(url) => Config::from_env_at(url),
+        None => Config::from_env(),
+    };
+    let config = config.map_err(|error| Exit::of(&error))?;
+    if config.is_memory() {
+        say::line(
+            "`memory:` has locks of one process only, and protects nothing here; name a store \
+             that is shared, such as redis://127.0.0.1:6379",
+        );
+        return Err(Exit::CONFIG);
+    }
+    // A command line asks for one lock at a time.
+    Ok(config.detect_lock_order(false))
+}
+
+pub(crate) async fn connect(config: Config) -> Result<LockManager, Exit> {
+    LockManager::connect(config)
+        .await
+        .map_err(|error| Exit::of(&error))
+}
+
+/// Waits for what is on its way back, and not for ever: the ttl ends it too.
+pub(crate) async fn close(manager: &LockManager) {
+    let _ = tokio::time::timeout(LAST_WAIT, manager.shutdown()).await;
+}
+
+/// Runs what speaks to the store, and ends with it.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, Exit>>) -> Result<T, Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    match runtime {
+        Ok(runtime) => {
+            let done = runtime.block_on(work);
+            runtime.shutdown_background();
+            done
+        }
+        Err(error) => {
+            say::line(format_args!("cannot begin: {error}"));
+            Err(Exit::SYSTEM)
+        }
+    }
+}
+
+/// Asks the store once.
+pub(crate) fn ask<T, F>(common: &Common, question: impl FnOnce(LockManager) -> F) -> Result<T, Exit>
+where
+    F: Future<Output = Result<T, LockError>>,
+{
+    let config = config(common)?;
+    block_on(async {
+        let manager = connect(config).await?;
+        let answer = question(manager.clone()).await;
+        close(&manager).await;
+        answer.map_err(|error| Exit::of(&error))
+    })
+}

@@ -1,0 +1,41 @@
+//! `dlock wait`: the turn of a lock, taken and given back.
+
+use dlock::{LockError, Patience};
+
+use crate::args::{Common, Wait};
+use crate::exit::Exit;
+use crate::run::signals::Signals;
+use crate::{say, store};
+
+pub(crate) fn wait(args: &Wait, common: &Common) -> Result<Exit, Exit> {
+    let config = store::config(common)?;
+    store::block_on(async {
+        let mut signals = Signals::listen()?;
+        let manager = store::connect(config).await?;
+        let patience = match args.timeout {
+            Some(timeout) => Patience::Within(timeout),
+            None => Patience::Configured,
+        };
+        let request = manager.lock(&args.key).template("dlock wait");
+        let had = tokio::select! {
+            had = request.patience(patience).acquire() => had,
+            signal = signals.ends() => {
+                store::close(&manager).await;
+                return Ok(Exit::of_signal(signal));
+            }
+        };
+        let exit = match had {
+            Ok(guard) => {
+                if let Err(error) = guard.release().await {
+                    say::error(&error);
+                }
+                Exit::OK
+            }
+            // Nobody holds what has been done.
+            Err(LockError::Done { .. }) => Exit::OK,
+            Err(error) => Exit::of(&error),
+        };
+        store::close(&manager).await;
+        Ok(exit)
+    })
+}

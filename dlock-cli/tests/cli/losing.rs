@@ -1,0 +1,226 @@
+//! `dlock run` when its lock is lost, and when the tool itself is killed or stopped.
+
+use crate::support::program::Program;
+use crate::support::proxy::Proxy;
+use crate::support::redis::RedisServer;
+use crate::support::wait::{eventually, until};
+use crate::{code, dlock, lives, nobody_watches, printed, ran, redis, stderr, stdout, watchers};
+
+/// A command that ends for nobody, and neither does its child.
+const STUBBORN: &str = "trap '' TERM INT HUP; echo pid $$
+    sh -c 'trap \"\" TERM INT HUP; echo child $$; while :; do sleep 0.05; done' &
+    while :; do sleep 0.05; done";
+
+/// A lease as short as a busy machine bears, and a tool that asks quickly.
+fn short(url: &str, options: &[&str], script: &str) -> Program {
+    let before = [&["run", "--ttl", "6s", "-k", "1s"], options].concat();
+    let arguments = [&before[..], &["k", "--", "sh", "-c", script]].concat();
+    let mut tool = dlock(url, &arguments);
+    tool.env("DLOCK_REQUEST_TIMEOUT", "2s");
+    Program::start(tool)
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    Outage,
+    Killed,
+    Stopped,
+}
+
+/// Whoever has the lock next finds nobody of the command before alive.
+#[tokio::test]
+async fn the_group_is_dead_when_the_next_holder_comes() {
+    for fault in [Fault::Outage, Fault::Killed, Fault::Stopped] {
+        let server = redis().await;
+        let proxy = Proxy::to(server.port());
+        let mut tool = short(&server.url_through(proxy.port()), &[], STUBBORN);
+        let command = printed(&tool, "pid ").await;
+        let child = printed(&tool, "child ").await;
+        assert_eq!(watchers(&command).len(), 1);
+        match fault {
+            Fault::Outage => proxy.stall(true),
+            Fault::Killed => tool.process.kill(),
+            Fault::Stopped => tool.process.pause(),
+        }
+        assert!(
+            lives(&command) && lives(&child),
+            "{fault:?}: there is time left"
+        );
+        let look = format!("for p in {command} {child}; do cut -d' ' -f3 /proc/$p/stat; done");
+        let next = ran(dlock(&server.url(), &["run", "k", "--", "sh", "-c", &look])).await;
+        let states = stdout(&next);
+        assert!(
+            states.lines().all(|state| matches!(state, "Z" | "X")),
+            "{fault:?}: {states}"
+        );
+        nobody_watches(&command).await;
+        match fault {
+            Fault::Outage => {}
+            Fault::Killed => continue,
+            Fault::Stopped => tool.process.resume(),
+        }
+        let ended = tool.end().await;
+        assert_eq!(code(&ended), 74, "{fault:?}: {}", stderr(&ended));
+    }
+}
+
+/// So early that there is time to end well.
+#[tokio::test]
+async fn a_command_is_told_before_the_lock_is_lost() {
+    for fault in [Fault::Outage, Fault::Killed, Fault::Stopped] {
+        let server = redis().await;
+        let proxy = Proxy::to(server.port());
+        let told = crate::support::dir::TempDir::default();
+        let told = told.path().join("told");
+        let script = format!(
+            "trap 'echo told > {}; exit 0' TERM; echo pid $$; while :; do sleep 0.05; done",
+            told.display()
+        );
+        let mut tool = short(&server.url_through(proxy.port()), &[], &script);
+        let command = printed(&tool, "pid ").await;
+        std::fs::create_dir_all(told.parent().expect("a folder")).expect("a folder");
+        match fault {
+            Fault::Outage => proxy.stall(true),
+            Fault::Killed => tool.process.kill(),
+            Fault::Stopped => tool.process.pause(),
+        }
+        let has_ended = async || lives(&command);
+        until("it has ended", has_ended, |lives| !lives).await;
+        assert!(told.exists(), "{fault:?}");
+        nobody_watches(&command).await;
+        match fault {
+            Fault::Outage => {}
+            Fault::Killed => continue,
+            Fault::Stopped => tool.process.resume(),
+        }
+        let ended = tool.end().await;
+        assert_eq!(code(&ended), 74, "{fault:?}: {}", stderr(&ended));
+        assert_eq!(stderr(&ended).lines().last().is_some(), true);
+    }
+}
+
+async fn take_away(server: &RedisServer) {
+    let gone: usize = server.command(&["DEL", "dlock:{k}"]).await;
+    assert_eq!(gone, 1);
+}
+
+#[tokio::test]
+async fn what_is_gone_already_is_killed_at_once() {
+    let server = redis().await;
+    let script = "trap 'echo told' TERM; echo pid $$; while :; do sleep 0.05; done";
+    let mut tool = short(&server.url(), &[], script);
+    printed(&tool, "pid ").await;
+    take_away(&server).await;
+    let ended = tool.end().await;
+    assert_eq!(code(&ended), 74, "{}", stderr(&ended));
+    assert!(!stdout(&ended).contains("told"), "{}", stdout(&ended));
+    assert!(stderr(&ended).contains("lost"), "{}", stderr(&ended));
+}
+
+#[tokio::test]
+async fn what_comes_of_a_loss_may_be_chosen() {
+    let server = redis().await;
+    let script = "trap 'echo told' TERM; echo pid $$; n=0
+        while [ ! -e \"$DLOCK_TEST_END\" ]; do sleep 0.05; done; exit 5";
+    for (on_lost, expected) in [("ignore", 5), ("signal", 74)] {
+        let dir = crate::support::dir::TempDir::default();
+        let end = dir.path().join("end");
+        let script = script.replace("$DLOCK_TEST_END", &end.display().to_string());
+        let mut tool = short(&server.url(), &["--on-lost", on_lost], &script);
+        printed(&tool, "pid ").await;
+        take_away(&server).await;
+        eventually("the loss is told", async || {
+            tool.errors().contains("lost").then_some(())
+        })
+        .await;
+        if on_lost == "signal" {
+            printed(&tool, "told").await;
+        }
+        std::fs::write(&end, "").expect("a file");
+        let ended = tool.end().await;
+        assert_eq!(code(&ended), expected, "{on_lost}: {}", stderr(&ended));
+        assert_eq!(stdout(&ended).contains("told"), on_lost == "signal");
+    }
+}
+
+#[tokio::test]
+async fn max_hold_ends_it() {
+    let server = redis().await;
+    let mut tool = short(&server.url(), &["--max-hold", "1s"], STUBBORN);
+    let command = printed(&tool, "pid ").await;
+    let ended = tool.end().await;
+    assert_eq!(code(&ended), 74, "{}", stderr(&ended));
+    assert!(stderr(&ended).contains("max_hold"), "{}", stderr(&ended));
+    assert!(!lives(&command));
+    nobody_watches(&command).await;
+}
+
+/// What ends before the deadline leaves nobody behind, also if the tool was killed.
+#[tokio::test]
+async fn a_watcher_ends_with_what_it_watches() {
+    let server = redis().await;
+    let arguments = ["run", "k", "--", "sh", "-c", "echo pid $$; exec sleep 1"];
+    let mut tool = Program::start(dlock(&server.url(), &arguments));
+    let command = printed(&tool, "pid ").await;
+    tool.process.kill();
+    nobody_watches(&command).await;
+    assert!(!lives(&command), "the ttl of 30 s has not passed");
+}
+
+/// Somebody ends it, as who ends all processes of a user.
+#[tokio::test]
+async fn a_watcher_that_was_killed_has_a_successor() {
+    let server = redis().await;
+    let mut tool = short(&server.url(), &[], STUBBORN);
+    let command = printed(&tool, "pid ").await;
+    let [first] = &watchers(&command)[..] else {
+        panic!("one watches");
+    };
+    let killed = std::process::Command::new("kill")
+        .args(["-TERM", first])
+        .status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    let killed = std::process::Command::new("kill")
+        .args(["-KILL", first])
+        .status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    let watch = async || watchers(&command);
+    until("another watches", watch, |now| {
+        now.len() == 1 && now[0] != *first
+    })
+    .await;
+    tool.process.kill();
+    until("it is killed", async || lives(&command), |lives| !lives).await;
+    nobody_watches(&command).await;
+}
+
+/// The store comes back in time: nothing has happened.
+#[tokio::test]
+async fn a_short_outage_is_nothing() {
+    let server = redis().await;
+    let proxy = Proxy::to(server.port());
+    let arguments = [
+        "run",
+        "--ttl",
+        "20s",
+        "-k",
+        "1s",
+        "k",
+        "--",
+        "sh",
+        "-c",
+        "echo pid $$; read line; exit 6",
+    ];
+    let mut command = dlock(&server.url_through(proxy.port()), &arguments);
+    command.env("DLOCK_REQUEST_TIMEOUT", "2s");
+    let mut tool = Program::start_with(command, std::process::Stdio::piped());
+    printed(&tool, "pid ").await;
+    proxy.cut();
+    let left = async || server.command::<i64>(&["PTTL", "dlock:{k}"]).await;
+    until("less is left", left, |left| *left < 17_000).await;
+    until("it was renewed", left, |left| *left > 17_000).await;
+    drop(tool.process.input());
+    let ended = tool.end().await;
+    assert_eq!(code(&ended), 6, "{}", stderr(&ended));
+}

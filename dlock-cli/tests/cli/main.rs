@@ -1,0 +1,98 @@
+//! The tool as its users run it: as a process, on real servers.
+
+mod databases;
+mod losing;
+mod others;
+mod run;
+mod stores;
+mod terminal;
+
+#[path = "../../../tests/support/mod.rs"]
+mod support;
+
+use std::process::{Command, Output};
+
+use support::process::command;
+use support::program::Program;
+use support::redis::{RedisServer, Setup};
+use support::wait::{eventually, until};
+
+/// The tool, with this store and nothing else of ours in its environment.
+fn dlock(url: &str, arguments: &[&str]) -> Command {
+    let mut tool = command(env!("CARGO_BIN_EXE_dlock"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("DLOCK_") {
+            tool.env_remove(name);
+        }
+    }
+    tool.env("DLOCK_URL", url).args(arguments);
+    tool
+}
+
+/// Runs it to its end.
+async fn ran(command: Command) -> Output {
+    Program::start(command).end().await
+}
+
+fn code(output: &Output) -> i32 {
+    let shown = String::from_utf8_lossy(&output.stderr);
+    let code = output.status.code();
+    code.unwrap_or_else(|| panic!("{:?}: {shown}", output.status))
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+async fn redis() -> RedisServer {
+    Setup::default().start().await
+}
+
+/// Waits until the program has printed a line that begins so, and gives the rest of it.
+async fn printed(program: &Program, begins: &str) -> String {
+    let found = async || {
+        let ended = program.is_silent();
+        let text = program.printed();
+        let mut lines = text.lines();
+        let found = lines.find_map(|line| Some(line.strip_prefix(begins)?.trim().to_owned()));
+        assert!(found.is_some() || !ended, "{text}{}", program.errors());
+        found
+    };
+    eventually(&format!("it prints {begins:?}"), found).await
+}
+
+/// What state a process is in; none when there is no such process.
+fn state(process: &str) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Whether it runs: what nobody has reaped does not.
+fn lives(process: &str) -> bool {
+    !matches!(state(process), None | Some('Z' | 'X'))
+}
+
+/// The watchers of this group.
+fn watchers(group: &str) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").expect("processes").flatten();
+    let of_group = processes.filter(|process| {
+        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let words: Vec<_> = line.split(|&byte| byte == 0).collect();
+        words.get(1) == Some(&&b"__watch"[..]) && words.get(2) == Some(&group.as_bytes())
+    });
+    let name = |process: std::fs::DirEntry| process.file_name().to_string_lossy().into_owned();
+    of_group
+        .map(name)
+        .filter(|process| lives(process))
+        .collect()
+}
+
+/// Waits until nobody watches it any more.
+async fn nobody_watches(group: &str) {
+    let watching = async || watchers(group);
+    until("nobody watches it", watching, Vec::is_empty).await;
+}

@@ -1,0 +1,182 @@
+//! The commands that look, and what is common to all.
+
+use std::process::Stdio;
+
+use crate::support::process::Process;
+use crate::support::program::Program;
+use crate::{code, dlock, printed, ran, redis, stderr, stdout};
+
+fn held(url: &str, key: &str, options: &[&str]) -> Program {
+    let rest = [key, "--", "sh", "-c", "echo pid $$; sleep 1000"];
+    Program::start(dlock(url, &[&["run"], options, &rest].concat()))
+}
+
+#[tokio::test]
+async fn what_is_held_is_listed() {
+    let server = redis().await;
+    let url = server.url();
+    let empty = ran(dlock(&url, &["ls"])).await;
+    assert_eq!((code(&empty), stdout(&empty).lines().count()), (0, 1));
+    assert_eq!(
+        stdout(&ran(dlock(&url, &["ls", "-o", "json"])).await),
+        "[]\n"
+    );
+
+    let programs = [
+        held(&url, "stock:1", &[]),
+        held(&url, "stock:2", &["--read", "--ttl", "5m"]),
+        held(&url, "stock:2", &["--read", "--ttl", "5m"]),
+        held(&url, "other", &["--permits", "3", "--ttl", "2h"]),
+    ];
+    for program in &programs {
+        printed(program, "pid ").await;
+    }
+    let done = ran(dlock(
+        &url,
+        &["run", "--once", "9h", "report", "--", "true"],
+    ))
+    .await;
+    assert_eq!(code(&done), 0);
+
+    let keys = |text: &str| -> Vec<String> {
+        let words = text
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split_whitespace().next());
+        words.map(ToOwned::to_owned).collect()
+    };
+    let list = |arguments: &'static [&'static str]| {
+        let command = dlock(&url, arguments);
+        async move { stdout(&ran(command).await) }
+    };
+    let all = list(&["ls"]).await;
+    assert_eq!(
+        keys(&all),
+        ["other", "report", "stock:1", "stock:2"],
+        "{all}"
+    );
+    assert!(
+        all.contains("1 of 3") && all.contains("done") && all.contains("+1"),
+        "{all}"
+    );
+    let stock = list(&["ls", "stock:"]).await;
+    assert_eq!(keys(&stock), ["stock:1", "stock:2"], "{stock}");
+    let wide = list(&["ls", "stock:", "-o", "wide"]).await;
+    assert_eq!(keys(&wide), ["stock:1", "stock:2", "stock:2"], "{wide}");
+    let sorted = list(&["ls", "--sort", "left"]).await;
+    assert_eq!(
+        keys(&sorted),
+        ["stock:1", "stock:2", "other", "report"],
+        "{sorted}"
+    );
+    let json = list(&["ls", "stock:2", "-o", "json"]).await;
+    for part in [
+        "\"key\": \"stock:2\"",
+        "\"mode\": \"read\"",
+        "\"waiters\": 0",
+        "\"left_ms\": 2",
+    ] {
+        assert!(json.contains(part), "{json}");
+    }
+
+    let one = list(&["show", "stock:2"]).await;
+    assert_eq!(keys(&one), ["stock:2", "stock:2"], "{one}");
+    let nobody = ran(dlock(&url, &["show", "free"])).await;
+    assert_eq!((code(&nobody), &*stdout(&nobody)), (0, ""));
+    assert!(stderr(&nobody).contains("nobody"), "{}", stderr(&nobody));
+    for mut program in programs {
+        program.process.terminate();
+        assert_eq!(code(&program.end().await), 143);
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_is_that_of_the_services() {
+    let server = redis().await;
+    let url = server.url();
+    let mut program = dlock(
+        &url,
+        &["run", "k", "--", "sh", "-c", "echo pid $$; sleep 1000"],
+    );
+    program.env("DLOCK_NAMESPACE", "shop");
+    let program = Program::start(program);
+    printed(&program, "pid ").await;
+    let keys = server.keys().await;
+    assert!(keys.iter().any(|key| key == "dlock:{shop:k}"), "{keys:?}");
+    assert_eq!(
+        code(&ran(dlock(&url, &["run", "-n", "k", "--", "true"])).await),
+        0
+    );
+    let mut same = dlock(
+        "redis://nowhere:1",
+        &["--url", &url, "run", "-n", "k", "--", "true"],
+    );
+    same.env("DLOCK_NAMESPACE", "shop");
+    assert_eq!(code(&ran(same).await), 75);
+}
+
+#[tokio::test]
+async fn who_waits_is_told_when_it_is_free() {
+    let server = redis().await;
+    let url = server.url();
+    assert_eq!(code(&ran(dlock(&url, &["wait", "k"])).await), 0);
+    let mut holder = held(&url, "k", &[]);
+    printed(&holder, "pid ").await;
+    let late = ran(dlock(&url, &["wait", "-w", "100ms", "k"])).await;
+    assert_eq!(code(&late), 75, "{}", stderr(&late));
+    let mut waiter = Program::start(dlock(&url, &["wait", "k"]));
+    assert_eq!(waiter.process.ended(), None);
+    holder.process.terminate();
+    assert_eq!(code(&waiter.end().await), 0);
+    assert_eq!(code(&holder.end().await), 143);
+    // What it took, it has given back.
+    assert_eq!(
+        code(&ran(dlock(&url, &["run", "-n", "k", "--", "true"])).await),
+        0
+    );
+}
+
+#[tokio::test]
+async fn shells_complete() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = ran(dlock("", &["completions", shell])).await;
+        assert_eq!(code(&script), 0, "{}", stderr(&script));
+        assert!(stdout(&script).contains("forget"), "{shell}");
+        assert!(!stdout(&script).contains("__watch"), "{shell}");
+    }
+}
+
+/// Nobody reads what is printed: neither a panic nor a word.
+#[tokio::test]
+async fn a_reader_that_left_is_no_panic() {
+    let server = redis().await;
+    let url = server.url();
+    for arguments in [
+        &["ls"][..],
+        &["ls", "-o", "json"],
+        &["completions", "bash"],
+        &["--help"],
+        &["run", "--help"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut tool = dlock(&url, arguments);
+        tool.stdin(Stdio::null())
+            .stdout(writer)
+            .stderr(Stdio::piped());
+        let mut process = Process::spawn(tool).expect("the tool");
+        let (_, errors) = process.pipes();
+        let status = process.end().await;
+        let told = std::io::read_to_string(errors.expect("a pipe")).expect("text");
+        assert_eq!((status.code(), &*told), (Some(141), ""), "{arguments:?}");
+    }
+    // Nor is one whose errors nobody reads.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut tool = dlock(&url, &["run", "k", "--", "/no/such/thing"]);
+    tool.stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(writer);
+    let status = Process::spawn(tool).expect("the tool").end().await;
+    assert_eq!(status.code(), Some(127));
+}
