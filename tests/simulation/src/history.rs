@@ -31,6 +31,10 @@ pub(crate) struct Promises {
     pub(crate) handoff: u32,
     /// Processes are served in the order in which they came.
     pub(crate) fair: bool,
+    /// Who is next is granted the lock, and need not ask for it.
+    pub(crate) hands_on: bool,
+    /// When something was wrong with others, it is had within this time.
+    pub(crate) wakes_late: Duration,
     /// Within this time a lock that is free is had by who waits for it.
     pub(crate) wakes: Duration,
 }

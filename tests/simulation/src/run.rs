@@ -50,6 +50,8 @@ pub(crate) fn run(seed: u64, only: Option<Kind>, runtime: &Handle, trace: bool) 
         keys: size.keys,
         handoff: size.handoff,
         fair: kind.is_fair(),
+        hands_on: kind.hands_on(),
+        wakes_late: kind.wakes_late(),
         wakes: kind.wakes_within(),
     };
     let history = History::new(&world, stores.witness(), promises);

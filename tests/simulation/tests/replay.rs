@@ -11,7 +11,7 @@ fn simulate(arguments: &[&str]) -> Output {
 
 #[test]
 fn a_seed_is_replayed_to_the_byte() {
-    for store in ["queue", "polling", "sessions", "quorum"] {
+    for store in ["queue", "polling", "sessions", "database", "quorum"] {
         for seed in ["3", "20", "88", "1712"] {
             let replay = || simulate(&["--store", store, "--seed", seed, "--trace"]);
             let [one, other] = [replay(), replay()];

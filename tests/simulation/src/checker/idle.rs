@@ -96,7 +96,7 @@ impl History {
             // Its process may have the lock still, as far as that knows.
             let forgotten = self.store.thinks_it_has(&name(key), call.process);
             let idle = since.max(call.began).max(forgotten);
-            state.has_no_excuse(call.process, idle, now, most)
+            state.has_no_excuse(call.process, idle, now, (most, self.promises.wakes_late))
         };
         let mut open = state.open.iter().map(|number| &state.calls[*number]);
         let found = open.find(|call| waits(call) && too_long(call))?;
@@ -153,7 +153,7 @@ impl History {
         let used = since
             .max(grant.kept_until)
             .max(collected.unwrap_or_default());
-        let too_long = |used| state.has_no_excuse(process, used, now, AT_ONCE);
+        let too_long = |used| state.has_no_excuse(process, used, now, (AT_ONCE, IN_THE_END));
         let kept =
             too_long(used) && too_long(self.used_by_another_number(state, key, process, now));
         kept.then(|| {
@@ -168,7 +168,8 @@ impl History {
 impl State {
     /// Whether nothing has been wrong for this process for so long after this that there
     /// is no excuse any more. Who waits may wait for one who has been disturbed.
-    fn has_no_excuse(&self, process: ProcessId, since: At, now: At, bound: At) -> bool {
+    fn has_no_excuse(&self, process: ProcessId, since: At, now: At, bounds: (At, At)) -> bool {
+        let (bound, in_the_end) = bounds;
         if self.troubles.is_empty() {
             return now >= since + bound;
         }
@@ -177,6 +178,6 @@ impl State {
         let recovered =
             of_it.map(|trouble| trouble.to + RECOVERS + (trouble.to - trouble.from) / 2);
         let since = recovered.max().unwrap_or_default().max(since);
-        now >= since + IN_THE_END.max(bound)
+        now >= since + in_the_end.max(bound)
     }
 }

@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use dlock::LockError;
+use dlock::backend::Owner;
 
 use super::order::grant_of;
 use crate::history::{Call, History, Key, name};
@@ -21,8 +22,9 @@ pub(crate) struct Done {
     call: usize,
     process: ProcessId,
     key: Key,
-    /// The first number of its grant.
+    /// The first number of its grant, and its owner.
     grant: u64,
+    owner: Option<Owner>,
     at: At,
     remembered: Duration,
     /// Its lease was good then.
@@ -55,6 +57,10 @@ impl History {
                 process,
                 key,
                 grant,
+                owner: self
+                    .store
+                    .granted(&name(key), grant)
+                    .map(|(_, owner)| owner),
                 at,
                 remembered,
                 held,
@@ -106,7 +112,7 @@ impl History {
             });
             before.copied().collect()
         };
-        let granted = self.store.granted(&name(key), grant);
+        let granted = self.store.granted(&name(key), grant).map(|(at, _)| at);
         let again = done.into_iter().find(|done| {
             let marked = self.mark_of(done);
             let lasts = |mark: &Marked| mark.over.is_none_or(|over| granted < Some(over));
@@ -221,14 +227,15 @@ impl History {
         }
     }
 
-    /// By the number of a body that had done it, or by another of its owner's: where a
-    /// server has forgotten that it had granted the lock, it may do so once more.
+    /// By the number of a body that had done it, or by another of its owner's. A request
+    /// that was late may have been granted once more, when a mark was over whose answer was
+    /// lost, and the release be repeated then; so may one that a server has forgotten.
     fn is_of_who_did_it(&self, key: Key, mark: &Marked) -> bool {
         let state = self.state();
         let mut done = state.done.iter();
         done.any(|done| {
             (done.key == key && done.at <= mark.set && done.held)
-                && (done.grant == mark.token || self.is_broken(done))
+                && (done.grant == mark.token || done.owner == mark.owner || self.is_broken(done))
         })
     }
 

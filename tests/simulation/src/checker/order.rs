@@ -134,7 +134,8 @@ impl History {
                 grant.bodies
             };
             let handed_over = (token - grant_of(token)).max(bodies - 1);
-            let is_fresh = handed_over == 0;
+            let passed = self.store.passed(&name(key), grant_of(token));
+            let is_fresh = handed_over == 0 && !passed;
             let too_many = handed_over > u64::from(self.promises.handoff);
             // A number that is given twice counts as one grant.
             match too_many && !self.broke_promise_to(key, token) && !self.forgot_number(key, token)
@@ -212,6 +213,10 @@ impl History {
         token: u64,
         now: At,
     ) -> Option<String> {
+        // Who has to ask is granted it when it does.
+        if !self.promises.hands_on {
+            return None;
+        }
         let this = &state.calls[served];
         let by = state.bodies.iter().rev().find(|other| {
             let call = &state.calls[other.call];

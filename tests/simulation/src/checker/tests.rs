@@ -37,6 +37,8 @@ impl Scene {
             keys: 1,
             handoff: 0,
             fair: true,
+            hands_on: true,
+            wakes_late: SECOND * 5 / 2,
             wakes: SECOND,
         };
         Self {

@@ -70,8 +70,8 @@ pub(crate) struct Visit {
     pub(crate) at: At,
     /// What it says by itself to whom.
     pub(super) pushed: Vec<(ProcessId, Pushed)>,
-    /// First numbers of the grants that were made.
-    pub(super) granted: Vec<(String, u64)>,
+    /// First numbers of the grants that were made, and to whom.
+    pub(super) granted: Vec<((String, u64), Owner)>,
     /// Locks that nobody has any more.
     pub(super) freed: Vec<String>,
     /// Who knows what it has: it was told, or has given it back.
@@ -82,6 +82,8 @@ pub(crate) struct Visit {
     pub(super) unmarked: Vec<String>,
     /// Grants that their owners have given back without a mark.
     pub(super) given_back: Vec<(String, u64)>,
+    /// Grants to whoever asked, past those who were before.
+    pub(super) passed: Vec<(String, u64)>,
 }
 
 /// That a body has been done, as its server remembered it.
@@ -89,6 +91,7 @@ pub(crate) struct Visit {
 pub(crate) struct Marked {
     /// The first number of the grant of who did it.
     pub(crate) token: u64,
+    pub(crate) owner: Option<Owner>,
     pub(crate) set: At,
     pub(crate) lasts: Duration,
     /// Since when it is not remembered any more.
@@ -116,6 +119,7 @@ impl Visit {
             marked: Vec::new(),
             unmarked: Vec::new(),
             given_back: Vec::new(),
+            passed: Vec::new(),
         }
     }
 
@@ -132,6 +136,10 @@ impl Visit {
         self.given_back.push((key.to_owned(), token));
     }
 
+    pub(crate) fn passed(&mut self, key: &str, token: u64) {
+        self.passed.push((key.to_owned(), token));
+    }
+
     pub(crate) fn knows(&mut self, owner: Owner) {
         self.knows.push(owner);
     }
@@ -144,8 +152,8 @@ impl Visit {
         self.freed.push(key.to_owned());
     }
 
-    pub(crate) fn granted(&mut self, key: &str, token: u64) {
-        self.granted.push((key.to_owned(), token));
+    pub(crate) fn granted(&mut self, key: &str, token: u64, owner: Owner) {
+        self.granted.push(((key.to_owned(), token), owner));
     }
 }
 
@@ -180,14 +188,16 @@ struct State<S> {
     in_vain: BTreeMap<ProcessId, At>,
     connections: u64,
     cuts: BTreeMap<ProcessId, u32>,
-    /// When each grant was made, by its key and first number.
-    grants: BTreeMap<(String, u64), At>,
+    /// When each grant was made, and to whom, by its key and first number.
+    grants: BTreeMap<(String, u64), (At, Owner)>,
     /// When each lock was last given back, or seen to have run out.
     freed: BTreeMap<String, At>,
     /// What was ever remembered of each lock.
     marks: BTreeMap<String, Vec<Marked>>,
     /// When each grant was given back without a mark.
     given_back: BTreeMap<(String, u64), At>,
+    /// Grants to whoever asked.
+    passed: BTreeSet<(String, u64)>,
     /// When it last broke a promise: what was granted before may be granted again.
     broke: Option<At>,
     forgotten: Vec<Forgotten>,
@@ -253,6 +263,7 @@ impl<S: Service> Server<S> {
                 freed: BTreeMap::new(),
                 marks: BTreeMap::new(),
                 given_back: BTreeMap::new(),
+                passed: BTreeSet::new(),
                 broke: None,
                 forgotten: Vec::new(),
             }),
@@ -336,9 +347,9 @@ impl<S: Service> Server<S> {
         let mut state = self.state();
         let mut visit = Visit::at(state.clock, at);
         let answer = ask(&mut state.service, &mut visit);
-        for grant in visit.granted {
+        for (grant, owner) in visit.granted {
             // Of a number that was given twice, the first counts.
-            state.grants.entry(grant).or_insert(at);
+            state.grants.entry(grant).or_insert((at, owner));
         }
         for key in visit.freed {
             state.freed.insert(key, at);
@@ -349,8 +360,11 @@ impl<S: Service> Server<S> {
             }
         }
         for (key, token, lasts) in visit.marked {
-            state.marks.entry(key).or_default().push(Marked {
+            let grant = (key, token);
+            let owner = state.grants.get(&grant).map(|(_, owner)| *owner);
+            state.marks.entry(grant.0).or_default().push(Marked {
                 token,
+                owner,
                 set: at,
                 lasts,
                 over: None,
@@ -359,6 +373,7 @@ impl<S: Service> Server<S> {
         for grant in visit.given_back {
             state.given_back.insert(grant, at);
         }
+        state.passed.extend(visit.passed);
         for lease in &mut state.forgotten {
             if visit.knows.contains(&lease.owner) {
                 lease.known = lease.known.min(at);
@@ -476,8 +491,9 @@ pub(crate) trait Witness: Send + Sync {
         At::ZERO
     }
 
-    /// When the grant with this first number was made, where one server decides that.
-    fn granted(&self, _key: &str, _token: u64) -> Option<At> {
+    /// When the grant with this first number was made, and to whom, where one server
+    /// decides that.
+    fn granted(&self, _key: &str, _token: u64) -> Option<(At, Owner)> {
         None
     }
 
@@ -489,6 +505,12 @@ pub(crate) trait Witness: Send + Sync {
     /// When the grant with this first number was given back by its owner without a mark.
     fn given_back(&self, _key: &str, _token: u64) -> Option<At> {
         None
+    }
+
+    /// Whether the grant with this first number went to whoever asked, as those before had
+    /// not for long.
+    fn passed(&self, _key: &str, _token: u64) -> bool {
+        false
     }
 
     /// What is left when all should have been given back.
@@ -603,7 +625,7 @@ impl<S: Service> Witness for Server<S> {
         };
         let first = token - token % dlock_runtime::TOKENS_PER_GRANT;
         let granted = state.grants.get(&(key.to_owned(), first));
-        granted.is_none_or(|at| *at <= broke)
+        granted.is_none_or(|(at, _)| *at <= broke)
     }
 
     fn was_heard_since(&self, process: ProcessId, since: At) -> bool {
@@ -641,7 +663,7 @@ impl<S: Service> Witness for Server<S> {
         of_it.map(|lease| lease.known).max().unwrap_or_default()
     }
 
-    fn granted(&self, key: &str, token: u64) -> Option<At> {
+    fn granted(&self, key: &str, token: u64) -> Option<(At, Owner)> {
         self.state().grants.get(&(key.to_owned(), token)).copied()
     }
 
@@ -652,6 +674,10 @@ impl<S: Service> Witness for Server<S> {
     fn given_back(&self, key: &str, token: u64) -> Option<At> {
         let state = self.state();
         state.given_back.get(&(key.to_owned(), token)).copied()
+    }
+
+    fn passed(&self, key: &str, token: u64) -> bool {
+        self.state().passed.contains(&(key.to_owned(), token))
     }
 
     fn left(&self) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Stores of the simulator: each a small `Store` over a simulated server.
 
 mod client;
+mod database;
 mod listing;
 mod polling;
 pub(crate) mod queue;
@@ -14,6 +15,7 @@ use dlock::{Config as LockConfig, Engine};
 use dlock_runtime::store::Store;
 
 use self::client::Config;
+use self::database::{Database, DatabaseServer};
 use self::polling::{Polling, PollingServer};
 use self::queue::{Queue, QueueServer};
 use self::quorum::Electorate;
@@ -31,24 +33,47 @@ pub(crate) enum Kind {
     Queue,
     Polling,
     Sessions,
+    Database,
     Quorum,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [Self::Queue, Self::Polling, Self::Sessions, Self::Quorum];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Queue,
+        Self::Polling,
+        Self::Sessions,
+        Self::Database,
+        Self::Quorum,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Queue => "queue",
             Self::Polling => "polling",
             Self::Sessions => "sessions",
+            Self::Database => "database",
             Self::Quorum => "quorum",
         }
     }
 
     /// Whether processes are served in the order in which they came.
     pub(crate) fn is_fair(self) -> bool {
+        matches!(self, Self::Queue | Self::Sessions | Self::Database)
+    }
+
+    /// Whether who is next is granted the lock, or has to ask.
+    pub(crate) fn hands_on(self) -> bool {
         matches!(self, Self::Queue | Self::Sessions)
+    }
+
+    /// Within this time a lock that is free is had by who waits for it, whatever is wrong
+    /// with others.
+    pub(crate) fn wakes_late(self) -> Duration {
+        match self {
+            // It is kept for the first for a while, who may have died.
+            Self::Database => Duration::from_millis(4_000),
+            _ => Duration::from_millis(2_500),
+        }
     }
 
     /// Its nodes' votes are counted with a ttl that is known.
@@ -64,7 +89,7 @@ impl Kind {
     pub(crate) fn wakes_within(self) -> Duration {
         match self {
             // The longest pause between two looks, with its jitter.
-            Self::Polling => Duration::from_millis(500),
+            Self::Polling | Self::Database => Duration::from_millis(500),
             _ => Duration::from_millis(120),
         }
     }
@@ -89,6 +114,7 @@ pub(crate) enum Stores {
     Queue(Arc<Server<QueueServer>>),
     Polling(Arc<Server<PollingServer>>),
     Sessions(Arc<Server<SessionServer>>),
+    Database(Arc<Server<DatabaseServer>>),
     Quorum(Arc<Electorate>),
 }
 
@@ -99,6 +125,7 @@ impl Stores {
             Kind::Queue => Self::Queue(Server::start(id, world, QueueServer::default())),
             Kind::Polling => Self::Polling(Server::start(id, world, PollingServer::default())),
             Kind::Sessions => Self::Sessions(Server::start(id, world, SessionServer::default())),
+            Kind::Database => Self::Database(Server::start(id, world, DatabaseServer::default())),
             Kind::Quorum => Self::Quorum(Electorate::start(world)),
         }
     }
@@ -108,6 +135,7 @@ impl Stores {
             Self::Queue(_) => Kind::Queue,
             Self::Polling(_) => Kind::Polling,
             Self::Sessions(_) => Kind::Sessions,
+            Self::Database(_) => Kind::Database,
             Self::Quorum(_) => Kind::Quorum,
         }
     }
@@ -117,6 +145,7 @@ impl Stores {
             Self::Queue(server) => vec![Arc::clone(server) as _],
             Self::Polling(server) => vec![Arc::clone(server) as _],
             Self::Sessions(server) => vec![Arc::clone(server) as _],
+            Self::Database(server) => vec![Arc::clone(server) as _],
             Self::Quorum(electorate) => electorate.machines(),
         }
     }
@@ -127,6 +156,7 @@ impl Stores {
             Self::Queue(server) => Arc::clone(server) as _,
             Self::Polling(server) => Arc::clone(server) as _,
             Self::Sessions(server) => Arc::clone(server) as _,
+            Self::Database(server) => Arc::clone(server) as _,
             Self::Quorum(electorate) => Arc::clone(electorate) as _,
         }
     }
@@ -147,6 +177,7 @@ impl Stores {
             Self::Queue(server) => connected::<Queue, _>(server, process),
             Self::Polling(server) => connected::<Polling, _>(server, process),
             Self::Sessions(server) => connected::<Sessions, _>(server, process),
+            Self::Database(server) => connected::<Database, _>(server, process),
             Self::Quorum(electorate) => electorate.config(&process),
         }
     }

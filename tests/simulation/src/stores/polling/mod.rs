@@ -1,4 +1,4 @@
-//! A store like a database without a queue: who waits asks now and then.
+//! A store like memcached, without a queue: who waits asks now and then.
 
 mod server;
 mod store;

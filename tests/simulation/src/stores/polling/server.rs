@@ -67,7 +67,7 @@ impl Service for PollingServer {
                 None => {
                     self.last_token += TOKENS_PER_GRANT;
                     let (token, until) = (self.last_token, visit.now + ttl);
-                    visit.granted(&key, token);
+                    visit.granted(&key, token, owner);
                     visit.knows(owner);
                     self.rows.insert(
                         key,

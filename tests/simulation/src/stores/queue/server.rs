@@ -261,7 +261,7 @@ impl QueueServer {
     fn hold(&mut self, visit: &mut Visit, key: &Arc<str>, asked: Asked, until: Duration) -> u64 {
         self.last_token += TOKENS_PER_GRANT;
         let token = self.last_token;
-        visit.granted(key, token);
+        visit.granted(key, token, asked.owner);
         let lock = self.locks.entry(Arc::clone(key)).or_default();
         lock.holders.push(Holder {
             asked,

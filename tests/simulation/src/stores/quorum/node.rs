@@ -107,7 +107,7 @@ impl Node {
         // As the slot of a cluster does it: a counter that was lost goes on from the clock.
         let floor = by_clock(visit.now).max(above).max(self.counter);
         self.counter = floor + TOKENS_PER_GRANT;
-        visit.granted(&key, self.counter + 1 - TOKENS_PER_GRANT);
+        visit.granted(&key, self.counter + 1 - TOKENS_PER_GRANT, owner);
         let until = visit.clock.when(until);
         self.ledger
             .voted(self.number, &key, owner, until, self.counter);

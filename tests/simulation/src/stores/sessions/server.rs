@@ -255,7 +255,7 @@ impl SessionServer {
         waits: bool,
         process: ProcessId,
     ) -> Answer {
-        let known = self.find(&key, node.owner);
+        let (owner, known) = (node.owner, self.find(&key, node.owner));
         if self.marks.contains_key(&key) {
             // Its place is of no use any more.
             known.inspect(|number| self.delete(visit, &key, *number));
@@ -279,7 +279,7 @@ impl SessionServer {
         match self.before(&key, number) {
             None => {
                 let token = number * TOKENS_PER_GRANT;
-                visit.granted(&key, token);
+                visit.granted(&key, token, owner);
                 Answer::Granted(token)
             }
             Some(Ahead::Node(before)) => {
