@@ -12,7 +12,7 @@ use crate::history::Key;
 use crate::stores::Abilities;
 
 /// A way to call for a lock.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Waits,
     Tries,

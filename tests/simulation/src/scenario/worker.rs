@@ -24,6 +24,10 @@ const REMEMBERED: [Duration; 3] = [
     Duration::from_millis(1_500),
 ];
 
+/// A body may end about when its lease does, which is of a second.
+const AS_ITS_LEASE: (Duration, Duration) =
+    (Duration::from_millis(970), Duration::from_millis(1_010));
+
 /// What has come of a call.
 enum Came<T> {
     Returned(T),
@@ -87,8 +91,10 @@ impl Worker {
                 self.process.id
             )
         });
+        let ends_with_its_lease = how == How::OnceRegardless && world.happens(150);
         // As a rule short, now and then longer than a ttl.
         let rests = match world.happens(30) {
+            _ if ends_with_its_lease => world.between(AS_ITS_LEASE.0, AS_ITS_LEASE.1),
             true => world.between(Duration::from_secs(1), Duration::from_secs(4)),
             false => world.between(Duration::ZERO, Duration::from_millis(40)),
         };
@@ -105,7 +111,10 @@ impl Worker {
                 false => Ends::Well,
             },
             once: how.is_once().then(|| self.remembered(how)),
-            rounds: world.draw(|chance| chance.u32(1..=2)),
+            rounds: match ends_with_its_lease {
+                true => 1,
+                false => world.draw(|chance| chance.u32(1..=2)),
+            },
             rests,
         };
         let calling = self.manager.scope(how.call(key, other, body));
